@@ -1,0 +1,225 @@
+//! `files`: the adapter for one directory of the local file system.
+//!
+//! Owns the connection and the call under its time limit. What the operations do is in the modules below. Class: opaque. Writing
+//! the same content twice looks harmless, but between the two somebody may have changed the file, so nothing is ever repeated.
+
+mod change;
+mod fault;
+mod gate;
+mod look;
+mod operation;
+mod path;
+mod tools;
+mod tree;
+
+use std::{
+    path::{Component, Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use cap_std::{ambient_authority, fs::Dir};
+use placet_adapter::{
+    adapter::{Adapter, Conditions, Connector, Dispatch},
+    outcome::{AdapterError, Outcome, Probe},
+};
+use placet_types::contract::{Contract, LiveTool, file::TransportFile};
+
+pub(crate) use self::tools::live_tools;
+
+use self::{
+    fault::Done,
+    gate::{CloseOnDrop, Gate},
+    operation::Operation,
+    tree::{Mark, Tree},
+};
+
+/// The name a contract's transport gives this adapter.
+pub const BUILTIN: &str = "files";
+/// What a contract pins as `protocol_version` (TM-05).
+pub const PROTOCOL_VERSION: &str = "files/1";
+
+/// How the adapter behaves, apart from its contract.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FilesSettings {
+    /// A fault drill: after the effect of a `write` or `delete` the answer is held back this long, in milliseconds. An operator
+    /// can thus rehearse a crash between an effect and its record. 0, the default: never.
+    pub pause_after_effect_ms: u64,
+}
+
+/// Opens the directories that contracts name.
+#[derive(Debug)]
+pub struct FilesConnector {
+    data_folder: PathBuf,
+    settings: FilesSettings,
+}
+
+impl FilesConnector {
+    /// A connector that resolves relative roots below `data_folder`.
+    #[must_use]
+    pub fn new(data_folder: PathBuf, settings: FilesSettings) -> Self {
+        Self { data_folder, settings }
+    }
+
+    fn root(&self, contract: &Contract) -> Result<Root, AdapterError> {
+        let root = match &contract.transport {
+            TransportFile::Internal { builtin, root } if builtin == BUILTIN => root,
+            TransportFile::Internal { .. } | TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => {
+                return Err(AdapterError::Misconfigured("the transport is not the builtin `files`".to_owned()));
+            }
+        };
+        if contract.protocol_version != PROTOCOL_VERSION {
+            return Err(AdapterError::Drifted(format!(
+                "the contract pins `{}`, and this build speaks `{PROTOCOL_VERSION}`",
+                contract.protocol_version
+            )));
+        }
+        let path = Path::new(root);
+        if path.is_absolute() {
+            return Ok(Root::Existing(path.to_owned()));
+        }
+        if root.is_empty() || path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
+            return Err(AdapterError::Misconfigured(format!("the root `{root}` leads out of the data folder")));
+        }
+        Ok(Root::Ours(self.data_folder.join(path)))
+    }
+}
+
+/// Where the root is, and whose.
+enum Root {
+    /// Below the data folder: made if it is missing.
+    Ours(PathBuf),
+    /// The operator's: it has to be there.
+    Existing(PathBuf),
+}
+
+impl Root {
+    fn open(self) -> Result<Dir, AdapterError> {
+        let (path, made) = match self {
+            Self::Ours(path) => {
+                let made = Dir::create_ambient_dir_all(&path, ambient_authority());
+                (path, made)
+            }
+            Self::Existing(path) => (path, Ok(())),
+        };
+        made.and_then(|()| Dir::open_ambient_dir(&path, ambient_authority())).map_err(|error| {
+            AdapterError::Unavailable(format!("the root `{}` cannot be opened: {error}", path.display()))
+        })
+    }
+}
+
+#[async_trait]
+impl Connector for FilesConnector {
+    async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
+        let root = self.root(&contract)?;
+        let opened = tokio::task::spawn_blocking(move || root.open());
+        let root = opened.await.map_err(|error| AdapterError::Unavailable(error.to_string()))??;
+        let tree = Arc::new(Tree::new(root, contract.limits.result_bytes_max));
+        Ok(Box::new(Files { contract, tree, settings: self.settings, closed: AtomicBool::new(false) }))
+    }
+}
+
+/// One opened directory.
+#[derive(Debug)]
+struct Files {
+    contract: Arc<Contract>,
+    tree: Arc<Tree>,
+    settings: FilesSettings,
+    closed: AtomicBool,
+}
+
+impl Files {
+    fn operation(&self, dispatch: &Dispatch) -> Result<Operation, AdapterError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(AdapterError::Unavailable("the adapter is closed".to_owned()));
+        }
+        if dispatch.contract_digest() != self.contract.digest || dispatch.capability().adapter() != &self.contract.adapter {
+            return Err(AdapterError::Drifted("the call was permitted under another contract".to_owned()));
+        }
+        Operation::parse(dispatch.capability().capability().as_str(), dispatch.args())
+    }
+
+    async fn perform(&self, operation: Operation, temporary: String, gate: Arc<Gate>) -> Outcome {
+        let tree = Arc::clone(&self.tree);
+        let pauses = operation.has_effect() && self.settings.pause_after_effect_ms > 0;
+        let its_gate = Arc::clone(&gate);
+        let task = tokio::task::spawn_blocking(move || {
+            perform(&operation, &tree, &Mark { gate: &its_gate, temporary: &temporary })
+        });
+        let outcome = match task.await {
+            Ok(Ok(answer)) => Outcome::Done(answer),
+            Ok(Err(fault)) => return fault.into(),
+            Err(_) if gate.close() => {
+                return Outcome::NothingHappened(AdapterError::Unavailable("the operation was broken off".to_owned()));
+            }
+            Err(_) => return Outcome::Unknown("the operation was broken off while it changed something".to_owned()),
+        };
+        if pauses {
+            tokio::time::sleep(Duration::from_millis(self.settings.pause_after_effect_ms)).await;
+        }
+        outcome
+    }
+}
+
+fn perform(operation: &Operation, tree: &Tree, mark: &Mark<'_>) -> Done {
+    if mark.gate.is_closed() {
+        return Err(fault::Fault::Abandoned);
+    }
+    match operation {
+        Operation::List(list) => look::list(tree, mark, list),
+        Operation::Stat(stat) => look::stat(tree, stat),
+        Operation::Read(read) => look::read(tree, read),
+        Operation::Write(write) => change::write(tree, mark, write),
+        Operation::Delete(delete) => change::delete(tree, mark, delete),
+    }
+}
+
+#[async_trait]
+impl Adapter for Files {
+    async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
+        Ok(live_tools())
+    }
+
+    fn generation(&self) -> u64 {
+        // The tools are compiled in.
+        0
+    }
+
+    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+        let operation = match self.operation(&dispatch) {
+            Ok(operation) => operation,
+            Err(error) => return Outcome::NothingHappened(error),
+        };
+        let temporary = format!("{}{}-{}.tmp", path::RESERVED_PREFIX, dispatch.token(), dispatch.attempt());
+        let gate = Arc::new(Gate::default());
+        let _closes = CloseOnDrop(Arc::clone(&gate));
+        let limit = Duration::from_millis(conditions.timeout_ms);
+        match tokio::time::timeout(limit, self.perform(operation, temporary, Arc::clone(&gate))).await {
+            Ok(outcome) => outcome,
+            Err(_) if gate.close() => Outcome::NothingHappened(AdapterError::Unavailable(format!(
+                "not begun within {} ms",
+                conditions.timeout_ms
+            ))),
+            Err(_) => Outcome::Unknown(format!("the change was begun and not confirmed within {} ms", conditions.timeout_ms)),
+        }
+    }
+
+    async fn probe(&self, _token: &str) -> Probe {
+        Probe::Unknown
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.closed.load(Ordering::SeqCst) && self.tree.is_there()
+    }
+
+    async fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! The adapter as the engine calls it: connected by contract, invoked by dispatch.
+
+mod changing;
+mod connecting;
+mod escaping;
+mod looking;
+mod timing;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use placet_adapter::{
+    adapter::{Adapter, Conditions, Connector, Dispatch, TestDispatch, TraceHeaders},
+    outcome::{AdapterError, Answer, Outcome},
+};
+use placet_types::{
+    clock::Timestamp,
+    contract::Contract,
+    ids::{CapabilityId, EnvironmentName, ToolCallId},
+};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{FilesConnector, FilesSettings};
+use crate::contract::builtin_contract;
+
+const TIMEOUT_MS: u64 = 20_000;
+
+/// An adapter over `root` in a folder of its own, with a secret beside the root.
+struct Place {
+    folder: TempDir,
+    adapter: Box<dyn Adapter>,
+    contract: Arc<Contract>,
+}
+
+impl Place {
+    async fn new() -> Self {
+        Self::with(FilesSettings::default(), 1_048_576).await
+    }
+
+    async fn with(settings: FilesSettings, result_bytes_max: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("root")).unwrap();
+        fs::write(folder.path().join("secret.txt"), "secret").unwrap();
+        // A prefix of its name is the root's: what a comparison of strings would take for inside.
+        fs::create_dir(folder.path().join("root-evil")).unwrap();
+        fs::write(folder.path().join("root-evil/secret.txt"), "secret").unwrap();
+        let contract = Arc::new(contract("root", result_bytes_max));
+        let connector = FilesConnector::new(folder.path().to_owned(), settings);
+        let adapter = connector.connect(Arc::clone(&contract)).await.unwrap();
+        Self { folder, adapter, contract }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.path().join("root")
+    }
+
+    fn put(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    fn text(&self, path: &str) -> String {
+        fs::read_to_string(self.root().join(path)).unwrap()
+    }
+
+    async fn call(&self, name: &str, args: &Value) -> Outcome {
+        self.adapter.invoke(self.dispatch(name, args), conditions(TIMEOUT_MS)).await
+    }
+
+    async fn done(&self, name: &str, args: &Value) -> Answer {
+        match self.call(name, args).await {
+            Outcome::Done(answer) => answer,
+            other => panic!("{name} {args} gave {other:?}"),
+        }
+    }
+
+    /// Why the call was refused, with certainly no effect.
+    async fn refused(&self, name: &str, args: &Value) -> String {
+        match self.call(name, args).await {
+            Outcome::NothingHappened(AdapterError::Refused(why)) => why,
+            other => panic!("{name} {args} gave {other:?}"),
+        }
+    }
+
+    fn dispatch(&self, name: &str, args: &Value) -> Dispatch {
+        dispatch(&self.contract, name, args)
+    }
+
+    /// Everything below the folder but the root's content, with contents: what must never change.
+    fn outside(&self) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+        walk(self.folder.path(), &self.root())
+    }
+
+    /// Names in the root, hidden ones too.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            fs::read_dir(self.root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn contract(root: &str, result_bytes_max: u64) -> Contract {
+    let mut file = builtin_contract(EnvironmentName::new("test").unwrap(), root);
+    file.limits.result_bytes_max = result_bytes_max;
+    Contract::from_file(file).unwrap()
+}
+
+fn dispatch(contract: &Contract, name: &str, args: &Value) -> Dispatch {
+    Dispatch::for_test(TestDispatch {
+        call_id: ToolCallId::new("call_1").unwrap(),
+        capability: CapabilityId::from_tool_name(&format!("files__{name}")).unwrap(),
+        contract_digest: contract.digest,
+        args: args.as_object().unwrap().clone(),
+        token: "plc_0123".to_owned(),
+        deadline_at: Timestamp::from_ms(0),
+    })
+}
+
+fn conditions(timeout_ms: u64) -> Conditions {
+    Conditions { timeout_ms, credential: None, trace: TraceHeaders::default() }
+}
+
+fn walk(from: &Path, except: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut found = Vec::new();
+    let mut paths: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for path in paths {
+        if path == except {
+            continue;
+        }
+        if path.is_dir() && !path.is_symlink() {
+            found.push((path.clone(), None));
+            found.extend(walk(&path, except));
+        } else {
+            let content = fs::read(&path).ok();
+            found.push((path, content));
+        }
+    }
+    found
+}

@@ -1,0 +1,114 @@
+//! Connections as contracts describe them.
+
+use std::{fs, sync::Arc};
+
+use placet_adapter::{
+    adapter::Connector,
+    outcome::{AdapterError, Outcome, Probe},
+};
+use placet_types::contract::{Contract, file::TransportFile};
+use serde_json::json;
+
+use super::{Place, conditions, contract, dispatch};
+use crate::files::{FilesConnector, FilesSettings};
+
+async fn connect(folder: &std::path::Path, contract: Contract) -> Result<(), AdapterError> {
+    let connector = FilesConnector::new(folder.to_owned(), FilesSettings::default());
+    connector.connect(Arc::new(contract)).await.map(drop)
+}
+
+#[tokio::test]
+async fn a_root_in_the_data_folder_is_made_when_it_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    connect(folder.path(), contract("deep/er", 1_024)).await.unwrap();
+    assert!(folder.path().join("deep/er").is_dir());
+}
+
+#[tokio::test]
+async fn an_absolute_root_has_to_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    let missing = connect(folder.path(), contract(elsewhere.to_str().unwrap(), 1_024)).await;
+    assert!(matches!(missing, Err(AdapterError::Unavailable(_))));
+    assert!(!elsewhere.exists());
+    fs::create_dir(&elsewhere).unwrap();
+    connect(folder.path(), contract(elsewhere.to_str().unwrap(), 1_024)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_root_that_leaves_the_data_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for root in ["", "..", "../x", "a/../../x"] {
+        let outcome = connect(folder.path(), contract(root, 1_024)).await;
+        assert!(matches!(outcome, Err(AdapterError::Misconfigured(_))), "{root:?} gave {outcome:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_root_that_is_a_file_is_no_root() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("file"), "x").unwrap();
+    let outcome = connect(folder.path(), contract("file", 1_024)).await;
+    assert!(matches!(outcome, Err(AdapterError::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn a_contract_of_something_else_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut other = contract("root", 1_024);
+    other.transport = TransportFile::Internal { builtin: "mail".to_owned(), root: "root".to_owned() };
+    assert!(matches!(connect(folder.path(), other).await, Err(AdapterError::Misconfigured(_))));
+    let mut newer = contract("root", 1_024);
+    newer.protocol_version = "files/2".to_owned();
+    assert!(matches!(connect(folder.path(), newer).await, Err(AdapterError::Drifted(_))));
+}
+
+#[tokio::test]
+async fn what_is_discovered_is_what_the_builtin_contract_pins() {
+    let place = Place::new().await;
+    let tools = place.adapter.discover().await.unwrap();
+    assert_eq!(tools.len(), place.contract.capabilities.len());
+    for tool in tools {
+        let capability =
+            place.contract.capabilities.values().find(|c| c.id.capability().as_str() == tool.name).unwrap();
+        assert_eq!(capability.pin, Some(tool.digest(&place.contract.adapter)), "{}", tool.name);
+    }
+    assert_eq!(place.adapter.generation(), 0);
+}
+
+#[tokio::test]
+async fn a_call_permitted_under_another_contract_has_no_effect() {
+    let place = Place::new().await;
+    place.put("a.txt", "keep");
+    let other = contract("elsewhere", 1_048_576);
+    let outcome =
+        place.adapter.invoke(dispatch(&other, "delete", &json!({"path": "a.txt"})), conditions(1_000)).await;
+    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Drifted(_))), "{outcome:?}");
+    assert_eq!(place.text("a.txt"), "keep");
+}
+
+#[tokio::test]
+async fn a_closed_adapter_does_nothing() {
+    let place = Place::new().await;
+    place.put("a.txt", "keep");
+    assert!(place.adapter.is_alive());
+    place.adapter.close().await;
+    assert!(!place.adapter.is_alive());
+    let outcome = place.call("delete", &json!({"path": "a.txt"})).await;
+    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))));
+    assert_eq!(place.text("a.txt"), "keep");
+}
+
+#[tokio::test]
+async fn an_adapter_whose_root_was_removed_is_not_alive() {
+    let place = Place::new().await;
+    fs::remove_dir(place.root()).unwrap();
+    assert!(!place.adapter.is_alive());
+}
+
+#[tokio::test]
+async fn a_probe_never_guesses() {
+    let place = Place::new().await;
+    place.done("write", &json!({"path": "a.txt", "content": "x"})).await;
+    assert!(matches!(place.adapter.probe("plc_0123").await, Probe::Unknown));
+}

@@ -1,0 +1,310 @@
+//! A live connection as an adapter.
+//!
+//! Owns the life of the connection and the way of one call through it. Does not connect (`connector`) and never tries again.
+//! Invariant: a call is sent at most once, and answers within its time.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rmcp::{
+    model::{CallToolResult, ServerNotification, ServerPeerInfo, ServerResult, SubscriptionFilter},
+    service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
+};
+use tokio::{
+    sync::Mutex,
+    task::JoinHandle,
+    time::{Instant, sleep, timeout, timeout_at},
+};
+
+use placet_adapter::{
+    adapter::{Adapter, Conditions, Dispatch},
+    outcome::{AdapterError, Outcome, Probe},
+};
+use placet_types::{
+    argument_schema::ArgumentSchema,
+    contract::{Capability, Contract, LiveTool, file::LimitsFile},
+    ids::CapabilityName,
+};
+
+use crate::{
+    answer::{self, Keeping},
+    call::{self, Prepared},
+    failure::{self, Fault},
+    handshake::Service,
+    listener::Listener,
+    listing,
+    stdio::child::ChildHandle,
+};
+
+/// How long a connection may take to say goodbye: rmcp waits for answers in flight, then ends the session.
+const CLOSE_WAIT: Duration = Duration::from_secs(8);
+/// How long the news that nobody waits any more may take.
+const CANCEL_WAIT: Duration = Duration::from_secs(2);
+/// The pause before a subscription that ended is made again.
+const RESUBSCRIBE_PAUSE: Duration = Duration::from_secs(5);
+
+/// A connection and what belongs to it.
+pub(crate) struct Link {
+    peer: Peer<RoleClient>,
+    /// `None` once closed. A tokio mutex, because it is held while the connection says goodbye.
+    service: Mutex<Option<Service>>,
+    generation: Arc<AtomicU64>,
+    closed: Arc<AtomicBool>,
+    child: Option<ChildHandle>,
+    subscription: Option<JoinHandle<()>>,
+}
+
+impl Link {
+    pub(crate) fn new(
+        service: Service,
+        listener: &Listener,
+        closed: Arc<AtomicBool>,
+        child: Option<ChildHandle>,
+    ) -> Self {
+        let peer = service.peer().clone();
+        let generation = listener.generation();
+        let subscription = subscribe(&peer, &generation);
+        Self { peer, service: Mutex::new(Some(service)), generation, closed, child, subscription }
+    }
+
+    /// What the server said in the handshake.
+    pub(crate) fn peer_info(&self) -> Result<Arc<ServerPeerInfo>, AdapterError> {
+        self.peer
+            .peer_info()
+            .ok_or_else(|| AdapterError::Garbled("its handshake says nothing of itself".to_owned()))
+    }
+
+    pub(crate) async fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(mut service) = self.service.lock().await.take() {
+            // Whether it was in time or panicked: what follows ends it.
+            let _ended = service.close_with_timeout(CLOSE_WAIT).await.is_ok();
+        }
+        if let Some(child) = &self.child {
+            child.close().await;
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        !self.closed.load(Ordering::Acquire) && !self.peer.is_transport_closed()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if let Some(subscription) = &self.subscription {
+            subscription.abort();
+        }
+    }
+}
+
+/// From revision 2026-07-28 on, changes of the tool list are announced only to those who ask.
+fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<JoinHandle<()>> {
+    let info = peer.peer_info()?;
+    let announces =
+        info.capabilities.tools.as_ref().and_then(|tools| tools.list_changed) == Some(true);
+    if info.protocol_version.has_initialize() || !announces {
+        return None;
+    }
+    let (peer, generation) = (peer.clone(), Arc::clone(generation));
+    Some(tokio::spawn(async move {
+        while !peer.is_transport_closed() {
+            let filter = SubscriptionFilter::builder().tools_list_changed().build();
+            if let Ok(mut subscription) = peer.listen(filter).await {
+                while let Ok(Some(notification)) = subscription.next().await {
+                    if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
+                        generation.fetch_add(1, Ordering::AcqRel);
+                    }
+                }
+                // What happened since is not known.
+                generation.fetch_add(1, Ordering::AcqRel);
+            }
+            sleep(RESUBSCRIBE_PAUSE).await;
+        }
+    }))
+}
+
+/// A connection to one MCP server.
+pub(crate) struct McpAdapter {
+    link: Link,
+    limits: LimitsFile,
+    contract: Option<Arc<Contract>>,
+    output_schemas: BTreeMap<CapabilityName, ArgumentSchema>,
+}
+
+impl fmt::Debug for McpAdapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpAdapter")
+            .field("adapter", &self.contract.as_ref().map(|contract| &contract.adapter))
+            .field("alive", &self.link.is_alive())
+            .finish_non_exhaustive()
+    }
+}
+
+impl McpAdapter {
+    pub(crate) fn under_contract(link: Link, contract: Arc<Contract>) -> Self {
+        let output_schemas = contract
+            .capabilities
+            .iter()
+            .filter_map(|(name, capability)| {
+                // A schema that cannot be enforced costs a note on a result, nothing else.
+                let schema = ArgumentSchema::compile(capability.output_schema.as_ref()?).ok()?;
+                Some((name.clone(), schema))
+            })
+            .collect();
+        Self { link, limits: contract.limits.clone(), contract: Some(contract), output_schemas }
+    }
+
+    pub(crate) fn without_contract(link: Link, limits: LimitsFile) -> Self {
+        Self { link, limits, contract: None, output_schemas: BTreeMap::new() }
+    }
+
+    fn admit(&self, dispatch: &Dispatch) -> Result<&Capability, AdapterError> {
+        let contract = self.contract.as_deref().ok_or_else(|| {
+            AdapterError::Misconfigured(
+                "this connection has no contract, it only lists tools".to_owned(),
+            )
+        })?;
+        let capability = call::capability(contract, dispatch)?;
+        if !self.link.is_alive() {
+            return Err(AdapterError::Unavailable("the connection has ended".to_owned()));
+        }
+        Ok(capability)
+    }
+
+    async fn send(&self, prepared: Prepared, capability: &Capability) -> Outcome {
+        let timeout_ms = prepared.timeout_ms;
+        let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
+        let Some(deadline) = deadline.filter(|_| timeout_ms > 0) else {
+            return Outcome::NothingHappened(AdapterError::Unavailable(
+                "there is no time left for the call".to_owned(),
+            ));
+        };
+        let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
+        let sending = self.link.peer.send_request_with_option(prepared.request, options);
+        let mut handle = match timeout_at(deadline, sending).await {
+            Ok(Ok(handle)) => handle,
+            // It was not even queued.
+            Ok(Err(_)) | Err(_) => {
+                let why = "the connection takes no more calls".to_owned();
+                return Outcome::NothingHappened(AdapterError::Unavailable(why));
+            }
+        };
+        let answer = match timeout_at(deadline, &mut handle.rx).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_closed)) => {
+                return Outcome::Unknown("the connection ended before the answer".to_owned());
+            }
+            Err(_elapsed) => {
+                give_up(handle);
+                return Outcome::Unknown(format!("no answer within {timeout_ms} ms"));
+            }
+        };
+        let mut outcome = self.judge(answer, capability);
+        if let Outcome::Done(answer) = &mut outcome {
+            answer.mutations.extend(prepared.mutation);
+        }
+        outcome
+    }
+
+    fn judge(
+        &self,
+        answer: Result<ServerResult, ServiceError>,
+        capability: &Capability,
+    ) -> Outcome {
+        let result = match answer {
+            Ok(result) => result,
+            Err(error) => return judge_fault(failure::of_request(&error), capability),
+        };
+        if let ServerResult::CallToolResult(result) = &result {
+            return self.judge_result(result, capability);
+        }
+        let instead = if matches!(result, ServerResult::InputRequiredResult(_)) {
+            "the server asks for input instead of answering"
+        } else if matches!(result, ServerResult::CreateTaskResult(_)) {
+            "the server made a task of the call instead of answering"
+        } else {
+            "the answer is no result of a tool"
+        };
+        Outcome::Unknown(instead.to_owned())
+    }
+
+    fn judge_result(&self, result: &CallToolResult, capability: &Capability) -> Outcome {
+        let keeping = Keeping {
+            bytes_max: self.limits.result_bytes_max,
+            output_schema: self.output_schemas.get(capability.id.capability()),
+        };
+        let answer = answer::of_result(result, keeping);
+        if result.is_error == Some(true) { Outcome::Failed(answer) } else { Outcome::Done(answer) }
+    }
+}
+
+fn judge_fault(fault: Fault, capability: &Capability) -> Outcome {
+    match fault {
+        Fault::Nothing(error) => Outcome::NothingHappened(error),
+        Fault::Garbled(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
+        // The server ran into it somewhere: what it had changed by then is not known.
+        Fault::Reported { code, message } if capability.is_write_class() => {
+            Outcome::Unknown(format!("the server reports error {code}: {message}"))
+        }
+        Fault::Reported { code, message } => Outcome::Failed(answer::of_error(code, &message)),
+    }
+}
+
+/// Tells the server that nobody waits any more, without waiting for it.
+fn give_up(handle: RequestHandle<RoleClient>) {
+    tokio::spawn(async move {
+        // Best effort: the outcome is unknown either way.
+        let reason = Some("deadline exceeded".to_owned());
+        let _told = timeout(CANCEL_WAIT, handle.cancel(reason)).await.is_ok();
+    });
+}
+
+#[async_trait]
+impl Adapter for McpAdapter {
+    async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
+        let ms_max = self.limits.connect_ms_max;
+        timeout(Duration::from_millis(ms_max), listing::list(&self.link.peer)).await.unwrap_or_else(
+            |_elapsed| {
+                Err(AdapterError::Unavailable(format!(
+                    "it did not list its tools within {ms_max} ms"
+                )))
+            },
+        )
+    }
+
+    fn generation(&self) -> u64 {
+        self.link.generation.load(Ordering::Acquire)
+    }
+
+    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+        let prepared = self.admit(&dispatch).and_then(|capability| {
+            call::prepare(capability, &dispatch, &conditions).map(|prepared| (prepared, capability))
+        });
+        match prepared {
+            Ok((prepared, capability)) => self.send(prepared, capability).await,
+            Err(error) => Outcome::NothingHappened(error),
+        }
+    }
+
+    async fn probe(&self, _token: &str) -> Probe {
+        // MCP has no way to ask.
+        Probe::Unknown
+    }
+
+    fn is_alive(&self) -> bool {
+        self.link.is_alive()
+    }
+
+    async fn close(&self) {
+        self.link.close().await;
+    }
+}

@@ -1,0 +1,130 @@
+//! The result of a tool as the engine keeps it.
+//!
+//! Owns the form `{"content": […], "structured": …, "notes": […]}`, its limits, and the sources it names. Invariant: an answer
+//! that cannot be kept does not change what is known about the call: it is replaced by a note that says so.
+
+use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
+use serde_json::{Map, Value, json};
+
+use placet_adapter::outcome::Answer;
+use placet_types::{
+    argument_schema::ArgumentSchema,
+    envelope::result::Citation,
+    json::{JsonLimits, check_value},
+};
+
+use crate::text::{is_hidden, printable};
+
+/// The most sources that are named.
+const CITATIONS_MAX: usize = 100;
+/// The longest address of a source.
+const URI_BYTES_MAX: usize = 2_048;
+/// The longest title of a source.
+const TITLE_BYTES_MAX: usize = 512;
+
+/// How results of one capability are kept.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keeping<'a> {
+    /// The largest result that is kept.
+    pub(crate) bytes_max: u64,
+    /// The schema that the contract declares for structured output.
+    pub(crate) output_schema: Option<&'a ArgumentSchema>,
+}
+
+/// The answer in a result.
+pub(crate) fn of_result(result: &CallToolResult, keeping: Keeping<'_>) -> Answer {
+    let citations = result.content.iter().filter_map(citation).take(CITATIONS_MAX).collect();
+    let failed = result.is_error == Some(true);
+    let notes = if failed { Vec::new() } else { schema_notes(result, keeping.output_schema) };
+    let whole = output(Some(&result.content), result.structured_content.as_ref(), &notes);
+    let output = match keep(&whole, keeping.bytes_max) {
+        Ok(kept) => kept,
+        Err(why) => {
+            without_content(result, notes, keeping.bytes_max).unwrap_or_else(|| withheld(&why))
+        }
+    };
+    Answer { output, citations, mutations: Vec::new() }
+}
+
+/// The answer in an error that a server reports of a call that changes nothing.
+pub(crate) fn of_error(code: i32, message: &str) -> Answer {
+    let output = json!({
+        "content": [{ "type": "text", "text": message }],
+        "error": { "code": code },
+    });
+    Answer { output, citations: Vec::new(), mutations: Vec::new() }
+}
+
+fn output(content: Option<&[ContentBlock]>, structured: Option<&Value>, notes: &[String]) -> Value {
+    let mut output = Map::new();
+    if let Some(content) = content {
+        let blocks = content
+            .iter()
+            .map(|block| serde_json::to_value(block).unwrap_or(Value::Null))
+            .collect();
+        output.insert("content".to_owned(), Value::Array(blocks));
+    }
+    if let Some(structured) = structured {
+        output.insert("structured".to_owned(), structured.clone());
+    }
+    if !notes.is_empty() {
+        output.insert("notes".to_owned(), json!(notes));
+    }
+    Value::Object(output)
+}
+
+/// The structured part alone, where the whole is too much: it says the same to a program.
+fn without_content(
+    result: &CallToolResult,
+    mut notes: Vec<String>,
+    bytes_max: u64,
+) -> Option<Value> {
+    let structured = result.structured_content.as_ref()?;
+    notes.push("the unstructured content was left out: the whole result cannot be kept".to_owned());
+    keep(&output(None, Some(structured), &notes), bytes_max).ok()
+}
+
+fn withheld(why: &str) -> Value {
+    json!({ "content": [{ "type": "text", "text": format!("[result withheld: {why}]") }], "withheld": true })
+}
+
+fn keep(value: &Value, bytes_max: u64) -> Result<Value, String> {
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let limits = JsonLimits {
+        bytes_max,
+        depth_max: 64,
+        string_bytes_max: bytes_max,
+        members_max: 100_000,
+        nodes_max: 1_000_000,
+    };
+    check_value(value, &limits).map_err(|error| printable(&error.to_string(), 300))
+}
+
+fn schema_notes(result: &CallToolResult, schema: Option<&ArgumentSchema>) -> Vec<String> {
+    let Some(schema) = schema else { return Vec::new() };
+    match &result.structured_content {
+        None => vec!["the contract declares structured output, the server sent none".to_owned()],
+        Some(structured) if schema.validate(structured).is_err() => {
+            vec!["the structured output does not match the schema in the contract".to_owned()]
+        }
+        Some(_) => Vec::new(),
+    }
+}
+
+fn citation(block: &ContentBlock) -> Option<Citation> {
+    let (uri, title) = if let ContentBlock::ResourceLink(link) = block {
+        (&link.uri, Some(link.title.as_ref().unwrap_or(&link.name)))
+    } else if let ContentBlock::Resource(embedded) = block {
+        match &embedded.resource {
+            ResourceContents::TextResourceContents { uri, .. }
+            | ResourceContents::BlobResourceContents { uri, .. } => (uri, None),
+            _ => return None,
+        }
+    } else {
+        return None;
+    };
+    let usable = !uri.is_empty() && uri.len() <= URI_BYTES_MAX && !uri.contains(is_hidden);
+    let title =
+        title.filter(|title| !title.is_empty()).map(|title| printable(title, TITLE_BYTES_MAX));
+    usable.then(|| Citation { uri: uri.clone(), title })
+}

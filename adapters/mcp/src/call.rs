@@ -1,0 +1,130 @@
+//! One dispatch as one `tools/call`.
+//!
+//! Owns the request and the name of what a write changes. Invariant: the arguments are the permitted ones, unchanged but for the
+//! one argument that the contract gives to the dispatch token.
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, ClientRequest, Extensions, MetaObject,
+    RequestMetaObject,
+};
+use serde_json::{Map, Value};
+
+use placet_adapter::{
+    adapter::{Conditions, Dispatch},
+    outcome::AdapterError,
+};
+use placet_types::{
+    contract::{Capability, Contract, Dedup},
+    envelope::result::Mutation,
+};
+
+use crate::{http::headers::CallHeaders, text::is_hidden};
+
+/// Where the dispatch token is in `_meta`.
+const TOKEN_META: &str = "dev.placet/idempotency-key";
+/// Arguments that name what a call works on, most telling first.
+const SUBJECTS: [&str; 7] = ["path", "uri", "url", "id", "name", "destination", "key"];
+/// The longest such value that is shown.
+const SUBJECT_BYTES_MAX: usize = 256;
+
+/// A call, ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    pub(crate) request: ClientRequest,
+    pub(crate) meta: RequestMetaObject,
+    pub(crate) timeout_ms: u64,
+    pub(crate) mutation: Option<Mutation>,
+}
+
+/// The capability of a dispatch, if it is one of this contract.
+pub(crate) fn capability<'a>(
+    contract: &'a Contract,
+    dispatch: &Dispatch,
+) -> Result<&'a Capability, AdapterError> {
+    let id = dispatch.capability();
+    if dispatch.contract_digest() != contract.digest {
+        return Err(AdapterError::Drifted(
+            "the contract has changed since the call was permitted".to_owned(),
+        ));
+    }
+    contract
+        .capabilities
+        .get(id.capability())
+        .filter(|_| *id.adapter() == contract.adapter)
+        .ok_or_else(|| {
+            AdapterError::Misconfigured(format!("`{id}` is not in the contract of this connection"))
+        })
+}
+
+/// Puts the call together.
+pub(crate) fn prepare(
+    capability: &Capability,
+    dispatch: &Dispatch,
+    conditions: &Conditions,
+) -> Result<Prepared, AdapterError> {
+    let headers = CallHeaders::of(&conditions.trace, conditions.credential.as_ref())?;
+    let mut extensions = Extensions::new();
+    extensions.insert(headers);
+    let name = capability.id.capability().as_str().to_owned();
+    let params = CallToolRequestParams::new(name).with_arguments(arguments(capability, dispatch));
+    let mut call = CallToolRequest::new(params);
+    call.extensions = extensions;
+    Ok(Prepared {
+        request: ClientRequest::CallToolRequest(call),
+        meta: meta(capability, dispatch, conditions),
+        timeout_ms: conditions.timeout_ms,
+        mutation: capability.is_write_class().then(|| mutation(capability, dispatch.args())),
+    })
+}
+
+fn arguments(capability: &Capability, dispatch: &Dispatch) -> Map<String, Value> {
+    let mut args = dispatch.args().clone();
+    if let Dedup::Keyed { argument: Some(argument), .. } = &capability.dedup {
+        args.insert(argument.clone(), Value::String(dispatch.token().to_owned()));
+    }
+    args
+}
+
+fn meta(
+    capability: &Capability,
+    dispatch: &Dispatch,
+    conditions: &Conditions,
+) -> RequestMetaObject {
+    let mut meta = MetaObject::new();
+    if capability.is_write_class() {
+        meta.insert(TOKEN_META.to_owned(), Value::String(dispatch.token().to_owned()));
+    }
+    if let Some(traceparent) = &conditions.trace.traceparent {
+        meta.set_traceparent(traceparent.clone());
+    }
+    if let Some(tracestate) = &conditions.trace.tracestate {
+        meta.set_tracestate(tracestate.clone());
+    }
+    RequestMetaObject(meta)
+}
+
+/// What a successful write changed: the capability, and what its arguments plainly name. MCP has no better answer.
+fn mutation(capability: &Capability, args: &Map<String, Value>) -> Mutation {
+    let id = &capability.id;
+    let target = match subject(capability, args) {
+        Some((argument, value)) => format!("{id} {argument}={value}"),
+        None => id.to_string(),
+    };
+    Mutation { action: "write".to_owned(), target }
+}
+
+fn subject<'a>(
+    capability: &Capability,
+    args: &'a Map<String, Value>,
+) -> Option<(&'static str, &'a str)> {
+    // What cannot be told from a secret is not shown.
+    let schema = capability.arguments.as_ref().ok()?;
+    let sensitive = schema.sensitive_pointers(&Value::Object(args.clone()));
+    SUBJECTS.into_iter().find_map(|argument| {
+        let value = args.get(argument)?.as_str()?;
+        let shown =
+            !value.is_empty() && value.len() <= SUBJECT_BYTES_MAX && !value.contains(is_hidden);
+        let secret = sensitive.contains("") || sensitive.contains(&format!("/{argument}"));
+        (shown && !secret).then_some((argument, value))
+    })
+}

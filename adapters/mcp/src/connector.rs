@@ -1,0 +1,226 @@
+//! Connecting: from a contract to a live connection.
+//!
+//! Owns the settings of this kind of adapter, the time limit of a connection's start and the agreement on the protocol version.
+//! Does not restart anything: a supervisor does. Invariant: a connection whose server speaks another version than the contract
+//! pins never comes up.
+
+use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use rmcp::model::ProtocolVersion;
+use secrecy::SecretString;
+use tokio::time::timeout;
+
+use placet_adapter::{
+    adapter::{Adapter, Connector},
+    outcome::AdapterError,
+};
+use placet_types::{
+    contract::{
+        Contract,
+        file::{CredentialFile, LimitsFile, TransportFile},
+    },
+    ids::AdapterName,
+};
+
+use crate::{
+    adapter::{Link, McpAdapter},
+    handshake::{self, SUPPORTED},
+    http::EgressHttp,
+    listener::Listener,
+    stdio,
+    text::printable,
+};
+
+/// Finds secrets of the configuration by name, at the moment a connection needs them.
+pub trait SecretLookup: Send + Sync + fmt::Debug {
+    /// The secret called `name`.
+    ///
+    /// # Errors
+    /// Why it cannot be had, without any part of it.
+    fn secret(&self, name: &str) -> Result<SecretString, String>;
+}
+
+/// What every connection of this kind shares.
+#[derive(Debug, Clone)]
+pub struct McpSettings {
+    /// The data folder: relative working directories are under it.
+    pub data_dir: PathBuf,
+    /// The name we give ourselves to servers.
+    pub client_name: String,
+    /// The version we give ourselves to servers.
+    pub client_version: String,
+    /// Secrets for the environment of child processes, and for servers that want a credential before they list their tools.
+    pub secrets: Arc<dyn SecretLookup>,
+    /// Further trust roots for `https:`, in PEM form; may be empty.
+    pub extra_roots_pem: Vec<u8>,
+    /// Our own listeners, which no contract can lead a call to.
+    pub own_listeners: Vec<SocketAddr>,
+}
+
+/// What is needed to reach a server for which there may be no contract yet.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    /// The adapter's name.
+    pub adapter: AdapterName,
+    /// How it is reached.
+    pub transport: TransportFile,
+    /// The credential that the server may want.
+    pub credential: Option<CredentialFile>,
+    /// Its limits.
+    pub limits: LimitsFile,
+}
+
+/// A connection without a contract: it can list tools, it cannot call them.
+#[derive(Debug)]
+pub struct Connected {
+    /// The connection.
+    pub adapter: Box<dyn Adapter>,
+    /// The protocol version that was negotiated, as a contract pins it.
+    pub protocol_version: String,
+    /// What the server calls itself; not to be trusted.
+    pub server: Option<String>,
+}
+
+/// Makes connections to MCP servers.
+#[derive(Debug, Clone)]
+pub struct McpConnector {
+    settings: Arc<McpSettings>,
+}
+
+impl McpConnector {
+    /// A connector with these settings.
+    #[must_use]
+    pub fn new(settings: McpSettings) -> Self {
+        Self { settings: Arc::new(settings) }
+    }
+
+    /// Connects without a pinned version and says which was negotiated: the newest that the server's way of starting allows.
+    ///
+    /// # Errors
+    /// [`AdapterError`] when it cannot; nothing had an effect then.
+    pub async fn connect_any(&self, endpoint: &Endpoint) -> Result<Connected, AdapterError> {
+        let handshake = self
+            .open(endpoint, &ProtocolVersion::LATEST_WITH_INITIALIZE, Agreement::AnySupported)
+            .await;
+        let link = match handshake {
+            Ok(link) => link,
+            // A server of the newest revision has no `initialize`.
+            Err(
+                first @ (AdapterError::Drifted(_)
+                | AdapterError::Garbled(_)
+                | AdapterError::Refused(_)),
+            ) => self
+                .open(endpoint, &ProtocolVersion::V_2026_07_28, Agreement::Exact)
+                .await
+                .map_err(|_second| first)?,
+            Err(error) => return Err(error),
+        };
+        let info = link.peer_info()?;
+        let protocol_version = info.protocol_version.as_str().to_owned();
+        let server = info
+            .server_info
+            .as_ref()
+            .map(|server| printable(&format!("{} {}", server.name, server.version), 200));
+        let adapter = McpAdapter::without_contract(link, endpoint.limits.clone());
+        Ok(Connected { adapter: Box::new(adapter), protocol_version, server })
+    }
+
+    /// One handshake within the time a connection may take.
+    async fn open(
+        &self,
+        endpoint: &Endpoint,
+        version: &ProtocolVersion,
+        agreement: Agreement,
+    ) -> Result<Link, AdapterError> {
+        let ms_max = endpoint.limits.connect_ms_max;
+        let link = timeout(Duration::from_millis(ms_max), self.start(endpoint, version))
+            .await
+            .unwrap_or_else(|_elapsed| {
+                Err(AdapterError::Unavailable(format!("no completed handshake within {ms_max} ms")))
+            })?;
+        let negotiated = link.peer_info()?.protocol_version.clone();
+        let agreed = match agreement {
+            Agreement::Exact => negotiated == *version,
+            Agreement::AnySupported => SUPPORTED.contains(&negotiated),
+        };
+        if agreed {
+            return Ok(link);
+        }
+        link.close().await;
+        Err(AdapterError::Drifted(format!(
+            "the server speaks protocol version `{}`, not `{version}`",
+            printable(negotiated.as_str(), 32)
+        )))
+    }
+
+    async fn start(
+        &self,
+        endpoint: &Endpoint,
+        version: &ProtocolVersion,
+    ) -> Result<Link, AdapterError> {
+        let listener = Listener::new(&self.settings, version);
+        let bytes_max = message_bytes_max(&endpoint.limits);
+        match &endpoint.transport {
+            TransportFile::McpStdio { command, args, env, cwd } => {
+                let launch = stdio::child::Launch { command, args, env, cwd: cwd.as_deref() };
+                let (transport, child) =
+                    stdio::start(&endpoint.adapter, &launch, &self.settings, bytes_max)?;
+                let health = child.health();
+                let service = handshake::shake(transport, listener.clone(), version)
+                    .await
+                    .map_err(|error| health.explain(error))?;
+                Ok(Link::new(service, &listener, health.closed(), Some(child)))
+            }
+            TransportFile::McpHttp { url, private_network } => {
+                let http = EgressHttp::new(url, *private_network, endpoint, &self.settings)?;
+                let closed = http.closed();
+                let transport = http.into_transport(&endpoint.limits);
+                let service = handshake::shake(transport, listener.clone(), version).await?;
+                Ok(Link::new(service, &listener, closed, None))
+            }
+            TransportFile::Internal { builtin, .. } => Err(AdapterError::Misconfigured(format!(
+                "`{builtin}` is compiled in, it is no mcp server"
+            ))),
+        }
+    }
+}
+
+#[async_trait]
+impl Connector for McpConnector {
+    async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
+        let pinned = &contract.protocol_version;
+        let version =
+            SUPPORTED.iter().find(|version| version.as_str() == pinned).ok_or_else(|| {
+                let known =
+                    SUPPORTED.iter().map(ProtocolVersion::as_str).collect::<Vec<_>>().join(", ");
+                AdapterError::Misconfigured(format!(
+                    "the protocol version `{}` is not supported, use one of {known}",
+                    printable(pinned, 32)
+                ))
+            })?;
+        let endpoint = Endpoint {
+            adapter: contract.adapter.clone(),
+            transport: contract.transport.clone(),
+            credential: contract.credential.clone(),
+            limits: contract.limits.clone(),
+        };
+        let link = self.open(&endpoint, version, Agreement::Exact).await?;
+        Ok(Box::new(McpAdapter::under_contract(link, contract)))
+    }
+}
+
+/// Which negotiated versions will do.
+#[derive(Debug, Clone, Copy)]
+enum Agreement {
+    Exact,
+    AnySupported,
+}
+
+/// The longest message of a server that is read: a result above its limit is still told from garbage, and a list of a thousand
+/// tools fits.
+pub(crate) fn message_bytes_max(limits: &LimitsFile) -> usize {
+    const LIST_BYTES_MAX: u64 = 8 * 1024 * 1024;
+    let result = limits.result_bytes_max.saturating_mul(2).saturating_add(1024 * 1024);
+    usize::try_from(result.max(LIST_BYTES_MAX)).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,70 @@
+//! The start of a connection: `initialize`, or `server/discover` from revision 2026-07-28 on.
+//!
+//! Owns which revisions are supported and what a failed start means. Does not compare the result with a contract: the connector
+//! does. Invariant: nothing is called during a handshake, so a failure never leaves an effect in doubt.
+
+use rmcp::{
+    model::{ErrorCode, ProtocolVersion},
+    service::{
+        ClientInitializeError, ClientLifecycleMode, ClientServiceExt, RoleClient, RunningService,
+    },
+    transport::Transport,
+};
+
+use placet_adapter::outcome::AdapterError;
+
+use crate::{failure, listener::Listener, text::printable};
+
+/// The revisions that a contract may pin, newest first.
+pub(crate) const SUPPORTED: [ProtocolVersion; 3] =
+    [ProtocolVersion::V_2026_07_28, ProtocolVersion::V_2025_11_25, ProtocolVersion::V_2025_06_18];
+
+/// A connection that has come up.
+pub(crate) type Service = RunningService<RoleClient, Listener>;
+
+/// Performs the handshake of `version`.
+pub(crate) async fn shake<T>(
+    transport: T,
+    listener: Listener,
+    version: &ProtocolVersion,
+) -> Result<Service, AdapterError>
+where
+    T: Transport<RoleClient> + 'static,
+{
+    let lifecycle = if version.has_initialize() {
+        ClientLifecycleMode::Initialize
+    } else {
+        ClientLifecycleMode::Discover { preferred_versions: vec![version.clone()] }
+    };
+    listener.serve_with_lifecycle(transport, lifecycle).await.map_err(|error| meaning(&error))
+}
+
+fn meaning(error: &ClientInitializeError) -> AdapterError {
+    let garbled = || AdapterError::Garbled("its answer to the handshake is none".to_owned());
+    if let ClientInitializeError::TransportError { error, .. } = error {
+        return failure::of_transport(error).into_handshake_error();
+    }
+    if let ClientInitializeError::JsonRpcError(error) = error {
+        let said = printable(&error.message, 200);
+        return if error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
+            AdapterError::Drifted(format!("it does not support the protocol version: {said}"))
+        } else {
+            AdapterError::Refused(format!(
+                "it refused the handshake with code {}: {said}",
+                error.code.0
+            ))
+        };
+    }
+    if let ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } = error {
+        let spoken =
+            server_supported.iter().take(8).map(|v| printable(v.as_str(), 32)).collect::<Vec<_>>();
+        return AdapterError::Drifted(format!(
+            "it supports only the protocol versions `{}`",
+            spoken.join(", ")
+        ));
+    }
+    if let ClientInitializeError::ConnectionClosed(_) | ClientInitializeError::Cancelled = error {
+        return AdapterError::Unavailable("it ended before the handshake was complete".to_owned());
+    }
+    garbled()
+}

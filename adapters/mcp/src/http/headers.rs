@@ -1,0 +1,115 @@
+//! The headers of one call: its trace and its credential.
+//!
+//! Owns which names a credential may use. Invariant: the credential of a call is on the requests of that call and on no other,
+//! and cannot be printed.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+use secrecy::ExposeSecret;
+
+use placet_adapter::{
+    adapter::{Credential, TraceHeaders},
+    outcome::AdapterError,
+};
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
+
+/// Names that belong to the transport.
+const OWNED: [&str; 9] = [
+    "accept",
+    "content-type",
+    "content-length",
+    "content-encoding",
+    "host",
+    "last-event-id",
+    "origin",
+    "traceparent",
+    "tracestate",
+];
+/// The prefix of the protocol's own headers.
+const OWNED_PREFIX: &str = "mcp-";
+
+/// What one call adds to its requests. Travels with the message, so that it can be on no other.
+#[derive(Debug, Clone)]
+pub(crate) struct CallHeaders(HeaderMap);
+
+impl CallHeaders {
+    /// The headers of a call.
+    pub(crate) fn of(
+        trace: &TraceHeaders,
+        credential: Option<&Credential>,
+    ) -> Result<Self, AdapterError> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [(TRACEPARENT, &trace.traceparent), (TRACESTATE, &trace.tracestate)] {
+            // A trace that cannot be sent is no reason not to call.
+            if let Some(Ok(value)) = value.as_deref().map(HeaderValue::from_str) {
+                headers.insert(name, value);
+            }
+        }
+        if let Some(credential) = credential {
+            let (name, value) =
+                secret_header(&credential.header, credential.value.expose_secret())?;
+            headers.insert(name, value);
+        }
+        Ok(Self(headers))
+    }
+
+    pub(super) fn map(&self) -> &HeaderMap {
+        &self.0
+    }
+}
+
+/// A header with a secret value, which is never printed.
+pub(super) fn secret_header(
+    name: &str,
+    value: &str,
+) -> Result<(HeaderName, HeaderValue), AdapterError> {
+    let unusable =
+        |why: &str| AdapterError::Misconfigured(format!("the credential's header {why}"));
+    let name =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_error| unusable("has no usable name"))?;
+    if OWNED.contains(&name.as_str()) || name.as_str().starts_with(OWNED_PREFIX) {
+        return Err(unusable("belongs to the transport"));
+    }
+    let mut value =
+        HeaderValue::from_str(value).map_err(|_error| unusable("has no usable value"))?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AdapterError, CallHeaders, Credential, TraceHeaders};
+
+    fn credential(header: &str, value: &str) -> Credential {
+        Credential { header: header.to_owned(), value: value.into() }
+    }
+
+    #[test]
+    fn a_credential_is_carried_and_never_printed() {
+        let headers = CallHeaders::of(
+            &TraceHeaders::default(),
+            Some(&credential("authorization", "Bearer c4nary")),
+        )
+        .unwrap();
+        assert_eq!(headers.map().get("authorization").unwrap().as_bytes(), b"Bearer c4nary");
+        assert!(!format!("{headers:?}").contains("c4nary"));
+    }
+
+    #[test]
+    fn a_credential_cannot_replace_a_header_of_the_transport() {
+        for name in ["Host", "content-type", "Mcp-Session-Id", "traceparent", "bad name", ""] {
+            let refused = CallHeaders::of(&TraceHeaders::default(), Some(&credential(name, "x")))
+                .unwrap_err();
+            assert!(matches!(refused, AdapterError::Misconfigured(_)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_cannot_smuggle_a_second_header() {
+        let refused =
+            CallHeaders::of(&TraceHeaders::default(), Some(&credential("x-key", "a\r\nx-b: c")))
+                .unwrap_err();
+        assert!(!refused.to_string().contains("x-b"));
+    }
+}

@@ -1,0 +1,144 @@
+//! Reading the answers of a server over HTTP.
+//!
+//! Owns statuses, content types and the two forms of an answer. Does not keep anything. Invariant: an answer that does not
+//! belong to its request is not passed on.
+
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use http::{HeaderMap, Response, StatusCode, header};
+use http_body_util::BodyExt;
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientRequest, RequestId, ServerJsonRpcMessage},
+    transport::streamable_http_client::{SseError, StreamableHttpPostResponse},
+};
+use sse_stream::{Sse, SseStream};
+
+use placet_egress::{EgressBody, EgressError};
+
+use super::{SESSION_ID, fault::HttpFault};
+
+/// What is read of the body that goes with a failed handshake.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+/// The longest session id.
+const SESSION_ID_BYTES_MAX: usize = 1_024;
+/// The bounds of the pause that a server may ask for before its stream is taken up again, in milliseconds.
+const RETRY_MS_MIN: u64 = 1_000;
+const RETRY_MS_MAX: u64 = 60_000;
+
+/// The answer to a posted message.
+pub(super) async fn read_answer(
+    message: &ClientJsonRpcMessage,
+    response: Response<EgressBody>,
+    in_session: bool,
+) -> Result<StreamableHttpPostResponse, HttpFault> {
+    let status = response.status();
+    if !status.is_success() {
+        return read_failure(message, response, in_session).await;
+    }
+    let session_id = session_id(response.headers())?;
+    let Some(id) = request_id(message) else { return Ok(StreamableHttpPostResponse::Accepted) };
+    if status == StatusCode::ACCEPTED {
+        return Ok(StreamableHttpPostResponse::Accepted);
+    }
+    if is_type(response.headers(), "text/event-stream") {
+        return Ok(StreamableHttpPostResponse::Sse(events(response.into_body()), session_id));
+    }
+    if !is_type(response.headers(), "application/json") {
+        return Err(HttpFault::Unusable("its content type is neither json nor an event stream"));
+    }
+    let body = collect(response.into_body(), usize::MAX).await?;
+    let answer: ServerJsonRpcMessage = serde_json::from_slice(&body)
+        .map_err(|_error| HttpFault::Unusable("its body is no json-rpc"))?;
+    if !answers(&answer, id) {
+        return Err(HttpFault::Unusable("it belongs to another request"));
+    }
+    Ok(StreamableHttpPostResponse::Json(answer, session_id))
+}
+
+/// A status of failure; to a handshake, the server may say more.
+async fn read_failure(
+    message: &ClientJsonRpcMessage,
+    response: Response<EgressBody>,
+    in_session: bool,
+) -> Result<StreamableHttpPostResponse, HttpFault> {
+    let status = response.status();
+    // A 400 in a session is how some servers say that they do not know it.
+    if in_session && matches!(status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
+        return Err(HttpFault::SessionEnded);
+    }
+    let fault = HttpFault::Status(status.as_u16());
+    let ClientJsonRpcMessage::Request(request) = message else { return Err(fault) };
+    let is_handshake = matches!(
+        &request.request,
+        ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+    );
+    if !is_handshake || !status.is_client_error() {
+        return Err(fault);
+    }
+    let Ok(body) = collect(response.into_body(), ERROR_BYTES_MAX).await else { return Err(fault) };
+    let Ok(ServerJsonRpcMessage::Error(mut error)) = serde_json::from_slice(&body) else {
+        return Err(fault);
+    };
+    // What refuses a request before reading it may not know its id.
+    error.id = Some(request.id.clone());
+    Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None))
+}
+
+/// A body as events. Its bytes in total are limited by the egress client, so every event is.
+pub(super) fn events(body: EgressBody) -> BoxStream<'static, Result<Sse, SseError>> {
+    SseStream::new(body)
+        .map_ok(|mut event| {
+            event.retry = event.retry.map(|ms| ms.clamp(RETRY_MS_MIN, RETRY_MS_MAX));
+            event
+        })
+        .boxed()
+}
+
+/// Whether the content type is this one, whatever its parameters.
+pub(super) fn is_type(headers: &HeaderMap, wanted: &str) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.split(';').next())
+        .is_some_and(|value| value.trim().eq_ignore_ascii_case(wanted))
+}
+
+async fn collect(mut body: EgressBody, bytes_max: usize) -> Result<Bytes, HttpFault> {
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        if let Some(data) = frame?.data_ref() {
+            whole.extend_from_slice(data);
+        }
+        if whole.len() > bytes_max {
+            return Err(HttpFault::Egress(EgressError::ResponseTooLarge { bytes_max }));
+        }
+    }
+    Ok(whole.into())
+}
+
+fn session_id(headers: &HeaderMap) -> Result<Option<String>, HttpFault> {
+    let unusable = HttpFault::Unusable("its session id is not usable");
+    let Some(value) = headers.get(&SESSION_ID) else { return Ok(None) };
+    let text = value.to_str().map_err(|_error| unusable.clone())?;
+    let usable = !text.is_empty()
+        && text.len() <= SESSION_ID_BYTES_MAX
+        && text.bytes().all(|b| b.is_ascii_graphic());
+    if usable { Ok(Some(text.to_owned())) } else { Err(unusable) }
+}
+
+fn request_id(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
+    match message {
+        ClientJsonRpcMessage::Request(request) => Some(&request.id),
+        ClientJsonRpcMessage::Response(_)
+        | ClientJsonRpcMessage::Notification(_)
+        | ClientJsonRpcMessage::Error(_) => None,
+    }
+}
+
+fn answers(answer: &ServerJsonRpcMessage, id: &RequestId) -> bool {
+    match answer {
+        ServerJsonRpcMessage::Response(response) => response.id == *id,
+        ServerJsonRpcMessage::Error(error) => error.id.as_ref() == Some(id),
+        ServerJsonRpcMessage::Request(_) | ServerJsonRpcMessage::Notification(_) => false,
+    }
+}

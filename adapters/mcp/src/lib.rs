@@ -1,0 +1,26 @@
+//! MCP servers as adapters: child processes over stdio, and streamable HTTP.
+//!
+//! Owns the connection to one MCP server, the listing of its tools, and the translation of one dispatch into one `tools/call`
+//! and of its answer into an outcome. Does not decide who may call, keeps no secret, and opens no socket itself: HTTP goes
+//! through `placet-egress`.
+//!
+//! Invariants, written as absences:
+//! - nothing of `rmcp` is in a public signature;
+//! - no call is sent twice, and no outcome is called a failure unless the server declared it or nothing was sent;
+//! - no child process sees an environment variable that its contract does not name, and none outlives its connection;
+//! - nothing that a server says about itself is trusted, and nothing that it sends is kept without a limit.
+
+mod adapter;
+mod answer;
+mod call;
+pub mod connector;
+mod failure;
+mod handshake;
+mod http;
+mod listener;
+mod listing;
+mod stdio;
+mod text;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,77 @@
+//! Our side of a connection: what we say about ourselves, and what a server may ask of us.
+//!
+//! Owns the count of announced changes of the tool list. Invariant: a server gets an answer to `ping` and to nothing else: we
+//! sample, elicit and list no roots, and say so in the handshake.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use rmcp::{
+    ErrorData,
+    model::{
+        ClientCapabilities, ClientConfig, ClientResult, ErrorCode, Implementation, ProtocolVersion,
+        ServerNotification, ServerRequest,
+    },
+    service::{NotificationContext, RequestContext, RoleClient, Service},
+};
+
+use crate::connector::McpSettings;
+
+/// The generations of one connection lie in a range of their own.
+const GENERATIONS_PER_CONNECTION: u64 = 1 << 32;
+
+static NEXT_CONNECTION: AtomicU64 = AtomicU64::new(1);
+
+/// Hears what a server sends by itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Listener {
+    config: ClientConfig,
+    generation: Arc<AtomicU64>,
+}
+
+impl Listener {
+    pub(crate) fn new(settings: &McpSettings, version: &ProtocolVersion) -> Self {
+        let ourselves =
+            Implementation::new(settings.client_name.clone(), settings.client_version.clone());
+        let config = ClientConfig::new(ClientCapabilities::default(), ourselves)
+            .with_protocol_version(version.clone());
+        let connection = NEXT_CONNECTION.fetch_add(1, Ordering::Relaxed);
+        let generation = connection.wrapping_mul(GENERATIONS_PER_CONNECTION);
+        Self { config, generation: Arc::new(AtomicU64::new(generation)) }
+    }
+
+    /// The count of announced changes, distinct from that of every other connection.
+    pub(crate) fn generation(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.generation)
+    }
+}
+
+impl Service<RoleClient> for Listener {
+    async fn handle_request(
+        &self,
+        request: ServerRequest,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<ClientResult, ErrorData> {
+        if matches!(request, ServerRequest::PingRequest(_)) {
+            return Ok(ClientResult::empty(()));
+        }
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "this client has no such method", None))
+    }
+
+    async fn handle_notification(
+        &self,
+        notification: ServerNotification,
+        _context: NotificationContext<RoleClient>,
+    ) -> Result<(), ErrorData> {
+        if matches!(notification, ServerNotification::ToolListChangedNotification(_)) {
+            self.generation.fetch_add(1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn get_info(&self) -> ClientConfig {
+        self.config.clone()
+    }
+}

@@ -1,0 +1,7 @@
+//! Tests against real peers: a child process and an HTTP server, good ones and bad ones.
+
+mod http;
+mod stdio;
+#[cfg(test)]
+mod scratch;
+mod support;

@@ -1,0 +1,196 @@
+//! What becomes of calls over HTTP.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+use tokio::time::Instant;
+
+use placet_adapter::{
+    adapter::{Conditions, Credential},
+    outcome::{AdapterError, Outcome},
+};
+
+use super::{
+    peer::{Manner, Peer},
+    sessions::over,
+};
+use crate::tests::support::{in_seconds, TOKEN, TRACEPARENT, call, connect, dispatch, done, within};
+
+#[tokio::test]
+async fn a_call_carries_its_trace_its_token_and_its_credential() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let credential =
+        Credential { header: "authorization".to_owned(), value: "Bearer c4nary".into() };
+    let conditions = Conditions { credential: Some(credential), ..within(10_000) };
+    let answer =
+        done(adapter.invoke(dispatch(&contract, "echo", json!({"path": "p"})), conditions).await);
+    assert_eq!(answer.output["structured"]["args"], json!({"path": "p"}));
+    assert_eq!(answer.output["structured"]["meta"]["dev.placet/idempotency-key"], json!(TOKEN));
+    assert_eq!(answer.output["structured"]["meta"]["traceparent"], json!(TRACEPARENT));
+    assert_eq!(answer.mutations[0].target, "peer/echo path=p");
+    let calls = peer.calls();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].header("authorization"), Some("Bearer c4nary"));
+    assert_eq!(calls[0].header("traceparent"), Some(TRACEPARENT));
+    assert_eq!(calls[0].header("tracestate"), Some("a=b"));
+    assert_eq!(calls[0].header("mcp-protocol-version"), Some("2025-11-25"));
+    assert_eq!(calls[0].header("mcp-session-id"), Some("session-1"));
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn the_credential_of_a_call_is_on_no_other_request() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let credential = Credential { header: "x-api-key".to_owned(), value: "c4nary".into() };
+    let secret = adapter.invoke(
+        dispatch(&contract, "slow", json!({"ms": 300})),
+        Conditions { credential: Some(credential), ..within(10_000) },
+    );
+    let plain = join_all((0..8).map(|_| call(adapter.as_ref(), &contract, "echo", json!({}))));
+    let (secret, plain, tools) = tokio::join!(secret, plain, adapter.discover());
+    done(secret);
+    plain.into_iter().for_each(|outcome| {
+        done(outcome);
+    });
+    tools.unwrap();
+    adapter.close().await;
+    let with_key: Vec<_> =
+        peer.seen().into_iter().filter(|seen| seen.headers.contains_key("x-api-key")).collect();
+    assert_eq!(with_key.len(), 1);
+    assert_eq!(with_key[0].message["params"]["name"], json!("slow"));
+    let canaries =
+        peer.seen().iter().filter(|seen| format!("{:?}", seen.headers).contains("c4nary")).count();
+    assert_eq!(canaries, 1);
+}
+
+#[tokio::test]
+async fn an_answer_as_a_stream_of_events_is_read() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let before = adapter.generation();
+    let answer = done(call(adapter.as_ref(), &contract, "stream", json!({})).await);
+    assert_eq!(answer.output["content"][0]["text"], json!("done"));
+    let deadline = in_seconds(5);
+    while adapter.generation() == before {
+        assert!(Instant::now() < deadline, "the change within the stream was not noticed");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn statuses_say_whether_something_may_have_happened() {
+    let peer = Peer::start(Manner { stateless: true, ..Manner::default() }).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    for code in [400, 401, 403, 404, 405, 413, 415, 429] {
+        let outcome = call(adapter.as_ref(), &contract, "status", json!({"code": code})).await;
+        let Outcome::NothingHappened(error) = outcome else { panic!("{code}: {outcome:?}") };
+        assert_eq!(
+            matches!(error, AdapterError::CredentialRefused(_)),
+            [401, 403].contains(&code),
+            "{code}"
+        );
+        assert_eq!(matches!(error, AdapterError::Unavailable(_)), code == 429, "{code}");
+        assert!(!error.to_string().contains("c4nary"));
+    }
+    for code in [408, 409, 422, 500, 502, 503, 504, 302, 307] {
+        let outcome = call(adapter.as_ref(), &contract, "status", json!({"code": code})).await;
+        let Outcome::Unknown(why) = outcome else { panic!("{code}: {outcome:?}") };
+        assert!(!why.contains("c4nary"));
+    }
+    assert_eq!(peer.calls().len(), 17, "a call was posted twice");
+    assert!(adapter.is_alive());
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_is_none_leaves_the_call_unknown_at_once() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    for tool in ["garbage", "html", "stranger", "cut", "truncated", "huge"] {
+        let begun = Instant::now();
+        let outcome = call(adapter.as_ref(), &contract, tool, json!({})).await;
+        assert!(matches!(outcome, Outcome::Unknown(_)), "{tool}: {outcome:?}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(8),
+            "{tool} was found out only by its deadline"
+        );
+    }
+    assert_eq!(peer.calls().len(), 6, "a call was posted twice");
+    done(call(adapter.as_ref(), &contract, "echo", json!({})).await);
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_late_answer_is_unknown_and_the_server_is_told() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    for tool in ["slow", "accepted"] {
+        let begun = Instant::now();
+        let outcome =
+            adapter.invoke(dispatch(&contract, tool, json!({"ms": 5_000})), within(200)).await;
+        assert!(matches!(outcome, Outcome::Unknown(_)), "{tool}: {outcome:?}");
+        assert!(begun.elapsed() < Duration::from_secs(3));
+    }
+    let deadline = in_seconds(5);
+    while peer.seen().iter().filter(|seen| seen.method() == "notifications/cancelled").count() < 2 {
+        assert!(Instant::now() < deadline, "the server was not told");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_was_not_reached() {
+    let peer = Peer::start(Manner { stateless: true, ..Manner::default() }).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    peer.stop();
+    let deadline = in_seconds(10);
+    // A connection that is still open may break within the first call.
+    loop {
+        let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
+        if matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{outcome:?}");
+    }
+    let refused = connect(&contract).await.unwrap_err();
+    assert!(matches!(refused, AdapterError::Unavailable(_)), "{refused}");
+}
+
+#[tokio::test]
+async fn a_header_that_cannot_be_sent_stops_the_call_before_it_is_sent() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let credential = Credential { header: "host".to_owned(), value: "evil.example".into() };
+    let conditions = Conditions { credential: Some(credential), ..within(10_000) };
+    let outcome = adapter.invoke(dispatch(&contract, "echo", json!({})), conditions).await;
+    assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Misconfigured(_))));
+    assert!(peer.calls().is_empty());
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn many_calls_run_at_the_same_time() {
+    let peer = Peer::start(Manner::default()).await;
+    let contract = over(&peer, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let begun = Instant::now();
+    let calls = (0..16).map(|_| call(adapter.as_ref(), &contract, "slow", json!({"ms": 500})));
+    join_all(calls).await.into_iter().for_each(|outcome| {
+        done(outcome);
+    });
+    assert!(begun.elapsed() < Duration::from_secs(6));
+    adapter.close().await;
+}

@@ -1,0 +1,6 @@
+//! Servers over streamable HTTP.
+
+mod calls;
+mod modern;
+mod peer;
+mod sessions;

@@ -1,0 +1,275 @@
+//! A small MCP server over HTTP for tests: good by default; each setting and each tool is one oddity.
+
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    body::{Body, Bytes},
+    extract::State,
+    http::{HeaderMap, Method, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use futures::{StreamExt, stream};
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
+
+/// One request as the server saw it.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) http_method: Method,
+    pub(super) headers: HeaderMap,
+    pub(super) message: Value,
+}
+
+impl Seen {
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    pub(super) fn method(&self) -> &str {
+        self.message["method"].as_str().unwrap_or_default()
+    }
+}
+
+/// How the server is.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Manner {
+    pub(super) stateless: bool,
+    pub(super) modern: bool,
+    pub(super) wants_credential: bool,
+    /// Answers an unknown session with 400, as some servers do.
+    pub(super) forgets_with_400: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) url: String,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    manner: Manner,
+    seen: Mutex<Vec<Seen>>,
+    forgotten: AtomicBool,
+    changes: watch::Sender<u32>,
+}
+
+impl Peer {
+    pub(super) async fn start(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+        let shared = Arc::new(Shared {
+            manner,
+            seen: Mutex::default(),
+            forgotten: AtomicBool::new(false),
+            changes: watch::Sender::new(0),
+        });
+        let app = Router::new().route("/mcp", any(serve)).with_state(Arc::clone(&shared));
+        let server = tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+        Self { url, shared, server }
+    }
+
+    pub(super) fn seen(&self) -> Vec<Seen> {
+        self.shared.seen.lock().unwrap().clone()
+    }
+
+    pub(super) fn calls(&self) -> Vec<Seen> {
+        self.seen().into_iter().filter(|seen| seen.method() == "tools/call").collect()
+    }
+
+    pub(super) fn forget_sessions(&self) {
+        self.shared.forgotten.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn announce_change(&self) {
+        self.shared.changes.send_modify(|count| *count = count.saturating_add(1));
+    }
+
+    /// Whether somebody listens for announcements.
+    pub(super) fn has_listener(&self) -> bool {
+        self.shared.changes.receiver_count() > 0
+    }
+
+    pub(super) fn stop(&self) {
+        self.server.abort();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn serve(
+    State(shared): State<Arc<Shared>>,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let message: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    let seen =
+        Seen { http_method: method.clone(), headers: headers.clone(), message: message.clone() };
+    shared.seen.lock().unwrap().push(seen);
+    if shared.manner.wants_credential && !headers.contains_key(header::AUTHORIZATION) {
+        return StatusCode::UNAUTHORIZED.into_response();
+    }
+    if shared.forgotten.load(Ordering::SeqCst) && headers.contains_key("mcp-session-id") {
+        let status = if shared.manner.forgets_with_400 {
+            StatusCode::BAD_REQUEST
+        } else {
+            StatusCode::NOT_FOUND
+        };
+        return status.into_response();
+    }
+    if method == Method::DELETE {
+        return StatusCode::NO_CONTENT.into_response();
+    }
+    if method == Method::GET {
+        return listen(&shared, None);
+    }
+    let id = message["id"].clone();
+    match message["method"].as_str().unwrap_or_default() {
+        "initialize" if shared.manner.modern => {
+            (StatusCode::BAD_REQUEST, error(&id, -32_022)).into_response()
+        }
+        "initialize" => initialize(&shared, &message),
+        "server/discover" if shared.manner.modern => result(
+            &id,
+            json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"], "ttlMs": 600_000, "cacheScope": "private",
+                "capabilities": {"tools": {"listChanged": true}},
+                "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "modern", "version": "2"}},
+            }),
+        ),
+        "subscriptions/listen" => listen(&shared, Some(id)),
+        "tools/list" => result(
+            &id,
+            json!({
+                "resultType": "complete", "ttlMs": 600_000, "cacheScope": "public",
+                "tools": [{"name": format!("echo_{}", *shared.changes.borrow()), "inputSchema": {"type": "object"}}],
+            }),
+        ),
+        "tools/call" => call(&shared, &message).await,
+        _ if id.is_null() => StatusCode::ACCEPTED.into_response(),
+        _ => error(&id, -32_601),
+    }
+}
+
+fn initialize(shared: &Shared, message: &Value) -> Response {
+    let answer = result(
+        &message["id"],
+        json!({
+            "protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {"listChanged": true}},
+            "serverInfo": {"name": "peer", "version": "1"},
+        }),
+    );
+    if shared.manner.stateless {
+        answer
+    } else {
+        ([("mcp-session-id", "session-1")], answer).into_response()
+    }
+}
+
+async fn call(shared: &Shared, message: &Value) -> Response {
+    let id = &message["id"];
+    let args = &message["params"]["arguments"];
+    let text = json!({"content": [{"type": "text", "text": "done"}], "resultType": "complete"});
+    match message["params"]["name"].as_str().unwrap() {
+        "echo" => {
+            let mut answer = text;
+            answer["structuredContent"] = json!({"args": args, "meta": message["params"]["_meta"]});
+            result(id, answer)
+        }
+        "stream" => {
+            let changed = json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            let done = json!({"jsonrpc": "2.0", "id": id, "result": text});
+            events(stream::iter([changed, done]).boxed())
+        }
+        "status" => {
+            let code = u16::try_from(args["code"].as_u64().unwrap()).unwrap();
+            let location =
+                [(header::LOCATION, "http://127.0.0.1:1/mcp"), (header::RETRY_AFTER, "1")];
+            (StatusCode::from_u16(code).unwrap(), location, "c4nary").into_response()
+        }
+        "slow" => {
+            tokio::time::sleep(Duration::from_millis(args["ms"].as_u64().unwrap())).await;
+            result(id, text)
+        }
+        "garbage" => ([(header::CONTENT_TYPE, "application/json")], "{no json").into_response(),
+        "html" => ([(header::CONTENT_TYPE, "text/html")], "<p>welcome</p>").into_response(),
+        "stranger" => result(&json!(987_654), text),
+        "cut" => events(stream::empty().boxed()),
+        "truncated" => {
+            let broken = stream::iter([
+                Ok(Bytes::from_static(b"{\"jsonrpc\":")),
+                Err(std::io::Error::other("the connection breaks")),
+            ]);
+            ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(broken))
+                .into_response()
+        }
+        "huge" => {
+            let endless =
+                stream::repeat_with(|| Ok::<_, Infallible>(Bytes::from(vec![b' '; 65_536])));
+            ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(endless))
+                .into_response()
+        }
+        "accepted" => StatusCode::ACCEPTED.into_response(),
+        "forget" => {
+            shared.forgotten.store(true, Ordering::SeqCst);
+            StatusCode::NOT_FOUND.into_response()
+        }
+        _ => error(id, -32_602),
+    }
+}
+
+fn listen(shared: &Shared, subscription: Option<Value>) -> Response {
+    let mut changes = shared.changes.subscribe();
+    changes.mark_unchanged();
+    let meta = |id: &Value| json!({"io.modelcontextprotocol/subscriptionId": id});
+    let first = subscription.as_ref().map(|id| {
+        json!({
+            "jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged",
+            "params": {"_meta": meta(id), "notifications": {"toolsListChanged": true}},
+        })
+    });
+    let rest =
+        stream::unfold((changes, subscription), move |(mut changes, subscription)| async move {
+            changes.changed().await.ok()?;
+            let mut message =
+                json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"});
+            if let Some(id) = &subscription {
+                message["params"] = json!({"_meta": meta(id)});
+            }
+            Some((message, (changes, subscription)))
+        });
+    events(stream::iter(first).chain(rest).boxed())
+}
+
+fn events(messages: stream::BoxStream<'static, Value>) -> Response {
+    let body =
+        messages.map(|message| Ok::<_, Infallible>(format!("event: message\ndata: {message}\n\n")));
+    ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response()
+}
+
+fn result(id: &Value, value: Value) -> Response {
+    axum::Json(json!({"jsonrpc": "2.0", "id": id, "result": value})).into_response()
+}
+
+fn error(id: &Value, code: i32) -> Response {
+    let data = json!({"supported": ["2026-07-28"]});
+    axum::Json(
+        json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no", "data": data}}),
+    )
+    .into_response()
+}

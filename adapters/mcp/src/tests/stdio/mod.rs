@@ -1,0 +1,5 @@
+//! Child processes as servers.
+
+mod calls;
+mod life;
+mod listing;

@@ -1,0 +1,2 @@
+//! Placet.
+fn main() {}

@@ -1,0 +1,131 @@
+//! The body of a response, with its two limits: bytes in total and silence between two pieces.
+//!
+//! It owns the counting. It does not decode, decompress or buffer. Invariant: after an error the connection is dropped
+//! and the body has ended, so nothing more of an oversized response is read.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Instant, Sleep, sleep};
+
+use crate::error::EgressError;
+use crate::limits::Limits;
+
+/// A response body that is read as it arrives.
+pub struct EgressBody {
+    /// `None` once the body has ended or failed.
+    incoming: Option<Incoming>,
+    bytes_max: usize,
+    bytes_left: usize,
+    idle_timeout: Duration,
+    idle_timeout_ms: u64,
+    idle: Pin<Box<Sleep>>,
+    /// The silence is counted from the first poll that finds nothing, so a slow reader is not taken for a slow peer.
+    waiting: bool,
+}
+
+impl fmt::Debug for EgressBody {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("EgressBody")
+            .field("ended", &self.incoming.is_none())
+            .field("bytes_left", &self.bytes_left)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EgressBody {
+    /// Wraps a body. A length that the peer announces above the limit is refused at once.
+    pub(crate) fn new(
+        incoming: Incoming,
+        bytes_max: usize,
+        limits: &Limits,
+    ) -> Result<Self, EgressError> {
+        let announced = usize::try_from(incoming.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > bytes_max {
+            return Err(EgressError::ResponseTooLarge { bytes_max });
+        }
+        Ok(Self {
+            incoming: Some(incoming),
+            bytes_max,
+            bytes_left: bytes_max,
+            idle_timeout: limits.idle_timeout(),
+            idle_timeout_ms: limits.idle_timeout_ms,
+            idle: Box::pin(sleep(limits.idle_timeout())),
+            waiting: false,
+        })
+    }
+
+    fn fail(&mut self, error: EgressError) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
+        self.incoming = None;
+        Poll::Ready(Some(Err(error)))
+    }
+
+    fn accept(&mut self, frame: Frame<Bytes>) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
+        self.waiting = false;
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        match self.bytes_left.checked_sub(length) {
+            Some(left) => {
+                self.bytes_left = left;
+                Poll::Ready(Some(Ok(frame)))
+            }
+            None => self.fail(EgressError::ResponseTooLarge { bytes_max: self.bytes_max }),
+        }
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
+        if !self.waiting {
+            self.waiting = true;
+            let now = Instant::now();
+            self.idle.as_mut().reset(now.checked_add(self.idle_timeout).unwrap_or(now));
+        }
+        match self.idle.as_mut().poll(cx) {
+            Poll::Ready(()) => {
+                self.fail(EgressError::IdleTimeout { timeout_ms: self.idle_timeout_ms })
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Body for EgressBody {
+    type Data = Bytes;
+    type Error = EgressError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, EgressError>>> {
+        let this = self.get_mut();
+        let Some(incoming) = this.incoming.as_mut() else { return Poll::Ready(None) };
+        match Pin::new(incoming).poll_frame(cx) {
+            Poll::Ready(Some(Ok(frame))) => this.accept(frame),
+            Poll::Ready(Some(Err(error))) => this.fail(of_hyper(&error)),
+            Poll::Ready(None) => {
+                this.incoming = None;
+                Poll::Ready(None)
+            }
+            Poll::Pending => this.wait(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or_else(SizeHint::new, Body::size_hint)
+    }
+}
+
+fn of_hyper(error: &hyper::Error) -> EgressError {
+    if error.is_parse() {
+        EgressError::ResponseUnusable { reason: "its body is not framed correctly" }
+    } else {
+        EgressError::ConnectionLost
+    }
+}

@@ -1,0 +1,36 @@
+//! The only crate of Placet that opens client sockets.
+//!
+//! It owns the allow-list of destinations, the classification of addresses, name resolution, dialling, TLS and the
+//! limits of an HTTP exchange. It does not know tools, credentials or policy: callers hand it a finished request.
+//!
+//! Invariants, written as absences:
+//! - nothing is dialled that no [`Destination`] names by scheme, host and port;
+//! - no address is dialled that was not classified, and the classified address is the dialled one;
+//! - no redirect is followed, no proxy is used, no cookie is kept, no request is sent twice;
+//! - no text of a response reaches an error.
+
+mod address;
+mod body;
+mod client;
+mod connect;
+mod destination;
+mod error;
+mod limits;
+mod request;
+mod resolve;
+mod stream;
+mod tls;
+
+pub use address::AddressClass;
+pub use body::EgressBody;
+pub use client::EgressClient;
+pub use connect::{Connecting, EgressConnector};
+pub use destination::{Destination, EgressPolicy, PrivateRanges, Scheme};
+pub use error::EgressError;
+pub use limits::Limits;
+pub use request::join_segments;
+pub use resolve::{Resolve, Resolving, SystemResolver};
+pub use stream::EgressStream;
+
+#[cfg(test)]
+mod tests;

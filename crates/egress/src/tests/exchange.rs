@@ -1,0 +1,370 @@
+//! What happens on a permitted connection: limits, deadlines, redirects, lost connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::sleep;
+
+use super::support::{Answers, Server, Silence, client, get, read_head};
+use crate::{EgressError, Limits, PrivateRanges};
+
+const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+
+#[tokio::test]
+async fn a_response_is_read_whole_and_the_host_comes_from_the_url() {
+    let server = Server::start(|mut stream| async move {
+        let head = read_head(&mut stream).await.unwrap();
+        let mut body = [0; 4];
+        stream.read_exact(&mut body).await.unwrap();
+        let answer = format!("{head}{}", String::from_utf8_lossy(&body));
+        let length = answer.len();
+        let whole = format!("HTTP/1.1 201 Created\r\ncontent-length: {length}\r\n\r\n{answer}");
+        stream.write_all(whole.as_bytes()).await.unwrap();
+    })
+    .await;
+    let request = Request::post(server.url("/path?q=1"))
+        .header("x-own", "1")
+        .body(Bytes::from_static(b"body"));
+    let response = server.client(Limits::default()).send(request.unwrap()).await.unwrap();
+    assert_eq!(response.status(), 201);
+    let seen = String::from_utf8(response.into_body().to_vec()).unwrap().to_ascii_lowercase();
+    assert!(seen.starts_with("post /path?q=1 http/1.1\r\n"), "{seen}");
+    assert!(seen.contains(&format!("host: {}\r\n", server.address)), "{seen}");
+    assert!(seen.contains("content-length: 4\r\n") && seen.ends_with("body"), "{seen}");
+    for never in ["cookie", "user-agent", "accept-encoding", "referer", "proxy"] {
+        assert!(!seen.contains(never), "{never} in {seen}");
+    }
+}
+
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "only another process can have another environment")]
+async fn proxy_variables_are_ignored() {
+    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+    again.args([
+        "--exact",
+        "tests::exchange::a_response_is_read_whole_and_the_host_comes_from_the_url",
+    ]);
+    for name in ["http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"]
+    {
+        again.env(name, "http://127.0.0.1:1");
+    }
+    let output = again.env_remove("NO_PROXY").env_remove("no_proxy").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[tokio::test]
+async fn a_redirect_is_an_error_and_is_not_followed() {
+    let target = Server::answering(&[OK]).await;
+    for status in [
+        "301 Moved",
+        "302 Found",
+        "303 See Other",
+        "307 Temporary",
+        "308 Permanent",
+        "304 Not Modified",
+    ] {
+        let location = target.url("/canary");
+        let server = Server::start(move |mut stream| {
+            let answer =
+                format!("HTTP/1.1 {status}\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+            async move {
+                read_head(&mut stream).await;
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+        let allowed =
+            [(server.url("/"), PrivateRanges::Allowed), (target.url("/"), PrivateRanges::Allowed)];
+        let allowed = allowed.each_ref().map(|(url, private)| (url.as_str(), *private));
+        let client = client(&allowed, Limits::default());
+        for refused in [
+            client.send(get(&server.url("/"))).await.unwrap_err(),
+            client.stream(get(&server.url("/"))).await.map(drop).unwrap_err(),
+        ] {
+            assert!(matches!(refused, EgressError::Redirected { .. }), "{status}: {refused}");
+            assert!(!refused.nothing_was_sent(), "{status}");
+            assert!(!refused.to_string().contains("canary"), "{status}");
+        }
+    }
+    assert_eq!(target.connections(), 0);
+}
+
+#[tokio::test]
+async fn an_announced_body_above_the_limit_is_not_read() {
+    let server = Server::answering(&["HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n"]).await;
+    let client = server.client(Limits {
+        response_bytes_max: 100,
+        stream_bytes_max: 100,
+        ..Limits::default()
+    });
+    let refused = client.send(get(&server.url("/"))).await.unwrap_err();
+    assert_eq!(refused, EgressError::ResponseTooLarge { bytes_max: 100 });
+    assert!(!refused.nothing_was_sent());
+    let refused = client.stream(get(&server.url("/"))).await.map(drop).unwrap_err();
+    assert_eq!(refused, EgressError::ResponseTooLarge { bytes_max: 100 });
+}
+
+#[tokio::test]
+async fn an_endless_body_is_cut_off_and_its_connection_closed() {
+    let (closed, was_closed) = tokio::sync::oneshot::channel();
+    let closed = std::sync::Mutex::new(Some(closed));
+    let server = Server::start(move |mut stream| {
+        let closed = closed.lock().unwrap().take();
+        async move {
+            read_head(&mut stream).await;
+            stream
+                .write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+                .await
+                .unwrap();
+            while stream.write_all(b"10\r\n0123456789abcdef\r\n").await.is_ok() {}
+            closed.unwrap().send(()).unwrap();
+        }
+    })
+    .await;
+    let client = server.client(Limits { response_bytes_max: 1000, ..Limits::default() });
+    let refused = client.send(get(&server.url("/"))).await.unwrap_err();
+    assert_eq!(refused, EgressError::ResponseTooLarge { bytes_max: 1000 });
+    tokio::time::timeout(Duration::from_secs(5), was_closed).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_body_of_exactly_the_limit_is_read() {
+    let server = Server::answering(&[OK]).await;
+    let client = server.client(Limits { response_bytes_max: 2, ..Limits::default() });
+    assert_eq!(client.send(get(&server.url("/"))).await.unwrap().into_body(), "ok");
+}
+
+#[tokio::test]
+async fn an_encoded_body_is_not_decoded() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 4\r\n\r\nbomb";
+    let server: Server = Server::answering(std::slice::from_ref(Box::leak(Box::new(answer)))).await;
+    let response = server.client(Limits::default()).send(get(&server.url("/"))).await.unwrap();
+    assert_eq!(response.into_body(), "bomb");
+}
+
+#[tokio::test]
+async fn a_response_head_above_the_limits_is_refused() {
+    for (value_bytes, count) in [(900, 1), (100_000, 1), (1, 200)] {
+        let server = Server::start(move |mut stream| async move {
+            read_head(&mut stream).await;
+            let header = format!("x-canary: {}\r\n", "c".repeat(value_bytes)).repeat(count);
+            let answer = format!("HTTP/1.1 200 OK\r\n{header}content-length: 0\r\n\r\n");
+            // The client hangs up in the middle of the long ones.
+            drop(stream.write_all(answer.as_bytes()).await);
+            drop(read_head(&mut stream).await);
+        })
+        .await;
+        let client = server.client(Limits { header_bytes_max: 800, ..Limits::default() });
+        let refused = client.send(get(&server.url("/"))).await.unwrap_err();
+        let refusals = [
+            EgressError::ResponseHeadTooLarge { bytes_max: 800 },
+            EgressError::ResponseUnusable {
+                reason: "its head is not http or has no end within the limit",
+            },
+        ];
+        assert!(refusals.contains(&refused), "{value_bytes} x {count}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_http_is_refused_without_its_text() {
+    let server = Server::answering(&["SSH-2.0-canary\r\n\r\n"]).await;
+    let refused = server.client(Limits::default()).send(get(&server.url("/"))).await.unwrap_err();
+    assert!(matches!(refused, EgressError::ResponseUnusable { .. }), "{refused}");
+    assert!(!refused.nothing_was_sent());
+    assert!(!format!("{refused} {refused:?}").contains("canary"));
+}
+
+#[tokio::test]
+async fn a_slow_server_hits_the_deadline() {
+    let server = Server::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n").await.unwrap();
+        while stream.write_all(b"x").await.is_ok() {
+            sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let client = server.client(Limits { request_timeout_ms: 200, ..Limits::default() });
+    let late = client.send(get(&server.url("/"))).await.unwrap_err();
+    assert_eq!(late, EgressError::DeadlineExceeded { timeout_ms: 200 });
+    assert!(!late.nothing_was_sent());
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_hits_the_deadline() {
+    let server = Server::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        sleep(Duration::from_secs(60)).await;
+        drop(stream);
+    })
+    .await;
+    let client = server.client(Limits { request_timeout_ms: 100, ..Limits::default() });
+    for late in [
+        client.send(get(&server.url("/"))).await.map(drop).unwrap_err(),
+        client.stream(get(&server.url("/"))).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(late, EgressError::DeadlineExceeded { timeout_ms: 100 });
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_without_a_connection_means_nothing_was_sent() {
+    let destination = [("https://tools.test/", PrivateRanges::Refused)];
+    let limits = Limits { request_timeout_ms: 50, ..Limits::default() };
+    let client = client(&destination, limits).with_resolver(Arc::new(Silence));
+    let late = client.send(get("https://tools.test/")).await.unwrap_err();
+    assert_eq!(late, EgressError::DeadlineBeforeRequest { timeout_ms: 50 });
+    assert!(late.nothing_was_sent());
+}
+
+#[tokio::test]
+async fn a_silent_resolver_hits_the_connect_timeout() {
+    let destination = [("https://tools.test/", PrivateRanges::Refused)];
+    let limits = Limits { connect_timeout_ms: 50, ..Limits::default() };
+    let client = client(&destination, limits).with_resolver(Arc::new(Silence));
+    let late = client.send(get("https://tools.test/")).await.unwrap_err();
+    assert!(matches!(late, EgressError::ConnectTimeout { timeout_ms: 50, .. }), "{late}");
+    assert!(late.nothing_was_sent());
+}
+
+#[tokio::test]
+async fn a_refused_connection_means_nothing_was_sent() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    drop(listener);
+    let client = client(&[(&url, PrivateRanges::Allowed)], Limits::default());
+    let refused = client.send(get(&url)).await.unwrap_err();
+    assert!(matches!(refused, EgressError::ConnectFailed { .. }), "{refused}");
+    assert!(refused.nothing_was_sent());
+}
+
+#[tokio::test]
+async fn the_next_address_is_dialled_when_one_refuses() {
+    let server = Server::answering(&[OK]).await;
+    let url = format!("http://tools.test:{}/", server.address.port());
+    let client = client(&[(&url, PrivateRanges::Allowed)], Limits::default())
+        .with_resolver(Answers::new(&[&["127.9.9.9", "::ffff:127.0.0.1"]]));
+    assert_eq!(client.send(get(&url)).await.unwrap().into_body(), "ok");
+}
+
+#[tokio::test]
+async fn a_connection_lost_after_the_request_is_an_unknown_outcome() {
+    for reset in [false, true] {
+        let server = Server::start(move |mut stream| async move {
+            read_head(&mut stream).await;
+            if reset {
+                stream.set_zero_linger().unwrap();
+            }
+        })
+        .await;
+        let lost = server.client(Limits::default()).send(get(&server.url("/"))).await.unwrap_err();
+        assert_eq!(lost, EgressError::ConnectionLost, "reset: {reset}");
+        assert!(!lost.nothing_was_sent());
+        assert_eq!(server.connections(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_ends_early_is_a_lost_connection() {
+    let server = Server::answering(&["HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nearly"]).await;
+    let lost = server.client(Limits::default()).send(get(&server.url("/"))).await.unwrap_err();
+    assert_eq!(lost, EgressError::ConnectionLost);
+}
+
+#[tokio::test]
+async fn a_request_on_a_reused_connection_is_never_sent_twice() {
+    let server = Server::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        stream.write_all(OK.as_bytes()).await.unwrap();
+        // The second request is read and then dropped without an answer.
+        read_head(&mut stream).await;
+    })
+    .await;
+    let client = server.client(Limits::default());
+    assert_eq!(client.send(get(&server.url("/"))).await.unwrap().into_body(), "ok");
+    let lost = client.send(get(&server.url("/"))).await.unwrap_err();
+    assert_eq!(lost, EgressError::ConnectionLost);
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(server.connections(), 1);
+}
+
+#[tokio::test]
+async fn a_connection_that_the_peer_closed_is_not_reused() {
+    let server = Server::answering(&[OK]).await;
+    let client = server.client(Limits::default());
+    for connections in 1..=3 {
+        assert_eq!(client.send(get(&server.url("/"))).await.unwrap().into_body(), "ok");
+        assert_eq!(server.connections(), connections);
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_streamed_body_arrives_piece_by_piece() {
+    let server = Server::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        let head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head).await.unwrap();
+        for _ in 0..3 {
+            stream.write_all(b"9\r\ndata: a\n\n\r\n").await.unwrap();
+            sleep(Duration::from_millis(30)).await;
+        }
+        stream.write_all(b"0\r\n\r\n").await.unwrap();
+    })
+    .await;
+    let response = server.client(Limits::default()).stream(get(&server.url("/"))).await.unwrap();
+    let mut body = response.into_body();
+    let mut pieces = Vec::new();
+    while let Some(frame) = body.frame().await {
+        pieces.extend(frame.unwrap().into_data());
+    }
+    assert_eq!(pieces, [&b"data: a\n\n"[..]; 3]);
+}
+
+#[tokio::test]
+async fn a_stream_outlives_the_request_timeout_but_not_its_silence() {
+    let server = Server::start(|mut stream| async move {
+        read_head(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.unwrap();
+        for _ in 0..8 {
+            stream.write_all(b"1\r\nx\r\n").await.unwrap();
+            sleep(Duration::from_millis(50)).await;
+        }
+        sleep(Duration::from_secs(60)).await;
+    })
+    .await;
+    let limits = Limits { request_timeout_ms: 200, idle_timeout_ms: 200, ..Limits::default() };
+    let mut body = server.client(limits).stream(get(&server.url("/"))).await.unwrap().into_body();
+    for _ in 0..8 {
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "x");
+    }
+    let silent = body.frame().await.unwrap().unwrap_err();
+    assert_eq!(silent, EgressError::IdleTimeout { timeout_ms: 200 });
+    assert!(body.frame().await.is_none(), "a failed body has ended");
+}
+
+#[tokio::test]
+async fn a_stream_above_its_limit_is_cut_off() {
+    let server = Server::answering(&[
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n01234\r\n5\r\n56789\r\n5\r\nabcde\r\n0\r\n\r\n",
+    ])
+    .await;
+    let client = server.client(Limits { stream_bytes_max: 12, ..Limits::default() });
+    let mut body = client.stream(get(&server.url("/"))).await.unwrap().into_body();
+    let mut read = 0;
+    let refused = loop {
+        match body.frame().await.unwrap() {
+            Ok(frame) => read += frame.into_data().unwrap().len(),
+            Err(refused) => break refused,
+        }
+    };
+    assert_eq!(refused, EgressError::ResponseTooLarge { bytes_max: 12 });
+    assert!(read <= 12, "{read}");
+    assert!(body.frame().await.is_none());
+}

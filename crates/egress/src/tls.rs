@@ -1,0 +1,73 @@
+//! TLS: trust roots and client settings.
+//!
+//! It owns the choice of provider, versions and roots. It does not own sockets. Invariant: the peer's certificate is
+//! always verified against the roots and the name; there is no setting that turns this off.
+
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::destination::EgressPolicy;
+use crate::error::EgressError;
+
+/// The protocol a connection will speak, as it is offered in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http1,
+    Http2,
+}
+
+impl Protocol {
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Http1 => b"http/1.1",
+            Self::Http2 => b"h2",
+        }
+    }
+}
+
+/// The platform's roots and the extra ones. The platform is not asked when no destination has TLS.
+pub(crate) fn load_roots(
+    policy: &EgressPolicy,
+    extra_roots_pem: &[u8],
+) -> Result<Arc<RootCertStore>, EgressError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(extra_roots_pem) {
+        let unusable =
+            EgressError::TrustRootsUnusable { reason: "an extra root is not a certificate" };
+        let added = certificate.ok().and_then(|certificate| roots.add(certificate).ok());
+        added.ok_or(unusable)?;
+    }
+    if !extra_roots_pem.is_empty() && roots.is_empty() {
+        return Err(EgressError::TrustRootsUnusable {
+            reason: "the extra roots hold no certificate",
+        });
+    }
+    if policy.names_https() {
+        // Roots that do not parse are left out, as every platform does: trust only becomes smaller.
+        let (_added, _ignored) =
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if roots.is_empty() {
+            return Err(EgressError::TrustRootsUnusable { reason: "the platform has none" });
+        }
+    }
+    Ok(Arc::new(roots))
+}
+
+pub(crate) fn client_config(
+    roots: &Arc<RootCertStore>,
+    protocol: Protocol,
+) -> Result<Arc<ClientConfig>, EgressError> {
+    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|_unsupported| EgressError::TrustRootsUnusable {
+            reason: "no tls version is available",
+        })?
+        .with_root_certificates(Arc::clone(roots))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.alpn().to_vec()];
+    Ok(Arc::new(config))
+}

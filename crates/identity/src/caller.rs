@@ -1,0 +1,126 @@
+//! The caller of one request: the workload's token and the user's delegation, bound to each other.
+//!
+//! Owns the rules by which two verified tokens may be used together. Does not verify tokens and does not decide what the
+//! pair may do. Invariant: a delegation that names an actor is only ever bound to that actor.
+
+use placet_types::{
+    clock::Timestamp,
+    ids::TenantId,
+    principal::{PrincipalChain, PrincipalKind},
+};
+
+use crate::{
+    error::IdentityError,
+    token::{ActorClaim, SPIFFE_SCHEME, TokenRole, VerifiedToken},
+};
+
+/// Who calls, and for whom. Only [`VerifiedCaller::bind`] makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifiedCaller {
+    /// Who calls. A user, where a person calls in their own name.
+    pub actor: VerifiedToken,
+    /// The user it calls for.
+    pub delegation: Option<VerifiedToken>,
+}
+
+impl VerifiedCaller {
+    /// Binds the two tokens of a call.
+    ///
+    /// # Errors
+    /// [`IdentityError::BindingRefused`] when they were verified for other places, belong to different tenants, the
+    /// delegation is not a user's, a user would act for a user, or the delegation names another actor.
+    pub fn bind(
+        actor: VerifiedToken,
+        delegation: Option<VerifiedToken>,
+    ) -> Result<Self, IdentityError> {
+        let refused = |problem| Err(IdentityError::BindingRefused { problem });
+        if actor.role != TokenRole::Actor {
+            return refused("the caller's token was verified as a delegation");
+        }
+        if let Some(user) = &delegation {
+            if user.role != TokenRole::Delegation {
+                return refused("the delegation was verified as a caller's token");
+            }
+            if user.tenant() != actor.tenant() {
+                return refused("they belong to different tenants");
+            }
+            if user.kind() != PrincipalKind::User {
+                return refused("the delegation is not a user's");
+            }
+            if actor.kind() == PrincipalKind::User {
+                return refused("a user cannot act for a user");
+            }
+            check_named_actor(user, &actor)?;
+        }
+        Ok(Self { actor, delegation })
+    }
+
+    /// The chain that policy, keys and digests are about.
+    #[must_use]
+    pub fn chain(&self) -> PrincipalChain {
+        PrincipalChain {
+            actor: self.actor.principal.clone(),
+            on_behalf_of: self.delegation.as_ref().map(|user| user.principal.clone()),
+        }
+    }
+
+    /// The tenant of both.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        self.actor.tenant()
+    }
+
+    /// When the first of the two tokens expires.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        let delegation = self.delegation.as_ref().map(VerifiedToken::expires_at);
+        delegation.map_or(self.actor.expires_at, |at| at.min(self.actor.expires_at))
+    }
+}
+
+/// `act` and `may_act` must both name the actor where they are there; else the OAuth client must be the actor's.
+fn check_named_actor(user: &VerifiedToken, actor: &VerifiedToken) -> Result<(), IdentityError> {
+    let refused = |problem| Err(IdentityError::BindingRefused { problem });
+    if user.may_act.as_ref().is_some_and(|claim| !names(claim, &user.issuer, actor)) {
+        return refused("`may_act` names another actor");
+    }
+    if user.actor.as_ref().is_some_and(|claim| !names(claim, &user.issuer, actor)) {
+        return refused("`act` names another actor");
+    }
+    if user.may_act.is_none() && user.actor.is_none() && !is_client_of(user, actor) {
+        return refused("it was issued to another client");
+    }
+    Ok(())
+}
+
+/// Whether everything the claim says is true of the actor. A claim that says nothing names nobody.
+fn names(claim: &ActorClaim, issuer: &str, actor: &VerifiedToken) -> bool {
+    let subject_fits = claim.subject.as_ref().is_none_or(|subject| *subject == actor.subject);
+    let client_fits =
+        claim.client.as_ref().is_none_or(|client| Some(client) == actor.client.as_ref());
+    let says_something = claim.subject.is_some() || claim.client.is_some();
+    says_something && subject_fits && client_fits && same_name_space(claim, issuer, actor)
+}
+
+/// Subjects are unique within their issuer only, except SPIFFE ids.
+fn same_name_space(claim: &ActorClaim, issuer: &str, actor: &VerifiedToken) -> bool {
+    match &claim.issuer {
+        Some(named) => *named == actor.issuer,
+        None => {
+            let global =
+                claim.subject.as_ref().is_some_and(|subject| subject.starts_with(SPIFFE_SCHEME));
+            global || issuer == actor.issuer
+        }
+    }
+}
+
+/// A delegation without a client is for any actor of the tenant.
+fn is_client_of(user: &VerifiedToken, actor: &VerifiedToken) -> bool {
+    let Some(client) = user.client.as_deref() else { return true };
+    if let Some(principal) = &user.client_principal {
+        return *principal == actor.principal.id;
+    }
+    user.issuer == actor.issuer
+        && (actor.subject == client || actor.client.as_deref() == Some(client))
+}

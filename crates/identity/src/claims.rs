@@ -1,0 +1,342 @@
+//! The claims of a token whose signature was checked, in the only forms that are accepted.
+//!
+//! Owns the rules of every claim (security.md §2.1). Does not check signatures. Invariant: a claim of an unexpected type is
+//! refused, never skipped; times, audience and type are judged before anything else is read.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    clock::Timestamp,
+    digest::DigestBuilder,
+    ids::{GroupId, PrincipalId},
+    principal::{Principal, PrincipalKind},
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    config::{IssuerConfig, KIND_CLAIM, KindRule},
+    error::IdentityError,
+    token::{ActorClaim, TokenRole, VerifiedToken},
+};
+
+const AUDIENCES_MAX: usize = 32;
+const GROUPS_MAX: usize = 1_000;
+const SCOPES_MAX: usize = 200;
+const SCOPE_BYTES_MAX: usize = 256;
+const SUBJECT_BYTES_MAX: usize = 512;
+const DISPLAY_CHARS_MAX: usize = 128;
+const ACTOR_DEPTH_MAX: usize = 10;
+const ACTOR_BYTES_MAX: usize = 8 * 1024;
+const MS_PER_S: i64 = 1_000;
+
+/// What claims are judged by.
+#[derive(Debug)]
+pub(crate) struct Judge<'a> {
+    pub(crate) issuer: &'a IssuerConfig,
+    pub(crate) role: TokenRole,
+    pub(crate) now: Timestamp,
+    pub(crate) leeway_s: u64,
+}
+
+impl Judge<'_> {
+    /// Everything the claims say, if all of it is acceptable.
+    pub(crate) fn token(
+        &self,
+        claims: &Map<String, Value>,
+        signed: &str,
+    ) -> Result<VerifiedToken, IdentityError> {
+        let issuer = self.issuer;
+        let subject = required_text(claims, "sub", SUBJECT_BYTES_MAX)?;
+        let audiences = self.audiences(claims)?;
+        let (issued_at, expires_at) = self.times(claims)?;
+        let authenticated_at = self.authenticated_at(claims)?;
+        let kind = self.kind(claims)?;
+        let actor = actor_claim(claims, "act")?;
+        if actor.is_some() && self.role == TokenRole::Actor {
+            return Err(refused(
+                "act",
+                "a delegated token is presented as a delegation, not as the caller's own",
+            ));
+        }
+        let client = self.client(claims)?;
+        Ok(VerifiedToken {
+            role: self.role,
+            principal: self.principal(claims, kind)?,
+            issuer: issuer.issuer.clone(),
+            subject: subject.to_owned(),
+            audiences,
+            groups: self.groups(claims)?,
+            scopes: scopes(claims)?,
+            issued_at,
+            expires_at,
+            authenticated_at,
+            client_principal: client
+                .as_ref()
+                .and_then(|client| issuer.clients.get(client))
+                .cloned(),
+            client,
+            actor,
+            may_act: may_act(claims)?,
+            token_ref: self.token_ref(claims, signed)?,
+        })
+    }
+
+    fn audiences(&self, claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError> {
+        let problem = "it must be a string or a list of strings";
+        let named: Vec<&str> = match claims.get("aud") {
+            None => return Err(missing("aud")),
+            Some(Value::String(one)) => vec![one],
+            Some(Value::Array(several)) if several.len() <= AUDIENCES_MAX => several
+                .iter()
+                .map(Value::as_str)
+                .collect::<Option<_>>()
+                .ok_or_else(|| refused("aud", problem))?,
+            Some(_) => return Err(refused("aud", problem)),
+        };
+        if !named.iter().any(|audience| self.issuer.audiences.contains(*audience)) {
+            return Err(IdentityError::AudienceRefused { issuer: self.issuer.issuer.clone() });
+        }
+        Ok(named.into_iter().map(str::to_owned).collect())
+    }
+
+    fn times(&self, claims: &Map<String, Value>) -> Result<(Timestamp, Timestamp), IdentityError> {
+        let issuer = || self.issuer.issuer.clone();
+        let expires_at = time(claims, "exp")?.ok_or_else(|| missing("exp"))?;
+        let issued_at = time(claims, "iat")?.ok_or_else(|| missing("iat"))?;
+        let latest_start = self.now.plus_ms(self.leeway_ms());
+        if issued_at > latest_start {
+            return Err(IdentityError::NotYetValid { issuer: issuer(), claim: "iat" });
+        }
+        if time(claims, "nbf")?.is_some_and(|not_before| not_before > latest_start) {
+            return Err(IdentityError::NotYetValid { issuer: issuer(), claim: "nbf" });
+        }
+        if expires_at.plus_ms(self.leeway_ms()) <= self.now {
+            return Err(IdentityError::Expired { issuer: issuer() });
+        }
+        if expires_at <= issued_at {
+            return Err(refused("exp", "it does not lie after `iat`"));
+        }
+        let lifetime_s_max = self.issuer.lifetime_s_max;
+        if expires_at.since_ms(issued_at) > ms(lifetime_s_max) {
+            return Err(IdentityError::LifetimeTooLong { issuer: issuer(), lifetime_s_max });
+        }
+        Ok((issued_at, expires_at))
+    }
+
+    fn leeway_ms(&self) -> i64 {
+        ms(self.leeway_s)
+    }
+
+    fn authenticated_at(
+        &self,
+        claims: &Map<String, Value>,
+    ) -> Result<Option<Timestamp>, IdentityError> {
+        let at = time(claims, "auth_time")?;
+        let Some(age_s_max) = self.issuer.auth_age_s_max else { return Ok(at) };
+        let since = at.ok_or_else(|| missing("auth_time"))?;
+        if since.plus_ms(ms(age_s_max)).plus_ms(self.leeway_ms()) <= self.now {
+            return Err(IdentityError::AuthenticationTooOld { issuer: self.issuer.issuer.clone() });
+        }
+        Ok(at)
+    }
+
+    fn kind(&self, claims: &Map<String, Value>) -> Result<PrincipalKind, IdentityError> {
+        let kind = match &self.issuer.kinds {
+            KindRule::Fixed(kind) => *kind,
+            KindRule::Claim(allowed) => {
+                let named = required_text(claims, KIND_CLAIM, SUBJECT_BYTES_MAX)?;
+                let kind = allowed.iter().find(|kind| kind.as_str() == named);
+                *kind.ok_or_else(|| {
+                    refused(KIND_CLAIM, "the issuer may not assert this kind of principal")
+                })?
+            }
+        };
+        if self.role == TokenRole::Delegation && kind != PrincipalKind::User {
+            return Err(refused(KIND_CLAIM, "only a user can delegate"));
+        }
+        Ok(kind)
+    }
+
+    fn principal(
+        &self,
+        claims: &Map<String, Value>,
+        kind: PrincipalKind,
+    ) -> Result<Principal, IdentityError> {
+        let claim = self.issuer.principal_claim.as_str();
+        let name = required_text(claims, claim, SUBJECT_BYTES_MAX)?;
+        let Ok(id) = PrincipalId::new(format!("{}{name}", self.issuer.principal_prefix)) else {
+            return Err(refused(claim, "it cannot be the name of a principal"));
+        };
+        let display = optional_text(claims, "name")?
+            .map(|name| {
+                name.chars().filter(|c| !c.is_control()).take(DISPLAY_CHARS_MAX).collect::<String>()
+            })
+            .filter(|name| !name.is_empty());
+        Ok(Principal { kind, id, tenant_id: self.issuer.tenant.clone(), display })
+    }
+
+    fn groups(&self, claims: &Map<String, Value>) -> Result<BTreeSet<GroupId>, IdentityError> {
+        let Some(claim) = self.issuer.groups_claim.as_deref() else { return Ok(BTreeSet::new()) };
+        // Some issuers leave out a long list and point to it instead: then the groups are not known.
+        if claims.get("_claim_names").is_some_and(|names| names.get(claim).is_some()) {
+            return Err(refused(claim, "the list is not in the token"));
+        }
+        let problem = "it must be a list of at most 1000 strings";
+        let names = match claims.get(claim) {
+            None => return Ok(BTreeSet::new()),
+            Some(Value::Array(names)) if names.len() <= GROUPS_MAX => names,
+            Some(_) => return Err(refused(claim, problem)),
+        };
+        let texts: Option<Vec<&str>> = names.iter().map(Value::as_str).collect();
+        let texts = texts.ok_or_else(|| refused(claim, problem))?;
+        Ok(texts.into_iter().filter_map(|name| GroupId::new(name).ok()).collect())
+    }
+
+    fn client(&self, claims: &Map<String, Value>) -> Result<Option<String>, IdentityError> {
+        let client = optional_text(claims, "client_id")?;
+        let party = optional_text(claims, "azp")?;
+        if client.is_some() && party.is_some() && client != party {
+            return Err(refused("azp", "it differs from `client_id`"));
+        }
+        Ok(client.or(party).map(str::to_owned))
+    }
+
+    /// A handle that is stable for one token, also when its signature is written in another valid form.
+    fn token_ref(
+        &self,
+        claims: &Map<String, Value>,
+        signed: &str,
+    ) -> Result<String, IdentityError> {
+        let (name, value) = match optional_text(claims, "jti")? {
+            Some(id) => ("jti", id),
+            None => ("signed", signed),
+        };
+        let digest = DigestBuilder::new("placet.token.v1")
+            .field("issuer", &self.issuer.issuer)
+            .field(name, value)
+            .finish();
+        let hex =
+            digest.as_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
+        Ok(format!("tok_{hex}"))
+    }
+}
+
+fn missing(claim: &str) -> IdentityError {
+    IdentityError::ClaimMissing { claim: claim.to_owned() }
+}
+
+fn refused(claim: &str, problem: &'static str) -> IdentityError {
+    IdentityError::ClaimRefused { claim: claim.to_owned(), problem }
+}
+
+fn ms(seconds: u64) -> i64 {
+    i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(MS_PER_S)
+}
+
+fn optional_text<'a>(
+    claims: &'a Map<String, Value>,
+    claim: &str,
+) -> Result<Option<&'a str>, IdentityError> {
+    match claims.get(claim) {
+        None => Ok(None),
+        Some(Value::String(text)) if text.len() <= SUBJECT_BYTES_MAX => Ok(Some(text)),
+        Some(_) => Err(refused(claim, "it must be a string of at most 512 bytes")),
+    }
+}
+
+fn required_text<'a>(
+    claims: &'a Map<String, Value>,
+    claim: &str,
+    bytes_max: usize,
+) -> Result<&'a str, IdentityError> {
+    let text = optional_text(claims, claim)?.ok_or_else(|| missing(claim))?;
+    if text.is_empty() || text.len() > bytes_max {
+        return Err(refused(claim, "it is empty or too long"));
+    }
+    Ok(text)
+}
+
+/// A time in whole seconds since the epoch.
+fn time(claims: &Map<String, Value>, claim: &str) -> Result<Option<Timestamp>, IdentityError> {
+    let Some(value) = claims.get(claim) else { return Ok(None) };
+    let seconds = value.as_i64().filter(|seconds| *seconds >= 0);
+    let at = seconds.and_then(|seconds| seconds.checked_mul(MS_PER_S));
+    at.map(|at| Some(Timestamp::from_ms(at)))
+        .ok_or_else(|| refused(claim, "it must be a whole number of seconds"))
+}
+
+/// `scope` (RFC 9068: words in one string), or `scp` (a list or words), as some issuers write it.
+fn scopes(claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError> {
+    let problem = "it must be words or a list of them";
+    let (claim, value) = match (claims.get("scope"), claims.get("scp")) {
+        (Some(value), _) => ("scope", value),
+        (None, Some(value)) => ("scp", value),
+        (None, None) => return Ok(BTreeSet::new()),
+    };
+    let words: Vec<&str> = match value {
+        Value::String(words) => words.split(' ').filter(|word| !word.is_empty()).collect(),
+        Value::Array(words) => words
+            .iter()
+            .map(Value::as_str)
+            .collect::<Option<_>>()
+            .ok_or_else(|| refused(claim, problem))?,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            return Err(refused(claim, problem));
+        }
+    };
+    if words.len() > SCOPES_MAX || !words.iter().all(|word| is_scope(word)) {
+        return Err(refused(claim, "a word in it is not a scope, or there are too many"));
+    }
+    Ok(words.into_iter().map(str::to_owned).collect())
+}
+
+/// A scope token of RFC 6749.
+pub(crate) fn is_scope(word: &str) -> bool {
+    (1..=SCOPE_BYTES_MAX).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
+}
+
+/// `act`: the outermost actor is the one that acts now; those within are its history.
+fn actor_claim(
+    claims: &Map<String, Value>,
+    claim: &str,
+) -> Result<Option<ActorClaim>, IdentityError> {
+    let Some(value) = claims.get(claim) else { return Ok(None) };
+    if value.to_string().len() > ACTOR_BYTES_MAX {
+        return Err(refused(claim, "it is longer than 8192 bytes"));
+    }
+    let mut depth: usize = 0;
+    let mut link = Some(value);
+    while let Some(actor) = link {
+        depth = depth.saturating_add(1);
+        let sound = actor
+            .get("sub")
+            .is_some_and(|subject| subject.as_str().is_some_and(|text| !text.is_empty()));
+        if !sound || depth > ACTOR_DEPTH_MAX {
+            return Err(refused(claim, "it must be at most ten actors, each with its subject"));
+        }
+        link = actor.get("act");
+    }
+    let object = value.as_object().ok_or_else(|| refused(claim, "it must be an object"))?;
+    named_actor(object).map(Some)
+}
+
+/// `may_act`: whatever it says that is not understood could be a condition, so it is refused.
+fn may_act(claims: &Map<String, Value>) -> Result<Option<ActorClaim>, IdentityError> {
+    const CLAIM: &str = "may_act";
+    let Some(value) = claims.get(CLAIM) else { return Ok(None) };
+    let object = value.as_object().ok_or_else(|| refused(CLAIM, "it must be an object"))?;
+    if !object.keys().all(|member| ["iss", "sub", "client_id"].contains(&member.as_str())) {
+        return Err(refused(CLAIM, "it has a member that is not known"));
+    }
+    let actor = named_actor(object)?;
+    if actor.subject.is_none() && actor.client.is_none() {
+        return Err(refused(CLAIM, "it names nobody"));
+    }
+    Ok(Some(actor))
+}
+
+fn named_actor(object: &Map<String, Value>) -> Result<ActorClaim, IdentityError> {
+    let text = |member| optional_text(object, member).map(|text| text.map(str::to_owned));
+    Ok(ActorClaim { issuer: text("iss")?, subject: text("sub")?, client: text("client_id")? })
+}

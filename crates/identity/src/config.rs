@@ -1,0 +1,379 @@
+//! Which issuers are trusted, for which tenant, and for what.
+//!
+//! Owns the configuration's form, its defaults and the check of it at start. Does not load keys. Invariant: a checked
+//! configuration trusts no issuer without an audience, an algorithm and a bound on lifetimes, and no symmetric algorithm
+//! can be written in it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::PathBuf,
+};
+
+use placet_egress::{Destination, PrivateRanges};
+use placet_types::{
+    ids::{PrincipalId, TenantId},
+    principal::PrincipalKind,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::error::SetupError;
+
+/// The claim in which an issuer says what kind of principal a token is for.
+pub const KIND_CLAIM: &str = "placet_kind";
+
+const LEEWAY_S_MAX: u64 = 5;
+const LIFETIME_S_CEILING: u64 = 24 * 60 * 60;
+const ISSUER_BYTES_MAX: usize = 256;
+
+/// A signature algorithm. There is no symmetric one: whoever can verify must not be able to sign.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum Algorithm {
+    /// ECDSA over P-256 with SHA-256.
+    #[serde(rename = "ES256")]
+    Es256,
+    /// ECDSA over P-384 with SHA-384.
+    #[serde(rename = "ES384")]
+    Es384,
+    /// RSA PKCS#1 v1.5 with SHA-256.
+    #[serde(rename = "RS256")]
+    Rs256,
+    /// RSA PKCS#1 v1.5 with SHA-384.
+    #[serde(rename = "RS384")]
+    Rs384,
+    /// RSA PKCS#1 v1.5 with SHA-512.
+    #[serde(rename = "RS512")]
+    Rs512,
+    /// RSA-PSS with SHA-256.
+    #[serde(rename = "PS256")]
+    Ps256,
+    /// RSA-PSS with SHA-384.
+    #[serde(rename = "PS384")]
+    Ps384,
+    /// RSA-PSS with SHA-512.
+    #[serde(rename = "PS512")]
+    Ps512,
+    /// Ed25519.
+    #[serde(rename = "EdDSA")]
+    EdDsa,
+}
+
+impl Algorithm {
+    /// Every algorithm there is.
+    pub const ALL: &'static [Self] = &[
+        Self::Es256,
+        Self::Es384,
+        Self::Rs256,
+        Self::Rs384,
+        Self::Rs512,
+        Self::Ps256,
+        Self::Ps384,
+        Self::Ps512,
+        Self::EdDsa,
+    ];
+
+    /// The name in a token's header (RFC 7518, RFC 8037).
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Es256 => "ES256",
+            Self::Es384 => "ES384",
+            Self::Rs256 => "RS256",
+            Self::Rs384 => "RS384",
+            Self::Rs512 => "RS512",
+            Self::Ps256 => "PS256",
+            Self::Ps384 => "PS384",
+            Self::Ps512 => "PS512",
+            Self::EdDsa => "EdDSA",
+        }
+    }
+
+    /// The algorithm of this name; `none` and the symmetric ones have no entry.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|algorithm| algorithm.as_str() == name)
+    }
+}
+
+/// Where an issuer's public keys come from, as a JSON Web Key Set (RFC 7517).
+#[derive(Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KeySource {
+    /// A file; a changed file is noticed without a restart.
+    File(PathBuf),
+    /// An address that is fetched through the egress client.
+    Url(
+        #[serde(with = "url_text")]
+        #[schemars(with = "String")]
+        Url,
+    ),
+    /// The key set itself.
+    Inline(serde_json::Value),
+}
+
+impl fmt::Debug for KeySource {
+    /// An inline set is not shown: somebody may have put a private key there by mistake.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Url(url) => f.debug_tuple("Url").field(&url.host_str()).finish(),
+            Self::Inline(_) => f.debug_tuple("Inline").finish_non_exhaustive(),
+        }
+    }
+}
+
+mod url_text {
+    //! A URL as its text.
+
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+    use url::Url;
+
+    pub(super) fn serialize<S: Serializer>(url: &Url, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(url.as_str())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
+        Url::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+/// Which kinds of principal an issuer may assert.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum KindRule {
+    /// Every token is for this kind.
+    Fixed(PrincipalKind),
+    /// The token says the kind in the claim [`KIND_CLAIM`], and only these are accepted.
+    Claim(BTreeSet<PrincipalKind>),
+}
+
+/// One trusted issuer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IssuerConfig {
+    /// The `iss` claim, compared exactly.
+    pub issuer: String,
+    /// The tenant that everybody with a token of this issuer belongs to (decisions.md 4).
+    pub tenant: TenantId,
+    /// Our own resource ids; a token's `aud` must contain one of them exactly.
+    pub audiences: BTreeSet<String>,
+    /// The algorithms accepted from this issuer, whatever a token's header asks for.
+    #[serde(default = "default_algorithms")]
+    pub algorithms: Vec<Algorithm>,
+    /// Where its public keys come from.
+    pub keys: KeySource,
+    /// Whether the host of a key URL may have an address in a private range.
+    #[serde(default)]
+    pub keys_private_network: bool,
+    /// The longest time between `iat` and `exp`.
+    #[serde(default = "default_lifetime")]
+    pub lifetime_s_max: u64,
+    /// Also accepts `typ: JWT`, for issuers that do not say `at+jwt` (RFC 9068).
+    #[serde(default)]
+    pub accept_typ_jwt: bool,
+    /// The claim that becomes the principal's name.
+    #[serde(default = "default_principal_claim")]
+    pub principal_claim: String,
+    /// Put before the principal's name, so that two issuers of one tenant cannot name the same principal.
+    #[serde(default)]
+    pub principal_prefix: String,
+    /// Says that this issuer and others of its tenant name the same people and agents.
+    #[serde(default)]
+    pub shared_principals: bool,
+    /// The claim that lists groups; absent: groups come from the directory only.
+    #[serde(default)]
+    pub groups_claim: Option<String>,
+    /// Which kinds of principal it may assert.
+    pub kinds: KindRule,
+    /// The longest time since the user logged in (`auth_time`); absent: not asked for.
+    #[serde(default)]
+    pub auth_age_s_max: Option<u64>,
+    /// OAuth clients of this issuer (`client_id`, `azp`) and the principals of the tenant they stand for.
+    #[serde(default)]
+    pub clients: BTreeMap<String, PrincipalId>,
+}
+
+fn default_algorithms() -> Vec<Algorithm> {
+    vec![Algorithm::Es256, Algorithm::Rs256, Algorithm::EdDsa]
+}
+
+const fn default_lifetime() -> u64 {
+    60 * 60
+}
+
+fn default_principal_claim() -> String {
+    "sub".to_owned()
+}
+
+impl IssuerConfig {
+    /// An issuer with the defaults of the configuration file.
+    #[must_use]
+    pub fn new(
+        issuer: impl Into<String>,
+        tenant: TenantId,
+        audiences: BTreeSet<String>,
+        keys: KeySource,
+        kinds: KindRule,
+    ) -> Self {
+        Self {
+            issuer: issuer.into(),
+            tenant,
+            audiences,
+            algorithms: default_algorithms(),
+            keys,
+            keys_private_network: false,
+            lifetime_s_max: default_lifetime(),
+            accept_typ_jwt: false,
+            principal_claim: default_principal_claim(),
+            principal_prefix: String::new(),
+            shared_principals: false,
+            groups_claim: None,
+            kinds,
+            auth_age_s_max: None,
+            clients: BTreeMap::new(),
+        }
+    }
+
+    fn check(&self) -> Result<(), SetupError> {
+        let problem = if self.issuer.is_empty() || self.issuer.len() > ISSUER_BYTES_MAX {
+            "its name is empty or too long"
+        } else if self.audiences.is_empty() || self.audiences.contains("") {
+            "it needs at least one audience, and none may be empty"
+        } else if self.algorithms.is_empty() {
+            "it needs at least one algorithm"
+        } else if !(1..=LIFETIME_S_CEILING).contains(&self.lifetime_s_max) {
+            "`lifetime_s_max` must be 1 to 86400"
+        } else if matches!(&self.kinds, KindRule::Claim(kinds) if kinds.is_empty()) {
+            "it may assert no kind of principal"
+        } else if self.principal_claim.is_empty() || self.groups_claim.as_deref() == Some("") {
+            "the name of a claim is empty"
+        } else if !self.principal_prefix.is_empty()
+            && PrincipalId::new(self.principal_prefix.as_str()).is_err()
+        {
+            "`principal_prefix` cannot start a principal's name"
+        } else {
+            return Ok(());
+        };
+        Err(self.problem(problem))
+    }
+
+    /// Whether a principal of this issuer could bear the name of one of the other's, without anybody having said so.
+    fn collides_with(&self, other: &Self) -> bool {
+        let (a, b) = (&self.principal_prefix, &other.principal_prefix);
+        let declared = self.shared_principals || other.shared_principals;
+        self.tenant == other.tenant
+            && !declared
+            && (a.starts_with(b.as_str()) || b.starts_with(a.as_str()))
+    }
+
+    pub(crate) fn problem(&self, problem: impl Into<String>) -> SetupError {
+        SetupError::Issuer { issuer: self.issuer.clone(), problem: problem.into() }
+    }
+}
+
+/// Everything the verifier is told.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct IdentityConfig {
+    /// The trusted issuers; with none, nobody can call.
+    pub issuers: Vec<IssuerConfig>,
+    /// How far clocks may differ, 5 at most.
+    pub leeway_s: u64,
+    /// How old a fetched key set may grow before it is fetched again. A file is looked at more often.
+    pub keys_refresh_s: u64,
+    /// The shortest time between two fetches that tokens with unknown keys can cause.
+    pub keys_retry_s_min: u64,
+    /// How long keys are used on when they cannot be fetched any more.
+    pub keys_stale_s_max: u64,
+}
+
+impl Default for IdentityConfig {
+    fn default() -> Self {
+        Self {
+            issuers: Vec::new(),
+            leeway_s: LEEWAY_S_MAX,
+            keys_refresh_s: 300,
+            keys_retry_s_min: 10,
+            keys_stale_s_max: 3_600,
+        }
+    }
+}
+
+impl IdentityConfig {
+    /// Checks everything that can be checked without loading a key.
+    ///
+    /// # Errors
+    /// [`SetupError`] for the first thing that is wrong.
+    pub fn check(&self) -> Result<(), SetupError> {
+        let limits = |problem| Err(SetupError::Limits { problem });
+        if self.leeway_s > LEEWAY_S_MAX {
+            return limits("`leeway_s` must be at most 5");
+        }
+        if self.keys_retry_s_min == 0 || self.keys_refresh_s < self.keys_retry_s_min {
+            return limits(
+                "`keys_retry_s_min` must be at least 1 and `keys_refresh_s` no less than it",
+            );
+        }
+        if self.keys_stale_s_max < self.keys_refresh_s || self.keys_stale_s_max > LIFETIME_S_CEILING
+        {
+            return limits(
+                "`keys_stale_s_max` must be no less than `keys_refresh_s` and at most 86400",
+            );
+        }
+        for (at, issuer) in self.issuers.iter().enumerate() {
+            issuer.check()?;
+            for earlier in self.issuers.iter().take(at) {
+                if earlier.issuer == issuer.issuer {
+                    return Err(issuer.problem("it is there twice"));
+                }
+                if issuer.collides_with(earlier) {
+                    return Err(issuer.problem(format!(
+                        "its principals could bear the names of those of `{}`; set `principal_prefix`, or \
+                         `shared_principals` if they are the same",
+                        earlier.issuer
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The destinations of the key URLs, for the egress client's allow-list.
+    ///
+    /// # Errors
+    /// [`SetupError`] when a URL cannot be a destination, such as `http:` outside private ranges.
+    pub fn key_destinations(&self) -> Result<Vec<Destination>, SetupError> {
+        let destination = |issuer: &IssuerConfig| match &issuer.keys {
+            KeySource::Url(url) => {
+                let private = if issuer.keys_private_network {
+                    PrivateRanges::Allowed
+                } else {
+                    PrivateRanges::Refused
+                };
+                Some(
+                    Destination::from_url(url, private)
+                        .map_err(|error| issuer.problem(error.to_string())),
+                )
+            }
+            KeySource::File(_) | KeySource::Inline(_) => None,
+        };
+        self.issuers.iter().filter_map(destination).collect()
+    }
+
+    /// What an operator should read at start: settings that are weaker than the default.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let weak = self.issuers.iter().filter(|issuer| issuer.accept_typ_jwt);
+        weak.map(|issuer| {
+            format!(
+                "issuer `{}` accepts `typ: JWT`: an access token is told from other tokens by its audience only",
+                issuer.issuer
+            )
+        })
+        .collect()
+    }
+}

@@ -1,0 +1,364 @@
+//! The development key: tokens for trying Placet on one machine, without an identity provider.
+//!
+//! Owns the key's file, its issuer's configuration and minting. Invariants: the key's file is readable by its owner only;
+//! the issuer's configuration is only given out for a loopback listener; a token of one tenant's development issuer is never
+//! a token of another's.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    net::IpAddr,
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use p256::{
+    SecretKey,
+    ecdsa::{Signature, SigningKey, signature::Signer as _},
+    elliptic_curve::sec1::ToEncodedPoint as _,
+};
+use placet_types::{
+    clock::Clock,
+    digest::Digest,
+    ids::{GroupId, PrincipalId, TenantId},
+    json::{JsonLimits, from_slice_strict},
+    principal::PrincipalKind,
+};
+use rand::{TryRngCore as _, rngs::OsRng};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::{
+    claims::is_scope,
+    config::{Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule},
+    error::SetupError,
+};
+
+/// The first part of a development issuer's name; the tenant is the second, after a slash.
+pub const DEV_ISSUER: &str = "placet-dev";
+
+/// The longest life of a development token: 12 hours.
+pub const DEV_LIFETIME_S_MAX: u64 = 12 * 60 * 60;
+
+const FILE_NAME: &str = "dev-key.jwk";
+const FILE_BYTES_MAX: usize = 4 * 1024;
+const OWNER_ONLY: u32 = 0o600;
+const NOT_OWNER: u32 = 0o077;
+const GROUPS_CLAIM: &str = "groups";
+/// So many random scalars in a row are not all out of range.
+const KEY_ATTEMPTS_MAX: usize = 8;
+
+/// What a development token is to say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MintRequest {
+    /// The bearer's kind.
+    pub kind: PrincipalKind,
+    /// The bearer's name within the tenant.
+    pub id: PrincipalId,
+    /// The tenant.
+    pub tenant: TenantId,
+    /// Groups of the bearer.
+    pub groups: BTreeSet<GroupId>,
+    /// Scopes granted.
+    pub scopes: BTreeSet<String>,
+    /// The service the token is for.
+    pub audience: String,
+    /// How long it lives, at most [`DEV_LIFETIME_S_MAX`].
+    pub lifetime_s: u64,
+    /// For a user's delegation: the only actor it is for.
+    pub act: Option<PrincipalId>,
+    /// A name for people to read.
+    pub display: Option<String>,
+}
+
+impl MintRequest {
+    /// A token for one hour, without groups, scopes or actor.
+    #[must_use]
+    pub fn new(
+        tenant: TenantId,
+        kind: PrincipalKind,
+        id: PrincipalId,
+        audience: impl Into<String>,
+    ) -> Self {
+        Self {
+            kind,
+            id,
+            tenant,
+            groups: BTreeSet::new(),
+            scopes: BTreeSet::new(),
+            audience: audience.into(),
+            lifetime_s: 60 * 60,
+            act: None,
+            display: None,
+        }
+    }
+}
+
+/// The development key (ES256).
+#[derive(Clone)]
+pub struct DevKey {
+    key: SecretKey,
+    kid: String,
+}
+
+impl fmt::Debug for DevKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevKey").field("kid", &self.kid).finish_non_exhaustive()
+    }
+}
+
+/// The key's file: a JSON Web Key with its private part. No `Debug`.
+#[derive(Deserialize)]
+struct KeyFile {
+    kty: String,
+    crv: String,
+    d: String,
+}
+
+impl Drop for KeyFile {
+    fn drop(&mut self) {
+        self.d.zeroize();
+    }
+}
+
+impl DevKey {
+    /// A fresh key that is kept nowhere.
+    ///
+    /// # Errors
+    /// [`SetupError::NoRandomness`] when the operating system gives no random bytes.
+    pub fn generate() -> Result<Self, SetupError> {
+        for _ in 0..KEY_ATTEMPTS_MAX {
+            let mut bytes = Zeroizing::new([0_u8; 32]);
+            fill_random(bytes.as_mut())?;
+            // Not every 32 bytes are a key; all but a vanishing few are.
+            if let Ok(key) = SecretKey::from_slice(bytes.as_ref()) {
+                return Ok(Self::from_key(key));
+            }
+        }
+        Err(SetupError::NoRandomness)
+    }
+
+    /// The key in `dir`, made if there is none yet. Two processes that make one at the same time end with the same.
+    ///
+    /// # Errors
+    /// [`SetupError::DevKeyFile`] when the file cannot be read or written, is not a key, or others can read it.
+    pub fn load_or_create(dir: &Path) -> Result<Self, SetupError> {
+        let path = Self::path(dir);
+        match path.try_exists() {
+            Ok(true) => Self::load(&path),
+            Ok(false) => Self::create(dir, &path),
+            Err(error) => Err(SetupError::dev_key(&path, error.kind())),
+        }
+    }
+
+    /// The key's file in `dir`.
+    #[must_use]
+    pub fn path(dir: &Path) -> PathBuf {
+        dir.join(FILE_NAME)
+    }
+
+    /// The key's name.
+    #[must_use]
+    pub fn kid(&self) -> &str {
+        &self.kid
+    }
+
+    /// The name of the development issuer of `tenant`.
+    #[must_use]
+    pub fn issuer(tenant: &TenantId) -> String {
+        format!("{DEV_ISSUER}/{tenant}")
+    }
+
+    /// The public part, as a key set.
+    #[must_use]
+    pub fn key_set(&self) -> Value {
+        let mut jwk = self.public_members();
+        jwk.insert("alg".to_owned(), Algorithm::Es256.as_str().into());
+        jwk.insert("use".to_owned(), "sig".into());
+        jwk.insert("kid".to_owned(), self.kid.as_str().into());
+        json!({ "keys": [jwk] })
+    }
+
+    /// The configuration by which a listener on `listen` accepts this key's tokens for `tenant`.
+    ///
+    /// # Errors
+    /// [`SetupError::OffLoopback`] when the listener can be reached from other machines.
+    pub fn issuer_config(
+        &self,
+        listen: IpAddr,
+        tenant: TenantId,
+        audiences: BTreeSet<String>,
+    ) -> Result<IssuerConfig, SetupError> {
+        refuse_off_loopback(listen)?;
+        let kinds = [
+            PrincipalKind::User,
+            PrincipalKind::Service,
+            PrincipalKind::Agent,
+            PrincipalKind::Automation,
+        ];
+        let (keys, kinds) = (KeySource::Inline(self.key_set()), KindRule::Claim(kinds.into()));
+        let mut config = IssuerConfig::new(Self::issuer(&tenant), tenant, audiences, keys, kinds);
+        config.algorithms = vec![Algorithm::Es256];
+        config.lifetime_s_max = DEV_LIFETIME_S_MAX;
+        config.groups_claim = Some(GROUPS_CLAIM.to_owned());
+        // Whoever holds the key may speak for everybody of the tenant; that is what it is for.
+        config.shared_principals = true;
+        Ok(config)
+    }
+
+    /// Makes a token.
+    ///
+    /// # Errors
+    /// [`SetupError::Mint`] when the life is zero or too long, the audience is empty, a scope is not one, or an actor is
+    /// named for somebody who is no user; [`SetupError::NoRandomness`] when there are no random bytes.
+    pub fn mint(&self, request: &MintRequest, clock: &dyn Clock) -> Result<String, SetupError> {
+        check_request(request)?;
+        let mut token_id = [0_u8; 16];
+        fill_random(&mut token_id)?;
+        let issued_at_s = clock.now().as_ms().div_euclid(1_000);
+        let lifetime_s = i64::try_from(request.lifetime_s).unwrap_or(i64::MAX);
+        let scope = request.scopes.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        let mut claims = json!({
+            "iss": Self::issuer(&request.tenant),
+            "sub": request.id,
+            "aud": request.audience,
+            "iat": issued_at_s,
+            "exp": issued_at_s.saturating_add(lifetime_s),
+            "auth_time": issued_at_s,
+            "jti": URL_SAFE_NO_PAD.encode(token_id),
+            "scope": scope,
+            KIND_CLAIM: request.kind,
+            GROUPS_CLAIM: request.groups,
+        });
+        if let Some(members) = claims.as_object_mut() {
+            members.extend(
+                request.act.as_ref().map(|actor| ("act".to_owned(), json!({ "sub": actor }))),
+            );
+            members.extend(
+                request.display.as_ref().map(|name| ("name".to_owned(), name.as_str().into())),
+            );
+        }
+        let header = json!({ "typ": "at+jwt", "alg": Algorithm::Es256.as_str(), "kid": self.kid });
+        let encode = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        let signed = format!("{}.{}", encode(&header), encode(&claims));
+        let signature: Signature = SigningKey::from(&self.key).sign(signed.as_bytes());
+        Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature.to_bytes())))
+    }
+
+    fn from_key(key: SecretKey) -> Self {
+        let mut made = Self { key, kid: String::new() };
+        // The key's thumbprint (RFC 7638): its members in the order of their names, without spaces.
+        let thumbprint = Digest::of(Value::Object(made.public_members()).to_string().as_bytes());
+        made.kid = URL_SAFE_NO_PAD.encode(thumbprint.as_bytes());
+        made
+    }
+
+    fn public_members(&self) -> Map<String, Value> {
+        let point = self.key.public_key().to_encoded_point(false);
+        let text = |coordinate: Option<&p256::FieldBytes>| {
+            coordinate.map(|bytes| URL_SAFE_NO_PAD.encode(bytes)).unwrap_or_default().into()
+        };
+        let mut members = Map::new();
+        members.insert("crv".to_owned(), "P-256".into());
+        members.insert("kty".to_owned(), "EC".into());
+        members.insert("x".to_owned(), text(point.x()));
+        members.insert("y".to_owned(), text(point.y()));
+        members
+    }
+
+    fn load(path: &Path) -> Result<Self, SetupError> {
+        let problem = |problem: &dyn fmt::Display| SetupError::dev_key(path, problem);
+        let unreadable = |error: io::Error| SetupError::dev_key(path, error.kind());
+        let metadata = fs::metadata(path).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(problem(&"it is not a file"));
+        }
+        if metadata.permissions().mode() & NOT_OWNER != 0 {
+            return Err(problem(
+                &"others than its owner can use it; run `chmod 600` on it, or delete it",
+            ));
+        }
+        let limit = u64::try_from(FILE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+        let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX.saturating_add(2)));
+        File::open(path)
+            .map_err(unreadable)?
+            .take(limit)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        let limits = JsonLimits { bytes_max: FILE_BYTES_MAX, ..JsonLimits::default() };
+        let file: KeyFile = from_slice_strict(&bytes, &limits).map_err(|error| problem(&error))?;
+        if (file.kty.as_str(), file.crv.as_str()) != ("EC", "P-256") {
+            return Err(problem(&"it is not a P-256 key"));
+        }
+        let scalar = URL_SAFE_NO_PAD.decode(&file.d).map(Zeroizing::new).ok();
+        let key = scalar
+            .filter(|scalar| scalar.len() == 32)
+            .and_then(|scalar| SecretKey::from_slice(&scalar).ok());
+        key.map(Self::from_key)
+            .ok_or_else(|| problem(&"its private part is not a key; delete the file"))
+    }
+
+    fn create(dir: &Path, path: &Path) -> Result<Self, SetupError> {
+        let made = Self::generate()?;
+        let failed = |error: io::Error| SetupError::dev_key(path, error.kind());
+        let mut suffix = [0_u8; 8];
+        fill_random(&mut suffix)?;
+        let draft = dir.join(format!(".{FILE_NAME}.{}", URL_SAFE_NO_PAD.encode(suffix)));
+        made.write(&draft).map_err(failed)?;
+        // A link never replaces: of two processes that make a key, one wins, and both use that one's.
+        let linked = fs::hard_link(&draft, path);
+        fs::remove_file(&draft).map_err(failed)?;
+        match linked {
+            Ok(()) => Ok(made),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Self::load(path),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let secret = Zeroizing::new(URL_SAFE_NO_PAD.encode(Zeroizing::new(self.key.to_bytes())));
+        // Not by way of a JSON value, which would leave a copy of the private part behind.
+        let public = Value::Object(self.public_members()).to_string();
+        let (members, kid) = (public.trim_end_matches('}'), &self.kid);
+        let text = Zeroizing::new(format!("{members},\"kid\":\"{kid}\",\"d\":\"{}\"}}\n", *secret));
+        let mut file =
+            OpenOptions::new().write(true).create_new(true).mode(OWNER_ONLY).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    }
+}
+
+/// Refuses development tokens for a listener that other machines can reach.
+///
+/// # Errors
+/// [`SetupError::OffLoopback`].
+pub fn refuse_off_loopback(address: IpAddr) -> Result<(), SetupError> {
+    if address.to_canonical().is_loopback() {
+        Ok(())
+    } else {
+        Err(SetupError::OffLoopback { address })
+    }
+}
+
+fn check_request(request: &MintRequest) -> Result<(), SetupError> {
+    let problem = if !(1..=DEV_LIFETIME_S_MAX).contains(&request.lifetime_s) {
+        format!("it must live for 1 to {DEV_LIFETIME_S_MAX} s")
+    } else if request.audience.is_empty() {
+        "the audience is empty".to_owned()
+    } else if let Some(scope) = request.scopes.iter().find(|scope| !is_scope(scope)) {
+        format!("`{}` is not a scope", scope.escape_default())
+    } else if request.act.is_some() && request.kind != PrincipalKind::User {
+        "only a user's token can name an actor".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(SetupError::Mint { problem })
+}
+
+fn fill_random(bytes: &mut [u8]) -> Result<(), SetupError> {
+    OsRng.try_fill_bytes(bytes).or(Err(SetupError::NoRandomness))
+}

@@ -1,0 +1,316 @@
+//! Why a token, a key set or the set-up was refused.
+//!
+//! Owns the causes and their two messages: `Display` is for the log, [`IdentityError::caller_message`] for the caller.
+//! Invariant: neither holds bytes of a token, and the caller's message does not tell which check failed.
+
+use std::{fmt, io, net::IpAddr, path::PathBuf};
+
+use placet_egress::EgressError;
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    json::JsonError,
+};
+
+/// Names and values from a token that a log line may echo.
+const ECHO_CHARS_MAX: usize = 64;
+
+/// Why a token was refused. `Display` is for the log.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// The token is longer than any that is accepted.
+    #[error("the token is longer than {bytes_max} bytes")]
+    TooLong {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The token is not a signed JWT in compact form.
+    #[error("the {part} of the token is malformed: {problem}")]
+    Malformed {
+        /// The part.
+        part: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The header has a member that could change what is verified.
+    #[error("the header member `{member}` is not accepted")]
+    HeaderRefused {
+        /// The member.
+        member: &'static str,
+    },
+    /// The header asks for an algorithm that the issuer may not use, or that its key is not for.
+    #[error("the algorithm is not accepted from issuer `{issuer}`")]
+    AlgorithmRefused {
+        /// The issuer.
+        issuer: String,
+    },
+    /// The token is no access token.
+    #[error("the token of issuer `{issuer}` is not an access token: {problem}")]
+    TypeRefused {
+        /// The issuer.
+        issuer: String,
+        /// What says so.
+        problem: &'static str,
+    },
+    /// Nobody configured this issuer.
+    #[error("the issuer `{issuer}` is not known")]
+    UnknownIssuer {
+        /// The issuer as the token claims it.
+        issuer: String,
+    },
+    /// The issuer has no key of this name.
+    #[error("the issuer `{issuer}` has no key `{kid}`")]
+    UnknownKey {
+        /// The issuer.
+        issuer: String,
+        /// The key's name in the token.
+        kid: String,
+    },
+    /// The issuer's keys were never loaded, or not for too long.
+    #[error("the keys of issuer `{issuer}` are not available")]
+    KeysUnavailable {
+        /// The issuer.
+        issuer: String,
+    },
+    /// The signature is not by the issuer's key.
+    #[error("the signature is not by the key of issuer `{issuer}`")]
+    SignatureInvalid {
+        /// The issuer.
+        issuer: String,
+    },
+    /// A required claim is not there.
+    #[error("the claim `{claim}` is missing")]
+    ClaimMissing {
+        /// The claim.
+        claim: String,
+    },
+    /// A claim does not have the form it must have.
+    #[error("the claim `{claim}` is not accepted: {problem}")]
+    ClaimRefused {
+        /// The claim.
+        claim: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The token is for somebody else.
+    #[error("the token of issuer `{issuer}` is not for this service")]
+    AudienceRefused {
+        /// The issuer.
+        issuer: String,
+    },
+    /// The token's time is over.
+    #[error("the token of issuer `{issuer}` has expired")]
+    Expired {
+        /// The issuer.
+        issuer: String,
+    },
+    /// The token's time has not come, or it was issued in the future.
+    #[error("the token of issuer `{issuer}` is not valid yet: `{claim}` lies in the future")]
+    NotYetValid {
+        /// The issuer.
+        issuer: String,
+        /// `nbf` or `iat`.
+        claim: &'static str,
+    },
+    /// The token lives longer than the issuer's tokens may.
+    #[error("the token of issuer `{issuer}` lives longer than {lifetime_s_max} s")]
+    LifetimeTooLong {
+        /// The issuer.
+        issuer: String,
+        /// The limit.
+        lifetime_s_max: u64,
+    },
+    /// The user's log-in was too long ago.
+    #[error("the user of issuer `{issuer}` logged in too long ago")]
+    AuthenticationTooOld {
+        /// The issuer.
+        issuer: String,
+    },
+    /// The two tokens of a call do not belong together.
+    #[error("the delegation does not fit the caller: {problem}")]
+    BindingRefused {
+        /// Why.
+        problem: &'static str,
+    },
+}
+
+impl IdentityError {
+    /// The code that the caller gets.
+    #[must_use]
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Self::Expired { .. } | Self::AuthenticationTooOld { .. } => {
+                ErrorCode::CredentialExpired
+            }
+            Self::TooLong { .. }
+            | Self::Malformed { .. }
+            | Self::HeaderRefused { .. }
+            | Self::AlgorithmRefused { .. }
+            | Self::TypeRefused { .. }
+            | Self::UnknownIssuer { .. }
+            | Self::UnknownKey { .. }
+            | Self::KeysUnavailable { .. }
+            | Self::SignatureInvalid { .. }
+            | Self::ClaimMissing { .. }
+            | Self::ClaimRefused { .. }
+            | Self::AudienceRefused { .. }
+            | Self::NotYetValid { .. }
+            | Self::LifetimeTooLong { .. }
+            | Self::BindingRefused { .. } => ErrorCode::Unauthenticated,
+        }
+    }
+
+    /// What the caller may read: one text for every token that does not verify.
+    #[must_use]
+    pub fn caller_message(&self) -> &'static str {
+        match self {
+            Self::Expired { .. } => "the token has expired",
+            Self::AuthenticationTooOld { .. } => "the user has to log in again",
+            Self::BindingRefused { .. } => {
+                "the delegation token does not belong to the calling token"
+            }
+            Self::TooLong { .. }
+            | Self::Malformed { .. }
+            | Self::HeaderRefused { .. }
+            | Self::AlgorithmRefused { .. }
+            | Self::TypeRefused { .. }
+            | Self::UnknownIssuer { .. }
+            | Self::UnknownKey { .. }
+            | Self::KeysUnavailable { .. }
+            | Self::SignatureInvalid { .. }
+            | Self::ClaimMissing { .. }
+            | Self::ClaimRefused { .. }
+            | Self::AudienceRefused { .. }
+            | Self::NotYetValid { .. }
+            | Self::LifetimeTooLong { .. } => "the token is not valid for this service",
+        }
+    }
+
+    /// The refusal with both messages.
+    #[must_use]
+    pub fn refusal(&self) -> Refusal {
+        Refusal::new(self.code(), self.caller_message()).with_detail(self)
+    }
+}
+
+/// A name from a token, short and without control characters, so that it cannot fake a line of a log.
+pub(crate) fn echo(text: &str) -> String {
+    text.chars().take(ECHO_CHARS_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Why a key set could not be loaded. The set that was loaded before stays in use for a while.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("the key file `{}` cannot be read: {kind}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The kind of failure.
+        kind: io::ErrorKind,
+    },
+    /// The address could not be fetched.
+    #[error("the key set could not be fetched: {0}")]
+    Fetch(#[from] EgressError),
+    /// The address answered, but not with a key set.
+    #[error("the key set could not be fetched: the status is {status}")]
+    Status {
+        /// The status.
+        status: u16,
+    },
+    /// Fetching took too long.
+    #[error("the key set could not be fetched within {timeout_ms} ms")]
+    TimedOut {
+        /// The limit.
+        timeout_ms: u64,
+    },
+    /// The set is larger than the limit.
+    #[error("the key set is larger than {bytes_max} bytes")]
+    TooLarge {
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// The set is not strict JSON of the right form.
+    #[error("the key set is malformed: {0}")]
+    Malformed(JsonError),
+    /// The set has too many keys.
+    #[error("the key set has more than {keys_max} keys")]
+    TooMany {
+        /// The limit.
+        keys_max: usize,
+    },
+    /// Two keys of one type have the same name.
+    #[error("the key set has two keys `{kid}` of the same type")]
+    Ambiguous {
+        /// The name.
+        kid: String,
+    },
+    /// A private key is published.
+    #[error("the key set holds the private part of key `{kid}`: replace that key")]
+    PrivateKey {
+        /// The name.
+        kid: String,
+    },
+    /// No key can be used.
+    #[error("the key set has no usable key")]
+    Empty,
+    /// The loading task ended early.
+    #[error("loading the key set was interrupted")]
+    Interrupted,
+}
+
+/// Why identity could not be set up. These are for the operator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SetupError {
+    /// An issuer's configuration cannot be used.
+    #[error("issuer `{issuer}`: {problem}")]
+    Issuer {
+        /// The issuer.
+        issuer: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A limit is out of range.
+    #[error("{problem}")]
+    Limits {
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// Keys from a file or the configuration could not be loaded.
+    #[error("issuer `{issuer}`: {cause}")]
+    Keys {
+        /// The issuer.
+        issuer: String,
+        /// Why.
+        #[source]
+        cause: KeyError,
+    },
+    /// Development tokens would be accepted from other machines.
+    #[error("development tokens are accepted on loopback only, not on `{address}`")]
+    OffLoopback {
+        /// The address of the listener.
+        address: IpAddr,
+    },
+    /// The file of the development key cannot be used.
+    #[error("the development key `{}` cannot be used: {problem}", path.display())]
+    DevKeyFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The operating system gives no randomness.
+    #[error("the operating system gives no random bytes")]
+    NoRandomness,
+    /// A development token cannot be made as asked for.
+    #[error("the development token cannot be made: {problem}")]
+    Mint {
+        /// Why.
+        problem: String,
+    },
+}
+
+impl SetupError {
+    pub(crate) fn dev_key(path: &std::path::Path, problem: impl fmt::Display) -> Self {
+        Self::DevKeyFile { path: path.to_path_buf(), problem: problem.to_string() }
+    }
+}

@@ -1,0 +1,276 @@
+//! The keys of one issuer in memory: loaded, kept fresh, and used on for a bounded time when they cannot be loaded.
+//!
+//! Owns when a key set is fetched again. Invariants: tokens cannot cause more than one fetch in `keys_retry_s_min`,
+//! however many unknown keys they name; at most one fetch runs at a time; a set that could not be fetched for
+//! `keys_stale_s_max` is not used any more; a set that cannot be read never replaces one that could.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use placet_egress::EgressClient;
+use tokio::{
+    sync::{Mutex, OwnedMutexGuard},
+    time::{Instant, timeout},
+};
+use url::Url;
+
+use crate::{
+    config::{Algorithm, IdentityConfig, IssuerConfig, KeySource},
+    error::{IdentityError, KeyError, SetupError, echo},
+    key_set::{Found, KEY_SET_BYTES_MAX, KeySet},
+    signature::PublicKey,
+};
+
+const FETCH_TIMEOUT_MS: u64 = 5_000;
+/// Looking at a file costs next to nothing, so a rotated one is noticed soon.
+const FILE_REFRESH_S_MAX: u64 = 10;
+const FILE_RETRY_S: u64 = 1;
+
+/// The keys of one issuer.
+#[derive(Debug)]
+pub(crate) struct KeyCache {
+    issuer: String,
+    source: Source,
+    refresh_age: Duration,
+    retry_interval: Duration,
+    stale_age: Duration,
+    current: ArcSwapOption<Loaded>,
+    /// When a fetch was last begun. Whoever holds the lock is the one that fetches.
+    begun: Arc<Mutex<Option<Instant>>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    File(PathBuf),
+    Url(Url, Box<EgressClient>),
+    Inline,
+}
+
+#[derive(Debug)]
+struct Loaded {
+    set: KeySet,
+    at: Instant,
+}
+
+impl KeyCache {
+    /// The cache of one issuer. Keys in files and in the configuration are loaded at once; a URL is not fetched.
+    pub(crate) fn new(
+        issuer: &IssuerConfig,
+        config: &IdentityConfig,
+        egress: Option<&EgressClient>,
+    ) -> Result<Self, SetupError> {
+        let keys = |cause| SetupError::Keys { issuer: issuer.issuer.clone(), cause };
+        let (source, loaded) = match &issuer.keys {
+            KeySource::Inline(value) => {
+                (Source::Inline, Some(KeySet::from_value(value.clone()).map_err(keys)?))
+            }
+            KeySource::File(path) => {
+                let set = read_file(path).and_then(|bytes| KeySet::parse(&bytes)).map_err(keys)?;
+                (Source::File(path.clone()), Some(set))
+            }
+            KeySource::Url(url) => {
+                let client = egress.ok_or_else(|| {
+                    issuer.problem("its key URL cannot be fetched without egress")
+                })?;
+                (Source::Url(url.clone(), Box::new(client.clone())), None)
+            }
+        };
+        let is_file = matches!(source, Source::File(_));
+        let (refresh_s, retry_s) = if is_file {
+            (config.keys_refresh_s.min(FILE_REFRESH_S_MAX), FILE_RETRY_S)
+        } else {
+            (config.keys_refresh_s, config.keys_retry_s_min)
+        };
+        Ok(Self {
+            issuer: issuer.issuer.clone(),
+            source,
+            refresh_age: Duration::from_secs(refresh_s),
+            retry_interval: Duration::from_secs(retry_s),
+            stale_age: Duration::from_secs(config.keys_stale_s_max),
+            current: ArcSwapOption::from_pointee(
+                loaded.map(|set| Loaded { set, at: Instant::now() }),
+            ),
+            begun: Arc::new(Mutex::new(None)),
+        })
+    }
+
+    /// The key of this name, after one fetch if it is not known and a fetch is due.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        kid: &str,
+        algorithm: Algorithm,
+    ) -> Result<PublicKey, IdentityError> {
+        let loaded = self.usable_or_refreshed().await?;
+        if let Some(known) = self.look_up(&loaded, kid, algorithm) {
+            return known;
+        }
+        self.refresh_if_due(Some(loaded)).await;
+        let unknown = || IdentityError::UnknownKey { issuer: self.issuer.clone(), kid: echo(kid) };
+        self.usable()
+            .and_then(|loaded| self.look_up(&loaded, kid, algorithm))
+            .unwrap_or_else(|| Err(unknown()))
+    }
+
+    /// Loads the set again, whenever the last time was.
+    pub(crate) async fn refresh(self: &Arc<Self>) -> Result<(), KeyError> {
+        if matches!(self.source, Source::Inline) {
+            return Ok(());
+        }
+        let begun = Arc::clone(&self.begun).lock_owned().await;
+        self.load_detached(begun).await
+    }
+
+    /// Whether tokens of the issuer can be verified at present.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.usable().is_some()
+    }
+
+    fn look_up(
+        &self,
+        loaded: &Loaded,
+        kid: &str,
+        algorithm: Algorithm,
+    ) -> Option<Result<PublicKey, IdentityError>> {
+        match loaded.set.find(kid, algorithm) {
+            Found::Key(key) => Some(Ok(key.clone())),
+            Found::OtherAlgorithm => {
+                Some(Err(IdentityError::AlgorithmRefused { issuer: self.issuer.clone() }))
+            }
+            Found::Nothing => None,
+        }
+    }
+
+    fn usable(&self) -> Option<Arc<Loaded>> {
+        let fixed = matches!(self.source, Source::Inline);
+        self.current.load_full().filter(|loaded| fixed || loaded.at.elapsed() <= self.stale_age)
+    }
+
+    /// The keys at hand, looking for newer ones if they are old.
+    async fn usable_or_refreshed(self: &Arc<Self>) -> Result<Arc<Loaded>, IdentityError> {
+        match (self.usable(), &self.source) {
+            (Some(loaded), Source::Inline) => return Ok(loaded),
+            (Some(loaded), _) if loaded.at.elapsed() <= self.refresh_age => return Ok(loaded),
+            // An issuer that does not answer must not hold up tokens whose keys are known.
+            (Some(loaded), Source::Url(..)) => {
+                self.refresh_in_background(&loaded);
+                return Ok(loaded);
+            }
+            (Some(_), Source::File(_)) | (None, _) => {
+                self.refresh_if_due(self.current.load_full()).await
+            }
+        }
+        self.usable().ok_or_else(|| IdentityError::KeysUnavailable { issuer: self.issuer.clone() })
+    }
+
+    /// Begins a fetch if one is due and none is running.
+    fn refresh_in_background(self: &Arc<Self>, seen: &Arc<Loaded>) {
+        let Ok(begun) = Arc::clone(&self.begun).try_lock_owned() else { return };
+        if self.is_due(*begun, Some(seen)) {
+            let cache = Arc::clone(self);
+            drop(tokio::spawn(async move { cache.load_and_report(begun).await }));
+        }
+    }
+
+    /// Fetches once, unless somebody else has since `seen` or a fetch was begun too short a time ago.
+    async fn refresh_if_due(self: &Arc<Self>, seen: Option<Arc<Loaded>>) {
+        let begun = Arc::clone(&self.begun).lock_owned().await;
+        if self.is_due(*begun, seen.as_ref()) {
+            self.load_and_report(begun).await;
+        }
+    }
+
+    fn is_due(&self, begun: Option<Instant>, seen: Option<&Arc<Loaded>>) -> bool {
+        let newer = match (self.current.load_full(), seen) {
+            (Some(current), Some(seen)) => !Arc::ptr_eq(&current, seen),
+            (current, None) => current.is_some(),
+            (None, Some(_)) => false,
+        };
+        let fixed = matches!(self.source, Source::Inline);
+        !fixed && !newer && begun.is_none_or(|at| at.elapsed() >= self.retry_interval)
+    }
+
+    async fn load_and_report(self: &Arc<Self>, begun: OwnedMutexGuard<Option<Instant>>) {
+        if let Err(error) = self.load_detached(begun).await {
+            tracing::warn!(issuer = %self.issuer, error = %error, "the issuer's keys could not be refreshed");
+        }
+    }
+
+    /// Loads in a task of its own, so that a caller that goes away does not take the fetch with it.
+    async fn load_detached(
+        self: &Arc<Self>,
+        mut begun: OwnedMutexGuard<Option<Instant>>,
+    ) -> Result<(), KeyError> {
+        *begun = Some(Instant::now());
+        let cache = Arc::clone(self);
+        let task = tokio::spawn(async move {
+            let loaded = cache.load().await.map(|set| Loaded { set, at: Instant::now() });
+            let outcome = loaded.map(|loaded| cache.current.store(Some(Arc::new(loaded))));
+            drop(begun);
+            outcome
+        });
+        task.await.unwrap_or(Err(KeyError::Interrupted))
+    }
+
+    async fn load(&self) -> Result<KeySet, KeyError> {
+        let fetched = match &self.source {
+            Source::Inline => return Err(KeyError::Empty),
+            Source::File(path) => {
+                let path = path.clone();
+                let read = tokio::task::spawn_blocking(move || read_file(&path)).await;
+                read.unwrap_or(Err(KeyError::Interrupted))?
+            }
+            Source::Url(url, client) => {
+                let limit = Duration::from_millis(FETCH_TIMEOUT_MS);
+                let late = |_elapsed| Err(KeyError::TimedOut { timeout_ms: FETCH_TIMEOUT_MS });
+                timeout(limit, fetch(url, client)).await.unwrap_or_else(late)?
+            }
+        };
+        KeySet::parse(&fetched)
+    }
+}
+
+async fn fetch(url: &Url, client: &EgressClient) -> Result<Vec<u8>, KeyError> {
+    let request =
+        Request::get(url.as_str()).header(header::ACCEPT, "application/json").body(Bytes::new());
+    let unusable =
+        |_error| placet_egress::EgressError::UrlUnusable { reason: "it cannot be requested" };
+    let response = client.send(request.map_err(unusable)?).await?;
+    if response.status() != StatusCode::OK {
+        return Err(KeyError::Status { status: response.status().as_u16() });
+    }
+    Ok(response.into_body().to_vec())
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
+    let unreadable = |error: std::io::Error| KeyError::Unreadable {
+        path: path.to_path_buf(),
+        kind: error.kind(),
+    };
+    // A pipe would block the opening for ever.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(KeyError::Unreadable {
+            path: path.to_path_buf(),
+            kind: std::io::ErrorKind::InvalidInput,
+        });
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(KEY_SET_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    let read = File::open(path)
+        .map_err(unreadable)?
+        .take(limit)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if read > KEY_SET_BYTES_MAX {
+        Err(KeyError::TooLarge { bytes_max: KEY_SET_BYTES_MAX })
+    } else {
+        Ok(bytes)
+    }
+}

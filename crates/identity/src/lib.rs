@@ -1,0 +1,34 @@
+//! Who calls: verified identity from bearer tokens, the development key, and static secrets for outbound calls.
+//!
+//! Owns the only verifier of tokens (security.md §2.1, trap T2), the key sets it checks against, the binding of a
+//! workload's token to a user's delegation, the local development key, and the reading of secrets at the time of use.
+//! Does not decide what anybody may do, does not open sockets itself, reads no clock and no environment.
+//!
+//! Invariants, written as absences:
+//! - no [`VerifiedToken`] exists whose signature, issuer, audience, type and times were not checked;
+//! - no [`VerifiedCaller`] exists whose delegation names another actor or another tenant;
+//! - no type in here shows a token or a secret when it is printed.
+
+mod caller;
+mod claims;
+mod config;
+mod dev;
+mod error;
+mod jws;
+mod key_cache;
+mod key_set;
+mod secrets;
+mod signature;
+mod token;
+mod verifier;
+
+pub use caller::VerifiedCaller;
+pub use config::{Algorithm, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource, KindRule};
+pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_loopback};
+pub use error::{IdentityError, KeyError, SetupError};
+pub use secrets::{SecretError, SecretSource, Secrets};
+pub use token::{ActorClaim, TokenRole, VerifiedToken};
+pub use verifier::{RefreshFailure, Verifier};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,10 @@
+//! Tests of the crate as its users see it. Helpers are in `support`; every token in here is signed for real.
+
+mod binding;
+mod claims;
+mod dev_key;
+mod key_sets;
+mod privacy;
+mod secrets;
+mod support;
+mod tokens;

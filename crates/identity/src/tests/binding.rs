@@ -1,0 +1,166 @@
+//! Which delegation may be used by which caller.
+
+use serde_json::{Value, json};
+
+use super::support::{ISSUER, Signer, claims, claims_with, issuer, key_set, verifier, verifier_of};
+use crate::{IdentityError, KeySource, TokenRole, VerifiedCaller, VerifiedToken, Verifier};
+use placet_types::{
+    ids::{PrincipalId, TenantId},
+    principal::PrincipalKind,
+};
+
+async fn token(
+    verifier: &Verifier,
+    signer: &Signer,
+    role: TokenRole,
+    claims: &Value,
+) -> VerifiedToken {
+    verifier.verify(&signer.sign(claims), role).await.unwrap()
+}
+
+fn agent_claims() -> Value {
+    let mut agent = claims_with("sub", json!("bot"));
+    agent["placet_kind"] = json!("agent");
+    agent["client_id"] = json!("bot-client");
+    agent
+}
+
+/// Whether a delegation with this claim binds to the agent `bot`.
+async fn binds(claim: &str, value: Value) -> bool {
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let actor = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
+    let user = token(&verifier, &signer, TokenRole::Delegation, &claims_with(claim, value)).await;
+    VerifiedCaller::bind(actor, Some(user)).is_ok()
+}
+
+#[tokio::test]
+async fn an_agent_with_a_delegation_makes_a_chain_of_two() {
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let actor = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
+    let user =
+        token(&verifier, &signer, TokenRole::Delegation, &claims_with("exp", json!(1_790_000_100)))
+            .await;
+    let expires_at = user.expires_at();
+    let caller = VerifiedCaller::bind(actor, Some(user)).unwrap();
+    let chain = caller.chain();
+    assert_eq!((chain.actor.id.as_str(), chain.actor.kind), ("bot", PrincipalKind::Agent));
+    assert_eq!(chain.on_behalf_of.unwrap().id.as_str(), "ada");
+    assert_eq!(caller.expires_at(), expires_at);
+}
+
+#[tokio::test]
+async fn a_person_calls_in_their_own_name_but_not_in_anothers() {
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let person = token(&verifier, &signer, TokenRole::Actor, &claims()).await;
+    let alone = VerifiedCaller::bind(person.clone(), None).unwrap().chain();
+    assert_eq!((alone.actor.kind, alone.on_behalf_of), (PrincipalKind::User, None));
+    let other =
+        token(&verifier, &signer, TokenRole::Delegation, &claims_with("sub", json!("bob"))).await;
+    assert!(VerifiedCaller::bind(person, Some(other)).is_err());
+}
+
+#[tokio::test]
+async fn a_token_is_bound_only_in_the_place_it_was_verified_for() {
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let actor = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
+    let user_as_actor = token(&verifier, &signer, TokenRole::Actor, &claims()).await;
+    let user = token(&verifier, &signer, TokenRole::Delegation, &claims()).await;
+    assert!(VerifiedCaller::bind(user, None).is_err());
+    assert!(VerifiedCaller::bind(actor, Some(user_as_actor)).is_err());
+}
+
+#[tokio::test]
+async fn a_delegation_that_names_an_actor_is_for_that_actor_only() {
+    for (claim, value, bound) in [
+        ("act", json!({ "sub": "bot" }), true),
+        ("act", json!({ "sub": "bot", "iss": ISSUER }), true),
+        ("act", json!({ "sub": "other" }), false),
+        ("act", json!({ "sub": "bot", "iss": "https://other.example/" }), false),
+        ("act", json!({ "sub": "other", "act": { "sub": "bot" } }), false),
+        ("may_act", json!({ "sub": "bot" }), true),
+        ("may_act", json!({ "client_id": "bot-client" }), true),
+        ("may_act", json!({ "sub": "bot", "client_id": "other" }), false),
+        ("may_act", json!({ "sub": "other" }), false),
+        ("client_id", json!("bot-client"), true),
+        ("azp", json!("bot"), true),
+        ("client_id", json!("other"), false),
+        ("azp", json!("other"), false),
+        ("jti", json!("x"), true),
+    ] {
+        assert_eq!(binds(claim, value.clone()).await, bound, "{claim} = {value}");
+    }
+}
+
+#[tokio::test]
+async fn act_does_not_outvote_may_act() {
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let actor = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
+    let mut both = claims_with("act", json!({ "sub": "bot" }));
+    both["may_act"] = json!({ "sub": "other" });
+    let user = token(&verifier, &signer, TokenRole::Delegation, &both).await;
+    assert!(VerifiedCaller::bind(actor, Some(user)).is_err());
+}
+
+/// A user's issuer and a workload's issuer, of the same tenant unless told otherwise.
+struct TwoIssuers {
+    people: Signer,
+    workloads: Signer,
+    verifier: Verifier,
+}
+
+const WORKLOADS: &str = "https://workloads.example/";
+
+fn two_issuers(workload_tenant: &str) -> TwoIssuers {
+    let (people, workloads) = (Signer::es256("p"), Signer::es256("w"));
+    let mut first = issuer(KeySource::Inline(key_set(&[&people])));
+    first.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
+    let mut second = issuer(KeySource::Inline(key_set(&[&workloads])));
+    second.issuer = WORKLOADS.to_owned();
+    second.tenant = TenantId::new(workload_tenant).unwrap();
+    second.shared_principals = true;
+    let verifier = verifier_of(vec![first, second]);
+    TwoIssuers { people, workloads, verifier }
+}
+
+async fn binds_across(
+    two: &TwoIssuers,
+    subject: &str,
+    claim: &str,
+    value: Value,
+) -> Result<(), IdentityError> {
+    let mut agent = agent_claims();
+    agent["iss"] = json!(WORKLOADS);
+    agent["sub"] = json!(subject);
+    let actor = token(&two.verifier, &two.workloads, TokenRole::Actor, &agent).await;
+    let user =
+        token(&two.verifier, &two.people, TokenRole::Delegation, &claims_with(claim, value)).await;
+    VerifiedCaller::bind(actor, Some(user)).map(drop)
+}
+
+#[tokio::test]
+async fn a_name_counts_within_its_issuer_only() {
+    let two = two_issuers("acme");
+    assert!(binds_across(&two, "bot", "act", json!({ "sub": "bot" })).await.is_err());
+    assert!(
+        binds_across(&two, "bot", "act", json!({ "sub": "bot", "iss": WORKLOADS })).await.is_ok()
+    );
+    assert!(binds_across(&two, "bot", "azp", json!("bot-client")).await.is_err());
+    // The configuration says for which agent the portal asks for tokens.
+    assert!(binds_across(&two, "bot", "azp", json!("portal")).await.is_ok());
+    assert!(binds_across(&two, "other", "azp", json!("portal")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_delegation_of_another_tenant_is_refused() {
+    let two = two_issuers("globex");
+    let refused = binds_across(&two, "bot", "jti", json!("x")).await.unwrap_err();
+    assert_eq!(
+        refused,
+        IdentityError::BindingRefused { problem: "they belong to different tenants" }
+    );
+}

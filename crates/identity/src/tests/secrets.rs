@@ -1,0 +1,95 @@
+//! Static secrets: where they come from, what is refused, and that a rotated one is seen.
+
+use std::{collections::BTreeMap, fs, os::unix::net::UnixListener, path::Path};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::{SecretError, SecretSource, Secrets};
+
+fn file(path: &Path) -> Secrets {
+    Secrets::new(BTreeMap::from([("api".to_owned(), SecretSource::File(path.to_path_buf()))]))
+}
+
+fn value(secrets: &Secrets) -> Result<String, SecretError> {
+    secrets.get("api").map(|secret| secret.expose_secret().to_owned())
+}
+
+#[test]
+fn a_file_is_read_at_each_use_so_that_rotation_needs_no_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    fs::write(&path, "first\n").unwrap();
+    let secrets = file(&path);
+    assert_eq!(value(&secrets).unwrap(), "first");
+    // As a mounted volume rotates: another file takes the name.
+    fs::write(dir.path().join("next"), "second").unwrap();
+    fs::rename(dir.path().join("next"), &path).unwrap();
+    assert_eq!(value(&secrets).unwrap(), "second");
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(value(&secrets).unwrap_err(), SecretError::Unreadable { .. }));
+}
+
+#[test]
+fn one_line_end_is_trimmed_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    for (text, expected) in [
+        ("s", "s"),
+        ("s\n", "s"),
+        ("s\r\n", "s"),
+        ("s\n\n", "s\n"),
+        (" s ", " s "),
+        ("s\r", "s\r"),
+        ("a\nb\n", "a\nb"),
+    ] {
+        fs::write(&path, text).unwrap();
+        assert_eq!(value(&file(&path)).unwrap(), expected);
+    }
+}
+
+#[test]
+fn what_cannot_be_a_secret_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    for bytes in [
+        b"".to_vec(),
+        b"\n".to_vec(),
+        b"a\0b".to_vec(),
+        vec![0xff, 0xfe],
+        vec![b'x'; 64 * 1024 + 1],
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        assert!(matches!(value(&file(&path)).unwrap_err(), SecretError::Unusable { .. }));
+    }
+    fs::write(&path, vec![b'x'; 64 * 1024]).unwrap();
+    assert_eq!(value(&file(&path)).unwrap().len(), 64 * 1024);
+    assert!(matches!(value(&file(dir.path())).unwrap_err(), SecretError::Unusable { .. }));
+    let socket = dir.path().join("socket");
+    let _listener = UnixListener::bind(&socket).unwrap();
+    assert!(matches!(value(&file(&socket)).unwrap_err(), SecretError::Unusable { .. }));
+}
+
+#[test]
+fn a_secret_that_cannot_be_had_stops_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    assert!(file(&path).check().is_err());
+    fs::write(&path, "here").unwrap();
+    assert!(file(&path).check().is_ok());
+    let empty = SecretSource::Env { name: "API".to_owned(), value: SecretString::from("") };
+    assert!(Secrets::new(BTreeMap::from([("api".to_owned(), empty)])).check().is_err());
+    assert_eq!(
+        Secrets::default().get("api").unwrap_err(),
+        SecretError::Unknown { name: "api".to_owned() }
+    );
+}
+
+#[test]
+fn a_value_from_the_environment_is_given_as_it_was_found() {
+    let source =
+        SecretSource::Env { name: "API".to_owned(), value: SecretString::from("from-outside") };
+    let secrets = Secrets::new(BTreeMap::from([("api".to_owned(), source)]));
+    assert_eq!(value(&secrets).unwrap(), "from-outside");
+    assert!(secrets.contains("api") && !secrets.contains("API"));
+    assert_eq!(secrets.names().collect::<Vec<_>>(), ["api"]);
+}

@@ -1,0 +1,177 @@
+//! A token that was verified: what is known about its bearer, without the token.
+//!
+//! Owns the verified facts. Does not verify: only [`crate::Verifier`] makes one. Invariant: no byte of the token is in
+//! here; [`VerifiedToken::token_ref`] is a digest that cannot be turned back.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    clock::Timestamp,
+    ids::{GroupId, PrincipalId, TenantId},
+    principal::{Principal, PrincipalKind},
+};
+
+/// In which place of a call a token is presented (decisions.md 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TokenRole {
+    /// `Authorization`: who calls.
+    Actor,
+    /// `Placet-Delegation`: the user it calls for.
+    Delegation,
+}
+
+/// An actor that a token names in `act` or `may_act` (RFC 8693).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ActorClaim {
+    /// The issuer in whose name space the actor is; absent: the token's own.
+    pub issuer: Option<String>,
+    /// The actor's subject.
+    pub subject: Option<String>,
+    /// The actor's OAuth client.
+    pub client: Option<String>,
+}
+
+/// What a verified token says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedToken {
+    pub(crate) role: TokenRole,
+    pub(crate) principal: Principal,
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+    pub(crate) audiences: BTreeSet<String>,
+    pub(crate) groups: BTreeSet<GroupId>,
+    pub(crate) scopes: BTreeSet<String>,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) authenticated_at: Option<Timestamp>,
+    pub(crate) client: Option<String>,
+    pub(crate) client_principal: Option<PrincipalId>,
+    pub(crate) actor: Option<ActorClaim>,
+    pub(crate) may_act: Option<ActorClaim>,
+    pub(crate) token_ref: String,
+}
+
+impl VerifiedToken {
+    /// In which place it was presented.
+    #[must_use]
+    pub fn role(&self) -> TokenRole {
+        self.role
+    }
+
+    /// Who the bearer is.
+    #[must_use]
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What kind of principal the bearer is.
+    #[must_use]
+    pub fn kind(&self) -> PrincipalKind {
+        self.principal.kind
+    }
+
+    /// The tenant, by the issuer's configuration.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        &self.principal.tenant_id
+    }
+
+    /// The issuer.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The subject as the issuer names it; unique together with the issuer.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
+    /// Every audience of the token; one of them is ours.
+    #[must_use]
+    pub fn audiences(&self) -> &BTreeSet<String> {
+        &self.audiences
+    }
+
+    /// Groups from the token's claims. Names that cannot be a group are left out: no policy could name them either.
+    #[must_use]
+    pub fn groups(&self) -> &BTreeSet<GroupId> {
+        &self.groups
+    }
+
+    /// When the groups were true: when the token was issued.
+    #[must_use]
+    pub fn groups_as_of(&self) -> Timestamp {
+        self.issued_at
+    }
+
+    /// The scopes granted.
+    #[must_use]
+    pub fn scopes(&self) -> &BTreeSet<String> {
+        &self.scopes
+    }
+
+    /// When the token was issued.
+    #[must_use]
+    pub fn issued_at(&self) -> Timestamp {
+        self.issued_at
+    }
+
+    /// When the token's time is over.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        self.expires_at
+    }
+
+    /// Whether the token's time is over at `now`, without leeway: for calls that waited.
+    #[must_use]
+    pub fn is_expired_at(&self, now: Timestamp) -> bool {
+        self.expires_at <= now
+    }
+
+    /// When the user logged in, where the token says so.
+    #[must_use]
+    pub fn authenticated_at(&self) -> Option<Timestamp> {
+        self.authenticated_at
+    }
+
+    /// The OAuth client the token was issued to (`client_id`, `azp`).
+    #[must_use]
+    pub fn client(&self) -> Option<&str> {
+        self.client.as_deref()
+    }
+
+    /// The principal that the configuration says the client stands for.
+    #[must_use]
+    pub fn client_principal(&self) -> Option<&PrincipalId> {
+        self.client_principal.as_ref()
+    }
+
+    /// The actor that the token says is acting for the subject (`act`).
+    #[must_use]
+    pub fn actor(&self) -> Option<&ActorClaim> {
+        self.actor.as_ref()
+    }
+
+    /// The only actor that may act for the subject, where the token says so (`may_act`).
+    #[must_use]
+    pub fn may_act(&self) -> Option<&ActorClaim> {
+        self.may_act.as_ref()
+    }
+
+    /// The workload's SPIFFE id, where the subject is one.
+    #[must_use]
+    pub fn workload_identity(&self) -> Option<&str> {
+        Some(self.subject.as_str()).filter(|subject| subject.starts_with(SPIFFE_SCHEME))
+    }
+
+    /// An opaque handle to the token for records and logs; never the token.
+    #[must_use]
+    pub fn token_ref(&self) -> String {
+        self.token_ref.clone()
+    }
+}
+
+/// SPIFFE ids name their trust domain, so they are unique across issuers.
+pub(crate) const SPIFFE_SCHEME: &str = "spiffe://";

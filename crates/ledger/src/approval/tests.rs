@@ -1,0 +1,295 @@
+//! How votes are counted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    clock::Timestamp,
+    digest::Digest,
+    ids::{
+        ApprovalId, CapabilityId, GroupId, IdempotencyKey, KeyScope, PrincipalId, RecordId,
+        TenantId, ToolCallId,
+    },
+    mode::ApprovalMode,
+    principal::{Principal, PrincipalChain, PrincipalKind},
+};
+use proptest::prelude::*;
+
+use super::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, Tally, VOTES_MAX, VoteError, tally};
+
+const EXPIRES_AT: Timestamp = Timestamp::from_ms(1_000);
+
+fn shown() -> Digest {
+    Digest::of(b"proposal")
+}
+
+fn group(name: &str) -> GroupId {
+    GroupId::new(name).unwrap()
+}
+
+fn vote(approver: &str, groups: &[&str], choice: VoteChoice) -> Vote {
+    Vote {
+        approver: PrincipalId::new(approver).unwrap(),
+        groups: groups.iter().map(|name| group(name)).collect(),
+        groups_as_of: Timestamp::from_ms(0),
+        choice,
+        reason: "looked at it".to_owned(),
+        at: Timestamp::from_ms(1),
+        shown_digest: shown(),
+    }
+}
+
+fn yes(approver: &str, groups: &[&str]) -> Vote {
+    vote(approver, groups, VoteChoice::Approve)
+}
+
+fn requirement(groups: &[(&str, u32)], quorum: u32) -> Requirement {
+    Requirement {
+        groups: groups.iter().map(|(name, wanted)| (group(name), *wanted)).collect(),
+        quorum,
+        expires_in_ms: 1_000,
+        reasons: Vec::new(),
+    }
+}
+
+fn pending(requirement: Requirement) -> ApprovalRecord {
+    let tenant_id = TenantId::new("acme").unwrap();
+    let capability = CapabilityId::from_tool_name("files__delete").unwrap();
+    let agent = PrincipalId::new("scribe").unwrap();
+    let scope = KeyScope {
+        tenant: tenant_id.clone(),
+        agent: agent.clone(),
+        on_behalf_of: None,
+        capability: capability.clone(),
+    };
+    ApprovalRecord {
+        version: APPROVAL_VERSION,
+        approval_id: ApprovalId::new("apr_1").unwrap(),
+        record_id: RecordId::derive(&scope, &IdempotencyKey::new("k").unwrap()),
+        call_id: ToolCallId::new("call_1").unwrap(),
+        chain: PrincipalChain {
+            actor: Principal { kind: PrincipalKind::Agent, id: agent, tenant_id, display: None },
+            on_behalf_of: None,
+        },
+        capability,
+        mode: ApprovalMode::Destructive,
+        request_digest: Digest::of(b"request"),
+        proposal: shown(),
+        bundle_digest: Digest::of(b"bundle"),
+        requirement,
+        created_at: Timestamp::from_ms(0),
+        expires_at: EXPIRES_AT,
+        rev: 1,
+        votes: Vec::new(),
+        state: ApprovalState::Pending,
+    }
+}
+
+fn states() -> Vec<ApprovalState> {
+    vec![
+        ApprovalState::Pending,
+        ApprovalState::Approved,
+        ApprovalState::Denied,
+        ApprovalState::Expired,
+        ApprovalState::Void { reason: "altered".to_owned() },
+        ApprovalState::Consumed { arm: 1, at: Timestamp::from_ms(1) },
+    ]
+}
+
+#[test]
+fn the_machine_knows_exactly_these_moves() {
+    let legal = BTreeSet::from([
+        ("pending", "pending"),
+        ("pending", "approved"),
+        ("pending", "denied"),
+        ("pending", "expired"),
+        ("pending", "void"),
+        ("approved", "pending"),
+        ("approved", "expired"),
+        ("approved", "void"),
+        ("approved", "consumed"),
+        ("consumed", "consumed"),
+        ("consumed", "expired"),
+        ("consumed", "void"),
+    ]);
+    for from in states() {
+        for to in states() {
+            let expected = legal.contains(&(from.name(), to.name()));
+            assert_eq!(from.may_become(&to), expected, "{} to {}", from.name(), to.name());
+        }
+    }
+}
+
+#[test]
+fn an_approval_is_consumed_for_one_arm_only() {
+    let consumed = |arm, ms| ApprovalState::Consumed { arm, at: Timestamp::from_ms(ms) };
+    assert!(consumed(1, 1).may_become(&consumed(1, 2)));
+    assert!(!consumed(1, 1).may_become(&consumed(2, 2)));
+}
+
+#[test]
+fn one_person_is_enough_even_if_the_requirement_says_none() {
+    assert_eq!(tally(&requirement(&[], 0), &[]), Tally::Open);
+    assert_eq!(tally(&requirement(&[], 0), &[yes("ann", &[])]), Tally::Satisfied);
+}
+
+#[test]
+fn every_group_counts_by_itself() {
+    let wanted = requirement(&[("sec", 1), ("ops", 2)], 3);
+    let (ann, bob, cy, dee) =
+        (yes("ann", &["sec"]), yes("bob", &["ops"]), yes("cy", &["ops"]), yes("dee", &["sec"]));
+    assert_eq!(tally(&wanted, &[ann.clone(), bob.clone(), dee]), Tally::Open);
+    assert_eq!(tally(&wanted, &[ann, bob, cy]), Tally::Satisfied);
+}
+
+#[test]
+fn a_person_in_two_groups_counts_once_for_the_total() {
+    let both = yes("ann", &["sec", "ops"]);
+    assert_eq!(
+        tally(&requirement(&[("sec", 1), ("ops", 1)], 2), std::slice::from_ref(&both)),
+        Tally::Open
+    );
+    assert_eq!(tally(&requirement(&[("sec", 1), ("ops", 1)], 1), &[both]), Tally::Satisfied);
+}
+
+#[test]
+fn a_late_vote_does_not_count() {
+    let approval = pending(requirement(&[], 1));
+    let error = approval.cast(yes("ann", &[]), EXPIRES_AT).unwrap_err();
+    assert_eq!(error, VoteError::Late { state: "expired" });
+    assert!(approval.cast(yes("ann", &[]), EXPIRES_AT.plus_ms(-1)).is_ok());
+    for state in states().into_iter().filter(|state| *state != ApprovalState::Pending) {
+        let over = ApprovalRecord { state: state.clone(), ..pending(requirement(&[], 1)) };
+        let error = over.cast(yes("ann", &[]), Timestamp::from_ms(0)).unwrap_err();
+        assert_eq!(error, VoteError::Late { state: state.name() });
+    }
+}
+
+#[test]
+fn a_second_vote_of_the_same_person_does_not_count_whatever_it_says() {
+    let approval =
+        pending(requirement(&[], 2)).cast(yes("ann", &[]), Timestamp::from_ms(1)).unwrap();
+    for choice in [VoteChoice::Approve, VoteChoice::Deny] {
+        let again = approval.cast(vote("ann", &["sec"], choice), Timestamp::from_ms(1));
+        assert_eq!(again.unwrap_err(), VoteError::Twice);
+    }
+}
+
+#[test]
+fn a_vote_on_something_else_does_not_count() {
+    let stale = Vote { shown_digest: Digest::of(b"an older proposal"), ..yes("ann", &[]) };
+    let error = pending(requirement(&[], 1)).cast(stale, Timestamp::from_ms(1)).unwrap_err();
+    assert_eq!(error, VoteError::Stale);
+}
+
+#[test]
+fn an_approval_takes_a_bounded_number_of_votes() {
+    let mut approval = pending(requirement(&[], u32::MAX));
+    for number in 0..VOTES_MAX {
+        approval = approval.cast(yes(&format!("p{number}"), &[]), Timestamp::from_ms(1)).unwrap();
+    }
+    let error = approval.cast(yes("one-more", &[]), Timestamp::from_ms(1)).unwrap_err();
+    assert_eq!(error, VoteError::Full);
+}
+
+#[test]
+fn a_vote_counts_as_a_move() {
+    let approval = pending(requirement(&[], 2));
+    let next = approval.cast(yes("ann", &[]), Timestamp::from_ms(1)).unwrap();
+    assert_eq!((next.rev, next.votes.len(), next.state), (2, 1, ApprovalState::Pending));
+}
+
+fn any_vote() -> impl Strategy<Value = Vote> {
+    let people = proptest::sample::select(vec!["ann", "bob", "cy", "dee", "eve"]);
+    let groups = proptest::sample::subsequence(vec!["sec", "ops", "law"], 0..=3);
+    let choice = prop_oneof![9 => Just(VoteChoice::Approve), 1 => Just(VoteChoice::Deny)];
+    let stale = proptest::bool::weighted(0.1);
+    (people, groups, choice, stale).prop_map(|(who, groups, choice, stale)| {
+        let mut vote = vote(who, &groups, choice);
+        if stale {
+            vote.shown_digest = Digest::of(b"an older proposal");
+        }
+        vote
+    })
+}
+
+fn any_requirement() -> impl Strategy<Value = Requirement> {
+    let groups = proptest::collection::btree_map(
+        proptest::sample::select(vec!["sec", "ops", "law"]),
+        1_u32..3,
+        0..3,
+    );
+    (groups, 0_u32..4)
+        .prop_map(|(groups, quorum)| requirement(&groups.into_iter().collect::<Vec<_>>(), quorum))
+}
+
+/// What the machine should come to, told in another way: by walking over the votes that count.
+fn expected(requirement: &Requirement, votes: &[Vote]) -> &'static str {
+    let mut counted: BTreeMap<&PrincipalId, &Vote> = BTreeMap::new();
+    for vote in votes.iter().filter(|vote| vote.shown_digest == shown()) {
+        if counted.contains_key(&vote.approver) {
+            continue;
+        }
+        if vote.choice == VoteChoice::Deny {
+            return "denied";
+        }
+        counted.insert(&vote.approver, vote);
+        let people = u32::try_from(counted.len()).unwrap();
+        let groups_agree = requirement.groups.iter().all(|(group, wanted)| {
+            let members = counted.values().filter(|vote| vote.groups.contains(group)).count();
+            u32::try_from(members).unwrap() >= *wanted
+        });
+        if groups_agree && people >= requirement.quorum.max(1) {
+            return "approved";
+        }
+    }
+    "pending"
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_votes_satisfies_without_a_quorum_of_distinct_people(
+        requirement in any_requirement(),
+        votes in proptest::collection::vec(any_vote(), 0..12),
+    ) {
+        let mut approval = pending(requirement.clone());
+        for vote in &votes {
+            if let Ok(next) = approval.cast(vote.clone(), Timestamp::from_ms(1)) {
+                prop_assert_eq!(next.rev, approval.rev.wrapping_add(1));
+                approval = next;
+            }
+        }
+        prop_assert_eq!(approval.state.name(), expected(&requirement, &votes));
+        let people: BTreeSet<_> = approval.votes.iter().map(|vote| &vote.approver).collect();
+        prop_assert_eq!(people.len(), approval.votes.len());
+        if approval.state == ApprovalState::Approved {
+            prop_assert!(people.len() >= usize::try_from(requirement.quorum.max(1)).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_tally_does_not_depend_on_the_order(
+        requirement in any_requirement(),
+        votes in proptest::collection::vec(any_vote(), 0..8),
+        turn in 0_usize..8,
+    ) {
+        let mut seen = BTreeSet::new();
+        let distinct: Vec<Vote> = votes.into_iter().filter(|vote| seen.insert(vote.approver.clone())).collect();
+        let mut turned = distinct.clone();
+        turned.reverse();
+        turned.rotate_left(turn.min(distinct.len()));
+        prop_assert_eq!(tally(&requirement, &distinct), tally(&requirement, &turned));
+    }
+
+    #[test]
+    fn a_denial_is_final(
+        requirement in any_requirement(),
+        votes in proptest::collection::vec(any_vote(), 1..8),
+        more in proptest::collection::vec(any_vote(), 1..8),
+    ) {
+        prop_assume!(votes.iter().any(|vote| vote.choice == VoteChoice::Deny));
+        let mut all = votes;
+        all.extend(more);
+        prop_assert_eq!(tally(&requirement, &all), Tally::Denied);
+    }
+}

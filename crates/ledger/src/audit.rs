@@ -1,0 +1,114 @@
+//! Audit events: what the chain says beside the records.
+//!
+//! Owns the form of an event. Invariant I15: an event holds digests, names and codes; never an argument, a result or a secret.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use placet_types::{
+    digest::Digest,
+    error::ErrorCode,
+    ids::{ApprovalId, CapabilityId, RecordId, RunId, TenantId, ToolCallId},
+    principal::PrincipalChain,
+};
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditKind {
+    /// The engine came up and recovered.
+    Started,
+    /// A policy bundle became the active one.
+    BundleActivated,
+    /// A run was opened by its first call.
+    RunOpened,
+    /// A call was refused.
+    Refused,
+    /// A call was held for people.
+    Held,
+    /// Somebody decided on an approval.
+    Voted,
+    /// An approval ended without an effect.
+    ApprovalEnded,
+    /// A write-class call was dispatched.
+    Dispatched,
+    /// A write-class call was settled.
+    Settled,
+    /// A read-only call was dispatched.
+    ReadDispatched,
+    /// A read-only call came back.
+    ReadSettled,
+    /// A recorded result was given again.
+    Replayed,
+    /// An operator resolved an unknown outcome.
+    Resolved,
+    /// Something a security team wants to know of: a forged token, a mode raised in flight, a contract that drifted.
+    Security,
+}
+
+/// One event of the chain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AuditEvent {
+    /// What happened.
+    pub kind: AuditKind,
+    /// In which tenant; absent for the engine itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
+    /// To which call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<ToolCallId>,
+    /// In which run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// Of which operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<CapabilityId>,
+    /// By whom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<PrincipalChain>,
+    /// Under which record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_id: Option<RecordId>,
+    /// Under which approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// With which code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
+    /// The policy decision, as `policy` records it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<serde_json::Value>,
+    /// Digests of what is not written out, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub digests: BTreeMap<String, Digest>,
+    /// The trace it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// A sentence for the auditor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl AuditEvent {
+    /// An event of `kind` with nothing else said.
+    #[must_use]
+    pub const fn new(kind: AuditKind) -> Self {
+        Self {
+            kind,
+            tenant: None,
+            call_id: None,
+            run_id: None,
+            capability: None,
+            chain: None,
+            record_id: None,
+            approval_id: None,
+            code: None,
+            decision: None,
+            digests: BTreeMap::new(),
+            trace_id: None,
+            note: None,
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `Dispatch`: the only thing an adapter acts upon (design, promise 1).
+//!
+//! Owns the type and who may make it: [`crate::ledger::Ledger`], after its intent was recorded. Cannot be made, copied or used
+//! twice elsewhere: its fields are private, it is not `Clone`, and an adapter consumes it.
+
+use serde_json::{Map, Value};
+
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    ids::{CapabilityId, IdempotencyKey, RecordId, ToolCallId},
+};
+
+use crate::{audit::AuditEvent, record::EffectRecord, run::Reservation};
+
+/// Leave to perform one call once.
+#[derive(Debug)]
+#[must_use = "a dispatch that is dropped leaves its record without an outcome"]
+pub struct Dispatch {
+    pub(crate) call_id: ToolCallId,
+    pub(crate) capability: CapabilityId,
+    pub(crate) contract_digest: Digest,
+    pub(crate) args: Map<String, Value>,
+    pub(crate) token: String,
+    pub(crate) attempt: u32,
+    pub(crate) key: Option<IdempotencyKey>,
+    pub(crate) deadline_at: Timestamp,
+}
+
+impl Dispatch {
+    /// The call.
+    #[must_use]
+    pub fn call_id(&self) -> &ToolCallId {
+        &self.call_id
+    }
+
+    /// The operation.
+    #[must_use]
+    pub fn capability(&self) -> &CapabilityId {
+        &self.capability
+    }
+
+    /// The contract it was permitted under.
+    #[must_use]
+    pub fn contract_digest(&self) -> Digest {
+        self.contract_digest
+    }
+
+    /// The arguments, exactly as permitted.
+    #[must_use]
+    pub fn args(&self) -> &Map<String, Value> {
+        &self.args
+    }
+
+    /// What the other system may recognise the call by; the same for automatic retries.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Counts the attempts from 1.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The caller's key, for a write.
+    #[must_use]
+    pub fn key(&self) -> Option<&IdempotencyKey> {
+        self.key.as_ref()
+    }
+
+    /// When the outcome must be known.
+    #[must_use]
+    pub fn deadline_at(&self) -> Timestamp {
+        self.deadline_at
+    }
+}
+
+/// What a test of an adapter puts into a dispatch; exists only with the feature `test-support`.
+#[cfg(feature = "test-support")]
+#[derive(Debug)]
+pub struct TestDispatch {
+    /// The call.
+    pub call_id: ToolCallId,
+    /// The operation.
+    pub capability: CapabilityId,
+    /// The contract.
+    pub contract_digest: Digest,
+    /// The arguments.
+    pub args: Map<String, Value>,
+    /// What the other system may recognise the call by.
+    pub token: String,
+    /// When the outcome must be known.
+    pub deadline_at: Timestamp,
+}
+
+#[cfg(feature = "test-support")]
+impl Dispatch {
+    /// A dispatch without a ledger, for tests of adapters only.
+    pub fn for_test(made: TestDispatch) -> Self {
+        Self {
+            call_id: made.call_id,
+            capability: made.capability,
+            contract_digest: made.contract_digest,
+            args: made.args,
+            token: made.token,
+            attempt: 1,
+            key: None,
+            deadline_at: made.deadline_at,
+        }
+    }
+}
+
+/// What a dispatch is asked for: the call exactly as permitted.
+#[derive(Debug)]
+pub struct Intent {
+    /// The call.
+    pub call_id: ToolCallId,
+    /// The arguments; their digest must be the one in the permit's binding.
+    pub args: Map<String, Value>,
+    /// What the permit was given for.
+    pub binding: placet_types::binding::RequestBinding,
+    /// When the outcome must be known.
+    pub deadline_at: Timestamp,
+    /// What it takes from the run's budget.
+    pub reserve: Reservation,
+    /// The event that the chain keeps of it.
+    pub audit: AuditEvent,
+}
+
+/// A dispatch with the duty to settle it.
+#[derive(Debug)]
+pub struct Armed {
+    /// For the adapter.
+    pub dispatch: Dispatch,
+    /// For whoever awaits the adapter.
+    pub settlement: Settlement,
+}
+
+/// The duty to record what became of a dispatch; consumed by [`crate::ledger::Ledger::settle`].
+#[derive(Debug)]
+#[must_use = "an unsettled dispatch is an unknown outcome after the next start"]
+pub struct Settlement {
+    pub(crate) subject: Subject,
+}
+
+/// What is settled: a record, or a read that has none.
+#[derive(Debug)]
+pub(crate) enum Subject {
+    /// A record in `DISPATCHED`.
+    Effect(Box<EffectRecord>),
+    /// A read-only call: its event, to be completed.
+    Read(Box<AuditEvent>),
+}
+
+impl Settlement {
+    /// The record in `DISPATCHED`; absent for a read.
+    #[must_use]
+    pub fn record(&self) -> Option<&EffectRecord> {
+        match &self.subject {
+            Subject::Effect(record) => Some(record),
+            Subject::Read(_) => None,
+        }
+    }
+
+    /// The record's identity; absent for a read.
+    #[must_use]
+    pub fn record_id(&self) -> Option<RecordId> {
+        self.record().map(|record| record.record_id)
+    }
+}

@@ -1,0 +1,187 @@
+//! The ledger's verbs: claim, hold, vote, dispatch, settle, resolve.
+//!
+//! Owns the ledger over a store, its errors, and the verbs that concern neither an approval nor a dispatch; those are in the modules
+//! below. Does not decide and does not keep. Invariant: every verb is one [`Store::commit`], so it happens as a whole or not at all.
+
+mod approvals;
+mod dispatching;
+mod settling;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use placet_types::{
+    digest::Digest,
+    envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
+    error::ErrorCode,
+    ids::RecordId,
+};
+
+use crate::{
+    approval::{ApprovalRecord, VoteError},
+    audit::{AuditEvent, AuditKind},
+    parked::ParkedCall,
+    record::EffectRecord,
+    run::RunRecord,
+    store::{Admission, Changes, ClaimAnswer, Durability, Store, StoreError},
+};
+
+/// Why a verb did nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    /// The store refused or failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The policies have changed since the permit was given; decide again.
+    #[error("the policies have changed since the decision")]
+    PolicyMoved,
+    /// The permit is for another call.
+    #[error("the permit is for another call")]
+    PermitMismatch,
+    /// The record is not where the verb needs it.
+    #[error("the record is {0}")]
+    WrongState(&'static str),
+    /// A vote that does not count.
+    #[error(transparent)]
+    Vote(#[from] VoteError),
+    /// Something to keep has no JSON form.
+    #[error("the record has no JSON form: {0}")]
+    Encoding(String),
+}
+
+/// What became of a dispatched call, as its adapter reports it.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It succeeded.
+    Succeeded,
+    /// It failed and will not be tried again.
+    FailedFinal(ErrorCode),
+    /// Nothing happened, as the adapter declares; it may be tried again.
+    FailedRetriable(ErrorCode),
+    /// Nobody can say.
+    Unknown(String),
+}
+
+/// The ledger over some store.
+#[derive(Debug)]
+pub struct Ledger {
+    store: Arc<dyn Store>,
+    policy_epoch: AtomicU64,
+}
+
+impl Ledger {
+    /// A ledger that keeps in `store`.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, policy_epoch: AtomicU64::new(0) }
+    }
+
+    /// The store, for look-ups.
+    #[must_use]
+    pub fn store(&self) -> &dyn Store {
+        self.store.as_ref()
+    }
+
+    /// Says which policies are active now: permits given under others are no longer taken (decisions.md 26).
+    pub fn set_policy_epoch(&self, epoch: u64) {
+        self.policy_epoch.store(epoch, Ordering::SeqCst);
+    }
+
+    /// Keeps an event that stands by itself.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] when it could not be kept.
+    pub async fn note(&self, event: AuditEvent, durability: Durability) -> Result<(), LedgerError> {
+        let mut changes = Changes::new(durability, Admission::Completion);
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(())
+    }
+
+    /// Opens a run, or gives the one that its first call opened.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] when the store cannot tell or keep it.
+    pub async fn open_run(&self, run: RunRecord) -> Result<RunRecord, LedgerError> {
+        if let Some(known) = self.store.run(&run.key).await? {
+            return Ok(known);
+        }
+        let mut event = AuditEvent::new(AuditKind::RunOpened);
+        event.tenant = Some(run.key.tenant.clone());
+        event.run_id = Some(run.key.run_id.clone());
+        let mut changes = Changes::new(Durability::Written, Admission::New);
+        changes.runs.push(run.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        // Two first calls may race: the store keeps one, and both read that one.
+        Ok(self.store.run(&run.key).await?.unwrap_or(run))
+    }
+
+    /// Takes the key of `record`, or says how it stands.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] when the store cannot tell.
+    pub async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, LedgerError> {
+        Ok(self.store.claim(record).await?)
+    }
+
+    /// Gives back a claim that came to nothing, and keeps `event` of it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] when the event could not be kept; the claim is given back all the same.
+    pub async fn release(&self, record_id: RecordId, event: AuditEvent) -> Result<(), LedgerError> {
+        let kept = self.note(event, Durability::Synced).await;
+        self.store.release(record_id).await;
+        kept
+    }
+
+    /// What was parked of a record, checked against its digest.
+    ///
+    /// # Errors
+    /// [`StoreError::ContentAltered`] and [`StoreError::ContentMissing`]; [`StoreError::Damaged`] when it has another form.
+    pub async fn parked(&self, record: &EffectRecord) -> Result<ParkedCall, LedgerError> {
+        let bytes = self.store.content(&record.scope.tenant, record.parked).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| StoreError::Damaged(error.to_string()).into())
+    }
+
+    /// A result envelope kept as content.
+    ///
+    /// # Errors
+    /// As [`Self::parked`].
+    pub async fn result(
+        &self,
+        record: &EffectRecord,
+        digest: Digest,
+    ) -> Result<ToolResultEnvelope, LedgerError> {
+        let bytes = self.store.content(&record.scope.tenant, digest).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| StoreError::Damaged(error.to_string()).into())
+    }
+
+    /// What the approvers of `approval` are shown.
+    ///
+    /// # Errors
+    /// As [`Self::parked`].
+    pub async fn proposal(
+        &self,
+        approval: &ApprovalRecord,
+    ) -> Result<ToolProposalEnvelope, LedgerError> {
+        let bytes = self.store.content(approval.chain.tenant(), approval.proposal).await?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| StoreError::Damaged(error.to_string()).into())
+    }
+}
+
+/// A document as it is kept, with its digest.
+fn content_of<T: serde::Serialize>(document: &T) -> Result<(Vec<u8>, Digest), LedgerError> {
+    let bytes =
+        serde_json::to_vec(document).map_err(|error| LedgerError::Encoding(error.to_string()))?;
+    let digest = Digest::of(&bytes);
+    Ok((bytes, digest))
+}

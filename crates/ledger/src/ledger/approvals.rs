@@ -1,0 +1,195 @@
+//! Holding a call, counting decisions on it, and ending what nobody agreed to.
+//!
+//! Owns every move of an approval except its consumption, which is part of dispatch. Invariant: an approval and the effect that waits
+//! for it move in one commit.
+
+use placet_types::{
+    approval::{Requirement, Vote},
+    envelope::proposal::ToolProposalEnvelope,
+    error::ErrorCode,
+};
+
+use super::{Ledger, LedgerError, content_of};
+use crate::{
+    approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState},
+    audit::{AuditEvent, AuditKind},
+    parked::ParkedCall,
+    record::{EffectRecord, EffectState},
+    store::{Admission, Changes, Durability, EffectChange, StoreError},
+};
+
+impl Ledger {
+    /// Parks a claimed call until people have decided (T2).
+    ///
+    /// # Errors
+    /// [`LedgerError`] when the claim is gone or the store failed; nothing is parked then.
+    pub async fn hold(
+        &self,
+        claimed: &EffectRecord,
+        parked: &ParkedCall,
+        proposal: &ToolProposalEnvelope,
+        event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let tenant = claimed.scope.tenant.clone();
+        let now = self.store.now();
+        let (parked_bytes, parked_digest) = content_of(parked)?;
+        let (proposal_bytes, proposal_digest) = content_of(proposal)?;
+        let approval = ApprovalRecord {
+            version: APPROVAL_VERSION,
+            approval_id: proposal.approval_id.clone(),
+            record_id: claimed.record_id,
+            call_id: claimed.call_id.clone(),
+            chain: parked.envelope.principal_chain.clone(),
+            capability: parked.envelope.capability_id.clone(),
+            mode: parked.envelope.approval_mode_effective,
+            request_digest: proposal.evidence.request_digest,
+            proposal: proposal_digest,
+            bundle_digest: proposal.evidence.bundle_digest,
+            requirement: proposal.requirement.clone(),
+            created_at: now,
+            expires_at: proposal.expires_at,
+            rev: 1,
+            votes: Vec::new(),
+            state: ApprovalState::Pending,
+        };
+        let pending = EffectState::PendingApproval {
+            approval_id: proposal.approval_id.clone(),
+            expires_at: proposal.expires_at,
+        };
+        let mut record = claimed.moved(pending, now).map_err(StoreError::from)?;
+        record.parked = parked_digest;
+        let mut changes = Changes::new(Durability::Synced, Admission::New);
+        changes.content = vec![(tenant.clone(), parked_bytes), (tenant, proposal_bytes)];
+        changes.effects.push(EffectChange::Put(Box::new(record)));
+        changes.approvals.push(approval.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(approval)
+    }
+
+    /// Adds a vote; when it completes the approval, the effect moves with it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Vote`] when the vote does not count; [`LedgerError::Store`] with [`StoreError::Conflict`] when another vote
+    /// came first: read the approval again.
+    pub async fn vote(
+        &self,
+        approval: &ApprovalRecord,
+        vote: Vote,
+        event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let now = self.store.now();
+        let next = approval.cast(vote, now)?;
+        let record = self.waiting_effect(&next).await?;
+        let state = match &next.state {
+            ApprovalState::Pending => None,
+            ApprovalState::Approved => Some(EffectState::Approved {
+                approval_id: next.approval_id.clone(),
+                expires_at: next.expires_at,
+            }),
+            ApprovalState::Denied => Some(EffectState::Denied {
+                code: ErrorCode::ApprovalDenied,
+                approval_id: next.approval_id.clone(),
+            }),
+            ApprovalState::Expired
+            | ApprovalState::Void { .. }
+            | ApprovalState::Consumed { .. } => {
+                return Err(LedgerError::WrongState(next.state.name()));
+            }
+        };
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        if let Some(state) = state {
+            let moved = record.moved(state, now).map_err(StoreError::from)?;
+            changes.effects.push(EffectChange::Put(Box::new(moved)));
+        }
+        changes.approvals.push(next.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(next)
+    }
+
+    /// Ends an approval without an effect: expired leaves the key denied, void returns it to absent (decisions.md 21).
+    ///
+    /// # Errors
+    /// [`LedgerError::WrongState`] when the approval is over already, [`LedgerError::Store`] when it moved meanwhile.
+    pub async fn end_approval(
+        &self,
+        approval: &ApprovalRecord,
+        end: ApprovalState,
+        mut event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let now = self.store.now();
+        let next = approval.moved(end).ok_or(LedgerError::WrongState(approval.state.name()))?;
+        let record = self.waiting_effect(&next).await?;
+        let change = match &next.state {
+            ApprovalState::Expired => {
+                let denied = EffectState::Denied {
+                    code: ErrorCode::ApprovalExpired,
+                    approval_id: next.approval_id.clone(),
+                };
+                EffectChange::Put(Box::new(record.moved(denied, now).map_err(StoreError::from)?))
+            }
+            ApprovalState::Void { .. } => {
+                EffectChange::Remove { record_id: record.record_id, rev: record.rev }
+            }
+            ApprovalState::Pending
+            | ApprovalState::Approved
+            | ApprovalState::Denied
+            | ApprovalState::Consumed { .. } => {
+                return Err(LedgerError::WrongState(next.state.name()));
+            }
+        };
+        event.kind = AuditKind::ApprovalEnded;
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        changes.effects.push(change);
+        changes.approvals.push(next.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(next)
+    }
+
+    /// Puts an approved call back to its approvers, because the active policies ask for more (decisions.md 13).
+    ///
+    /// # Errors
+    /// [`LedgerError`] when the approval moved meanwhile.
+    pub async fn reopen_approval(
+        &self,
+        approval: &ApprovalRecord,
+        requirement: Requirement,
+        event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let mut next = approval
+            .moved(ApprovalState::Pending)
+            .ok_or(LedgerError::WrongState(approval.state.name()))?;
+        next.requirement = requirement;
+        let record = self.waiting_effect(&next).await?;
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        if matches!(record.state, EffectState::Approved { .. }) {
+            let pending = EffectState::PendingApproval {
+                approval_id: next.approval_id.clone(),
+                expires_at: next.expires_at,
+            };
+            let back = record.moved(pending, self.store.now()).map_err(StoreError::from)?;
+            changes.effects.push(EffectChange::Put(Box::new(back)));
+        }
+        changes.approvals.push(next.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(next)
+    }
+
+    async fn waiting_effect(&self, approval: &ApprovalRecord) -> Result<EffectRecord, LedgerError> {
+        let record = self
+            .store
+            .effect(approval.record_id)
+            .await?
+            .ok_or(LedgerError::WrongState("absent"))?;
+        if let EffectState::PendingApproval { approval_id, .. }
+        | EffectState::Approved { approval_id, .. } = &record.state
+            && *approval_id == approval.approval_id
+        {
+            return Ok(record);
+        }
+        Err(LedgerError::WrongState(record.state.name()))
+    }
+}

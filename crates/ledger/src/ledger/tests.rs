@@ -1,0 +1,6 @@
+//! The ledger's verbs over the model store, with permits from real decisions.
+
+mod approvals;
+mod dispatching;
+mod settling;
+mod world;

@@ -1,0 +1,133 @@
+//! A dispatch is settled once, and "nothing happened" is said only where that is known.
+
+use placet_types::{envelope::result::ResultStatus, error::ErrorCode};
+
+use super::world::{Call, World, event, result, store_error};
+use crate::{
+    approval::ApprovalState,
+    dispatch::Armed,
+    ledger::{LedgerError, Outcome},
+    record::{EffectRecord, EffectState},
+    store::StoreError,
+    testing::ready,
+};
+
+fn dispatched(world: &World, call: &Call) -> Armed {
+    let claimed = world.claim(call);
+    world.dispatch(call, &claimed, None).unwrap()
+}
+
+fn settled(world: &World, call: &Call, armed: Armed, outcome: Outcome) -> EffectRecord {
+    let envelope = result(call, ResultStatus::Failed);
+    ready(world.ledger.settle(armed.settlement, outcome, &envelope)).unwrap().unwrap()
+}
+
+#[test]
+fn a_settled_result_is_kept_as_it_was() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let armed = dispatched(&world, &call);
+    let done = result(&call, ResultStatus::Succeeded);
+    let record =
+        ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done)).unwrap().unwrap();
+    let EffectState::Succeeded { result: digest } = record.state else { panic!("not succeeded") };
+    assert_eq!(ready(world.ledger.result(&record, digest)).unwrap(), done);
+    assert_eq!(world.record(&call), record);
+}
+
+#[test]
+fn each_outcome_has_its_state() {
+    let world = World::new();
+    for (key, outcome, state) in [
+        ("k1", Outcome::FailedFinal(ErrorCode::AdapterFailed), "failed_final"),
+        ("k2", Outcome::FailedRetriable(ErrorCode::AdapterUnavailable), "failed_retriable"),
+        ("k3", Outcome::Unknown("reset".to_owned()), "indeterminate"),
+    ] {
+        let call = world.call("erase", "a.txt", key);
+        let armed = dispatched(&world, &call);
+        assert_eq!(settled(&world, &call, armed, outcome).state.name(), state);
+    }
+}
+
+#[test]
+fn only_a_dispatched_record_is_settled() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let claimed = world.claim(&call);
+    let lost = result(&call, ResultStatus::Unknown);
+    let outcome = ready(world.ledger.give_up(&claimed, "lost", &lost));
+    assert!(matches!(outcome, Err(LedgerError::WrongState("claimed"))));
+}
+
+#[test]
+fn a_settlement_that_comes_after_the_record_moved_changes_nothing() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let armed = dispatched(&world, &call);
+    let lost = result(&call, ResultStatus::Unknown);
+    let given_up =
+        ready(world.ledger.give_up(&world.record(&call), "epoch passed", &lost)).unwrap();
+    let done = result(&call, ResultStatus::Succeeded);
+    let late = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
+    assert_eq!(store_error(late), StoreError::Conflict);
+    assert_eq!(world.record(&call), given_up);
+}
+
+#[test]
+fn a_settlement_that_is_not_kept_leaves_the_record_dispatched() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let armed = dispatched(&world, &call);
+    world.store.refuse_next(StoreError::Stopped("disk".to_owned()));
+    let done = result(&call, ResultStatus::Succeeded);
+    let outcome = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
+    assert!(matches!(store_error(outcome), StoreError::Stopped(_)));
+    assert!(matches!(world.record(&call).state, EffectState::Dispatched(_)));
+}
+
+#[test]
+fn a_declared_failure_is_tried_again_within_the_same_agreement() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (record, approval) = world.approved(&call);
+    let armed = world.dispatch(&call, &record, Some(&approval)).unwrap();
+    let first = armed.dispatch.token().to_owned();
+    let failed =
+        settled(&world, &call, armed, Outcome::FailedRetriable(ErrorCode::AdapterUnavailable));
+    let again = world.dispatch(&call, &failed, Some(&world.approval(&approval))).unwrap();
+    assert_eq!((again.dispatch.token(), again.dispatch.attempt()), (first.as_str(), 2));
+    assert!(matches!(world.approval(&approval).state, ApprovalState::Consumed { arm: 1, .. }));
+}
+
+#[test]
+fn nothing_happened_in_the_last_attempt_does_not_speak_for_an_earlier_one() {
+    let world = World::new();
+    let call = world.call("push", "x", "k1");
+    let unanswered = dispatched(&world, &call);
+    drop(unanswered);
+    world.store.advance_ms(1);
+    let again = world.dispatch(&call, &world.record(&call), None).unwrap();
+    let record =
+        settled(&world, &call, again, Outcome::FailedRetriable(ErrorCode::AdapterUnavailable));
+    assert_eq!(record.state.name(), "indeterminate");
+}
+
+#[test]
+fn an_unknown_outcome_is_resolved_by_evidence_only() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let armed = dispatched(&world, &call);
+    let record = settled(&world, &call, armed, Outcome::Unknown("reset".to_owned()));
+    let envelope = result(&call, ResultStatus::Succeeded);
+    for guess in
+        [Outcome::Unknown("still".to_owned()), Outcome::FailedRetriable(ErrorCode::AdapterFailed)]
+    {
+        let outcome = ready(world.ledger.resolve(&record, guess, &envelope, event()));
+        assert!(matches!(outcome, Err(LedgerError::WrongState(_))));
+    }
+    let resolved =
+        ready(world.ledger.resolve(&record, Outcome::Succeeded, &envelope, event())).unwrap();
+    assert_eq!((world.record(&call), resolved.state.name()), (resolved.clone(), "succeeded"));
+    let twice = ready(world.ledger.resolve(&resolved, Outcome::Succeeded, &envelope, event()));
+    assert!(matches!(twice, Err(LedgerError::WrongState("succeeded"))));
+}

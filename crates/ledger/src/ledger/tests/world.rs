@@ -1,0 +1,442 @@
+//! A tenant with one adapter, one agent and one person, and a bundle that permits every call.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, LazyLock},
+};
+
+use placet_policy::{
+    bundle::{BundleSource, PolicyFile},
+    facts::{ApprovalFacts, BudgetView, Facts},
+    permit::Permit,
+    snapshot::Snapshot,
+    verdict::Verdict,
+};
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    binding::{CredentialPlan, RequestBinding},
+    clock::Timestamp,
+    contract::{Capability, Contract, Dedup},
+    digest::Digest,
+    directory::{AgentEntry, Directory, TenantDirectory, UserEntry},
+    envelope::{
+        call::{CallVersion, ToolCallEnvelope},
+        proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
+        result::{Cost, Latency, ResultStatus, ResultVersion, ToolResultEnvelope},
+    },
+    ids::{
+        ApprovalId, CapabilityId, DecisionId, EnvironmentName, IdempotencyKey, PrincipalId,
+        RecordId, RunId, TenantId, ToolCallId,
+    },
+    json::canonical_digest,
+    mode::{ApprovalMode, EngineMode},
+    principal::{Principal, PrincipalChain, PrincipalKind},
+    run_context::{RunAgent, RunBudget, RunContext},
+};
+use serde_json::{Map, Value, json};
+
+use crate::{
+    approval::{ApprovalRecord, ApprovalState},
+    audit::{AuditEvent, AuditKind},
+    dispatch::{Armed, Intent},
+    ledger::{Ledger, LedgerError},
+    parked::ParkedCall,
+    record::{EffectRecord, EffectState, RECORD_VERSION},
+    run::{Reservation, RunKey, RunRecord},
+    store::{ClaimAnswer, Store, StoreError},
+    testing::{MemoryStore, ready},
+};
+
+pub(super) const EPOCH: u64 = 7;
+const NOW: Timestamp = Timestamp::from_ms(1_000_000);
+const EXPIRES_IN_MS: i64 = 60_000;
+const CALLS_MAX: u32 = 3;
+
+pub(super) struct World {
+    pub(super) store: Arc<MemoryStore>,
+    pub(super) ledger: Ledger,
+    contract: Arc<Contract>,
+    snapshot: Snapshot,
+}
+
+/// Compiled once: that takes longer than a test.
+static COMPILED: LazyLock<(Arc<Contract>, Snapshot)> = LazyLock::new(|| {
+    let contract = Arc::new(contract());
+    let environment = EnvironmentName::new("dev").unwrap();
+    let text = "@id(\"everything\")\npermit (principal, action in [Placet::Action::\"tier_read_only\", Placet::Action::\"tier_local_write\", Placet::Action::\"tier_destructive\"], resource);\n".to_owned();
+    let bundle = BundleSource::new([PolicyFile { name: "all.cedar".to_owned(), text }]);
+    let snapshot =
+        Snapshot::compile(&bundle, &[Arc::clone(&contract)], &directory(), &environment, EPOCH)
+            .unwrap();
+    (contract, snapshot)
+});
+
+impl World {
+    pub(super) fn new() -> Self {
+        let (contract, snapshot) = COMPILED.clone();
+        let store = Arc::new(MemoryStore::new(NOW));
+        let kept: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
+        let ledger = Ledger::new(kept);
+        ledger.set_policy_epoch(EPOCH);
+        ready(ledger.open_run(run())).unwrap();
+        Self { store, ledger, contract, snapshot }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.store.now()
+    }
+
+    fn capability(&self, name: &str) -> &Capability {
+        self.contract
+            .capabilities
+            .values()
+            .find(|capability| capability.id.capability().as_str() == name)
+            .unwrap()
+    }
+
+    /// The call of `name` with one argument, under the key `key`.
+    pub(super) fn call(&self, name: &str, note: &str, key: &str) -> Call {
+        let capability = self.capability(name);
+        let args = json!({ "note": note }).as_object().unwrap().clone();
+        let binding = RequestBinding {
+            principal_chain: chain(),
+            capability: capability.id.clone(),
+            contract_digest: self.contract.digest,
+            effective_args_digest: canonical_digest(&Value::Object(args.clone())),
+            target: self.contract.target(),
+            credential: CredentialPlan::default(),
+        };
+        let key = IdempotencyKey::new(key).unwrap();
+        let record_id = RecordId::derive(&chain().key_scope(&capability.id), &key);
+        let call_id = ToolCallId::new(format!("call-{}-{name}", key.as_str())).unwrap();
+        Call { name: name.to_owned(), args, binding, key, record_id, call_id }
+    }
+
+    /// What the bundle says to it.
+    pub(super) fn permit(&self, call: &Call, approval: Option<&ApprovalRecord>) -> Permit {
+        let facts = approval.map(|approval| ApprovalFacts {
+            approval_id: approval.approval_id.clone(),
+            request_digest: approval.request_digest,
+            shown_digest: approval.proposal,
+            expires_at: approval.expires_at,
+            votes: approval.votes.clone(),
+        });
+        let verdict = self.snapshot.decide(
+            &Facts {
+                chain: &chain(),
+                user_groups: &BTreeSet::new(),
+                contract: &self.contract,
+                capability: self.capability(&call.name),
+                args: &Value::Object(call.args.clone()),
+                binding: &call.binding,
+                mode_requested: ApprovalMode::Destructive,
+                safety_mode: ApprovalMode::Destructive,
+                engine_mode: EngineMode::Enforce,
+                budget: BudgetView {
+                    calls_left: CALLS_MAX,
+                    cents_left: 0,
+                    window_ends: NOW.plus_ms(1_000_000),
+                },
+                now: NOW,
+                approval: facts.as_ref(),
+                attested: true,
+                key: Some(call.record_id),
+            },
+            DecisionId::new("dec_1").unwrap(),
+        );
+        match verdict {
+            Verdict::Permit(permit) => permit,
+            Verdict::Hold(hold) => panic!("held: {:?}", hold.decision),
+            Verdict::Deny(denial) => panic!("denied: {:?}", denial.decision),
+        }
+    }
+
+    pub(super) fn intent(&self, call: &Call) -> Intent {
+        Intent {
+            call_id: call.call_id.clone(),
+            args: call.args.clone(),
+            binding: call.binding.clone(),
+            deadline_at: self.now().plus_ms(30_000),
+            reserve: Reservation { run: run().key, cents: 0 },
+            audit: AuditEvent::new(AuditKind::Dispatched),
+        }
+    }
+
+    pub(super) fn dedup(&self, call: &Call) -> &Dedup {
+        &self.capability(&call.name).dedup
+    }
+
+    pub(super) fn claim(&self, call: &Call) -> EffectRecord {
+        let record = EffectRecord {
+            version: RECORD_VERSION,
+            record_id: call.record_id,
+            scope: chain().key_scope(&call.binding.capability),
+            key: call.key.clone(),
+            call_id: call.call_id.clone(),
+            run_id: run().key.run_id,
+            requested_digest: call.binding.effective_args_digest,
+            parked: Digest::of(b"not parked yet"),
+            created_at: self.now(),
+            updated_at: self.now(),
+            rev: 0,
+            arm: 1,
+            attempts: 0,
+            state: EffectState::Claimed { epoch: self.store.epoch() },
+        };
+        assert_eq!(ready(self.ledger.claim(record.clone())).unwrap(), ClaimAnswer::Claimed);
+        record
+    }
+
+    /// Claims, holds and gets the call approved by one person.
+    pub(super) fn approved(&self, call: &Call) -> (EffectRecord, ApprovalRecord) {
+        let held = self.held(call, 1);
+        let approval = ready(self.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
+        assert_eq!(approval.state, ApprovalState::Approved);
+        (self.record(call), approval)
+    }
+
+    pub(super) fn held(&self, call: &Call, quorum: u32) -> ApprovalRecord {
+        let claimed = self.claim(call);
+        let proposal = self.proposal(call, quorum);
+        ready(self.ledger.hold(&claimed, &self.parked(call), &proposal, event())).unwrap()
+    }
+
+    pub(super) fn dispatch(
+        &self,
+        call: &Call,
+        record: &EffectRecord,
+        approval: Option<&ApprovalRecord>,
+    ) -> Result<Armed, LedgerError> {
+        let permit = self.permit(call, approval);
+        ready(self.ledger.dispatch(permit, self.intent(call), record, None, self.dedup(call)))
+    }
+
+    pub(super) fn record(&self, call: &Call) -> EffectRecord {
+        ready(self.store.effect(call.record_id)).unwrap().unwrap()
+    }
+
+    pub(super) fn is_absent(&self, call: &Call) -> bool {
+        ready(self.store.effect(call.record_id)).unwrap().is_none()
+    }
+
+    pub(super) fn approval(&self, approval: &ApprovalRecord) -> ApprovalRecord {
+        ready(self.store.approval(&approval.approval_id)).unwrap().unwrap()
+    }
+
+    pub(super) fn calls_used(&self) -> u32 {
+        ready(self.store.run(&run().key)).unwrap().unwrap().calls_used
+    }
+
+    pub(super) fn parked(&self, call: &Call) -> ParkedCall {
+        ParkedCall {
+            envelope: envelope(call),
+            run: RunContext {
+                run_id: run().key.run_id,
+                trace_id: "0".repeat(32),
+                tenant_id: chain().actor.tenant_id,
+                user: None,
+                agent: RunAgent {
+                    agent_id: chain().actor.id,
+                    agent_urn: "urn:scribe".to_owned(),
+                    workload_identity: None,
+                    role: None,
+                    token_ref: "t1".to_owned(),
+                    lifecycle: "active".to_owned(),
+                },
+                safety_mode: ApprovalMode::Destructive,
+                run_budget: RunBudget::default(),
+            },
+            step_id: None,
+            request_id: None,
+            binding: call.binding.clone(),
+            requested_digest: call.binding.effective_args_digest,
+            user_groups: BTreeSet::new(),
+            groups_as_of: NOW,
+            accepted_at: NOW,
+            authority_until: NOW.plus_ms(1_000_000),
+            traceparent: None,
+        }
+    }
+
+    pub(super) fn proposal(&self, call: &Call, quorum: u32) -> ToolProposalEnvelope {
+        ToolProposalEnvelope {
+            envelope_version: ProposalVersion::V1,
+            approval_id: ApprovalId::new(format!("apr-{}", call.key.as_str())).unwrap(),
+            call: envelope(call),
+            evidence: Evidence {
+                request_digest: call.binding.digest(),
+                effective_args_digest: call.binding.effective_args_digest,
+                preview: Value::Object(call.args.clone()),
+                preview_digest: call.binding.effective_args_digest,
+                contract_digest: call.binding.contract_digest,
+                target: call.binding.target.clone(),
+                credential: CredentialPlan::default(),
+                bundle_digest: self.snapshot.digest(),
+                calls_left_after: 1,
+                cents_left_after: 0,
+            },
+            requirement: Requirement {
+                groups: BTreeMap::new(),
+                quorum,
+                expires_in_ms: EXPIRES_IN_MS.unsigned_abs(),
+                reasons: Vec::new(),
+            },
+            expires_at: self.now().plus_ms(EXPIRES_IN_MS),
+        }
+    }
+}
+
+/// One call as the gate sees it.
+#[derive(Clone)]
+pub(super) struct Call {
+    name: String,
+    pub(super) args: Map<String, Value>,
+    pub(super) binding: RequestBinding,
+    pub(super) key: IdempotencyKey,
+    pub(super) record_id: RecordId,
+    pub(super) call_id: ToolCallId,
+}
+
+pub(super) fn event() -> AuditEvent {
+    AuditEvent::new(AuditKind::Voted)
+}
+
+pub(super) fn vote(approval: &ApprovalRecord, approver: &str, choice: VoteChoice) -> Vote {
+    Vote {
+        approver: PrincipalId::new(approver).unwrap(),
+        groups: BTreeSet::new(),
+        groups_as_of: NOW,
+        choice,
+        reason: "looked at it".to_owned(),
+        at: NOW,
+        shown_digest: approval.proposal,
+    }
+}
+
+pub(super) fn yes(approval: &ApprovalRecord, approver: &str) -> Vote {
+    vote(approval, approver, VoteChoice::Approve)
+}
+
+pub(super) fn result(call: &Call, status: ResultStatus) -> ToolResultEnvelope {
+    ToolResultEnvelope {
+        envelope_version: ResultVersion::V1,
+        tool_call_id: call.call_id.clone(),
+        run_id: run().key.run_id,
+        trace_id: "0".repeat(32),
+        session_id: None,
+        capability_id: call.binding.capability.clone(),
+        idempotency_key: Some(call.key.clone()),
+        status,
+        output: json!({ "erased": true }),
+        citations: Vec::new(),
+        mutations: Vec::new(),
+        policy_decision_id: None,
+        approval_id: None,
+        latency: Latency::default(),
+        retries: 0,
+        cost: Cost::default(),
+        replayed: false,
+        error: None,
+        trace_context: None,
+    }
+}
+
+/// What a store refused a verb with.
+pub(super) fn store_error<T>(outcome: Result<T, LedgerError>) -> StoreError {
+    match outcome {
+        Err(LedgerError::Store(error)) => error,
+        Err(other) => panic!("another error: {other}"),
+        Ok(_) => panic!("it was done"),
+    }
+}
+
+fn envelope(call: &Call) -> ToolCallEnvelope {
+    ToolCallEnvelope {
+        envelope_version: CallVersion::V1,
+        tool_call_id: call.call_id.clone(),
+        run_id: run().key.run_id,
+        trace_id: "0".repeat(32),
+        session_id: None,
+        capability_id: call.binding.capability.clone(),
+        args: call.args.clone(),
+        principal_chain: chain(),
+        approval_mode_requested: ApprovalMode::Destructive,
+        approval_mode_effective: ApprovalMode::Destructive,
+        approval_mode_highest: ApprovalMode::Destructive,
+        policy_decision_id: None,
+        evidence_refs: Vec::new(),
+        idempotency_key: Some(call.key.clone()),
+        auth_ref: None,
+        metadata: None,
+    }
+}
+
+fn chain() -> PrincipalChain {
+    PrincipalChain {
+        actor: Principal {
+            kind: PrincipalKind::Agent,
+            id: PrincipalId::new("scribe").unwrap(),
+            tenant_id: TenantId::new("acme").unwrap(),
+            display: None,
+        },
+        on_behalf_of: None,
+    }
+}
+
+fn run() -> RunRecord {
+    RunRecord {
+        key: RunKey {
+            tenant: chain().actor.tenant_id,
+            agent: chain().actor.id,
+            on_behalf_of: None,
+            run_id: RunId::new("run_1").unwrap(),
+        },
+        safety_mode: ApprovalMode::Destructive,
+        budget: RunBudget { calls_max: CALLS_MAX, cost_cents_max: 0, tool_latency_ms_max: 1_000 },
+        opened_at: NOW,
+        calls_used: 0,
+        cents_used: 0,
+    }
+}
+
+fn directory() -> Directory {
+    let ann = PrincipalId::new("ann").unwrap();
+    let user = UserEntry { active: true, ..UserEntry::default() };
+    let agent =
+        AgentEntry { owner: ann.clone(), classes: BTreeSet::new(), active: true, display: None };
+    let tenant = TenantDirectory {
+        users: BTreeMap::from([(ann, user)]),
+        agents: BTreeMap::from([(chain().actor.id, agent)]),
+        ..TenantDirectory::default()
+    };
+    Directory { tenants: BTreeMap::from([(chain().actor.tenant_id, tenant)]) }
+}
+
+fn contract() -> Contract {
+    let schema = json!({
+        "type": "object", "properties": { "note": { "type": "string" } },
+        "required": ["note"], "additionalProperties": false,
+    });
+    let pin = Digest::of(b"reviewed");
+    let file = json!({
+        "contract_version": "placet.contract.v1",
+        "adapter": "notes",
+        "environment": "dev",
+        "transport": { "type": "internal", "builtin": "files", "root": "notes" },
+        "protocol_version": "files/1",
+        "capabilities": {
+            "look": { "input_schema": schema, "mode": "read_only", "effect": "none", "pin": pin },
+            "erase": { "input_schema": schema, "mode": "destructive", "effect": "write", "dedup": { "class": "opaque" }, "pin": pin },
+            "push": {
+                "input_schema": schema, "mode": "local_write", "effect": "write", "pin": pin,
+                "dedup": { "class": "keyed", "window_ms": 10_000 },
+            },
+        },
+    });
+    Contract::from_file(serde_json::from_value(file).unwrap()).unwrap()
+}
+
+/// The capability of the adapter by its short name.
+pub(super) fn capability_id(name: &str) -> CapabilityId {
+    CapabilityId::from_tool_name(&format!("notes__{name}")).unwrap()
+}

@@ -1,0 +1,17 @@
+//! The ledger's rules: what is recorded about an effect and an approval, which moves are legal, and how a permit becomes a
+//! dispatch.
+//!
+//! Owns the record machines, the [`store::Store`] trait and the only maker of [`dispatch::Dispatch`]. Keeps nothing itself and
+//! does no I/O: `placet-store` keeps. Invariant (design, promise 1): a [`dispatch::Dispatch`] exists only once its intent is
+//! recorded as durably as its class demands.
+
+pub mod approval;
+pub mod audit;
+pub mod dispatch;
+pub mod ledger;
+pub mod parked;
+pub mod record;
+pub mod run;
+pub mod store;
+#[cfg(any(test, feature = "test-support"))]
+pub mod testing;

@@ -1,0 +1,47 @@
+//! A call as data: everything needed to take it up again after its caller, or the process, has gone (decisions.md 2).
+//!
+//! Owns the form. Kept as content under its digest, so that a changed byte is noticed before anything runs.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use placet_types::{
+    binding::RequestBinding,
+    clock::Timestamp,
+    digest::Digest,
+    envelope::call::ToolCallEnvelope,
+    ids::{GroupId, RequestId, StepId},
+    run_context::RunContext,
+};
+
+/// A call that waits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParkedCall {
+    /// The call exactly as it will run.
+    pub envelope: ToolCallEnvelope,
+    /// The run it belongs to.
+    pub run: RunContext,
+    /// The step of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_id: Option<StepId>,
+    /// The planner's request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<RequestId>,
+    /// What an approval binds.
+    pub binding: RequestBinding,
+    /// What duplicates are matched by.
+    pub requested_digest: Digest,
+    /// Groups of the user acted for, from verified claims.
+    pub user_groups: BTreeSet<GroupId>,
+    /// When the claims were read.
+    pub groups_as_of: Timestamp,
+    /// When the call was accepted.
+    pub accepted_at: Timestamp,
+    /// When the agent's own authority ends, from its token.
+    pub authority_until: Timestamp,
+    /// The W3C `traceparent` of the call's span, so that what happens later joins the same trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}

@@ -1,0 +1,234 @@
+//! The trait every store keeps: atomic changes, claims, look-ups.
+//!
+//! Owns what a store promises. Does not keep anything. Every change goes through [`Store::commit`]: all of it or nothing, durable
+//! before it returns as [`Durability`] says, and checked against the revision it was made from (compare and swap).
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    ids::{ApprovalId, RecordId, TenantId, ToolCallId},
+};
+
+use crate::{
+    approval::ApprovalRecord,
+    audit::AuditEvent,
+    record::EffectRecord,
+    run::{Reservation, RunKey, RunRecord},
+};
+
+/// How durable a change is before `commit` returns (decisions.md 25).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Synced to the device: survives a power cut.
+    Synced,
+    /// Given to the operating system: survives the death of the process; synced within 50 ms.
+    Written,
+}
+
+/// Whether a change begins something new: refused when space runs low, while completions still go through.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// New work.
+    New,
+    /// The end of work that was accepted before.
+    Completion,
+}
+
+/// One change of an effect record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EffectChange {
+    /// The record as it shall be; its `rev` is one more than the stored one's (1: none is stored, or only a claim).
+    Put(Box<EffectRecord>),
+    /// The key returns to absent.
+    Remove {
+        /// The record.
+        record_id: RecordId,
+        /// The stored revision.
+        rev: u64,
+    },
+}
+
+/// Changes that happen together or not at all.
+#[derive(Debug, Clone)]
+pub struct Changes {
+    /// Contents that the records name by digest, with their tenant; durable before the records are.
+    pub content: Vec<(TenantId, Vec<u8>)>,
+    /// Effect records.
+    pub effects: Vec<EffectChange>,
+    /// Approval records; each `rev` is one more than the stored one's.
+    pub approvals: Vec<ApprovalRecord>,
+    /// Runs opened; one that exists already is left as it is.
+    pub runs: Vec<RunRecord>,
+    /// What a dispatch takes from its run's budget; refused with [`StoreError::BudgetExhausted`] when it has too little.
+    pub reserve: Option<Reservation>,
+    /// Events for the audit chain.
+    pub audit: Vec<AuditEvent>,
+    /// How durable.
+    pub durability: Durability,
+    /// Whether it begins something new.
+    pub admission: Admission,
+}
+
+impl Changes {
+    /// No changes yet.
+    #[must_use]
+    pub const fn new(durability: Durability, admission: Admission) -> Self {
+        Self {
+            content: Vec::new(),
+            effects: Vec::new(),
+            approvals: Vec::new(),
+            runs: Vec::new(),
+            reserve: None,
+            audit: Vec::new(),
+            durability,
+            admission,
+        }
+    }
+}
+
+/// A change that is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// Its place in the journal.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What a claim found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimAnswer {
+    /// The key is this caller's now.
+    Claimed,
+    /// The key is taken; this is how it stands. A claim that is not durable yet shows as `Claimed`.
+    Taken(Box<EffectRecord>),
+}
+
+/// Which effects to list.
+#[derive(Debug, Clone, Default)]
+pub struct EffectQuery {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Only those in a state of this name.
+    pub state: Option<String>,
+    /// Only open ones: what recovery looks at.
+    pub open_only: bool,
+    /// After this record, in the store's order.
+    pub after: Option<RecordId>,
+    /// At most this many; 0 means none.
+    pub limit: usize,
+}
+
+/// Which approvals to list.
+#[derive(Debug, Clone, Default)]
+pub struct ApprovalQuery {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Only those in a state of this name.
+    pub state: Option<String>,
+    /// After this approval, oldest first.
+    pub after: Option<ApprovalId>,
+    /// At most this many; 0 means none.
+    pub limit: usize,
+}
+
+/// Why a store did not do it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The record has moved since it was read.
+    #[error("the record has moved since it was read")]
+    Conflict,
+    /// A move that the machine does not know.
+    #[error(transparent)]
+    Illegal(#[from] crate::record::IllegalMove),
+    /// The run has too little left.
+    #[error("the run's budget is used up")]
+    BudgetExhausted,
+    /// Content is not there.
+    #[error("content `{0}` is missing")]
+    ContentMissing(Digest),
+    /// Content on disk is not what its digest says.
+    #[error("content `{0}` was altered")]
+    ContentAltered(Digest),
+    /// Space runs low; nothing new is accepted.
+    #[error("too little free space for new work")]
+    NoSpace,
+    /// The store has failed and stopped.
+    #[error("the store is stopped: {0}")]
+    Stopped(String),
+    /// What is stored cannot be read.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
+}
+
+/// Keeps records, runs, approvals, contents and the audit chain.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// The time that two nodes compare: never before the last entry (decisions.md 15).
+    fn now(&self) -> Timestamp;
+    /// This process's epoch; writes of an older one are refused (I8).
+    fn epoch(&self) -> u64;
+    /// Takes a key in memory; what is taken rides with the next commit of the record (decisions.md 24).
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError>;
+    /// Gives a claim back that never became durable.
+    async fn release(&self, record_id: RecordId);
+    /// Keeps `changes`, all or none.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is changed then, except after [`StoreError::Stopped`], when a restart finds out.
+    async fn commit(&self, changes: Changes) -> Result<Committed, StoreError>;
+    /// The durable record, or the claim, of an id.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError>;
+    /// The record that a call made.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn effect_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<EffectRecord>, StoreError>;
+    /// An approval.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<ApprovalRecord>, StoreError>;
+    /// A run.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError>;
+    /// Content by its digest, checked against it.
+    ///
+    /// # Errors
+    /// [`StoreError::ContentMissing`] or [`StoreError::ContentAltered`].
+    async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError>;
+    /// Effect records, in a stable order.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError>;
+    /// Approvals, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;
+    /// Syncs and closes; later changes are refused.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the last sync fails.
+    async fn close(&self) -> Result<(), StoreError>;
+}

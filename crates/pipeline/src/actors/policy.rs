@@ -1,0 +1,83 @@
+//! The policy actor: holds the active bundle; a promotion swaps an immutable snapshot.
+//!
+//! Owns the order of promotions: one at a time, each with its own epoch, and every permit given before is void (decisions.md 26).
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::sync::oneshot;
+
+use placet_ledger::{audit::{AuditEvent, AuditKind}, store::Durability};
+use placet_policy::{
+    bundle::{BundleProblem, BundleSource},
+    snapshot::Snapshot,
+};
+use placet_types::digest::Digest;
+
+use crate::{
+    actors::tree::{Tree, injected_fault},
+    context::Context,
+};
+
+/// What the policy actor is told.
+#[derive(Debug)]
+pub(crate) enum PolicyMessage {
+    /// Make this bundle the active one, if it passes every check.
+    Activate(Box<BundleSource>, oneshot::Sender<Result<Digest, Vec<BundleProblem>>>),
+    /// Panic.
+    Fault,
+}
+
+/// The actor.
+#[derive(Debug)]
+pub(crate) struct PolicyActor {
+    pub(crate) context: Arc<Context>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+impl Actor for PolicyActor {
+    type Msg = PolicyMessage;
+    type State = ();
+    type Arguments = ();
+
+    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+        self.tree.enter("root/policy", &myself, || PolicyMessage::Fault);
+        self.context.routes.set_policy(myself);
+        Ok(())
+    }
+
+    async fn handle(
+        &self,
+        _myself: ActorRef<Self::Msg>,
+        message: PolicyMessage,
+        _state: &mut (),
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            PolicyMessage::Activate(source, reply) => {
+                let outcome = self.activate(&source).await;
+                // Whoever asked may have gone; the bundle is active all the same.
+                drop(reply.send(outcome));
+            }
+            PolicyMessage::Fault => injected_fault(),
+        }
+        Ok(())
+    }
+}
+
+impl PolicyActor {
+    async fn activate(&self, source: &BundleSource) -> Result<Digest, Vec<BundleProblem>> {
+        let context = &self.context;
+        let contracts: Vec<_> = context.catalog.contracts().cloned().collect();
+        let epoch = context.policy.load().epoch().saturating_add(1);
+        let snapshot =
+            Snapshot::compile(source, &contracts, &context.directory, &context.settings.environment, epoch)?;
+        let digest = snapshot.digest();
+        let mut event = AuditEvent::new(AuditKind::BundleActivated);
+        event.digests.insert("bundle".to_owned(), digest);
+        if let Err(error) = context.ledger.note(event, Durability::Synced).await {
+            context.die(format!("a promotion could not be kept: {error}"));
+        }
+        context.activate(snapshot);
+        Ok(digest)
+    }
+}

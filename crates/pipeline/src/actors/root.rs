@@ -1,0 +1,181 @@
+//! The root: what runs under it, and who starts it again.
+//!
+//! Owns the shape of the tree. The guardian is a task, not an actor: it only restarts the root.
+
+use std::sync::Arc;
+
+use ractor::{Actor, ActorCell, ActorRef, Message, SpawnErr};
+
+use crate::{
+    actors::{
+        adapter::AdapterActor,
+        desk::DeskActor,
+        identity::IdentityActor,
+        policy::PolicyActor,
+        routes::Routes,
+        supervisor::{ChildSpec, Supervisor},
+        tree::Tree,
+        worker::{Publish, Worker},
+    },
+    adapters::ports::backoff,
+    call::{Call, Gated, Planned},
+    context::Context,
+    stages,
+};
+
+/// Root restarts in a row that end the process.
+const ROOT_RESTARTS_MAX: u32 = 10;
+
+/// Starts the tree and keeps its root up until the engine stops.
+///
+/// # Errors
+/// [`SpawnErr`] when the first start fails.
+pub(crate) async fn start(context: &Arc<Context>, tree: &Arc<Tree>) -> Result<(), SpawnErr> {
+    let (_, first) = Actor::spawn(None, root(context, tree), ()).await?;
+    let (context, tree) = (Arc::clone(context), Arc::clone(tree));
+    drop(tokio::spawn(async move {
+        let mut running = first;
+        let mut tries = 0_u32;
+        loop {
+            drop(running.await);
+            if context.stopping() {
+                return;
+            }
+            tries = tries.saturating_add(1);
+            if tries > ROOT_RESTARTS_MAX {
+                return context.die("the root supervisor ended too often");
+            }
+            tracing::error!("the root supervisor ended and is started again");
+            tokio::time::sleep(backoff(tries.saturating_sub(1))).await;
+            match Actor::spawn(None, root(&context, &tree), ()).await {
+                Ok((_, next)) => running = next,
+                Err(error) => return context.die(format!("the root supervisor could not be started: {error}")),
+            }
+        }
+    }));
+    Ok(())
+}
+
+fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
+    let mut children = vec![
+        single(context, tree, "root/policy", |context, tree| PolicyActor { context, tree }),
+        single(context, tree, "root/identity", |context, tree| IdentityActor { context, tree }),
+        single(context, tree, "root/desk", |context, tree| DeskActor { context, tree }),
+    ];
+    children.push(nested(context, tree, "root/build", |c, t| {
+        workers(c, t, "root/build", (Routes::set_build, take_build))
+    }));
+    children.push(nested(context, tree, "root/broker", |c, t| {
+        workers(c, t, "root/broker", (Routes::set_broker, take_broker))
+    }));
+    children.push(nested(context, tree, "root/gate", |c, t| {
+        workers(c, t, "root/gate", (Routes::set_gate, take_gate))
+    }));
+    children.push(nested(context, tree, "root/return", |c, t| {
+        workers(c, t, "root/return", (Routes::set_give_back, take_give_back))
+    }));
+    children.push(nested(context, tree, "root/invoke", invoke_children));
+    supervisor(context, tree, "root", children)
+}
+
+/// The invoke stage: its workers, and a supervisor for each adapter.
+fn invoke_children(context: &Arc<Context>, tree: &Arc<Tree>) -> Vec<ChildSpec> {
+    let mut children = workers(context, tree, "root/invoke", (Routes::set_invoke, take_invoke));
+    for port in context.ports.all() {
+        let path = format!("root/invoke/{}", port.contract.adapter);
+        let (context, tree, port) = (Arc::clone(context), Arc::clone(tree), Arc::clone(port));
+        children.push(spec(path.clone(), move || AdapterActor {
+            context: Arc::clone(&context),
+            tree: Arc::clone(&tree),
+            path: path.clone(),
+            port: Arc::clone(&port),
+        }));
+    }
+    children
+}
+
+fn take_build(context: &Arc<Context>, call: Call<Planned>) {
+    stages::take::build(context, call);
+}
+
+fn take_broker(context: &Arc<Context>, call: Call<crate::call::Built>) {
+    stages::take::broker(context, call);
+}
+
+fn take_gate(context: &Arc<Context>, call: Call<crate::call::Brokered>) {
+    stages::take::gate(context, call);
+}
+
+fn take_invoke(context: &Arc<Context>, call: Call<Gated>) {
+    stages::take::invoke(context, call);
+}
+
+fn take_give_back(context: &Arc<Context>, call: Call<crate::call::Invoked>) {
+    stages::take::give_back(context, call);
+}
+
+fn workers<S: Send + Sync + std::fmt::Debug + 'static>(
+    context: &Arc<Context>,
+    tree: &Arc<Tree>,
+    path: &str,
+    (publish, stage): (Publish<S>, fn(&Arc<Context>, Call<S>)),
+) -> Vec<ChildSpec> {
+    (0..context.settings.stage_workers.max(1))
+        .map(|number| {
+            let path = format!("{path}/{number}");
+            let (context, tree) = (Arc::clone(context), Arc::clone(tree));
+            spec(path.clone(), move || Worker {
+                context: Arc::clone(&context),
+                tree: Arc::clone(&tree),
+                path: path.clone(),
+                number,
+                publish,
+                stage,
+            })
+        })
+        .collect()
+}
+
+fn supervisor(context: &Arc<Context>, tree: &Arc<Tree>, path: &str, children: Vec<ChildSpec>) -> Supervisor {
+    Supervisor { context: Arc::clone(context), tree: Arc::clone(tree), path: path.to_owned(), children }
+}
+
+fn single<A>(
+    context: &Arc<Context>,
+    tree: &Arc<Tree>,
+    path: &str,
+    make: fn(Arc<Context>, Arc<Tree>) -> A,
+) -> ChildSpec
+where
+    A: Actor<Arguments = ()>,
+    A::Msg: Message,
+{
+    let (context, tree) = (Arc::clone(context), Arc::clone(tree));
+    spec(path.to_owned(), move || make(Arc::clone(&context), Arc::clone(&tree)))
+}
+
+fn nested(
+    context: &Arc<Context>,
+    tree: &Arc<Tree>,
+    path: &'static str,
+    children: fn(&Arc<Context>, &Arc<Tree>) -> Vec<ChildSpec>,
+) -> ChildSpec {
+    let (context, tree) = (Arc::clone(context), Arc::clone(tree));
+    spec(path.to_owned(), move || supervisor(&context, &tree, path, children(&context, &tree)))
+}
+
+fn spec<A>(path: String, make: impl Fn() -> A + Send + Sync + 'static) -> ChildSpec
+where
+    A: Actor<Arguments = ()>,
+{
+    ChildSpec {
+        path,
+        spawn: Box::new(move |parent: ActorCell| {
+            let actor = make();
+            Box::pin(async move {
+                let (child, _): (ActorRef<A::Msg>, _) = Actor::spawn_linked(None, actor, (), parent).await?;
+                Ok(child.get_cell())
+            })
+        }),
+    }
+}

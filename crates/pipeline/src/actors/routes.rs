@@ -1,0 +1,180 @@
+//! Routes: how one stage reaches the next, over whichever worker is up.
+//!
+//! Owns the references to workers and to the desk. A call that finds nobody for a while is dropped, and its passage answers.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use ractor::{ActorRef, MessagingErr};
+
+use placet_types::{clock::Timestamp, ids::ApprovalId};
+
+use crate::{
+    actors::{desk::DeskMessage, policy::PolicyMessage, worker::WorkerMessage},
+    call::{Brokered, Built, Call, Gated, Identity, Invoked, Planned},
+    context::Context,
+};
+
+/// How often and how long apart a call looks for a worker while a pool is being restarted.
+const TRIES: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// The workers of one stage.
+#[derive(Debug)]
+pub(crate) struct Pool<S> {
+    workers: Vec<ArcSwapOption<ActorRef<WorkerMessage<S>>>>,
+    next: AtomicUsize,
+}
+
+impl<S: Send + Sync + 'static> Pool<S> {
+    fn new(size: usize) -> Self {
+        Self {
+            workers: (0..size.max(1)).map(|_| ArcSwapOption::empty()).collect(),
+            next: AtomicUsize::new(0),
+        }
+    }
+
+    fn set(&self, number: usize, worker: ActorRef<WorkerMessage<S>>) {
+        if let Some(place) = self.workers.get(number) {
+            place.store(Some(Arc::new(worker)));
+        }
+    }
+
+    /// Gives the call to a worker that is up; gives it back when none is.
+    fn offer(&self, call: Box<Call<S>>) -> Result<(), Box<Call<S>>> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut call = call;
+        for turn in 0..self.workers.len() {
+            let number = start.wrapping_add(turn).checked_rem(self.workers.len()).unwrap_or(0);
+            let Some(worker) = self.workers.get(number).and_then(|place| place.load_full()) else { continue };
+            match worker.cast(WorkerMessage::Take(call)) {
+                Ok(()) => return Ok(()),
+                Err(MessagingErr::SendErr(WorkerMessage::Take(back))) => call = back,
+                // The message is gone with the channel: its passage has answered.
+                Err(_) => return Ok(()),
+            }
+        }
+        Err(call)
+    }
+}
+
+/// Every way between actors.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    build: Pool<Planned>,
+    broker: Pool<Built>,
+    gate: Pool<Brokered>,
+    invoke: Pool<Gated>,
+    give_back: Pool<Invoked>,
+    desk: ArcSwapOption<ActorRef<DeskMessage>>,
+    policy: ArcSwapOption<ActorRef<PolicyMessage>>,
+}
+
+macro_rules! route {
+    ($(#[$doc:meta])* $send:ident, $set:ident, $pool:ident, $stage:ty) => {
+        $(#[$doc])*
+        pub(crate) fn $send(&self, context: &Arc<Context>, call: Call<$stage>) {
+            if let Err(call) = self.$pool.offer(Box::new(call)) {
+                let owner = Arc::clone(context);
+                context.registry.spawn(async move {
+                    let mut waiting = Some(call);
+                    for _ in 0..TRIES {
+                        tokio::time::sleep(PAUSE).await;
+                        let Some(call) = waiting.take() else { return };
+                        match owner.routes.$pool.offer(call) {
+                            Ok(()) => return,
+                            Err(back) => waiting = Some(back),
+                        }
+                    }
+                });
+            }
+        }
+
+        pub(crate) fn $set(context: &Context, number: usize, worker: ActorRef<WorkerMessage<$stage>>) {
+            context.routes.$pool.set(number, worker);
+        }
+    };
+}
+
+impl Routes {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self {
+            build: Pool::new(workers),
+            broker: Pool::new(workers),
+            gate: Pool::new(workers),
+            invoke: Pool::new(workers),
+            give_back: Pool::new(workers),
+            desk: ArcSwapOption::empty(),
+            policy: ArcSwapOption::empty(),
+        }
+    }
+
+    route!(
+        /// To the build stage.
+        build, set_build, build, Planned
+    );
+    route!(
+        /// To the broker stage.
+        broker, set_broker, broker, Built
+    );
+    route!(
+        /// To the gate.
+        gate, set_gate, gate, Brokered
+    );
+    route!(
+        /// To the invoke stage.
+        invoke, set_invoke, invoke, Gated
+    );
+    route!(
+        /// To the return stage.
+        give_back, set_give_back, give_back, Invoked
+    );
+
+    pub(crate) fn set_desk(&self, desk: ActorRef<DeskMessage>) {
+        self.desk.store(Some(Arc::new(desk)));
+    }
+
+    pub(crate) fn set_policy(&self, policy: ActorRef<PolicyMessage>) {
+        self.policy.store(Some(Arc::new(policy)));
+    }
+
+    /// The policy actor, if it is up.
+    pub(crate) fn policy(&self) -> Option<Arc<ActorRef<PolicyMessage>>> {
+        self.policy.load_full()
+    }
+
+    /// An approval was asked for.
+    pub(crate) fn approval_asked(&self, approval_id: &ApprovalId, expires_at: Timestamp) {
+        self.tell_desk(DeskMessage::Asked { approval_id: approval_id.clone(), expires_at });
+    }
+
+    /// Enough people agreed: the call may run.
+    pub(crate) fn approved(&self, approval_id: &ApprovalId) {
+        self.tell_desk(DeskMessage::Resume { approval_id: approval_id.clone(), renewed: None });
+    }
+
+    /// The caller of an approved call is back, with fresh authority.
+    pub(crate) fn renewed(&self, approval_id: &ApprovalId, identity: Identity) {
+        self.tell_desk(DeskMessage::Resume { approval_id: approval_id.clone(), renewed: Some(Box::new(identity)) });
+    }
+
+    /// An approved call could not run now.
+    pub(crate) fn retry_later(&self, approval_id: &ApprovalId) {
+        self.tell_desk(DeskMessage::RetryLater { approval_id: approval_id.clone() });
+    }
+
+    /// A desk that is down reads everything from the ledger when it comes up, so a message may be lost here.
+    fn tell_desk(&self, message: DeskMessage) {
+        if let Some(desk) = &*self.desk.load()
+            && let Err(error) = desk.cast(message)
+        {
+            tracing::debug!(%error, "the desk is down; it will read the ledger when it comes up");
+        }
+    }
+}

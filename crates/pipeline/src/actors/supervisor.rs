@@ -1,0 +1,151 @@
+//! One supervisor for the whole tree: restarts its children one for one, with intensity and backoff.
+//!
+//! Owns the restart rule, since supervision in ractor is notification only. Escalates by ending the process.
+
+use std::{collections::HashMap, collections::VecDeque, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
+use tokio::time::Instant;
+
+use crate::{
+    actors::tree::{Tree, injected_fault},
+    adapters::ports::backoff,
+    context::Context,
+};
+
+/// Restarts within [`WINDOW`] that end the process.
+const RESTARTS_MAX: usize = 100;
+const WINDOW: Duration = Duration::from_secs(30);
+
+type Spawning = Pin<Box<dyn Future<Output = Result<ActorCell, SpawnErr>> + Send>>;
+
+/// How to start one child below a supervisor.
+pub(crate) struct ChildSpec {
+    pub(crate) path: String,
+    pub(crate) spawn: Box<dyn Fn(ActorCell) -> Spawning + Send + Sync>,
+}
+
+impl fmt::Debug for ChildSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChildSpec").field(&self.path).finish()
+    }
+}
+
+/// What a supervisor is told.
+#[derive(Debug)]
+pub(crate) enum SupervisorMessage {
+    /// Start the child of this number again.
+    Restart(usize),
+    /// Panic.
+    Fault,
+}
+
+/// A supervisor of some children.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    pub(crate) context: Arc<Context>,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) path: String,
+    pub(crate) children: Vec<ChildSpec>,
+}
+
+/// What a supervisor remembers.
+#[derive(Debug, Default)]
+pub(crate) struct SupervisorState {
+    running: HashMap<ActorId, usize>,
+    restarts: VecDeque<Instant>,
+    tries: HashMap<usize, (u32, Instant)>,
+}
+
+impl Actor for Supervisor {
+    type Msg = SupervisorMessage;
+    type State = SupervisorState;
+    type Arguments = ();
+
+    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
+        let mut state = SupervisorState::default();
+        for (number, child) in self.children.iter().enumerate() {
+            let cell = (child.spawn)(myself.get_cell()).await?;
+            state.running.insert(cell.get_id(), number);
+        }
+        self.tree.enter(&self.path, &myself, || SupervisorMessage::Fault);
+        Ok(state)
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        message: SupervisorMessage,
+        state: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        match message {
+            SupervisorMessage::Restart(number) => self.restart(&myself, number, state).await,
+            SupervisorMessage::Fault => injected_fault(),
+        }
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        event: SupervisionEvent,
+        state: &mut SupervisorState,
+    ) -> Result<(), ActorProcessingErr> {
+        let (cell, why) = match event {
+            SupervisionEvent::ActorFailed(cell, error) => (cell, error.to_string()),
+            SupervisionEvent::ActorTerminated(cell, _, reason) => (cell, reason.unwrap_or_default()),
+            _ => return Ok(()),
+        };
+        let Some(number) = state.running.remove(&cell.get_id()) else { return Ok(()) };
+        if let Some(child) = self.children.get(number) {
+            tracing::warn!(actor = %child.path, %why, "an actor ended and is started again");
+            self.context.metrics.restarted(&child.path);
+        }
+        self.restart(&myself, number, state).await;
+        Ok(())
+    }
+}
+
+impl Supervisor {
+    async fn restart(&self, myself: &ActorRef<SupervisorMessage>, number: usize, state: &mut SupervisorState) {
+        let Some(child) = self.children.get(number) else { return };
+        if self.context.stopping() {
+            return;
+        }
+        if let Some(pause) = self.pause(number, state) {
+            myself.send_after(pause, move || SupervisorMessage::Restart(number));
+            return;
+        }
+        match (child.spawn)(myself.get_cell()).await {
+            Ok(cell) => {
+                state.running.insert(cell.get_id(), number);
+            }
+            Err(error) => {
+                tracing::warn!(actor = %child.path, %error, "an actor could not be started");
+                let pause = backoff(state.tries.get(&number).map_or(1, |(tries, _)| *tries));
+                myself.send_after(pause, move || SupervisorMessage::Restart(number));
+            }
+        }
+    }
+
+    /// How long to wait before the next restart of a child: the first is at once; one that keeps ending waits ever longer.
+    fn pause(&self, number: usize, state: &mut SupervisorState) -> Option<Duration> {
+        let now = Instant::now();
+        let (tries, last) = state.tries.get(&number).copied().unwrap_or((0, now));
+        let calm = now.saturating_duration_since(last) > Duration::from_secs(5);
+        let tries = if calm { 0 } else { tries };
+        let due = last + backoff(tries.saturating_sub(3));
+        if tries > 3 && now < due {
+            return Some(due.saturating_duration_since(now));
+        }
+        state.tries.insert(number, (tries.saturating_add(1), now));
+        state.restarts.push_back(now);
+        while state.restarts.front().is_some_and(|at| now.saturating_duration_since(*at) > WINDOW) {
+            state.restarts.pop_front();
+        }
+        if state.restarts.len() > RESTARTS_MAX {
+            self.context.die(format!("`{}` had too many restarts", self.path));
+        }
+        None
+    }
+}

@@ -1,0 +1,76 @@
+//! The live tree by name: who runs, and how to make it fail.
+//!
+//! Owns the list that fault tests enumerate, so that a new actor is killed too. The kill is a panic in the actor's own handler.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Mutex, PoisonError},
+};
+
+use ractor::{ActorCell, ActorRef, ActorStatus, Message};
+
+/// The actors that run.
+#[derive(Default)]
+pub(crate) struct Tree {
+    nodes: Mutex<BTreeMap<String, Node>>,
+}
+
+struct Node {
+    cell: ActorCell,
+    fail: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
+impl fmt::Debug for Tree {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}
+
+impl Tree {
+    /// Enters an actor under its path, `root/gate/2`; `fault` is the message that makes it panic.
+    pub(crate) fn enter<M: Message>(&self, path: &str, actor: &ActorRef<M>, fault: fn() -> M) {
+        let target = actor.clone();
+        let node = Node { cell: actor.get_cell(), fail: Box::new(move || target.cast(fault()).is_ok()) };
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), node);
+    }
+
+    /// The paths of all actors that are up.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let up = nodes.iter().filter(|(_, node)| node.cell.get_status() == ActorStatus::Running);
+        up.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// How many actors the runtime knows below the root, and itself: must equal the number of names.
+    pub(crate) fn runtime_count(&self) -> usize {
+        let root = {
+            let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            nodes.get("root").map(|node| node.cell.clone())
+        };
+        root.map_or(0, |cell| count(&cell))
+    }
+
+    /// Makes an actor panic; `false` when there is none of that name that takes messages.
+    pub(crate) fn fail(&self, path: &str) -> bool {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.get(path).is_some_and(|node| (node.fail)())
+    }
+
+    /// Whether the actor under `path` is another one than `before`, and up.
+    pub(crate) fn id(&self, path: &str) -> Option<String> {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let node = nodes.get(path)?;
+        (node.cell.get_status() == ActorStatus::Running).then(|| node.cell.get_id().to_string())
+    }
+}
+
+fn count(cell: &ActorCell) -> usize {
+    cell.get_children().iter().map(count).fold(1_usize, usize::saturating_add)
+}
+
+/// Panics: the injected fault of a drill.
+#[expect(clippy::panic, reason = "an injected fault must be a real panic; only `Engine::inject_fault` sends it")]
+pub(crate) fn injected_fault() {
+    panic!("injected fault");
+}

@@ -1,0 +1,7 @@
+//! The adapters as the pipeline sees them: a port each, with its bulkhead, breaker, connection and pins.
+//!
+//! Owns what stands between a permit and an adapter. The supervisors that keep connections alive are in [`crate::actors`].
+
+pub(crate) mod breaker;
+pub(crate) mod ports;
+pub(crate) mod pins;

@@ -1,0 +1,64 @@
+//! Pins at call time: the live definition must be the one that was reviewed (TM-14).
+//!
+//! Owns the cached tool list and how old it may be (decisions.md 7). Invariant: a call is not sent when its tool cannot be compared.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use tokio::{sync::Mutex, time::Instant};
+
+use placet_adapter::{adapter::Adapter, outcome::AdapterError};
+use placet_types::{contract::Capability, digest::Digest};
+
+/// The live definitions as last listed.
+#[derive(Debug, Default)]
+pub(crate) struct LivePins {
+    listed: Mutex<Option<Listed>>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    at: Instant,
+    generation: u64,
+    digests: BTreeMap<String, Digest>,
+}
+
+impl LivePins {
+    /// Compares the live definition of `capability` with its pin, from a list at most `fresh_ms` old.
+    pub(crate) async fn check(
+        &self,
+        adapter: &dyn Adapter,
+        capability: &Capability,
+        fresh_ms: u64,
+    ) -> Result<(), AdapterError> {
+        let asked_at = Instant::now();
+        let mut listed = self.listed.lock().await;
+        let usable = listed.as_ref().is_some_and(|list| {
+            let fresh = list.at + Duration::from_millis(fresh_ms) > asked_at || list.at > asked_at;
+            fresh && list.generation == adapter.generation()
+        });
+        if !usable {
+            *listed = Some(list(adapter, capability).await?);
+        }
+        let live = listed.as_ref().and_then(|list| list.digests.get(capability.id.capability().as_str()));
+        match (live, capability.pin) {
+            (Some(live), Some(pin)) if *live == pin => Ok(()),
+            (Some(live), Some(pin)) => Err(AdapterError::Drifted(format!(
+                "`{}` is {} live and {} in the contract",
+                capability.id,
+                live.short(),
+                pin.short()
+            ))),
+            (Some(_), None) => Err(AdapterError::Drifted(format!("`{}` has no pin", capability.id))),
+            (None, _) => Err(AdapterError::Drifted(format!("`{}` is not offered any more", capability.id))),
+        }
+    }
+}
+
+async fn list(adapter: &dyn Adapter, capability: &Capability) -> Result<Listed, AdapterError> {
+    let generation = adapter.generation();
+    let tools = adapter.discover().await?;
+    let at = Instant::now();
+    let digests =
+        tools.iter().map(|tool| (tool.name.clone(), tool.digest(capability.id.adapter()))).collect();
+    Ok(Listed { at, generation, digests })
+}

@@ -1,0 +1,284 @@
+//! Ports: how a call gets to its adapter, and what keeps one adapter's trouble from the others.
+//!
+//! Owns the bulkhead (a bounded number of calls, a bounded queue), the breaker and the connection that the adapter's supervisor
+//! puts in place. Survives its supervisor.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwapOption;
+use ractor::ActorRef;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::Instant,
+};
+
+use placet_adapter::{
+    adapter::{Adapter, Connector},
+    outcome::{AdapterError, Outcome},
+};
+use placet_types::{
+    contract::{Capability, Contract},
+    error::{ErrorCode, Refusal},
+    ids::AdapterName,
+};
+
+use crate::{
+    actors::adapter::AdapterMessage,
+    adapters::{breaker::Breaker, pins::LivePins},
+    stages::invoke::unavailable,
+};
+
+/// A port for each adapter.
+#[derive(Debug, Default)]
+pub(crate) struct Ports {
+    by_adapter: BTreeMap<AdapterName, Arc<Port>>,
+}
+
+impl Ports {
+    pub(crate) fn new(ports: impl IntoIterator<Item = Port>) -> Self {
+        let by_adapter =
+            ports.into_iter().map(|port| (port.contract.adapter.clone(), Arc::new(port))).collect();
+        Self { by_adapter }
+    }
+
+    pub(crate) fn of(&self, adapter: &AdapterName) -> Option<&Arc<Port>> {
+        self.by_adapter.get(adapter)
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Port>> {
+        self.by_adapter.values()
+    }
+}
+
+/// The way to one adapter.
+#[derive(Debug)]
+pub(crate) struct Port {
+    pub(crate) contract: Arc<Contract>,
+    pub(crate) connector: Arc<dyn Connector>,
+    places: Arc<Semaphore>,
+    queued: AtomicUsize,
+    breaker: Mutex<Breaker>,
+    connection: watch::Sender<Connection>,
+    pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
+    pins: LivePins,
+}
+
+/// The connection of an adapter as its supervisor left it.
+#[derive(Debug, Clone)]
+pub(crate) enum Connection {
+    /// None, and nobody has tried lately.
+    Down,
+    /// None: the last try failed.
+    Failed(AdapterError),
+    /// There is one.
+    Up(Arc<dyn Adapter>),
+}
+
+impl Port {
+    pub(crate) fn new(contract: Arc<Contract>, connector: Arc<dyn Connector>) -> Self {
+        let limits = &contract.limits;
+        let places = usize::try_from(limits.concurrency_max).unwrap_or(1).max(1);
+        Self {
+            places: Arc::new(Semaphore::new(places)),
+            queued: AtomicUsize::new(0),
+            breaker: Mutex::new(Breaker::new(limits.breaker_failures, limits.breaker_open_ms)),
+            connection: watch::Sender::new(Connection::Down),
+            supervisor: ArcSwapOption::empty(),
+            pins: LivePins::default(),
+            contract,
+            connector,
+        }
+    }
+
+    /// Takes a place and a live connection, until `deadline` at most.
+    pub(crate) async fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Refusal> {
+        self.breaker().admit().map_err(|wait| {
+            Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row and is left alone for a while; nothing was executed")
+                .with_retry_after_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
+        })?;
+        let entered = self.take_place_and_connection(deadline).await;
+        if entered.is_err() {
+            self.breaker().unused();
+        }
+        entered
+    }
+
+    async fn take_place_and_connection(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Refusal> {
+        let place = self.place(deadline).await?;
+        let connection = self.connected(deadline).await?;
+        Ok(Lease { port: Arc::clone(self), connection, used: false, _place: place })
+    }
+
+    async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Refusal> {
+        let overloaded = || {
+            Refusal::new(ErrorCode::Overloaded, "too many calls wait for this tool; nothing was executed")
+                .with_retry_after_ms(500)
+        };
+        if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+            return Ok(place);
+        }
+        let queue_max = usize::try_from(self.contract.limits.queue_max).unwrap_or(usize::MAX);
+        let _queued = Queued::enter(&self.queued, queue_max).ok_or_else(overloaded)?;
+        match tokio::time::timeout_at(deadline, Arc::clone(&self.places).acquire_owned()).await {
+            Ok(Ok(place)) => Ok(place),
+            Ok(Err(_closed)) => Err(overloaded()),
+            Err(_elapsed) => Err(Refusal::new(
+                ErrorCode::DeadlineExceeded,
+                "the call's latency budget ran out while it waited for its turn; nothing was executed",
+            )),
+        }
+    }
+
+    async fn connected(&self, deadline: Instant) -> Result<Arc<dyn Adapter>, Refusal> {
+        if let Connection::Up(adapter) = &*self.connection.borrow()
+            && adapter.is_alive()
+        {
+            return Ok(Arc::clone(adapter));
+        }
+        let mut changes = self.connection.subscribe();
+        changes.mark_unchanged();
+        self.wake();
+        loop {
+            match tokio::time::timeout_at(deadline, changes.changed()).await {
+                Ok(Ok(())) => match changes.borrow_and_update().clone() {
+                    Connection::Up(adapter) if adapter.is_alive() => return Ok(adapter),
+                    Connection::Failed(error) => {
+                        self.failed();
+                        return Err(unavailable(&error));
+                    }
+                    Connection::Up(_) | Connection::Down => self.wake(),
+                },
+                Ok(Err(_closed)) => return Err(unavailable(&AdapterError::Unavailable("the engine stops".to_owned()))),
+                Err(_elapsed) => {
+                    self.failed();
+                    return Err(unavailable(&AdapterError::Unavailable("no connection in time".to_owned())));
+                }
+            }
+        }
+    }
+
+    /// Asks the supervisor for a connection; a supervisor that is being replaced connects when it comes up.
+    pub(crate) fn wake(&self) {
+        if let Some(supervisor) = &*self.supervisor.load() {
+            supervisor.cast(AdapterMessage::Connect).unwrap_or_default();
+        }
+    }
+
+    /// What the supervisor has achieved.
+    pub(crate) fn set(&self, connection: Connection) {
+        self.connection.send_replace(connection);
+    }
+
+    /// How the connection stands.
+    pub(crate) fn connection(&self) -> Connection {
+        self.connection.borrow().clone()
+    }
+
+    /// Whether the breaker refuses.
+    pub(crate) fn is_open(&self) -> bool {
+        self.breaker().is_open()
+    }
+
+    fn failed(&self) {
+        if self.breaker().failed() {
+            tracing::warn!(adapter = %self.contract.adapter, "the breaker opened");
+        }
+    }
+
+    fn breaker(&self) -> std::sync::MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place in the queue, given back on drop.
+struct Queued<'a>(&'a AtomicUsize);
+
+impl<'a> Queued<'a> {
+    fn enter(queued: &'a AtomicUsize, max: usize) -> Option<Self> {
+        let before = queued.fetch_add(1, Ordering::SeqCst);
+        let place = Self(queued);
+        (before < max).then_some(place)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A place at an adapter with a live connection.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    port: Arc<Port>,
+    connection: Arc<dyn Adapter>,
+    used: bool,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Lease {
+    /// Compares the live definition with the pin (TM-14).
+    pub(crate) async fn check_pin(
+        &self,
+        capability: &Capability,
+        fresh_ms: u64,
+        deadline: Instant,
+    ) -> Result<(), Refusal> {
+        let check = self.port.pins.check(self.connection.as_ref(), capability, fresh_ms);
+        let checked = match tokio::time::timeout_at(deadline, check).await {
+            Ok(checked) => checked,
+            Err(_elapsed) => Err(AdapterError::Unavailable("its tool list did not come in time".to_owned())),
+        };
+        checked.map_err(|error| {
+            if !matches!(error, AdapterError::Drifted(_)) {
+                self.port.failed();
+            }
+            self.lost();
+            unavailable(&error)
+        })
+    }
+
+    /// The connection, to call through.
+    pub(crate) fn connection(&self) -> Arc<dyn Adapter> {
+        Arc::clone(&self.connection)
+    }
+
+    /// Tells the breaker how the call went.
+    pub(crate) fn report(mut self, outcome: &Outcome) {
+        self.used = true;
+        match outcome {
+            Outcome::Unknown(_)
+            | Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => self.port.failed(),
+            Outcome::Done(_) | Outcome::Failed(_) | Outcome::NothingHappened(_) => self.port.breaker().succeeded(),
+        }
+        self.lost();
+    }
+
+    /// Has a dead connection replaced.
+    fn lost(&self) {
+        if !self.connection.is_alive() {
+            self.port.wake();
+        }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if !self.used {
+            self.port.breaker().unused();
+        }
+    }
+}
+
+/// How long a failed supervisor waits before its next try: doubling from 100 ms to 30 s.
+pub(crate) fn backoff(tries: u32) -> Duration {
+    let ms = 100_u64.saturating_mul(1_u64.checked_shl(tries.min(16)).unwrap_or(u64::MAX));
+    Duration::from_millis(ms.min(30_000))
+}

@@ -1,0 +1,57 @@
+//! Admission: how many calls are in the pipeline at the same time, in all and by tenant.
+//!
+//! Owns the bound that stands before the first mailbox, since mailboxes are unbounded. Does not queue: full is `OVERLOADED`.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::Semaphore;
+
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    ids::TenantId,
+};
+
+use crate::call::OwnedSemaphorePermits;
+
+/// How long a refused caller is asked to wait, in milliseconds.
+const RETRY_AFTER_MS: u64 = 250;
+
+/// The bounds.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    overall: Arc<Semaphore>,
+    by_tenant: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
+    per_tenant_max: usize,
+}
+
+impl Admission {
+    pub(crate) fn new(overall_max: usize, per_tenant_max: usize) -> Self {
+        Self { overall: Arc::new(Semaphore::new(overall_max)), by_tenant: Mutex::default(), per_tenant_max }
+    }
+
+    /// Takes a place for a call of `tenant`.
+    pub(crate) fn admit(&self, tenant: &TenantId) -> Result<OwnedSemaphorePermits, Refusal> {
+        let tenant_bound = {
+            let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+            let bound =
+                by_tenant.entry(tenant.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant_max)));
+            Arc::clone(bound)
+        };
+        let places = tenant_bound.try_acquire_owned().and_then(|tenant_place| {
+            let overall = Arc::clone(&self.overall).try_acquire_owned()?;
+            Ok(OwnedSemaphorePermits { _overall: overall, _tenant: tenant_place })
+        });
+        places.map_err(|_full_or_closed| {
+            Refusal::new(ErrorCode::Overloaded, "too many calls are in progress; nothing was executed")
+                .with_retry_after_ms(RETRY_AFTER_MS)
+        })
+    }
+
+    /// Admits nothing more.
+    pub(crate) fn close(&self) {
+        self.overall.close();
+    }
+}

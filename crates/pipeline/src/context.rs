@@ -1,0 +1,259 @@
+//! What every stage has at hand: the ledger, the active policies, the catalog, identity, waiters.
+//!
+//! Owns nothing but the bundle of handles, and what happens to a call whose stage died. No actor references in here: stages
+//! reach each other through [`crate::actors::routes::Routes`].
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use placet_identity::{Secrets, VerifiedCaller, VerifiedToken, Verifier};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::Ledger,
+    record::{EffectRecord, EffectState},
+    store::Durability,
+};
+use placet_policy::snapshot::Snapshot;
+use placet_types::{
+    clock::{Clock, IdSource},
+    directory::Directory,
+    error::{ErrorCode, Execution, Refusal},
+    ids::{ApprovalId, CapabilityId, DecisionId, GroupId, RecordId, ToolCallId},
+    mode::EngineMode,
+    principal::PrincipalChain,
+};
+
+use crate::{
+    actors::routes::Routes,
+    adapters::ports::Ports,
+    admission::Admission,
+    answer::{Answer, RefusedCall},
+    catalog::Catalog,
+    desk::resume::Resuming,
+    figures::Figures,
+    registry::Registry,
+    settings::Settings,
+    stages::{rates::Rates, recorded},
+};
+
+/// The handles of a running engine.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) settings: Settings,
+    pub(crate) ledger: Ledger,
+    pub(crate) verifier: Verifier,
+    pub(crate) secrets: Arc<Secrets>,
+    pub(crate) catalog: Catalog,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) policy: ArcSwap<Snapshot>,
+    pub(crate) engine_mode: Mutex<EngineMode>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn IdSource>,
+    pub(crate) metrics: Figures,
+    pub(crate) registry: Registry,
+    pub(crate) admission: Admission,
+    pub(crate) rates: Rates,
+    pub(crate) ports: Ports,
+    pub(crate) routes: Routes,
+    pub(crate) resuming: Resuming,
+    pub(crate) surfaces: Surfaces,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) fatal: watch::Sender<Option<String>>,
+}
+
+impl Context {
+    /// A fresh call id.
+    pub(crate) fn fresh_call_id(&self) -> Result<ToolCallId, Refusal> {
+        ToolCallId::new(format!("call_{}", self.ids.fresh())).map_err(internal)
+    }
+
+    /// A fresh decision id.
+    pub(crate) fn fresh_decision_id(&self) -> Result<DecisionId, Refusal> {
+        DecisionId::new(format!("dec_{}", self.ids.fresh())).map_err(internal)
+    }
+
+    /// A fresh approval id.
+    pub(crate) fn fresh_approval_id(&self) -> Result<ApprovalId, Refusal> {
+        ApprovalId::new(format!("apr_{}", self.ids.fresh())).map_err(internal)
+    }
+
+    /// The engine's mode.
+    pub(crate) fn engine_mode(&self) -> EngineMode {
+        *self.engine_mode.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the engine is being stopped.
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    /// Makes `snapshot` the policies that decide from now on; permits of earlier ones are no longer taken.
+    pub(crate) fn activate(&self, snapshot: Snapshot) {
+        self.ledger.set_policy_epoch(snapshot.epoch());
+        self.policy.store(Arc::new(snapshot));
+        self.surfaces.clear();
+    }
+
+    /// The tools that some circumstance could let `caller` call (decisions.md 20).
+    pub(crate) fn surface(&self, caller: &VerifiedCaller) -> Arc<BTreeSet<CapabilityId>> {
+        let groups = caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();
+        let snapshot = self.policy.load();
+        self.surfaces.of(caller.chain(), groups, &snapshot)
+    }
+
+    /// Ends the process: what is recorded is taken up by the next start.
+    pub(crate) fn die(&self, reason: impl Into<String>) {
+        let reason = reason.into();
+        tracing::error!(%reason, "the engine cannot go on");
+        self.fatal.send_if_modified(|current| {
+            let first = current.is_none();
+            if first {
+                *current = Some(reason);
+            }
+            first
+        });
+    }
+
+    /// Keeps an event and says in the log when that fails; for events that nothing depends on.
+    pub(crate) async fn note(&self, event: AuditEvent) {
+        if let Err(error) = self.ledger.note(event, Durability::Written).await {
+            tracing::error!(%error, "an audit event could not be kept");
+        }
+    }
+
+    /// Answers for a call whose stage died: with what the ledger knows to be true.
+    pub(crate) fn abandoned(
+        self: &Arc<Self>,
+        call_id: ToolCallId,
+        record_id: Option<RecordId>,
+        trace_id: String,
+    ) {
+        let context = Arc::clone(self);
+        self.registry.spawn(async move {
+            let answer = context.answer_for_abandoned(&call_id, record_id, &trace_id).await;
+            context.registry.publish(&call_id, answer);
+        });
+    }
+
+    async fn answer_for_abandoned(
+        self: &Arc<Self>,
+        call_id: &ToolCallId,
+        record_id: Option<RecordId>,
+        trace_id: &str,
+    ) -> Answer {
+        let refused = |refusal: Refusal| {
+            Answer::Refused(Box::new(RefusedCall {
+                call_id: call_id.clone(),
+                refusal,
+                decision_id: None,
+                trace_id: Some(trace_id.to_owned()),
+            }))
+        };
+        let fault = || {
+            Refusal::new(ErrorCode::Internal, "a part of the engine failed while it held this call; nothing was executed")
+        };
+        let Some(record_id) = record_id else { return refused(fault()) };
+        match self.ledger.store().effect(record_id).await {
+            Ok(None) => refused(fault()),
+            Ok(Some(record)) if record.call_id != *call_id => refused(fault()),
+            Ok(Some(record)) => match &record.state {
+                EffectState::Claimed { .. } => {
+                    self.release_abandoned(&record).await;
+                    refused(fault())
+                }
+                EffectState::Dispatched(_) => recorded::give_up(self, &record, "a part of the engine failed while the call was under way").await,
+                _ => recorded::answer(self, &record, false).await,
+            },
+            Err(error) => refused(
+                Refusal::new(ErrorCode::LedgerUnavailable, "the ledger cannot say how this call stands; repeat it with the same key")
+                    .with_execution(Execution::Unknown)
+                    .with_detail(error),
+            ),
+        }
+    }
+
+    async fn release_abandoned(&self, record: &EffectRecord) {
+        let mut event = AuditEvent::new(AuditKind::Refused);
+        event.tenant = Some(record.scope.tenant.clone());
+        event.call_id = Some(record.call_id.clone());
+        event.capability = Some(record.scope.capability.clone());
+        event.record_id = Some(record.record_id);
+        event.code = Some(ErrorCode::Internal);
+        if let Err(error) = self.ledger.release(record.record_id, event).await {
+            tracing::error!(%error, "the release of an abandoned claim could not be kept");
+        }
+    }
+}
+
+/// Surfaces already computed, for the active policies.
+#[derive(Debug, Default)]
+pub(crate) struct Surfaces {
+    known: Mutex<HashMap<SurfaceKey, (u64, Arc<BTreeSet<CapabilityId>>)>>,
+}
+
+type SurfaceKey = (PrincipalChain, BTreeSet<GroupId>);
+
+/// How many surfaces are remembered; beyond that they are computed anew.
+const SURFACES_MAX: usize = 10_000;
+
+impl Surfaces {
+    fn of(
+        &self,
+        chain: PrincipalChain,
+        groups: BTreeSet<GroupId>,
+        snapshot: &Snapshot,
+    ) -> Arc<BTreeSet<CapabilityId>> {
+        let key = (chain, groups);
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((epoch, surface)) = lock().get(&key)
+            && *epoch == snapshot.epoch()
+        {
+            return Arc::clone(surface);
+        }
+        let surface = Arc::new(snapshot.surface(&key.0, &key.1));
+        let mut known = lock();
+        if known.len() >= SURFACES_MAX {
+            known.clear();
+        }
+        known.insert(key, (snapshot.epoch(), Arc::clone(&surface)));
+        surface
+    }
+
+    fn clear(&self) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// A refusal for something that cannot happen unless the engine has a bug.
+pub(crate) fn internal(error: impl std::fmt::Display) -> Refusal {
+    Refusal::new(ErrorCode::Internal, "a fault inside the engine; nothing was executed").with_detail(error)
+}
+
+/// A refusal because the ledger did not do it.
+pub(crate) fn ledger_refusal(error: &placet_ledger::ledger::LedgerError) -> Refusal {
+    use placet_ledger::{ledger::LedgerError, store::StoreError};
+    let unavailable = || Refusal::new(ErrorCode::LedgerUnavailable, "the ledger cannot be written; nothing was executed");
+    let refusal = match error {
+        LedgerError::Store(StoreError::BudgetExhausted) => {
+            Refusal::new(ErrorCode::BudgetExhausted, "the run has used up its budget")
+        }
+        LedgerError::Store(StoreError::Conflict) => {
+            Refusal::new(ErrorCode::InProgress, "the same call moved on at this moment; repeat it").with_retry_after_ms(50)
+        }
+        LedgerError::Vote(vote) => Refusal::new(ErrorCode::ValidationError, vote.to_string()),
+        LedgerError::PolicyMoved => {
+            Refusal::new(ErrorCode::Overloaded, "the policies changed while this call was decided; repeat it")
+        }
+        LedgerError::Store(_) => unavailable(),
+        _ => internal(error),
+    };
+    refusal.with_detail(error)
+}

@@ -1,0 +1,533 @@
+//! `Engine`: the handle that the doors and the command line use.
+//!
+//! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use arc_swap::ArcSwap;
+use tokio::sync::{oneshot, watch};
+
+use placet_adapter::adapter::Connector;
+use placet_identity::{Secrets, TokenRole, VerifiedCaller, Verifier};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::Ledger,
+    store::Durability,
+};
+use placet_policy::{
+    bundle::{BundleProblem, BundleSource},
+    snapshot::Snapshot,
+};
+use placet_telemetry::{
+    metrics::Metrics,
+    trace::{CallFields, call_span},
+    traceparent::TraceParent,
+};
+use placet_types::{
+    clock::{Clock, IdSource},
+    contract::{Contract, file::TransportFile},
+    digest::Digest,
+    directory::Directory,
+    error::{ErrorCode, Refusal},
+    ids::{ApprovalId, RecordId, ToolCallId},
+    mode::EngineMode,
+};
+
+use crate::{
+    actors::{policy::PolicyMessage, root, routes::Routes, tree::Tree},
+    adapters::ports::{Connection, Port, Ports},
+    admission::Admission,
+    answer::Answer,
+    call::{Call, Passage, Planned},
+    catalog::Catalog,
+    context::{Context, Surfaces},
+    desk::{people, resume::Resuming},
+    figures::Figures,
+    operator, queries, recovery,
+    registry::{Owner, Registry},
+    settings::Settings,
+    stages::rates::Rates,
+    submission::{Inbound, Submission},
+    views::{ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest, ToolView},
+};
+
+/// How long a stop waits for calls that are under way.
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// Which connector makes connections of which kind.
+#[derive(Debug, Clone)]
+pub struct Connectors {
+    /// For adapters that are compiled in.
+    pub internal: Arc<dyn Connector>,
+    /// For MCP servers.
+    pub mcp: Arc<dyn Connector>,
+}
+
+/// Everything an engine is made of.
+#[derive(Debug)]
+pub struct EngineParts {
+    /// How it behaves.
+    pub settings: Settings,
+    /// Where it keeps.
+    pub ledger: Ledger,
+    /// Who verifies tokens.
+    pub verifier: Verifier,
+    /// Static secrets for outbound calls.
+    pub secrets: Arc<Secrets>,
+    /// The contracts of the environment.
+    pub contracts: Vec<Arc<Contract>>,
+    /// Who exists.
+    pub directory: Arc<Directory>,
+    /// The policies.
+    pub bundle: BundleSource,
+    /// Who connects.
+    pub connectors: Connectors,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Fresh identifiers.
+    pub ids: Arc<dyn IdSource>,
+    /// Where figures go.
+    pub metrics: Metrics,
+}
+
+/// Why an engine does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The policies are not fit for use.
+    #[error("the policy bundle is refused:{}", listed(.0))]
+    Bundle(Vec<BundleProblem>),
+    /// The ledger cannot be written.
+    #[error("the ledger cannot be used: {0}")]
+    Ledger(String),
+    /// The actors do not come up.
+    #[error("the actors do not come up: {0}")]
+    Actors(String),
+}
+
+fn listed(problems: &[BundleProblem]) -> String {
+    problems.iter().map(|problem| format!("\n  {problem}")).collect()
+}
+
+/// A running engine; cheap to clone.
+#[derive(Clone)]
+pub struct Engine {
+    context: Arc<Context>,
+    tree: Arc<Tree>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("tree", &self.tree).finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Starts an engine: policies checked, open records recovered, actors up.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing runs then.
+    pub async fn start(parts: EngineParts) -> Result<Self, StartError> {
+        let snapshot =
+            Snapshot::compile(&parts.bundle, &parts.contracts, &parts.directory, &parts.settings.environment, 1)
+                .map_err(StartError::Bundle)?;
+        let bundle_digest = snapshot.digest();
+        let context = Arc::new(context_of(parts, snapshot));
+        context.ledger.set_policy_epoch(context.policy.load().epoch());
+        let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
+        let mut event = AuditEvent::new(AuditKind::Started);
+        event.digests.insert("bundle".to_owned(), bundle_digest);
+        for contract in context.catalog.contracts() {
+            event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
+        }
+        context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
+        let tree = Arc::new(Tree::default());
+        root::start(&context, &tree).await.map_err(|error| StartError::Actors(error.to_string()))?;
+        let recovered = recovery::recover(&context).await.map_err(|error| kept(&error))?;
+        if recovered.unknown > 0 || recovered.queued > 0 {
+            tracing::warn!(
+                unknown = recovered.unknown,
+                queued = recovered.queued,
+                "calls were under way when the process ended"
+            );
+        }
+        Ok(Self { context, tree })
+    }
+
+    /// Verifies who calls: the `Authorization` header, and `Placet-Delegation` where a user's authority is used.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Unauthenticated`] or [`ErrorCode::CredentialExpired`]; a forged token is a security event.
+    pub async fn authenticate(
+        &self,
+        authorization: Option<&str>,
+        delegation: Option<&str>,
+    ) -> Result<VerifiedCaller, Refusal> {
+        let missing = || Refusal::new(ErrorCode::Unauthenticated, "a bearer token is needed in the Authorization header");
+        let token = authorization.and_then(bearer).ok_or_else(missing)?;
+        let verifier = &self.context.verifier;
+        let actor = match verifier.verify(token, TokenRole::Actor).await {
+            Ok(actor) => actor,
+            Err(error) => return Err(self.unverified(error.refusal()).await),
+        };
+        let user = match delegation {
+            None => None,
+            Some(header) => {
+                match verifier.verify(bearer(header).unwrap_or(header), TokenRole::Delegation).await {
+                    Ok(user) => Some(user),
+                    Err(error) => return Err(self.unverified(error.refusal()).await),
+                }
+            }
+        };
+        match VerifiedCaller::bind(actor, user) {
+            Ok(caller) => Ok(caller),
+            Err(error) => Err(self.unverified(error.refusal()).await),
+        }
+    }
+
+    async fn unverified(&self, refusal: Refusal) -> Refusal {
+        let mut event = AuditEvent::new(AuditKind::Security);
+        event.code = Some(refusal.code);
+        event.note.clone_from(&refusal.detail);
+        // One line each is enough for the log; the chain is kept for what names a principal.
+        tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
+        self.context.metrics.refused(refusal.code);
+        drop(event);
+        refusal
+    }
+
+    /// Takes a call in. It runs to its end whether or not anybody waits.
+    ///
+    /// # Errors
+    /// [`ErrorCode::Overloaded`] when nothing more is admitted.
+    pub fn submit(
+        &self,
+        caller: VerifiedCaller,
+        submission: Submission,
+        inbound: Inbound,
+    ) -> Result<Ticket, Refusal> {
+        let context = &self.context;
+        if context.stopping() {
+            return Err(Refusal::new(ErrorCode::Overloaded, "the engine is stopping; nothing was executed"));
+        }
+        let places = context.admission.admit(caller.tenant())?;
+        let call_id = context.fresh_call_id()?;
+        let parent = inbound.traceparent.as_deref().and_then(TraceParent::parse);
+        let fields = CallFields {
+            tenant: Some(caller.tenant().as_str()),
+            run_id: Some(submission.run.run_id.as_str()),
+            tool_call_id: Some(call_id.as_str()),
+            tool: None,
+        };
+        let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
+        let owner = Owner::of(&caller.chain());
+        let progress = context.registry.enter(&call_id, owner, Answer::InProgress(call_id.clone()));
+        let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places));
+        let stage = Planned { submission, inbound, caller };
+        context.routes.build(context, Call { passage, stage });
+        Ok(Ticket { call_id, progress })
+    }
+
+    /// How a call of the caller's stands.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
+    pub async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
+        queries::call(&self.context, caller, id).await
+    }
+
+    /// A view on a call of the caller's, to wait by.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
+    pub async fn follow(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Ticket, Refusal> {
+        let answer = queries::call(&self.context, caller, id).await?;
+        let owner = Owner::of(&caller.chain());
+        let progress = match self.context.registry.follow(id, &owner) {
+            Some(progress) => progress,
+            // It ended, and only the ledger remembers: nothing will change any more.
+            None => watch::Sender::new(answer).subscribe(),
+        };
+        Ok(Ticket { call_id: id.clone(), progress })
+    }
+
+    /// The tools that some circumstance could let the caller call.
+    #[must_use]
+    pub fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
+        queries::tools(&self.context, caller)
+    }
+
+    /// The approvals that the caller may see, oldest first.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the ledger cannot be read.
+    pub async fn approvals(
+        &self,
+        caller: &VerifiedCaller,
+        state: Option<&str>,
+        after: Option<&ApprovalId>,
+        limit: usize,
+    ) -> Result<Vec<ApprovalView>, Refusal> {
+        people::list(&self.context, caller, (state, after, limit)).await
+    }
+
+    /// One approval with what its approvers are shown.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] for approvals that the caller may not see.
+    pub async fn approval(&self, caller: &VerifiedCaller, id: &ApprovalId) -> Result<ApprovalDetail, Refusal> {
+        people::show(&self.context, caller, id).await
+    }
+
+    /// Takes a person's decision on an approval.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the person may not decide, decided before, or was shown something else.
+    pub async fn decide(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: DecisionRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        people::decide(&self.context, caller, id, request).await
+    }
+
+    /// One effect record, for its owner or an operator.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] for records of others.
+    pub async fn record(&self, caller: &VerifiedCaller, id: RecordId) -> Result<RecordView, Refusal> {
+        operator::show(&self.context, caller, id).await
+    }
+
+    /// The effect records of the tenant, for operators.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`] for everybody else.
+    pub async fn records(
+        &self,
+        caller: &VerifiedCaller,
+        state: Option<&str>,
+        after: Option<RecordId>,
+        limit: usize,
+    ) -> Result<Vec<RecordView>, Refusal> {
+        operator::list(&self.context, caller, (state, after, limit)).await
+    }
+
+    /// Ends an unknown outcome, for operators.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known.
+    pub async fn resolve(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: ResolutionRequest,
+    ) -> Result<RecordView, Refusal> {
+        operator::resolve(&self.context, caller, id, request).await
+    }
+
+    /// Makes a bundle the active one, if it passes every check.
+    ///
+    /// # Errors
+    /// What is wrong with the bundle; the one before stays active.
+    pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, Vec<BundleProblem>> {
+        let (reply, outcome) = oneshot::channel();
+        let unavailable = || BundleProblem {
+            file: String::new(),
+            line: None,
+            policy: None,
+            severity: placet_policy::bundle::Severity::Error,
+            message: "the policy actor is being started again; try once more".to_owned(),
+            help: None,
+        };
+        let Some(actor) = self.context.routes.policy() else { return Err(vec![unavailable()]) };
+        if actor.cast(PolicyMessage::Activate(Box::new(bundle), reply)).is_err() {
+            return Err(vec![unavailable()]);
+        }
+        outcome.await.unwrap_or_else(|_gone| Err(vec![unavailable()]))
+    }
+
+    /// Says what the engine as a whole does from now on.
+    pub fn set_engine_mode(&self, mode: EngineMode) {
+        *self.context.engine_mode.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mode;
+    }
+
+    /// Whether calls can be taken, and what is down.
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        let mut notes: Vec<String> = self
+            .context
+            .ports
+            .all()
+            .filter_map(|port| match port.connection() {
+                Connection::Up(_) if port.is_open() => Some(format!("adapter {}: left alone for a while", port.contract.adapter)),
+                Connection::Up(_) => None,
+                Connection::Down => Some(format!("adapter {}: not connected", port.contract.adapter)),
+                Connection::Failed(_) => Some(format!("adapter {}: cannot be reached", port.contract.adapter)),
+            })
+            .collect();
+        let stopped = self.context.fatal.borrow().clone();
+        let ready = stopped.is_none() && !self.context.stopping();
+        notes.extend(stopped);
+        Readiness { ready, notes }
+    }
+
+    /// The figures.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        self.context.metrics.metrics()
+    }
+
+    /// Resolves with the reason when the engine cannot go on: the process must end.
+    pub async fn stopped(&self) -> String {
+        let mut fatal = self.context.fatal.subscribe();
+        match fatal.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_closed) => "the engine is gone".to_owned(),
+        }
+    }
+
+    /// Ends the engine because of something outside it, such as the ledger's writer: the process must end.
+    pub fn die(&self, reason: &str) {
+        self.context.die(reason);
+    }
+
+    /// Admits nothing more, waits for what is under way, and closes the ledger. What does not end in time is recovered at the
+    /// next start.
+    pub async fn shutdown(&self) {
+        self.context.stopping.store(true, Ordering::SeqCst);
+        self.context.admission.close();
+        if !self.context.registry.drain(DRAIN).await {
+            tracing::warn!(calls = self.context.registry.in_flight(), "calls were still under way at the stop");
+        }
+        for port in self.context.ports.all() {
+            if let Connection::Up(adapter) = port.connection() {
+                adapter.close().await;
+            }
+        }
+        if let Err(error) = self.context.ledger.store().close().await {
+            tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
+        }
+    }
+
+    /// The paths of all live actors, `root/gate/0` and so on.
+    #[must_use]
+    pub fn actors(&self) -> Vec<String> {
+        self.tree.names()
+    }
+
+    /// How many actors the runtime knows in this tree; equals the number of [`Self::actors`].
+    #[must_use]
+    pub fn actor_count(&self) -> usize {
+        self.tree.runtime_count()
+    }
+
+    /// The identity of the actor now living under a path; changes when it is started again.
+    #[must_use]
+    pub fn actor_id(&self, path: &str) -> Option<String> {
+        self.tree.id(path)
+    }
+
+    /// Makes the actor under a path panic: a drill. `false` when there is none.
+    #[must_use]
+    pub fn inject_fault(&self, path: &str) -> bool {
+        self.tree.fail(path)
+    }
+}
+
+fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
+    let EngineParts { settings, connectors, contracts, .. } = &parts;
+    let ports = contracts.iter().map(|contract| {
+        let connector = match &contract.transport {
+            TransportFile::Internal { .. } => &connectors.internal,
+            TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
+        };
+        Port::new(Arc::clone(contract), Arc::clone(connector))
+    });
+    Context {
+        ports: Ports::new(ports),
+        catalog: Catalog::new(contracts.iter().cloned()),
+        registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
+        admission: Admission::new(settings.calls_in_flight_max, settings.calls_in_flight_per_tenant_max),
+        routes: Routes::new(settings.stage_workers),
+        rates: Rates::default(),
+        resuming: Resuming::default(),
+        surfaces: Surfaces::default(),
+        stopping: AtomicBool::new(false),
+        fatal: watch::Sender::new(None),
+        engine_mode: Mutex::new(EngineMode::default()),
+        policy: ArcSwap::from_pointee(snapshot),
+        ledger: parts.ledger,
+        verifier: parts.verifier,
+        secrets: parts.secrets,
+        directory: parts.directory,
+        clock: parts.clock,
+        ids: parts.ids,
+        metrics: Figures::new(parts.metrics),
+        settings: parts.settings,
+    }
+}
+
+/// The token of a `Bearer` header (RFC 6750 §2.1); the scheme is case-insensitive.
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// A view on one call.
+#[derive(Debug)]
+pub struct Ticket {
+    call_id: ToolCallId,
+    progress: watch::Receiver<Answer>,
+}
+
+impl Ticket {
+    /// The call.
+    #[must_use]
+    pub fn call_id(&self) -> &ToolCallId {
+        &self.call_id
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn current(&self) -> Answer {
+        self.progress.borrow().clone()
+    }
+
+    /// How it stands after the next change; the same as now when nothing will change any more.
+    pub async fn changed(&mut self) -> Answer {
+        if !self.current().is_final() && self.progress.changed().await.is_err() {
+            tracing::debug!(call_id = %self.call_id, "a call was forgotten while somebody waited for it");
+        }
+        self.progress.borrow_and_update().clone()
+    }
+
+    /// How it ends; a held call is waited for `wait_ms` only.
+    pub async fn settled(&mut self, wait_ms: u64) -> Answer {
+        let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+        loop {
+            let answer = self.progress.borrow_and_update().clone();
+            match answer {
+                Answer::InProgress(_) => {
+                    if self.progress.changed().await.is_err() {
+                        return self.current();
+                    }
+                }
+                Answer::Held(_) => match tokio::time::timeout_at(until, self.progress.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => return self.current(),
+                },
+                Answer::Finished(_) | Answer::Refused(_) => return answer,
+            }
+        }
+    }
+}
+

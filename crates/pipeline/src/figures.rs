@@ -1,0 +1,109 @@
+//! What the pipeline counts, in its own words.
+//!
+//! Owns the mapping from events of a call to the metrics of `telemetry` (TM-21). Does not name or encode metrics.
+
+use std::time::Duration;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_telemetry::metrics::{BreakerState, CallSample, Duplicate, Metrics, UNRESOLVED};
+use placet_types::{
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::ErrorCode,
+    ids::{AdapterName, CapabilityId},
+};
+
+/// The figures of a running engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Figures(Metrics);
+
+impl Figures {
+    pub(crate) const fn new(metrics: Metrics) -> Self {
+        Self(metrics)
+    }
+
+    pub(crate) const fn metrics(&self) -> &Metrics {
+        &self.0
+    }
+
+    /// A call was executed.
+    pub(crate) fn called(&self, result: &ToolResultEnvelope) {
+        let id = &result.capability_id;
+        self.0.record_call(&CallSample {
+            adapter: id.adapter().as_str(),
+            capability: id.capability().as_str(),
+            status: result.status,
+            code: result.error.as_ref().map(|error| error.error_code),
+            took: Duration::from_millis(result.latency.total_ms),
+        });
+        if result.retries > 0 {
+            self.0.count_retry(id.adapter().as_str(), id.capability().as_str());
+        }
+    }
+
+    /// A call was refused before its tool was known, or by its tool's gate.
+    pub(crate) fn refused(&self, code: ErrorCode) {
+        let status = if code == ErrorCode::OutcomeUnknown { ResultStatus::Unknown } else { ResultStatus::Refused };
+        let sample = CallSample {
+            adapter: UNRESOLVED,
+            capability: UNRESOLVED,
+            status,
+            code: Some(code),
+            took: Duration::ZERO,
+        };
+        self.0.record_call(&sample);
+    }
+
+    /// Policy denied a call.
+    pub(crate) fn denied(&self) {
+        self.0.count_permission_violation();
+    }
+
+    /// A call asked for another mode than it has.
+    pub(crate) fn misclassified(&self) {
+        self.0.count_mode_misclassified();
+    }
+
+    /// Policy decided.
+    pub(crate) fn decided(&self, took: Duration) {
+        self.0.record_decision(took);
+    }
+
+    /// An adapter answered.
+    pub(crate) fn adapter_took(&self, id: &CapabilityId, took: Duration) {
+        self.0.record_adapter(id.adapter().as_str(), id.capability().as_str(), took);
+    }
+
+    /// The outcome of a call became unknown.
+    pub(crate) fn indeterminate(&self) {
+        self.0.count_indeterminate();
+    }
+
+    /// A key came again.
+    pub(crate) fn duplicate(&self, what: Duplicate) {
+        self.0.count_duplicate(what);
+    }
+
+    /// An approval ended.
+    pub(crate) fn approval_ended(&self, result: &'static str, approval: &ApprovalRecord, ended_ms: i64) {
+        let waited = u64::try_from(ended_ms.saturating_sub(approval.created_at.as_ms())).unwrap_or(0);
+        self.0.record_approval(result, Duration::from_millis(waited));
+    }
+
+    /// How many approvals wait.
+    pub(crate) fn pending(&self, approvals: usize) {
+        self.0.set_approvals_pending(approvals);
+    }
+
+    /// An actor was started again; workers count by their stage.
+    pub(crate) fn restarted(&self, path: &str) {
+        let role = path.trim_start_matches("root/");
+        let role = role.trim_end_matches(|c: char| c.is_ascii_digit() || c == '/');
+        self.0.count_actor_restart(if role.is_empty() { "root" } else { role });
+    }
+
+    /// A breaker moved.
+    pub(crate) fn breaker(&self, adapter: &AdapterName, open: bool) {
+        let state = if open { BreakerState::Open } else { BreakerState::Closed };
+        self.0.set_breaker(adapter.as_str(), state);
+    }
+}

@@ -1,0 +1,215 @@
+//! Operators: people who look into the ledger and end unknown outcomes (ledger.md T8).
+//!
+//! Owns who that is (people of the tenant in the operators' group) and what they may do. A resolution needs evidence in words and is
+//! kept with the operator's name.
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::Outcome,
+    record::{EffectRecord, EffectState},
+    store::EffectQuery,
+};
+use placet_types::{
+    envelope::result::{Mutation, ResultStatus},
+    error::{ErrorCode, Execution, Problem, Refusal},
+    ids::RecordId,
+    principal::PrincipalKind,
+};
+
+use crate::{
+    context::{Context, ledger_refusal},
+    stages::{
+        recorded,
+        result::{Subject, error_of},
+    },
+    views::{RecordView, ResolutionRequest, ResolvedOutcome},
+};
+
+/// The longest evidence, in bytes.
+const EVIDENCE_BYTES_MAX: usize = 2_000;
+
+/// One record, for its owner or an operator.
+pub(crate) async fn show(
+    context: &Context,
+    caller: &VerifiedCaller,
+    record_id: RecordId,
+) -> Result<RecordView, Refusal> {
+    let record = find(context, caller, record_id).await?;
+    Ok(view_of(context, &record).await)
+}
+
+/// The records of the tenant, for operators.
+pub(crate) async fn list(
+    context: &Context,
+    caller: &VerifiedCaller,
+    (state, after, limit): (Option<&str>, Option<RecordId>, usize),
+) -> Result<Vec<RecordView>, Refusal> {
+    must_be_operator(context, caller)?;
+    let query = EffectQuery {
+        tenant: Some(caller.tenant().clone()),
+        state: state.map(str::to_owned),
+        open_only: false,
+        after,
+        limit,
+    };
+    let records = context.ledger.store().effects(&query).await.map_err(|error| ledger_refusal(&error.into()))?;
+    let mut views = Vec::with_capacity(records.len());
+    for record in &records {
+        views.push(brief(record));
+    }
+    Ok(views)
+}
+
+/// Ends an unknown outcome.
+pub(crate) async fn resolve(
+    context: &Context,
+    caller: &VerifiedCaller,
+    record_id: RecordId,
+    request: ResolutionRequest,
+) -> Result<RecordView, Refusal> {
+    must_be_operator(context, caller)?;
+    check_evidence(&request.evidence)?;
+    let record = find(context, caller, record_id).await?;
+    if !matches!(record.state, EffectState::Indeterminate { .. }) {
+        return Err(Refusal::new(
+            ErrorCode::ValidationError,
+            format!("the record is {}: only an indeterminate one can be resolved", record.state.name()),
+        ));
+    }
+    let parked = context.ledger.parked(&record).await.ok();
+    let subject = Subject::of_record(&record, parked.as_ref());
+    let now = context.ledger.store().now();
+    let (outcome, result) = match request.outcome {
+        ResolvedOutcome::Happened => {
+            let mut result = subject.result(ResultStatus::Succeeded, now);
+            result.output = request.output;
+            result.mutations.push(Mutation {
+                action: "write".to_owned(),
+                target: record.scope.capability.to_string(),
+            });
+            (Outcome::Succeeded, result)
+        }
+        ResolvedOutcome::DidNotHappen => {
+            let mut result = subject.result(ResultStatus::Refused, now);
+            let refusal = Refusal::new(
+                ErrorCode::AdapterFailed,
+                "an operator found that the effect did not happen; send it as a new step or with a new key if it is still wanted",
+            )
+            .with_execution(Execution::NotExecuted);
+            result.error = Some(error_of(&refusal));
+            (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
+        }
+    };
+    let mut event = event_of(caller, &record);
+    event.note = Some(format!("{}: {}", outcome_name(request.outcome), request.evidence));
+    let resolved =
+        context.ledger.resolve(&record, outcome, &result, event).await.map_err(|error| ledger_refusal(&error))?;
+    context.registry.forget(&resolved.call_id);
+    Ok(view_of(context, &resolved).await)
+}
+
+const fn outcome_name(outcome: ResolvedOutcome) -> &'static str {
+    match outcome {
+        ResolvedOutcome::Happened => "happened",
+        ResolvedOutcome::DidNotHappen => "did not happen",
+    }
+}
+
+fn event_of(caller: &VerifiedCaller, record: &EffectRecord) -> AuditEvent {
+    let mut event = AuditEvent::new(AuditKind::Resolved);
+    event.tenant = Some(caller.tenant().clone());
+    event.call_id = Some(record.call_id.clone());
+    event.run_id = Some(record.run_id.clone());
+    event.capability = Some(record.scope.capability.clone());
+    event.chain = Some(caller.chain());
+    event.record_id = Some(record.record_id);
+    event
+}
+
+async fn find(context: &Context, caller: &VerifiedCaller, record_id: RecordId) -> Result<EffectRecord, Refusal> {
+    let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such record");
+    let record = context
+        .ledger
+        .store()
+        .effect(record_id)
+        .await
+        .map_err(|error| ledger_refusal(&error.into()))?
+        .ok_or_else(unknown)?;
+    let owns = caller.chain().key_scope(&record.scope.capability) == record.scope;
+    let operates = record.scope.tenant == *caller.tenant() && is_operator(context, caller);
+    if owns || operates { Ok(record) } else { Err(unknown()) }
+}
+
+fn must_be_operator(context: &Context, caller: &VerifiedCaller) -> Result<(), Refusal> {
+    if is_operator(context, caller) {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorCode::PolicyDenied,
+        format!("only people in the group `{}` may do this", context.settings.operators),
+    ))
+}
+
+fn is_operator(context: &Context, caller: &VerifiedCaller) -> bool {
+    let person = &caller.actor;
+    if person.kind() != PrincipalKind::User || caller.delegation.is_some() {
+        return false;
+    }
+    let group = &context.settings.operators;
+    let entry = context.directory.user(person.tenant(), &person.principal().id);
+    let active = entry.is_none_or(|entry| entry.active);
+    active && (person.groups().contains(group) || entry.is_some_and(|entry| entry.groups.contains(group)))
+}
+
+fn check_evidence(evidence: &str) -> Result<(), Refusal> {
+    if evidence.trim().is_empty() || evidence.len() > EVIDENCE_BYTES_MAX {
+        return Err(Refusal::new(ErrorCode::ValidationError, "a resolution needs evidence").with_problems(vec![
+            Problem {
+                pointer: "/evidence".to_owned(),
+                problem: format!("must be 1 to {EVIDENCE_BYTES_MAX} bytes of text"),
+            },
+        ]));
+    }
+    Ok(())
+}
+
+async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
+    let digest = match &record.state {
+        EffectState::Succeeded { result }
+        | EffectState::FailedFinal { result, .. }
+        | EffectState::FailedRetriable { result, .. }
+        | EffectState::Indeterminate { result, .. } => Some(*result),
+        _ => None,
+    };
+    let mut view = brief(record);
+    if let Some(digest) = digest {
+        match context.ledger.result(record, digest).await {
+            Ok(result) => view.result = Some(result),
+            Err(error) => view.reason = Some(format!("the result cannot be read: {}", recorded::readable(&error))),
+        }
+    }
+    view
+}
+
+fn brief(record: &EffectRecord) -> RecordView {
+    let (token, reason) = match &record.state {
+        EffectState::Dispatched(attempt) => (Some(attempt.token.clone()), None),
+        EffectState::Indeterminate { attempt, reason, .. } => (Some(attempt.token.clone()), Some(reason.clone())),
+        _ => (None, None),
+    };
+    RecordView {
+        record_id: record.record_id,
+        call_id: record.call_id.clone(),
+        capability_id: record.scope.capability.clone(),
+        agent: record.scope.agent.to_string(),
+        on_behalf_of: record.scope.on_behalf_of.as_ref().map(ToString::to_string),
+        state: record.state.name().to_owned(),
+        attempts: record.attempts,
+        dispatch_token: token,
+        reason,
+        created_at: record.created_at,
+        updated_at: record.updated_at,
+        result: None,
+    }
+}

@@ -1,0 +1,160 @@
+//! The execution registry: who waits for which call, and the tasks that execute (decisions.md 3).
+//!
+//! Owns reply ports and tasks, so that no kill or restart of an actor loses an outcome or strands a caller. Keeps finished
+//! answers for a while, bounded in number and age; what must not be lost is in the ledger.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::Future,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::watch, time::Instant};
+use tokio_util::task::TaskTracker;
+
+use placet_types::{
+    ids::{PrincipalId, TenantId, ToolCallId},
+    principal::PrincipalChain,
+};
+
+use crate::answer::Answer;
+
+/// Whose call it is: nobody else is told anything about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owner {
+    tenant: TenantId,
+    actor: PrincipalId,
+    on_behalf_of: Option<PrincipalId>,
+}
+
+impl Owner {
+    pub(crate) fn of_scope(scope: &placet_types::ids::KeyScope) -> Self {
+        Self {
+            tenant: scope.tenant.clone(),
+            actor: scope.agent.clone(),
+            on_behalf_of: scope.on_behalf_of.clone(),
+        }
+    }
+
+    pub(crate) fn of(chain: &PrincipalChain) -> Self {
+        Self {
+            tenant: chain.tenant().clone(),
+            actor: chain.actor.id.clone(),
+            on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    owner: Owner,
+    progress: watch::Sender<Answer>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_call: HashMap<ToolCallId, Entry>,
+    finished: VecDeque<(Instant, ToolCallId)>,
+}
+
+/// Waiters and tasks.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    entries: Mutex<Entries>,
+    tasks: TaskTracker,
+    kept: Duration,
+    kept_max: usize,
+}
+
+impl Registry {
+    pub(crate) fn new(kept_ms: u64, kept_max: usize) -> Self {
+        Self {
+            entries: Mutex::default(),
+            tasks: TaskTracker::new(),
+            kept: Duration::from_millis(kept_ms),
+            kept_max,
+        }
+    }
+
+    /// Makes a call known and gives a view on it; one that is known keeps its waiters.
+    pub(crate) fn enter(&self, call_id: &ToolCallId, owner: Owner, answer: Answer) -> watch::Receiver<Answer> {
+        let mut entries = self.lock();
+        self.forget_old(&mut entries);
+        let entry = entries
+            .by_call
+            .entry(call_id.clone())
+            .or_insert_with(|| Entry { owner, progress: watch::Sender::new(answer) });
+        entry.progress.subscribe()
+    }
+
+    /// A view on a call, for its owner.
+    pub(crate) fn follow(&self, call_id: &ToolCallId, owner: &Owner) -> Option<watch::Receiver<Answer>> {
+        let entries = self.lock();
+        let entry = entries.by_call.get(call_id)?;
+        (entry.owner == *owner).then(|| entry.progress.subscribe())
+    }
+
+    /// A view on a call that is known to belong to the same key, and so to the same owner.
+    pub(crate) fn follow_original(&self, call_id: &ToolCallId) -> Option<watch::Receiver<Answer>> {
+        Some(self.lock().by_call.get(call_id)?.progress.subscribe())
+    }
+
+    /// Tells the waiters how a call stands. An end is told once: what comes after it is dropped.
+    pub(crate) fn publish(&self, call_id: &ToolCallId, answer: Answer) {
+        let mut entries = self.lock();
+        let Some(entry) = entries.by_call.get(call_id) else { return };
+        let is_final = answer.is_final();
+        let told = entry.progress.send_if_modified(|current| {
+            let changes = !current.is_final() && *current != answer;
+            if changes {
+                *current = answer;
+            }
+            changes
+        });
+        if told && is_final {
+            entries.finished.push_back((Instant::now(), call_id.clone()));
+            self.forget_old(&mut entries);
+        }
+    }
+
+    /// Takes a finished call up again: a retry whose earlier try ended without an effect.
+    pub(crate) fn forget(&self, call_id: &ToolCallId) {
+        self.lock().by_call.remove(call_id);
+    }
+
+    /// Runs a task that nothing but the end of the process cancels.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        drop(self.tasks.spawn(task));
+    }
+
+    /// Waits until every task has ended, `limit` at most; says whether they have.
+    pub(crate) async fn drain(&self, limit: Duration) -> bool {
+        self.tasks.close();
+        tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
+    }
+
+    /// Calls that are not finished.
+    pub(crate) fn in_flight(&self) -> usize {
+        let entries = self.lock();
+        entries.by_call.len().saturating_sub(entries.finished.len())
+    }
+
+    fn forget_old(&self, entries: &mut Entries) {
+        let now = Instant::now();
+        while let Some((at, call_id)) = entries.finished.front() {
+            let old = now.saturating_duration_since(*at) > self.kept || entries.finished.len() > self.kept_max;
+            if !old {
+                return;
+            }
+            let call_id = call_id.clone();
+            entries.finished.pop_front();
+            entries.by_call.remove(&call_id);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Entries> {
+        // A poisoned lock means a panic between two statements that cannot panic; the map is whole either way.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

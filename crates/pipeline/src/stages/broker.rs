@@ -1,0 +1,128 @@
+//! Broker: bind who calls, and plan the credential.
+//!
+//! Owns the principal chain of the envelope and the request digest. Mints nothing: the credential is attached after the gate, so
+//! that no live secret waits for days in a queue (design §3).
+
+use placet_identity::{VerifiedCaller, VerifiedToken};
+use placet_types::{
+    binding::RequestBinding,
+    envelope::call::AuthRef,
+    error::{ErrorCode, Refusal},
+    ids::RecordId,
+    principal::PrincipalChain,
+    run_context::{Delegation, RunAgent, RunContext, RunUser},
+};
+
+use crate::{
+    call::{Brokered, Built, Caller, Identity},
+    context::Context,
+};
+
+/// Binds the principal chain and plans the credential.
+pub(crate) fn broker(context: &Context, trace_id: &str, mut built: Built) -> Result<Brokered, Refusal> {
+    let (identity, run) = match &built.caller {
+        Caller::Verified(caller) => {
+            let identity = identity_of(context, caller)?;
+            let run = run_of(context, trace_id, &built, caller, &identity);
+            (identity, run)
+        }
+        Caller::Recorded(identity) => {
+            let parked = built.resumed.as_ref().map(|resumed| resumed.parked.run.clone());
+            let run = parked.ok_or_else(|| crate::context::internal("a recorded caller without a parked call"))?;
+            (identity.as_ref().clone(), run)
+        }
+    };
+    let binding = RequestBinding {
+        principal_chain: identity.chain.clone(),
+        capability: built.target.capability.id.clone(),
+        contract_digest: built.target.contract.digest,
+        effective_args_digest: built.args_digest,
+        target: built.target.contract.target(),
+        credential: built.target.contract.credential_plan(),
+    };
+    built.run.safety_mode = run.safety_mode;
+    built.run.run_budget = run.run_budget;
+    let scope = identity.chain.key_scope(&built.target.capability.id);
+    Ok(Brokered {
+        record_id: RecordId::derive(&scope, &built.key),
+        request_digest: binding.digest(),
+        binding,
+        identity,
+        run,
+        built,
+    })
+}
+
+/// The identity of a caller whose tokens were verified at the door, if they still hold.
+pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<Identity, Refusal> {
+    if caller.expires_at() <= context.clock.now() {
+        return Err(Refusal::new(ErrorCode::CredentialExpired, "the token expired while the call waited to be taken up"));
+    }
+    let delegation = caller.delegation.as_ref();
+    let authority = delegation.unwrap_or(&caller.actor);
+    Ok(Identity {
+        chain: with_displays(context, caller.chain()),
+        user_groups: delegation.map(|user| user.groups().clone()).unwrap_or_default(),
+        groups_as_of: authority.groups_as_of(),
+        authority_until: authority.expires_at(),
+        auth_ref: AuthRef {
+            delegated_user_token_ref: delegation.map(VerifiedToken::token_ref),
+            agent_token_ref: caller.actor.token_ref(),
+        },
+    })
+}
+
+/// Names for people to read come from the directory, never from a token.
+fn with_displays(context: &Context, mut chain: PrincipalChain) -> PrincipalChain {
+    let tenant = chain.actor.tenant_id.clone();
+    chain.actor.display =
+        context.directory.agent(&tenant, &chain.actor.id).and_then(|agent| agent.display.clone());
+    if let Some(user) = &mut chain.on_behalf_of {
+        user.display = context.directory.user(&tenant, &user.id).and_then(|entry| entry.display.clone());
+    }
+    chain
+}
+
+fn run_of(
+    context: &Context,
+    trace_id: &str,
+    built: &Built,
+    caller: &VerifiedCaller,
+    identity: &Identity,
+) -> RunContext {
+    let tenant = identity.chain.tenant();
+    let actor = &identity.chain.actor;
+    let mut safety_mode = built.run.safety_mode;
+    let mut budget = built.run.run_budget;
+    for class in context.directory.classes_of(tenant, &actor.id) {
+        safety_mode = class.safety_mode_max.map_or(safety_mode, |cap| safety_mode.meet(cap));
+        budget.calls_max = class.calls_max.map_or(budget.calls_max, |cap| budget.calls_max.min(cap));
+        budget.cost_cents_max =
+            class.cost_cents_max.map_or(budget.cost_cents_max, |cap| budget.cost_cents_max.min(cap));
+    }
+    let entry = context.directory.agent(tenant, &actor.id);
+    RunContext {
+        run_id: built.run.run_id.clone(),
+        trace_id: trace_id.to_owned(),
+        tenant_id: tenant.clone(),
+        user: caller.delegation.as_ref().map(|token| RunUser {
+            user_id: token.principal().id.clone(),
+            delegation: Delegation {
+                auth_type: "jwt".to_owned(),
+                scopes: token.scopes().iter().cloned().collect(),
+                subject: token.subject().to_owned(),
+                token_ref: token.token_ref(),
+            },
+        }),
+        agent: RunAgent {
+            agent_id: actor.id.clone(),
+            agent_urn: format!("urn:placet:{}:{}:{}", actor.kind.as_str(), tenant, actor.id),
+            workload_identity: caller.actor.workload_identity().map(str::to_owned),
+            role: entry.and_then(|agent| agent.classes.first()).map(ToString::to_string),
+            token_ref: caller.actor.token_ref(),
+            lifecycle: if entry.is_none_or(|agent| agent.active) { "active" } else { "suspended" }.to_owned(),
+        },
+        safety_mode,
+        run_budget: budget,
+    }
+}

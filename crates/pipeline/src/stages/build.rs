@@ -1,0 +1,146 @@
+//! Build: resolve the tool, validate its arguments, canonicalise, derive the key.
+//!
+//! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is handed in. A tool outside the caller's surface answers
+//! exactly as one that does not exist (decisions.md 20).
+
+use serde_json::{Map, Value};
+
+use placet_identity::VerifiedCaller;
+use placet_types::{
+    argument_schema::ArgumentProblem,
+    digest::{Digest, DigestBuilder},
+    error::{ErrorCode, Problem, Refusal},
+    ids::{CapabilityId, IdempotencyKey, ToolCallId},
+    json::canonical_digest,
+};
+
+use crate::{
+    call::{Built, Caller, Planned, Target},
+    context::Context,
+    submission::{LABEL_BYTES_MAX, LABELS_MAX, Submission},
+};
+
+/// Turns a plan into a call of a pinned capability with validated arguments.
+pub(crate) fn build(context: &Context, call_id: &ToolCallId, planned: Planned) -> Result<Built, Refusal> {
+    let Planned { submission, caller, .. } = planned;
+    check_labels(&submission)?;
+    let target = resolve(context, &caller, &submission.tool)?;
+    let requested_digest = requested_digest(&target, &submission.args);
+    let args = validate(&target, &submission.args)?;
+    let key = key_of(&submission, &target, call_id)?;
+    Ok(Built {
+        args_digest: canonical_digest(&Value::Object(args.clone())),
+        args,
+        requested_digest,
+        key,
+        mode_requested: submission.approval_mode_requested.unwrap_or(target.capability.mode_highest),
+        target,
+        run: submission.run,
+        step_id: submission.step_id,
+        request_id: submission.request_id,
+        evidence_refs: submission.evidence_refs,
+        metadata: submission.metadata,
+        caller: Caller::Verified(Box::new(caller)),
+        resumed: None,
+        retries: 0,
+    })
+}
+
+/// What duplicates are matched by: the capability and the arguments as sent (decisions.md 12).
+fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
+    DigestBuilder::new("placet.requested.v1")
+        .field("capability", target.capability.id.to_string().as_bytes())
+        .field("args", canonical_digest(&Value::Object(args.clone())).as_bytes())
+        .finish()
+}
+
+fn resolve(context: &Context, caller: &VerifiedCaller, tool: &str) -> Result<Target, Refusal> {
+    let unknown = || Refusal::new(ErrorCode::ToolNotFound, "there is no such tool");
+    let id = CapabilityId::from_tool_name(tool).map_err(|error| unknown().with_detail(error))?;
+    let target = context.catalog.resolve(caller.tenant(), &id).ok_or_else(unknown)?;
+    if context.surface(caller).contains(&id) {
+        Ok(target)
+    } else {
+        Err(unknown().with_detail(format_args!("`{id}` is outside the caller's surface")))
+    }
+}
+
+fn validate(target: &Target, args: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+    let schema = target.capability.arguments.as_ref().map_err(|why| {
+        Refusal::new(ErrorCode::ToolNotFound, "there is no such tool").with_detail(format_args!("quarantined: {why}"))
+    })?;
+    match schema.validate(&Value::Object(args.clone())) {
+        Ok(Value::Object(effective)) => Ok(effective),
+        Ok(_) => Err(Refusal::new(ErrorCode::ValidationError, "the arguments must be an object")),
+        Err(problems) => Err(Refusal::new(ErrorCode::ValidationError, summary(&problems))
+            .with_problems(problems.into_iter().map(located).collect())),
+    }
+}
+
+fn summary(problems: &[ArgumentProblem]) -> String {
+    match problems {
+        [only] => format!("the arguments do not fit the tool: {}", only.problem),
+        several => format!("the arguments do not fit the tool in {} places", several.len()),
+    }
+}
+
+fn located(problem: ArgumentProblem) -> Problem {
+    let ArgumentProblem { pointer, problem, .. } = problem;
+    Problem { pointer: format!("/args{pointer}"), problem }
+}
+
+/// The caller's key, or the one derived from what is stable over retries (decisions.md 11).
+fn key_of(submission: &Submission, target: &Target, call_id: &ToolCallId) -> Result<IdempotencyKey, Refusal> {
+    if let Some(key) = &submission.idempotency_key {
+        return Ok(key.clone());
+    }
+    let derived = match (&submission.request_id, &submission.step_id) {
+        (Some(request), Some(step)) => DigestBuilder::new("placet.key.v1")
+            .field("run", submission.run.run_id.as_str().as_bytes())
+            .field("request", request.as_str().as_bytes())
+            .field("step", step.as_str().as_bytes())
+            .field("ordinal", submission.ordinal.to_be_bytes())
+            .finish(),
+        // A read that somebody holds still needs a record: one of its own, since nothing ties it to another call.
+        _ if !target.capability.is_write_class() => {
+            DigestBuilder::new("placet.key.read.v1").field("call", call_id.as_str().as_bytes()).finish()
+        }
+        (request, step) => return Err(key_missing(request.is_none(), step.is_none())),
+    };
+    IdempotencyKey::new(format!("derived:{derived}")).map_err(crate::context::internal)
+}
+
+fn key_missing(no_request: bool, no_step: bool) -> Refusal {
+    let missing = [(no_request, "request_id"), (no_step, "step_id")];
+    let problems = missing
+        .into_iter()
+        .filter(|(absent, _)| *absent)
+        .map(|(_, name)| Problem {
+            pointer: format!("/{name}"),
+            problem: format!("`{name}` is required for a tool that writes, unless `idempotency_key` is given"),
+        })
+        .collect();
+    Refusal::new(
+        ErrorCode::ValidationError,
+        "a tool that writes needs `idempotency_key`, or both `step_id` and `request_id` to derive it from",
+    )
+    .with_problems(problems)
+}
+
+fn check_labels(submission: &Submission) -> Result<(), Refusal> {
+    let too_long = |text: &String| text.len() > LABEL_BYTES_MAX;
+    let refuse = |name: &str| {
+        Err(Refusal::new(ErrorCode::ValidationError, format!("`{name}` is too large")).with_problems(vec![Problem {
+            pointer: format!("/{name}"),
+            problem: format!("at most {LABELS_MAX} entries of at most {LABEL_BYTES_MAX} bytes"),
+        }]))
+    };
+    if submission.evidence_refs.len() > LABELS_MAX || submission.evidence_refs.iter().any(too_long) {
+        return refuse("evidence_refs");
+    }
+    let labels = submission.metadata.iter().flatten();
+    if labels.clone().count() > LABELS_MAX || labels.clone().any(|(key, value)| too_long(key) || too_long(value)) {
+        return refuse("metadata");
+    }
+    Ok(())
+}

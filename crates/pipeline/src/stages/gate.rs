@@ -1,0 +1,329 @@
+//! Gate: the active policies decide, now, with the latest facts (TM-07).
+//!
+//! Owns the order: fix the run, take the key, decide, then permit, hold or refuse. Decides nothing itself. A retry, a resumed
+//! call and a call whose permit went stale all come through here again.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use placet_ledger::{
+    approval::ApprovalRecord,
+    record::{EffectRecord, EffectState, RECORD_VERSION},
+    run::{RunKey, RunRecord},
+    store::ClaimAnswer,
+};
+use placet_policy::{
+    facts::{ApprovalFacts, BudgetView, Facts},
+    verdict::{Denial, Hold, Verdict},
+};
+use placet_types::{
+    digest::Digest,
+    error::{ErrorCode, Problem, Refusal},
+    mode::ApprovalMode,
+};
+
+use crate::{
+    call::{Brokered, Call, Gated},
+    context::{Context, ledger_refusal},
+    stages::{
+        duplicate, hold,
+        refuse::{self, Refused},
+    },
+};
+
+/// Decides upon a brokered call and sends it where the verdict says.
+pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
+    let run = match open_run(context, &call.stage).await {
+        Ok(run) => run,
+        Err(refusal) => return refuse(context, call, refusal).await,
+    };
+    let held_before = call.stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
+    let record = match held_before {
+        Some(record) => Some(record),
+        None if call.stage.built.target.capability.is_write_class() => match claim(context, &mut call).await {
+            Ok(Claim::Ours(record)) => Some(record),
+            Ok(Claim::Taken(record)) => return taken(context, call, record).await,
+            Err(refusal) => return refuse(context, call, refusal).await,
+        },
+        None => None,
+    };
+    let verdict = match decide(context, &call, &run, record.as_ref()) {
+        Ok(verdict) => verdict,
+        Err(refusal) => return refuse(context, call, refusal).await,
+    };
+    record_on_span(context, &call, &verdict);
+    match verdict {
+        Verdict::Permit(permit) => {
+            let capability = &call.stage.binding.capability;
+            let per_minute = call.stage.built.target.contract.limits.calls_per_minute_max;
+            if let Err(refusal) = context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute) {
+                let decision = permit.decision().clone();
+                return refuse::brokered(context, call, Refused { refusal, decision: Some(&decision), passing: true })
+                    .await;
+            }
+            context.routes.invoke(context, call.advance(|brokered| Gated { brokered, permit, record }));
+        }
+        Verdict::Hold(held) => held_by_policy(context, call, record, (held, budget_of(&run))).await,
+        Verdict::Deny(denial) => denied(context, call, denial).await,
+    }
+}
+
+enum Claim {
+    Ours(EffectRecord),
+    Taken(EffectRecord),
+}
+
+/// The run as its first call fixed it (decisions.md 6).
+async fn open_run(context: &Context, stage: &Brokered) -> Result<RunRecord, Refusal> {
+    let chain = &stage.identity.chain;
+    let wanted = RunRecord {
+        key: RunKey {
+            tenant: chain.tenant().clone(),
+            agent: chain.actor.id.clone(),
+            on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
+            run_id: stage.run.run_id.clone(),
+        },
+        safety_mode: stage.run.safety_mode,
+        budget: stage.run.run_budget,
+        opened_at: context.ledger.store().now(),
+        calls_used: 0,
+        cents_used: 0,
+    };
+    let known = context.ledger.open_run(wanted.clone()).await.map_err(|error| ledger_refusal(&error))?;
+    let differs = [
+        (known.safety_mode != wanted.safety_mode, "/run/safety_mode"),
+        (known.budget != wanted.budget, "/run/run_budget"),
+    ];
+    let problems: Vec<Problem> = differs
+        .into_iter()
+        .filter(|(differs, _)| *differs)
+        .map(|(_, pointer)| Problem {
+            pointer: pointer.to_owned(),
+            problem: "was fixed by the run's first call and cannot be changed".to_owned(),
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(known);
+    }
+    Err(Refusal::new(ErrorCode::ValidationError, "the run was opened with another ceiling or budget")
+        .with_problems(problems))
+}
+
+/// Takes the key for this call (T1).
+async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Refusal> {
+    let record = fresh_record(context, call);
+    call.passage.runs_under(record.record_id);
+    match context.ledger.claim(record.clone()).await {
+        Ok(ClaimAnswer::Claimed) => Ok(Claim::Ours(record)),
+        Ok(ClaimAnswer::Taken(existing)) => {
+            call.passage.leaves_record();
+            Ok(Claim::Taken(*existing))
+        }
+        Err(error) => {
+            call.passage.leaves_record();
+            Err(ledger_refusal(&error))
+        }
+    }
+}
+
+fn fresh_record(context: &Context, call: &Call<Brokered>) -> EffectRecord {
+    let stage = &call.stage;
+    let now = context.ledger.store().now();
+    EffectRecord {
+        version: RECORD_VERSION,
+        record_id: stage.record_id,
+        scope: stage.identity.chain.key_scope(&stage.binding.capability),
+        key: stage.built.key.clone(),
+        call_id: call.passage.call_id.clone(),
+        run_id: stage.run.run_id.clone(),
+        requested_digest: stage.built.requested_digest,
+        parked: Digest::of(b""),
+        created_at: now,
+        updated_at: now,
+        rev: 0,
+        arm: 0,
+        attempts: 0,
+        state: EffectState::Claimed { epoch: context.ledger.store().epoch() },
+    }
+}
+
+/// The key is taken: a failed try that may be repeated is, anything else is answered from the record.
+async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectRecord) {
+    let repeatable = matches!(record.state, EffectState::FailedRetriable { .. })
+        && record.requested_digest == call.stage.built.requested_digest;
+    if !repeatable {
+        return duplicate::answer(context, call, record).await;
+    }
+    let approval = match &record.state {
+        EffectState::FailedRetriable { approval_id: Some(id), .. } => {
+            context.ledger.store().approval(id).await.ok().flatten()
+        }
+        _ => None,
+    };
+    match context.ledger.parked(&record).await {
+        Ok(parked) => {
+            call.stage.built.resumed = Some(Box::new(crate::call::Resumed { record, approval, parked }));
+            Box::pin(gate(context, call)).await;
+        }
+        Err(error) => refuse(context, call, ledger_refusal(&error)).await,
+    }
+}
+
+fn budget_of(run: &RunRecord) -> BudgetView {
+    BudgetView {
+        calls_left: run.calls_left(),
+        cents_left: run.cents_left(),
+        // A run has no window: its budget counts over its whole life.
+        window_ends: run.opened_at.plus_ms(i64::from(u32::MAX).saturating_mul(1_000)),
+    }
+}
+
+fn approval_facts(approval: &ApprovalRecord) -> ApprovalFacts {
+    ApprovalFacts {
+        approval_id: approval.approval_id.clone(),
+        request_digest: approval.request_digest,
+        shown_digest: approval.proposal,
+        expires_at: approval.expires_at,
+        votes: approval.votes.clone(),
+    }
+}
+
+fn decide(
+    context: &Context,
+    call: &Call<Brokered>,
+    run: &RunRecord,
+    record: Option<&EffectRecord>,
+) -> Result<Verdict, Refusal> {
+    let stage = &call.stage;
+    let now = context.ledger.store().now();
+    authority_holds(stage, now)?;
+    let args = Value::Object(stage.built.args.clone());
+    let approval =
+        stage.built.resumed.as_ref().and_then(|resumed| resumed.approval.as_ref()).map(approval_facts);
+    let facts = Facts {
+        chain: &stage.identity.chain,
+        user_groups: &stage.identity.user_groups,
+        contract: &stage.built.target.contract,
+        capability: &stage.built.target.capability,
+        args: &args,
+        binding: &stage.binding,
+        mode_requested: stage.built.mode_requested,
+        safety_mode: run.safety_mode,
+        engine_mode: context.engine_mode(),
+        budget: budget_of(run),
+        now,
+        approval: approval.as_ref(),
+        attested: true,
+        key: record.map(|record| record.record_id),
+    };
+    let started = tokio::time::Instant::now();
+    let verdict = context.policy.load().decide(&facts, context.fresh_decision_id()?);
+    context.metrics.decided(started.elapsed());
+    Ok(verdict)
+}
+
+/// A delegated call needs a delegation that still holds, however long it waited (TM-08, decisions.md 22).
+fn authority_holds(stage: &Brokered, now: placet_types::clock::Timestamp) -> Result<(), Refusal> {
+    let delegated = stage.built.target.capability.mode_highest == ApprovalMode::Delegated
+        || stage.built.target.capability.also.contains(&ApprovalMode::Delegated);
+    if delegated && stage.identity.authority_until <= now {
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the user's delegation has expired; get a new token and repeat the same call",
+        ));
+    }
+    Ok(())
+}
+
+fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict) {
+    let decision = verdict.decision();
+    placet_telemetry::trace::record_decision(
+        &call.passage.span,
+        decision.mode_effective,
+        decision.id.as_str(),
+    );
+    if decision.is_misclassified() {
+        context.metrics.misclassified();
+    }
+}
+
+/// Policy holds the call: a new one is parked, one whose approval is short of what is asked now goes back to its approvers.
+async fn held_by_policy(
+    context: &Context,
+    mut call: Call<Brokered>,
+    record: Option<EffectRecord>,
+    (held, budget): (Hold, BudgetView),
+) {
+    let waiting = call.stage.built.resumed.as_ref().and_then(|resumed| {
+        let waits = matches!(
+            resumed.record.state,
+            EffectState::Approved { .. } | EffectState::PendingApproval { .. }
+        );
+        resumed.approval.clone().filter(|_| waits)
+    });
+    if let Some(approval) = waiting {
+        return reopen(context, call, approval, held).await;
+    }
+    let record = match record {
+        // A failed try that needs a new approval starts afresh under a new key only: its own key is spent.
+        Some(record) if !matches!(record.state, EffectState::Claimed { .. }) => {
+            let refusal = Refusal::new(
+                ErrorCode::ApprovalVoid,
+                "the approval this call ran under is over; send it as a new step or with a new key",
+            );
+            let refused = Refused { refusal, decision: Some(&held.decision), passing: false };
+            return refuse::brokered(context, call, refused).await;
+        }
+        Some(record) => record,
+        None => match claim(context, &mut call).await {
+            Ok(Claim::Ours(record)) => record,
+            Ok(Claim::Taken(record)) => return duplicate::answer(context, call, record).await,
+            Err(refusal) => return refuse(context, call, refusal).await,
+        },
+    };
+    hold::park(context, call, record, (held, budget)).await;
+}
+
+async fn reopen(context: &Context, call: Call<Brokered>, approval: ApprovalRecord, held: Hold) {
+    let mut event =
+        refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.passage, &call.stage);
+    event.approval_id = Some(approval.approval_id.clone());
+    event.decision = refuse::decision_json(&held.decision);
+    event.note = Some("the active policies ask for more than was agreed".to_owned());
+    if let Err(error) = context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await {
+        tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
+    }
+    let mut passage = call.passage;
+    passage.leaves_record();
+    let held = crate::answer::Held {
+        call_id: passage.call_id.clone(),
+        approval_id: approval.approval_id,
+        state: "pending".to_owned(),
+        requirement: held.requirement,
+        expires_at: approval.expires_at,
+        trace_id: passage.trace_id.clone(),
+    };
+    passage.park(held);
+}
+
+async fn denied(context: &Context, call: Call<Brokered>, denial: Denial) {
+    let message = match denial.code {
+        ErrorCode::ModeUpgraded => "the call is stronger than the mode it asked for",
+        ErrorCode::BudgetExhausted => "the run has used up its budget",
+        ErrorCode::PolicyError => "a policy could not be evaluated for this call, so it is refused",
+        _ => "policy does not allow this call",
+    };
+    context.metrics.denied();
+    let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);
+    let passing = denial.leaves_approval();
+    refuse::brokered(context, call, Refused { refusal, decision: Some(&denial.decision), passing }).await;
+}
+
+async fn refuse(context: &Context, call: Call<Brokered>, refusal: Refusal) {
+    let passing = matches!(
+        refusal.code,
+        ErrorCode::CredentialExpired | ErrorCode::LedgerUnavailable | ErrorCode::InProgress
+    );
+    refuse::brokered(context, call, Refused { refusal, decision: None, passing }).await;
+}

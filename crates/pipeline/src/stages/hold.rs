@@ -1,0 +1,146 @@
+//! Hold: a call that people must agree to becomes data (TM-09).
+//!
+//! Owns the proposal and its frozen evidence. Invariant (design, promise 2): the evidence is made from the very values that are
+//! digested, and is kept in the same commit as the approval.
+
+use serde_json::Value;
+
+use placet_ledger::{audit::AuditKind, parked::ParkedCall, record::EffectRecord};
+use placet_policy::{facts::BudgetView, verdict::Hold};
+use placet_types::{
+    approval::Requirement,
+    envelope::{
+        call::{CallVersion, ToolCallEnvelope},
+        proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
+    },
+    error::Refusal,
+    json::canonical_digest,
+};
+
+use crate::{
+    answer::Held,
+    call::{Brokered, Call, Passage},
+    context::{Context, ledger_refusal},
+    stages::refuse::{self, Refused},
+};
+
+/// The longest an approval lives, in milliseconds: seven days (decisions.md 27).
+const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+
+/// Parks a claimed call and asks people.
+pub(crate) async fn park(
+    context: &Context,
+    call: Call<Brokered>,
+    claimed: EffectRecord,
+    (hold, budget): (Hold, BudgetView),
+) {
+    let proposal = match proposal_of(context, &call, &hold, budget) {
+        Ok(proposal) => proposal,
+        Err(refusal) => {
+            return refuse::brokered(context, call, Refused { refusal, decision: Some(&hold.decision), passing: false })
+                .await;
+        }
+    };
+    let parked = parked_of(&call.passage, &call.stage, proposal.call.clone());
+    let mut event = refuse::event_of(AuditKind::Held, &call.passage, &call.stage);
+    event.approval_id = Some(proposal.approval_id.clone());
+    event.record_id = Some(claimed.record_id);
+    event.decision = refuse::decision_json(&hold.decision);
+    match context.ledger.hold(&claimed, &parked, &proposal, event).await {
+        Ok(approval) => {
+            context.routes.approval_asked(&approval.approval_id, approval.expires_at);
+            let held = Held {
+                call_id: call.passage.call_id.clone(),
+                approval_id: approval.approval_id,
+                state: "pending".to_owned(),
+                requirement: approval.requirement,
+                expires_at: approval.expires_at,
+                trace_id: call.passage.trace_id.clone(),
+            };
+            call.passage.park(held);
+        }
+        Err(error) => {
+            let refusal = ledger_refusal(&error);
+            refuse::brokered(context, call, Refused { refusal, decision: Some(&hold.decision), passing: false }).await;
+        }
+    }
+}
+
+fn proposal_of(
+    context: &Context,
+    call: &Call<Brokered>,
+    hold: &Hold,
+    budget: BudgetView,
+) -> Result<ToolProposalEnvelope, Refusal> {
+    let stage = &call.stage;
+    let args = Value::Object(stage.built.args.clone());
+    let capability = &stage.built.target.capability;
+    let preview = capability.arguments.as_ref().map_or(Value::Null, |schema| schema.redact(&args));
+    let requirement = Requirement {
+        expires_in_ms: hold.requirement.expires_in_ms.clamp(1_000, LIFETIME_MS_MAX),
+        ..hold.requirement.clone()
+    };
+    let lifetime_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
+    let mut envelope = envelope_of(&call.passage, stage);
+    envelope.approval_mode_effective = hold.decision.mode_effective;
+    envelope.policy_decision_id = Some(hold.decision.id.clone());
+    Ok(ToolProposalEnvelope {
+        envelope_version: ProposalVersion::V1,
+        approval_id: context.fresh_approval_id()?,
+        evidence: Evidence {
+            request_digest: stage.request_digest,
+            effective_args_digest: stage.built.args_digest,
+            preview_digest: canonical_digest(&preview),
+            preview,
+            contract_digest: stage.binding.contract_digest,
+            target: stage.binding.target.clone(),
+            credential: stage.binding.credential.clone(),
+            bundle_digest: hold.decision.bundle_digest,
+            calls_left_after: budget.calls_left.saturating_sub(1),
+            cents_left_after: budget.cents_left.saturating_sub(capability.cost_cents),
+        },
+        call: envelope,
+        requirement,
+        expires_at: context.ledger.store().now().plus_ms(lifetime_ms),
+    })
+}
+
+/// The call envelope exactly as it will run (TM-02).
+pub(crate) fn envelope_of(passage: &Passage, stage: &Brokered) -> ToolCallEnvelope {
+    let capability = &stage.built.target.capability;
+    ToolCallEnvelope {
+        envelope_version: CallVersion::V1,
+        tool_call_id: passage.call_id.clone(),
+        run_id: stage.run.run_id.clone(),
+        trace_id: passage.trace_id.clone(),
+        session_id: stage.built.run.session_id.clone(),
+        capability_id: capability.id.clone(),
+        args: stage.built.args.clone(),
+        principal_chain: stage.identity.chain.clone(),
+        approval_mode_requested: stage.built.mode_requested,
+        approval_mode_effective: capability.mode_highest,
+        approval_mode_highest: capability.mode_highest,
+        policy_decision_id: None,
+        evidence_refs: stage.built.evidence_refs.clone(),
+        idempotency_key: Some(stage.built.key.clone()),
+        auth_ref: Some(stage.identity.auth_ref.clone()),
+        metadata: stage.built.metadata.clone(),
+    }
+}
+
+/// The call as data.
+pub(crate) fn parked_of(passage: &Passage, stage: &Brokered, envelope: ToolCallEnvelope) -> ParkedCall {
+    ParkedCall {
+        envelope,
+        run: stage.run.clone(),
+        step_id: stage.built.step_id.clone(),
+        request_id: stage.built.request_id.clone(),
+        binding: stage.binding.clone(),
+        requested_digest: stage.built.requested_digest,
+        user_groups: stage.identity.user_groups.clone(),
+        groups_as_of: stage.identity.groups_as_of,
+        accepted_at: passage.accepted_at,
+        authority_until: stage.identity.authority_until,
+        traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
+    }
+}

@@ -1,0 +1,122 @@
+//! Invoke: everything between the permit and the dispatch.
+//!
+//! Owns the order: a place in the bulkhead, a live connection, the pin, the credential; only then the dispatch. Each of them may
+//! refuse, and nothing was sent then.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
+
+use placet_adapter::{
+    adapter::{Credential, TraceHeaders},
+    outcome::AdapterError,
+};
+use placet_identity::Secrets;
+use placet_types::{
+    contract::{Contract, file::CredentialFile},
+    error::{ErrorCode, Refusal},
+    mode::ApprovalMode,
+};
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::{
+    adapters::ports::Lease,
+    call::{Brokered, Call, Gated},
+    context::Context,
+    stages::{
+        execute::{self, Ready},
+        refuse::{self, Refused},
+    },
+};
+
+/// Prepares a permitted call and has it executed.
+pub(crate) async fn invoke(context: &Arc<Context>, call: Call<Gated>) {
+    let budget = Duration::from_millis(call.stage.brokered.run.run_budget.tool_latency_ms_max.clamp(1, 600_000));
+    let deadline = Instant::now() + budget;
+    match prepare(context, &call.stage, deadline).await {
+        Ok((lease, credential)) => {
+            execute::execute(context, call, Ready { lease, credential, deadline }).await;
+        }
+        Err(refusal) => refuse_prepared(context, call, refusal).await,
+    }
+}
+
+async fn prepare(
+    context: &Context,
+    gated: &Gated,
+    deadline: Instant,
+) -> Result<(Lease, Option<Credential>), Refusal> {
+    let target = &gated.brokered.built.target;
+    let port = context.ports.of(&target.contract.adapter).ok_or_else(|| {
+        Refusal::new(ErrorCode::AdapterUnavailable, "the tool's adapter is not running; nothing was executed")
+    })?;
+    let lease = port.enter(deadline).await?;
+    let strictest = gated.permit.mode_effective() == ApprovalMode::Destructive
+        || target.capability.mode_highest == ApprovalMode::Destructive;
+    let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
+    lease.check_pin(&target.capability, fresh_ms, deadline).await?;
+    let credential = credential_for(&context.secrets, &target.contract)?;
+    Ok((lease, credential))
+}
+
+/// Mints the credential of a permitted call: here a static secret, read at this moment.
+fn credential_for(secrets: &Secrets, contract: &Contract) -> Result<Option<Credential>, Refusal> {
+    let Some(CredentialFile { secret, header, .. }) = &contract.credential else { return Ok(None) };
+    let value = secrets.get(secret).map_err(|error| {
+        Refusal::new(ErrorCode::CredentialRefused, "the credential for the tool is not available; nothing was executed")
+            .with_detail(error)
+    })?;
+    let header = header.to_ascii_lowercase();
+    let value = if header == "authorization" {
+        SecretString::from(format!("Bearer {}", value.expose_secret()))
+    } else {
+        value
+    };
+    Ok(Some(Credential { header, value }))
+}
+
+/// What a failure before the dispatch says to the caller.
+pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
+    let (code, message) = match error {
+        AdapterError::Drifted(_) => {
+            (ErrorCode::ValidationError, "the tool is no longer what its contract says; nothing was executed")
+        }
+        AdapterError::CredentialRefused(_) => {
+            (ErrorCode::CredentialRefused, "the target refused the credential; nothing was executed")
+        }
+        AdapterError::Refused(reason) => {
+            return Refusal::new(ErrorCode::AdapterFailed, format!("the tool refused the call: {}", shown(reason)))
+                .with_detail(error);
+        }
+        AdapterError::Unavailable(_) | AdapterError::Garbled(_) | AdapterError::Misconfigured(_) => {
+            (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
+        }
+    };
+    Refusal::new(code, message).with_detail(error)
+}
+
+/// The tool's own words, bounded.
+fn shown(reason: &str) -> String {
+    reason.chars().filter(|c| !c.is_control()).take(500).collect()
+}
+
+async fn refuse_prepared(context: &Context, call: Call<Gated>, refusal: Refusal) {
+    let decision = call.stage.permit.decision().clone();
+    // What is no longer what was approved voids the approval; what is merely not there yet is waited for.
+    let passing = refusal.code != ErrorCode::ValidationError;
+    let call = back(call);
+    refuse::brokered(context, call, Refused { refusal, decision: Some(&decision), passing }).await;
+}
+
+/// The call without its permit, which is spent.
+pub(crate) fn back(call: Call<Gated>) -> Call<Brokered> {
+    call.advance(|gated| {
+        drop(gated.permit);
+        gated.brokered
+    })
+}
+
+/// The trace headers of a span.
+pub(crate) fn trace_headers(span: &tracing::Span) -> TraceHeaders {
+    TraceHeaders { traceparent: placet_telemetry::trace::traceparent_of(span), tracestate: None }
+}

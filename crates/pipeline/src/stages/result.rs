@@ -1,0 +1,121 @@
+//! Result envelopes (TM-03): one place that fills their fields.
+//!
+//! Owns the shape of every answer that says what became of an effect. Does not decide what became of it.
+
+use serde_json::Value;
+
+use placet_adapter::outcome::Answer as AdapterAnswer;
+use placet_ledger::{parked::ParkedCall, record::EffectRecord};
+use placet_types::{
+    clock::Timestamp,
+    envelope::result::{Cost, Latency, Mutation, ResultError, ResultStatus, ResultVersion, ToolResultEnvelope},
+    error::{ErrorCode, Execution, Refusal},
+    ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
+};
+
+/// Which call a result is of.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) call_id: ToolCallId,
+    pub(crate) run_id: RunId,
+    pub(crate) trace_id: String,
+    pub(crate) session_id: Option<SessionId>,
+    pub(crate) capability: CapabilityId,
+    pub(crate) key: Option<IdempotencyKey>,
+    pub(crate) decision_id: Option<DecisionId>,
+    pub(crate) approval_id: Option<ApprovalId>,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) accepted_at: Timestamp,
+}
+
+impl Subject {
+    /// The subject of a recorded call; what was parked fills in the rest where it can be read.
+    pub(crate) fn of_record(record: &EffectRecord, parked: Option<&ParkedCall>) -> Self {
+        Self {
+            call_id: record.call_id.clone(),
+            run_id: record.run_id.clone(),
+            trace_id: parked.map(|p| p.envelope.trace_id.clone()).unwrap_or_default(),
+            session_id: parked.and_then(|p| p.envelope.session_id.clone()),
+            capability: record.scope.capability.clone(),
+            key: Some(record.key.clone()),
+            decision_id: parked.and_then(|p| p.envelope.policy_decision_id.clone()),
+            approval_id: None,
+            traceparent: parked.and_then(|p| p.traceparent.clone()),
+            accepted_at: record.created_at,
+        }
+    }
+
+    /// A result of this call.
+    pub(crate) fn result(self, status: ResultStatus, at: Timestamp) -> ToolResultEnvelope {
+        ToolResultEnvelope {
+            envelope_version: ResultVersion::V1,
+            tool_call_id: self.call_id,
+            run_id: self.run_id,
+            trace_id: self.trace_id,
+            session_id: self.session_id,
+            capability_id: self.capability,
+            idempotency_key: self.key,
+            status,
+            output: Value::Null,
+            citations: Vec::new(),
+            mutations: Vec::new(),
+            policy_decision_id: self.decision_id,
+            approval_id: self.approval_id,
+            latency: Latency {
+                total_ms: u64::try_from(at.since_ms(self.accepted_at)).unwrap_or(0),
+                adapter_ms: 0,
+            },
+            retries: 0,
+            cost: Cost::default(),
+            replayed: false,
+            error: None,
+            trace_context: self.traceparent,
+        }
+    }
+}
+
+/// Puts an adapter's answer into a result; a write that names no change is said to have written its capability.
+pub(crate) fn fill(result: &mut ToolResultEnvelope, answer: AdapterAnswer, writes: bool) {
+    result.output = answer.output;
+    result.citations = answer.citations;
+    result.mutations = answer.mutations;
+    if writes && result.mutations.is_empty() && result.status == ResultStatus::Succeeded {
+        result
+            .mutations
+            .push(Mutation { action: "write".to_owned(), target: result.capability_id.to_string() });
+    }
+}
+
+/// Why a call did not succeed, as an envelope says it.
+pub(crate) fn error_of(refusal: &Refusal) -> ResultError {
+    ResultError {
+        error_code: refusal.code,
+        message: refusal.message.clone(),
+        retryable: refusal.code.retryable(),
+        remediation: refusal.code.remediation().to_owned(),
+        execution: refusal.execution,
+        problems: refusal.problems.clone(),
+        retry_after_ms: refusal.retry_after_ms,
+    }
+}
+
+/// The refusal that an envelope's error says.
+pub(crate) fn refusal_of(error: &ResultError) -> Refusal {
+    let mut refusal = Refusal::new(error.error_code, error.message.clone())
+        .with_problems(error.problems.clone())
+        .with_execution(error.execution);
+    refusal.retry_after_ms = error.retry_after_ms;
+    refusal
+}
+
+/// A result for an outcome that nobody knows.
+pub(crate) fn unknown(subject: Subject, at: Timestamp) -> ToolResultEnvelope {
+    let mut result = subject.result(ResultStatus::Unknown, at);
+    let refusal = Refusal::new(
+        ErrorCode::OutcomeUnknown,
+        "the call was sent and its outcome is not known; it will not be sent again by itself",
+    )
+    .with_execution(Execution::Unknown);
+    result.error = Some(error_of(&refusal));
+    result
+}

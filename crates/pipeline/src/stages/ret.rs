@@ -1,0 +1,22 @@
+//! Return: the typed answer, and the figures of the call.
+//!
+//! Owns what is counted of a finished call. The result is settled before it comes here, so that a failing return stage loses
+//! nothing: its caller is answered from the ledger.
+
+use crate::{
+    call::{Call, Invoked},
+    context::Context,
+    stages::recorded,
+};
+
+/// Answers a settled call.
+pub(crate) fn give_back(context: &Context, call: Call<Invoked>) {
+    let Call { passage, stage: Invoked { result } } = call;
+    context.metrics.called(&result);
+    placet_telemetry::trace::record_outcome(
+        &passage.span,
+        result.status,
+        result.error.as_ref().map(|error| error.error_code),
+    );
+    passage.finish(recorded::of_result(result, false));
+}

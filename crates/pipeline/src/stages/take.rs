@@ -1,0 +1,71 @@
+//! What a worker does with a call: its stage, under its span, then on to the next.
+//!
+//! Owns where each stage's outcome goes. What waits for I/O goes on in a task of the registry, so that a mailbox never stands still.
+
+use std::sync::Arc;
+
+use tracing::Instrument as _;
+
+use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_telemetry::trace::{Stage, stage_span};
+
+use crate::{
+    call::{Brokered, Built, Call, Gated, Invoked, Planned},
+    context::Context,
+    stages::{broker as broker_stage, build as build_stage, gate as gate_stage, invoke as invoke_stage, refuse, ret},
+};
+
+/// Takes a call through the build stage.
+pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
+    let Call { passage, stage } = call;
+    let span = stage_span(&passage.span, Stage::Build);
+    let mut event = AuditEvent::new(AuditKind::Refused);
+    event.tenant = Some(stage.caller.tenant().clone());
+    event.run_id = Some(stage.submission.run.run_id.clone());
+    event.chain = Some(stage.caller.chain());
+    let built = span.in_scope(|| build_stage::build(context, &passage.call_id, stage));
+    match built {
+        Ok(built) => context.routes.broker(context, Call { passage, stage: built }),
+        Err(refusal) => {
+            let owner = Arc::clone(context);
+            context.registry.spawn(async move { refuse::early(&owner, passage, event, refusal).await });
+        }
+    }
+}
+
+/// Takes a call through the broker stage.
+pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
+    let Call { passage, stage } = call;
+    let span = stage_span(&passage.span, Stage::Broker);
+    let mut event = AuditEvent::new(AuditKind::Refused);
+    event.capability = Some(stage.target.capability.id.clone());
+    event.run_id = Some(stage.run.run_id.clone());
+    let brokered = span.in_scope(|| broker_stage::broker(context, &passage.trace_id, stage));
+    match brokered {
+        Ok(brokered) => context.routes.gate(context, Call { passage, stage: brokered }),
+        Err(refusal) => {
+            let owner = Arc::clone(context);
+            context.registry.spawn(async move { refuse::early(&owner, passage, event, refusal).await });
+        }
+    }
+}
+
+/// Takes a call through the gate.
+pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
+    let span = stage_span(&call.passage.span, Stage::Gate);
+    let owner = Arc::clone(context);
+    context.registry.spawn(async move { gate_stage::gate(&owner, call).await }.instrument(span));
+}
+
+/// Takes a call through the invoke stage.
+pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
+    let span = stage_span(&call.passage.span, Stage::Invoke);
+    let owner = Arc::clone(context);
+    context.registry.spawn(async move { invoke_stage::invoke(&owner, call).await }.instrument(span));
+}
+
+/// Takes a call through the return stage.
+pub(crate) fn give_back(context: &Arc<Context>, call: Call<Invoked>) {
+    let span = stage_span(&call.passage.span, Stage::Return);
+    span.in_scope(|| ret::give_back(context, call));
+}

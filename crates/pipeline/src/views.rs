@@ -1,0 +1,153 @@
+//! What the doors show of tools, approvals and records.
+//!
+//! Owns the forms. Everything in here is for the caller it was made for: filtered by surface, tenant and Cedar before.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    clock::Timestamp,
+    digest::Digest,
+    envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
+    ids::{ApprovalId, CapabilityId, RecordId, ToolCallId},
+    mode::ApprovalMode,
+    principal::PrincipalChain,
+};
+
+/// A tool as a planner sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolView {
+    /// The name to call it by.
+    pub tool: String,
+    /// The operation.
+    pub capability_id: CapabilityId,
+    /// What it does.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// The JSON Schema of its structured output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// The strongest mode it can have.
+    pub mode_highest: ApprovalMode,
+    /// Whether it changes anything, and so needs a key or a step and request id.
+    pub writes: bool,
+}
+
+/// An approval in a list.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalView {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// `pending`, `approved`, `denied`, `expired`, `void` or `consumed`.
+    pub state: String,
+    /// Why it is void.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub void_reason: Option<String>,
+    /// The call that waits.
+    pub call_id: ToolCallId,
+    /// The operation.
+    pub capability_id: CapabilityId,
+    /// Who calls, for whom.
+    pub principal_chain: PrincipalChain,
+    /// Who has to agree.
+    pub requirement: Requirement,
+    /// Who decided what so far.
+    pub votes: Vec<Vote>,
+    /// When it was asked.
+    pub created_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// The digest a decision must name: of what the approver is shown.
+    pub digest: Digest,
+}
+
+/// An approval with everything its approvers are shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalDetail {
+    /// The approval.
+    pub approval: ApprovalView,
+    /// The frozen proposal, fields marked sensitive masked.
+    pub proposal: ToolProposalEnvelope,
+}
+
+/// A decision as an approver sends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionRequest {
+    /// Yes or no.
+    pub decision: VoteChoice,
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+    /// The digest of what was shown.
+    pub digest: Digest,
+}
+
+/// An effect record as its owner or an operator sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordView {
+    /// The record.
+    pub record_id: RecordId,
+    /// The call that made it.
+    pub call_id: ToolCallId,
+    /// The operation.
+    pub capability_id: CapabilityId,
+    /// The agent.
+    pub agent: String,
+    /// The user it acted for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<String>,
+    /// The state's name.
+    pub state: String,
+    /// How often the adapter was called.
+    pub attempts: u32,
+    /// What the adapter could recognise the call by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_token: Option<String>,
+    /// Why the outcome is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When the key was first seen.
+    pub created_at: Timestamp,
+    /// When the record last moved.
+    pub updated_at: Timestamp,
+    /// The recorded result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<ToolResultEnvelope>,
+}
+
+/// How an operator ends an unknown outcome.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResolutionRequest {
+    /// What the operator found.
+    pub outcome: ResolvedOutcome,
+    /// How it was found; kept for the auditor.
+    #[schemars(length(min = 1, max = 2000))]
+    pub evidence: String,
+    /// What the call's result shall be; absent: null.
+    #[serde(default)]
+    pub output: Value,
+}
+
+/// What an operator found about an unknown outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResolvedOutcome {
+    /// The effect happened.
+    Happened,
+    /// The effect did not happen, and will not by this call.
+    DidNotHappen,
+}
+
+/// Whether the engine can take calls, and why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Readiness {
+    /// Whether it can.
+    pub ready: bool,
+    /// What stands in the way; or notes on parts that are down without stopping the rest.
+    pub notes: Vec<String>,
+}

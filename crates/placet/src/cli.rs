@@ -1,0 +1,93 @@
+//! The command line: which commands there are.
+//!
+//! Owns the tree and the words of the help. What a command does and takes is in its module under [`crate::commands`].
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{
+    adapters, approvals, audit, call, doctor, init, ledger, policy, schema, serve, token, tools,
+};
+
+/// Decides whether a tool call of an agent happens, does it at most once, and records it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "placet",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    after_help = "First steps:\n  placet demo                                     everything, in about a minute\n  \
+                  placet serve                                    start on loopback, no set-up needed\n  \
+                  export PLACET_TOKEN=$(placet token agent dev-agent)\n  \
+                  placet call files__list                         a first call\n\n\
+                  Exit codes: 0 ok, 1 findings or refused, 2 usage."
+)]
+pub(crate) struct Cli {
+    /// The command.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start the engine and its HTTP doors.
+    Serve(serve::Args),
+    /// Show what Placet guarantees, on real files, in about a minute.
+    Demo(crate::demo::Args),
+    /// Call a tool.
+    Call(Box<call::Args>),
+    /// List the tools you may call.
+    Tools(tools::Args),
+    /// Look at held calls and decide them.
+    Approvals(approvals::Args),
+    /// Import, compare and pin what adapters offer.
+    Adapters(adapters::Args),
+    /// Check, test and explain policies.
+    Policy(policy::Args),
+    /// Look at effect records, resolve unknown outcomes, check the store.
+    Ledger(ledger::Args),
+    /// Verify the audit chain.
+    Audit(audit::Args),
+    /// Mint a development token.
+    Token(token::Args),
+    /// Print JSON Schemas and the OpenAPI document.
+    Schema(schema::Args),
+    /// Write a configuration to start from.
+    Init(init::Args),
+    /// Check the whole set-up.
+    Doctor(doctor::Args),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_wrong_command_line_is_a_usage_error() {
+        for line in ["placet", "placet fly", "placet token robot x", "placet call", "placet call t --mode mighty"] {
+            let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn every_command_says_what_it_does() {
+        fn check(command: &clap::Command) {
+            for sub in command.get_subcommands() {
+                assert!(sub.get_about().is_some(), "{} has no help", sub.get_name());
+                for argument in sub.get_arguments() {
+                    assert!(argument.get_help().is_some(), "{} {} has no help", sub.get_name(), argument.get_id());
+                }
+                check(sub);
+            }
+        }
+        check(&Cli::command());
+    }
+}

@@ -1,0 +1,272 @@
+//! The client of the HTTP door, for the commands that ask a running Placet.
+//!
+//! Owns where it is (`PLACET_URL`), who asks (`PLACET_TOKEN`, `PLACET_DELEGATION`) and how an answer becomes a failure that a
+//! person can act on. Opens no socket itself: every request goes through `placet-egress` to the one host that was named.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
+use placet_server::problem::ProblemDocument;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Serialize, de::DeserializeOwned};
+use url::Url;
+
+use crate::{environment::Environment, failure::Failure, output};
+
+/// Where Placet is if nothing is said.
+const DEFAULT_URL: &str = "http://127.0.0.1:7411";
+/// The header of the user's delegation (decisions.md 4).
+const DELEGATION: &str = "placet-delegation";
+/// A call may wait ten minutes for people, and then run.
+const REQUEST_MS_MAX: u64 = 1_260_000;
+const RESPONSE_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// Which Placet to ask, and as whom; the variables of the environment stand in for what is absent.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct ClientArgs {
+    /// Where Placet is [env: PLACET_URL, default: http://127.0.0.1:7411].
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) url: Option<Url>,
+    /// Print JSON for programs.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// A client with the caller's tokens.
+#[derive(Clone)]
+pub(crate) struct Client {
+    base: Url,
+    http: EgressClient,
+    token: SecretString,
+    delegation: Option<SecretString>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("host", &self.base.host_str()).finish_non_exhaustive()
+    }
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    /// The status.
+    pub(crate) status: StatusCode,
+    body: Bytes,
+}
+
+impl Client {
+    /// The client that arguments and environment describe.
+    ///
+    /// # Errors
+    /// [`Failure`] when there is no token or the URL cannot be used.
+    pub(crate) fn of(args: &ClientArgs, environment: &Environment) -> Result<Self, Failure> {
+        let url = match (&args.url, environment.get("PLACET_URL")) {
+            (Some(url), _) => url.clone(),
+            (None, text) => {
+                let text = text.unwrap_or_else(|| DEFAULT_URL.to_owned());
+                Url::parse(&text)
+                    .map_err(|error| Failure::usage("`PLACET_URL` is not a URL").because(error))?
+            }
+        };
+        let token = environment.get("PLACET_TOKEN").ok_or_else(|| {
+            Failure::usage("there is no token to call with")
+                .because("the variable `PLACET_TOKEN` is not set")
+                .try_this(format!("export PLACET_TOKEN=$({} token agent dev-agent)", environment.program()))
+        })?;
+        let delegation = environment.get("PLACET_DELEGATION").map(SecretString::from);
+        Self::new(url, SecretString::from(token), delegation)
+    }
+
+    /// A client for `base` with these tokens.
+    ///
+    /// # Errors
+    /// [`Failure`] when the URL cannot be used.
+    pub(crate) fn new(base: Url, token: SecretString, delegation: Option<SecretString>) -> Result<Self, Failure> {
+        let unusable = |error: EgressError| Failure::usage(format!("`{base}` cannot be called")).because(error);
+        // The person who runs the command names the host, so it may be a private one.
+        let destination = Destination::from_url(&base, PrivateRanges::Allowed).map_err(unusable)?;
+        let limits = Limits {
+            request_timeout_ms: REQUEST_MS_MAX,
+            response_bytes_max: RESPONSE_BYTES_MAX,
+            request_bytes_max: 16 * 1024 * 1024,
+            ..Limits::default()
+        };
+        let http = EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
+        Ok(Self { base, http, token, delegation })
+    }
+
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`Failure`] when it cannot be had.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, Failure> {
+        self.send(Method::GET, path, query, Bytes::new()).await?.document()
+    }
+
+    /// Sends a document and reads what is answered, whatever the status.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was answered.
+    pub(crate) async fn post(&self, path: &[&str], document: &impl Serialize) -> Result<Reply, Failure> {
+        let body = serde_json::to_vec(document)
+            .map_err(|error| Failure::new("the request cannot be written").because(error))?;
+        self.send(Method::POST, path, &[], Bytes::from(body)).await
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<Reply, Failure> {
+        let mut url = placet_egress::join_segments(&self.base, path)
+            .map_err(|error| Failure::usage("the id cannot be part of a URL").because(error))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        let mut request = Request::builder()
+            .method(method)
+            .uri(url.as_str())
+            .header(header::ACCEPT, "application/json")
+            .header(header::AUTHORIZATION, secret_header("Bearer ", &self.token)?);
+        if let Some(delegation) = &self.delegation {
+            request = request.header(DELEGATION, secret_header("", delegation)?);
+        }
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request =
+            request.body(body).map_err(|error| Failure::usage("the request cannot be formed").because(error))?;
+        let response = self.http.send(request).await.map_err(|error| self.unanswered(&error))?;
+        Ok(Reply::of(response))
+    }
+
+    fn unanswered(&self, error: &EgressError) -> Failure {
+        let failure = Failure::new(format!("no answer from {}", self.base)).because(error);
+        if error.nothing_was_sent() {
+            failure.try_this("is it running? `placet serve` starts it; PLACET_URL names another one")
+        } else {
+            failure.try_this("send the same call again with the same --run, --step and --request: it is never executed twice")
+        }
+    }
+}
+
+fn secret_header(prefix: &str, secret: &SecretString) -> Result<HeaderValue, Failure> {
+    let mut value = HeaderValue::try_from(format!("{prefix}{}", secret.expose_secret().trim()))
+        .map_err(|_not_a_header| Failure::usage("the token has characters that no token has"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+impl Reply {
+    fn of(response: Response<Bytes>) -> Self {
+        Self { status: response.status(), body: response.into_body() }
+    }
+
+    /// The document of a success.
+    ///
+    /// # Errors
+    /// [`Failure`] when it was refused, or the answer is none.
+    pub(crate) fn document<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        if !self.status.is_success() {
+            return Err(self.refusal());
+        }
+        self.read()
+    }
+
+    /// The document, whatever the status.
+    ///
+    /// # Errors
+    /// [`Failure`] when it is not what was expected.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_slice(&self.body).map_err(|error| {
+            Failure::new("the answer cannot be understood")
+                .because(error)
+                .try_this("is PLACET_URL a Placet of this version?")
+        })
+    }
+
+    /// The problem document, where the answer is one.
+    pub(crate) fn problem(&self) -> Option<ProblemDocument> {
+        serde_json::from_slice(&self.body).ok()
+    }
+
+    /// The refusal as a person reads it.
+    pub(crate) fn refusal(&self) -> Failure {
+        match self.problem() {
+            Some(problem) => failure_of(&problem),
+            None => Failure::new(format!("refused with status {}", self.status.as_u16()))
+                .because(output::clipped(&String::from_utf8_lossy(&self.body), 200)),
+        }
+    }
+}
+
+/// A problem document as a person reads it.
+pub(crate) fn failure_of(problem: &ProblemDocument) -> Failure {
+    let mut failure = Failure::new(format!("{}: {}", problem.error_code, problem.detail));
+    for place in &problem.problems {
+        let pointer = if place.pointer.is_empty() { "the whole" } else { &place.pointer };
+        failure = failure.because(format!("{pointer}: {}", place.problem));
+    }
+    if let Some(decision) = &problem.policy_decision_id {
+        failure = failure.because(format!("decision {decision}, for the operator to look up"));
+    }
+    failure.try_this(problem.remediation.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::error::{ErrorCode, Execution, Problem};
+
+    use super::{Client, ClientArgs, ProblemDocument, failure_of};
+    use crate::environment::Environment;
+
+    #[test]
+    fn a_client_without_a_token_says_how_to_get_one() {
+        let failure = Client::of(&ClientArgs::default(), &Environment::of([])).unwrap_err().to_string();
+        assert!(failure.contains("PLACET_TOKEN") && failure.contains("placet token agent dev-agent"), "{failure}");
+    }
+
+    #[test]
+    fn a_client_never_shows_its_tokens() {
+        let environment = Environment::of([("PLACET_TOKEN", "tok-123"), ("PLACET_DELEGATION", "tok-456")]);
+        let client = Client::of(&ClientArgs::default(), &environment).unwrap();
+        assert!(!format!("{client:?}").contains("tok-"));
+    }
+
+    #[test]
+    fn a_url_with_a_password_or_another_scheme_is_refused() {
+        for url in ["ftp://127.0.0.1", "http://u:p@127.0.0.1", "not a url"] {
+            let environment = Environment::of([("PLACET_TOKEN", "t"), ("PLACET_URL", url)]);
+            assert!(Client::of(&ClientArgs::default(), &environment).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_its_code_the_places_to_mend_and_what_to_do() {
+        let problem = ProblemDocument {
+            type_path: "/errors/VALIDATION_ERROR".to_owned(),
+            title: String::new(),
+            status: 400,
+            detail: "the arguments do not fit".to_owned(),
+            error_code: ErrorCode::ValidationError,
+            retryable: false,
+            remediation: "correct them".to_owned(),
+            execution: Execution::NotExecuted,
+            problems: vec![Problem { pointer: "/args/pth".to_owned(), problem: "unknown".to_owned() }],
+            retry_after_ms: None,
+            call_id: None,
+            policy_decision_id: None,
+            trace_id: None,
+        };
+        let text = failure_of(&problem).to_string();
+        assert_eq!(
+            text,
+            "placet: VALIDATION_ERROR: the arguments do not fit\n  why: /args/pth: unknown\n  try: correct them"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! `placet init`: a configuration to start from, on disk, so that a person can edit it.
+//!
+//! Owns the list of files. Invariant: nothing that is there already is touched; either all files are written or none is begun.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::Args as ClapArgs;
+use placet_adapter_internal::contract::builtin_contract;
+use placet_types::ids::EnvironmentName;
+
+use crate::{
+    commands::schema,
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output, shipped,
+};
+
+/// Write placet.yaml, directory.yaml, a contract and a copy of the shipped policies.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  placet init\n  placet init my-placet && cd my-placet && placet serve")]
+pub(crate) struct Args {
+    /// Where; made if it is missing.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+}
+
+/// Writes the files.
+pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
+    let files = files()?;
+    for (name, _) in &files {
+        let path = args.dir.join(name);
+        if path.symlink_metadata().is_ok() {
+            return Err(Failure::new(format!("`{}` is there already", path.display()))
+                .because("`init` never overwrites")
+                .try_this("name another folder, or move the file away"));
+        }
+    }
+    for (name, text) in &files {
+        write(&args.dir.join(name), text)?;
+        output::line(format!("wrote {}", args.dir.join(name).display()));
+    }
+    let here = args.dir == Path::new(".");
+    let enter = if here { String::new() } else { format!("cd {} && ", args.dir.display()) };
+    output::line(format!("\nNext:\n  {enter}{} serve", environment.program()));
+    Ok(Exit::Ok)
+}
+
+/// Every file with its text.
+fn files() -> Result<Vec<(String, String)>, Failure> {
+    let environment = EnvironmentName::new("dev").attempted("the environment's name cannot be used")?;
+    let contract = serde_saphyr::to_string(&builtin_contract(environment, "files"))
+        .attempted("the contract cannot be written")?;
+    let contract = format!("# yaml-language-server: $schema=../../contract.schema.json\n{contract}");
+    let mut files = vec![
+        ("placet.yaml".to_owned(), shipped::CONFIG.to_owned()),
+        ("directory.yaml".to_owned(), shipped::DIRECTORY.to_owned()),
+        ("contracts/dev/files.yaml".to_owned(), contract),
+        ("policies/README.md".to_owned(), shipped::POLICIES_README.to_owned()),
+    ];
+    let copies = shipped::POLICIES.iter().chain(shipped::CASES);
+    files.extend(copies.map(|(name, text)| (format!("policies/{name}"), (*text).to_owned())));
+    for (file, name) in [("placet", "config"), ("directory", "directory"), ("contract", "contract")] {
+        let text = schema::text_of(name).ok_or_else(|| Failure::new(format!("there is no schema `{name}`")))?;
+        files.push((format!("{file}.schema.json"), text));
+    }
+    Ok(files)
+}
+
+/// Writes a file that must not be there.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let what = || format!("`{}` cannot be written", path.display());
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).attempted(what())?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).attempted(what())?;
+    file.write_all(text.as_bytes()).attempted(what())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::{Args, run};
+    use crate::{
+        config::load::{Config, ConfigArgs},
+        environment::Environment,
+        world::World,
+    };
+
+    #[test]
+    fn what_init_writes_is_a_configuration_that_works_and_is_never_overwritten() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = Args { dir: dir.path().join("new") };
+        let environment = Environment::of([]);
+        run(&args, &environment).unwrap();
+
+        let config = ConfigArgs { config: Some(args.dir.join("placet.yaml")), data: None };
+        let config = Config::load(&config, &environment).unwrap();
+        let world = World::load(&config).unwrap();
+        assert!(world.contracts[0].path.is_some());
+        assert_eq!(world.bundle.files, crate::shipped::bundle().files);
+        world.compile(&world.bundle, &config).unwrap();
+
+        let before = fs::read_to_string(args.dir.join("placet.yaml")).unwrap();
+        assert!(before.starts_with("# yaml-language-server: $schema=./placet.schema.json\n"));
+        assert!(run(&args, &environment).unwrap_err().to_string().contains("there already"));
+        assert_eq!(fs::read_to_string(args.dir.join("placet.yaml")).unwrap(), before);
+    }
+}

@@ -1,0 +1,178 @@
+//! `placet token`: a development token, for trying things out on one machine.
+//!
+//! Owns the options. The key and the minting are `placet-identity`'s; only a loopback listener accepts what comes out.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use placet_identity::{DevKey, MintRequest};
+use placet_types::{
+    ids::{GroupId, PrincipalId, TenantId},
+    principal::PrincipalKind,
+};
+
+use crate::{
+    clock::SystemClock,
+    config::load::{Config, ConfigArgs},
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output,
+};
+
+/// The tenant of the development directory.
+pub(crate) const DEV_TENANT: &str = "local";
+
+/// Mint a development token and print nothing else.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    export PLACET_TOKEN=$(placet token agent dev-agent)\n  \
+    PLACET_TOKEN=$(placet token user ben) placet approvals list\n  \
+    export PLACET_DELEGATION=$(placet token user ana --for-agent dev-agent)")]
+pub(crate) struct Args {
+    /// Whose token it is: what kind of principal.
+    #[arg(value_name = "KIND")]
+    kind: Kind,
+    /// Whose token it is: the name within the tenant.
+    #[arg(value_name = "NAME")]
+    id: PrincipalId,
+    /// The tenant.
+    #[arg(long, default_value = DEV_TENANT)]
+    tenant: TenantId,
+    /// Groups of the person, besides those of the directory.
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    groups: Vec<GroupId>,
+    /// Makes it a user's delegation to this agent, for PLACET_DELEGATION.
+    #[arg(long, value_name = "AGENT")]
+    for_agent: Option<PrincipalId>,
+    /// Scopes.
+    #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
+    scopes: Vec<String>,
+    /// How long it lives, such as 30m or 12h (the longest).
+    #[arg(long, default_value = "1h", value_parser = lifetime)]
+    ttl: u64,
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// A kind of principal.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    /// An AI agent's workload.
+    Agent,
+    /// A person.
+    User,
+    /// A service.
+    Service,
+    /// A scheduled or triggered job.
+    Automation,
+}
+
+impl From<Kind> for PrincipalKind {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Agent => Self::Agent,
+            Kind::User => Self::User,
+            Kind::Service => Self::Service,
+            Kind::Automation => Self::Automation,
+        }
+    }
+}
+
+/// Prints a token.
+pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
+    let config = Config::load(&args.config, environment)?;
+    if !config.development_tokens {
+        return Err(Failure::new("this configuration accepts no development tokens")
+            .because("it names issuers")
+            .try_this("get a token from one of them, or set `development_tokens: true` for a loopback listener"));
+    }
+    let mut request =
+        MintRequest::new(args.tenant.clone(), args.kind.into(), args.id.clone(), config.audience.clone());
+    request.groups = args.groups.iter().cloned().collect();
+    request.scopes = args.scopes.iter().cloned().collect();
+    request.lifetime_s = args.ttl;
+    request.act.clone_from(&args.for_agent);
+    let token = dev_key(&config)?.mint(&request, &SystemClock).attempted("the token cannot be minted")?;
+    output::line(token);
+    Ok(Exit::Ok)
+}
+
+/// The development key in the data folder, made if there is none.
+///
+/// # Errors
+/// [`Failure`] when folder or key cannot be used.
+pub(crate) fn dev_key(config: &Config) -> Result<DevKey, Failure> {
+    make_data_folder(config)?;
+    DevKey::load_or_create(&config.data).attempted("the development key cannot be used")
+}
+
+/// Makes the data folder, for its owner only.
+///
+/// # Errors
+/// [`Failure`] when it cannot be made.
+pub(crate) fn make_data_folder(config: &Config) -> Result<(), Failure> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&config.data);
+    made.map_err(|error| {
+        Failure::new(format!("the data folder `{}` cannot be made", config.data.display()))
+            .because(error)
+            .try_this("name another one with --data")
+    })
+}
+
+/// `90`, `90s`, `30m` or `12h`, as seconds.
+fn lifetime(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor = match text.strip_prefix(digits).unwrap_or_default() {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => return Err("write it as 90s, 30m or 12h".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_no_number| "write it as 90s, 30m or 12h".to_owned())?;
+    number.checked_mul(factor).filter(|seconds| *seconds > 0).ok_or_else(|| "it must be at least a second".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::lifetime;
+    use crate::{cli::{Cli, Command}, environment::Environment};
+
+    #[test]
+    fn a_lifetime_is_a_number_with_a_unit() {
+        assert_eq!(lifetime("90"), Ok(90));
+        assert_eq!(lifetime("90s"), Ok(90));
+        assert_eq!(lifetime("30m"), Ok(1_800));
+        assert_eq!(lifetime("12h"), Ok(43_200));
+        for wrong in ["", "0", "h", "1d", "-1h", "1h2", "99999999999999999999h", "18446744073709551615h"] {
+            assert!(lifetime(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    fn token(line: &str, data: &std::path::Path) -> crate::failure::Outcome {
+        let words = line.split(' ').map(str::to_owned).chain(["--data".to_owned(), data.display().to_string()]);
+        let Command::Token(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not `token`") };
+        super::run(&args, &Environment::of([]))
+    }
+
+    #[test]
+    fn tokens_are_minted_for_agents_users_and_delegations_and_for_nothing_else() {
+        let data = tempfile::tempdir().unwrap();
+        for line in [
+            "placet token agent dev-agent",
+            "placet token user ben --groups approvers,security --ttl 30m",
+            "placet token user ana --for-agent dev-agent",
+        ] {
+            assert!(token(line, data.path()).is_ok(), "{line}");
+        }
+        for line in ["placet token agent a --for-agent b", "placet token user ana --ttl 13h"] {
+            assert!(token(line, data.path()).is_err(), "{line}");
+        }
+        for line in ["placet token agent a b", "placet token agent -x", "placet token user a --tenant ../x"] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

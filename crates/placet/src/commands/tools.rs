@@ -1,0 +1,59 @@
+//! `placet tools`: the tools that exist for the caller.
+//!
+//! Owns the table. What is in it the engine decides.
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_server::documents::ToolList;
+
+use crate::{
+    client::{Client, ClientArgs},
+    environment::Environment,
+    failure::{Exit, Outcome},
+    output,
+};
+
+/// List the tools you may call.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  placet tools\n  placet tools list --json")]
+pub(crate) struct Args {
+    /// Which Placet.
+    #[command(flatten)]
+    client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+/// What to do with tools.
+#[derive(Debug, Clone, Copy, Subcommand)]
+enum Action {
+    /// List them (the default).
+    List,
+}
+
+/// Lists the tools.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let Action::List = args.action.unwrap_or(Action::List);
+    let client = Client::of(&args.client, environment)?;
+    let list: ToolList = client.get(&["v1", "tools"], &[]).await?;
+    if args.client.json {
+        output::json(&list);
+        return Ok(Exit::Ok);
+    }
+    let rows = list.tools.iter().map(|tool| {
+        let writes = if tool.writes { "yes" } else { "no" };
+        [tool.tool.clone(), tool.mode_highest.to_string(), writes.to_owned(), required(&tool.input_schema), first_line(&tool.description)]
+    });
+    output::table(["tool", "mode", "writes", "needs", "what it does"], rows);
+    Ok(Exit::Ok)
+}
+
+/// The required arguments of a schema.
+fn required(schema: &serde_json::Value) -> String {
+    let names = schema.get("required").and_then(serde_json::Value::as_array);
+    names.into_iter().flatten().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(", ")
+}
+
+fn first_line(text: &str) -> String {
+    output::clipped(text.lines().next().unwrap_or_default(), 70)
+}

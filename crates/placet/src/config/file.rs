@@ -1,0 +1,334 @@
+//! The form of `placet.yaml`: its keys, their defaults and bounds; unknown keys are errors.
+//!
+//! Owns what an operator writes. Does not interpret it: [`super::load::Config`] does. Its JSON Schema is published as
+//! `placet schema config`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+};
+
+use placet_identity::IssuerConfig;
+use placet_server::config::{ADMIN_PORT, PORT};
+use placet_types::ids::{EnvironmentName, GroupId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+
+/// The configuration of one process. Relative paths are relative to this file's folder.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ConfigFile {
+    /// The data folder: journal, index, parked calls, the development key, and the folder of the `files` adapter.
+    pub(crate) data: PathBuf,
+    /// Where callers come in. Other than loopback only with `issuers`.
+    #[schemars(with = "String")]
+    pub(crate) listen: SocketAddr,
+    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    #[schemars(with = "String")]
+    pub(crate) admin_listen: SocketAddr,
+    /// Says that whoever reaches `admin_listen` may read health and metrics; needed when it is not on loopback.
+    pub(crate) admin_open: bool,
+    /// The environment this process serves; contracts are read from the folder of that name.
+    pub(crate) environment: EnvironmentName,
+    /// The folder with `<environment>/<adapter>.yaml`; absent: the built-in `files` adapter alone.
+    pub(crate) contracts: Option<PathBuf>,
+    /// The folder with `*.cedar`; absent: the shipped policies.
+    pub(crate) policies: Option<PathBuf>,
+    /// The file with tenants, people and agents; absent: a development directory.
+    pub(crate) directory: Option<PathBuf>,
+    /// The name of this service in tokens (`aud`).
+    pub(crate) audience: String,
+    /// Who issues tokens; absent: only the development key, on loopback.
+    pub(crate) issuers: Vec<IssuerConfig>,
+    /// Whether tokens of `placet token` are accepted; absent: when there are no `issuers`. Only ever on loopback.
+    pub(crate) development_tokens: Option<bool>,
+    /// The group whose people may list the ledger and resolve unknown outcomes.
+    pub(crate) operators: GroupId,
+    /// Secrets that contracts may name.
+    pub(crate) secrets: BTreeMap<String, SecretFile>,
+    /// The HTTP door.
+    pub(crate) http: HttpFile,
+    /// Traces and logs.
+    pub(crate) telemetry: TelemetryFile,
+    /// Bounds.
+    pub(crate) limits: LimitsFile,
+    /// The audit chain.
+    pub(crate) audit: AuditFile,
+}
+
+impl Default for ConfigFile {
+    fn default() -> Self {
+        Self {
+            data: PathBuf::from("placet-data"),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT)),
+            admin_open: false,
+            environment: constant("dev"),
+            contracts: None,
+            policies: None,
+            directory: None,
+            audience: "placet".to_owned(),
+            issuers: Vec::new(),
+            development_tokens: None,
+            operators: constant("operators"),
+            secrets: BTreeMap::new(),
+            http: HttpFile::default(),
+            telemetry: TelemetryFile::default(),
+            limits: LimitsFile::default(),
+            audit: AuditFile::default(),
+        }
+    }
+}
+
+#[expect(clippy::expect_used, reason = "constants of this file, made by the test of the defaults")]
+fn constant<T: std::str::FromStr<Err = placet_types::ids::IdError>>(text: &str) -> T {
+    text.parse().expect("a lower-case word")
+}
+
+/// Where a secret comes from. The value itself never stands in the file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "a secret is written `${VARIABLE}`, `{ env: VARIABLE }` or `{ file: path }`"
+)]
+pub(crate) enum SecretFile {
+    /// `${VARIABLE}`: the same as `env`.
+    Interpolated(Interpolated),
+    /// A variable of the environment, read once at start.
+    Env {
+        /// Its name.
+        env: String,
+    },
+    /// A file, read whenever the secret is used.
+    File {
+        /// Its path.
+        file: PathBuf,
+    },
+}
+
+/// The text `${VARIABLE}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String", regex(pattern = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"))]
+pub(crate) struct Interpolated {
+    /// The variable's name.
+    pub(crate) variable: String,
+}
+
+impl TryFrom<String> for Interpolated {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+        let is_name = |name: &&str| {
+            name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+                && name.chars().next().is_some_and(|c| !c.is_ascii_digit())
+        };
+        let variable = name.filter(is_name).ok_or("it is not `${VARIABLE}`")?;
+        Ok(Self { variable: variable.to_owned() })
+    }
+}
+
+impl From<Interpolated> for String {
+    fn from(text: Interpolated) -> Self {
+        format!("${{{}}}", text.variable)
+    }
+}
+
+/// The HTTP door.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HttpFile {
+    /// Names this service is called by, `name` or `name:port`; loopback names are always there.
+    pub(crate) allowed_hosts: BTreeSet<String>,
+    /// Web origins whose scripts may call, such as `https://console.example`.
+    pub(crate) allowed_origins: BTreeSet<String>,
+}
+
+/// Traces and logs.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TelemetryFile {
+    /// The collector; absent: as `OTEL_EXPORTER_OTLP_ENDPOINT` says, or none.
+    pub(crate) otlp: Option<OtlpFile>,
+    /// `service.name`.
+    pub(crate) service_name: String,
+    /// The part of new traces that is exported, from 0 to 1.
+    #[schemars(range(min = 0.0, max = 1.0))]
+    #[serde(deserialize_with = "ratio")]
+    pub(crate) sample_ratio: f64,
+    /// How log lines look.
+    pub(crate) log: LogFormatFile,
+    /// Which events are logged, such as `info,placet_pipeline=debug`.
+    pub(crate) log_filter: String,
+}
+
+impl Default for TelemetryFile {
+    fn default() -> Self {
+        Self {
+            otlp: None,
+            service_name: "placet".to_owned(),
+            sample_ratio: 1.0,
+            log: LogFormatFile::People,
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LogFormatFile {
+    /// One JSON object a line.
+    Json,
+    /// One line of text.
+    People,
+}
+
+/// An OTLP collector.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OtlpFile {
+    /// Its base URL, such as `http://127.0.0.1:4317`.
+    #[schemars(with = "String", url)]
+    pub(crate) endpoint: url::Url,
+    /// The protocol.
+    #[serde(default)]
+    pub(crate) protocol: OtlpProtocolFile,
+    /// Headers, each from a secret.
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, HeaderFile>,
+    /// The limit of one export, in milliseconds.
+    #[schemars(range(min = 100, max = 60_000))]
+    #[serde(default = "OtlpFile::default_timeout", deserialize_with = "bounded::<100, 60_000, _>")]
+    pub(crate) timeout_ms: u64,
+}
+
+impl OtlpFile {
+    /// The limit of one export if nothing is said.
+    pub(crate) const fn default_timeout() -> u64 {
+        10_000
+    }
+}
+
+/// A header of the collector.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HeaderFile {
+    /// The name of a secret.
+    pub(crate) secret: String,
+}
+
+/// A protocol of OTLP.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) enum OtlpProtocolFile {
+    /// gRPC, usually on port 4317.
+    #[default]
+    #[serde(rename = "grpc")]
+    Grpc,
+    /// Protobuf over HTTP, usually on port 4318.
+    #[serde(rename = "http/protobuf")]
+    HttpProtobuf,
+}
+
+/// Bounds.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitsFile {
+    /// Calls admitted at the same time; one more is `OVERLOADED`.
+    #[schemars(range(min = 1, max = 100_000))]
+    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
+    pub(crate) calls_in_flight_max: u64,
+    /// Of one tenant.
+    #[schemars(range(min = 1, max = 100_000))]
+    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
+    pub(crate) calls_in_flight_per_tenant_max: u64,
+    /// Workers of each stage.
+    #[schemars(range(min = 1, max = 64))]
+    #[serde(deserialize_with = "bounded::<1, 64, _>")]
+    pub(crate) stage_workers: u64,
+    /// The largest body of a request, in bytes.
+    #[schemars(range(min = 1024, max = 16_777_216))]
+    #[serde(deserialize_with = "bounded::<1_024, 16_777_216, _>")]
+    pub(crate) body_bytes_max: u64,
+    /// Connections open at the same time.
+    #[schemars(range(min = 1, max = 65_536))]
+    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
+    pub(crate) connections_max: u64,
+    /// How old a server's tool list may be when a call is checked against its pin, in milliseconds.
+    #[schemars(range(min = 0, max = 30_000))]
+    #[serde(deserialize_with = "bounded::<0, 30_000, _>")]
+    pub(crate) live_list_ms_max: u64,
+    /// How often the issuers' keys are refreshed, in milliseconds.
+    #[schemars(range(min = 1_000, max = 3_600_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 3_600_000, _>")]
+    pub(crate) identity_refresh_ms: u64,
+    /// How long the answer of a finished read is kept for `GET /v1/calls/{id}`, in milliseconds.
+    #[schemars(range(min = 0, max = 86_400_000))]
+    #[serde(deserialize_with = "bounded::<0, 86_400_000, _>")]
+    pub(crate) answers_kept_ms: u64,
+    /// How many such answers at most.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    #[serde(deserialize_with = "bounded::<1, 1_000_000, _>")]
+    pub(crate) answers_kept_max: u64,
+    /// How long open requests may take to end when the process is asked to stop, in milliseconds.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    #[serde(deserialize_with = "bounded::<1, 3_600_000, _>")]
+    pub(crate) drain_ms: u64,
+}
+
+impl Default for LimitsFile {
+    fn default() -> Self {
+        Self {
+            calls_in_flight_max: 4_096,
+            calls_in_flight_per_tenant_max: 1_024,
+            stage_workers: 4,
+            body_bytes_max: 1_048_576,
+            connections_max: 1_024,
+            live_list_ms_max: 30_000,
+            identity_refresh_ms: 60_000,
+            answers_kept_ms: 600_000,
+            answers_kept_max: 10_000,
+            drain_ms: 30_000,
+        }
+    }
+}
+
+/// The audit chain.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuditFile {
+    /// When a read is answered.
+    pub(crate) reads: ReadAudit,
+}
+
+/// When a read is answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ReadAudit {
+    /// Once its audit entry is with the operating system: a killed process loses nothing, a power cut at most 50 ms.
+    #[default]
+    Written,
+    /// Once its audit entry is on the disk.
+    Durable,
+}
+
+fn bounded<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let number = u64::deserialize(deserializer)?;
+    if (MIN..=MAX).contains(&number) {
+        Ok(number)
+    } else {
+        Err(D::Error::custom(format!("{number} is not between {MIN} and {MAX}")))
+    }
+}
+
+fn ratio<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+    let number = f64::deserialize(deserializer)?;
+    if (0.0..=1.0).contains(&number) {
+        Ok(number)
+    } else {
+        Err(D::Error::custom(format!("{number} is not between 0 and 1")))
+    }
+}

@@ -1,0 +1,287 @@
+//! From the file to what the process is told: finding it, reading it, checking it.
+//!
+//! Owns [`Config`]. Invariants: a secret that is not there is an error at start; a listener that other machines can reach
+//! without issuers is refused; nothing is guessed from a value that cannot be read.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use placet_identity::{IdentityConfig, KeySource, SecretSource, Secrets};
+use placet_pipeline::settings::Settings;
+use placet_server::config::ServerConfig;
+use placet_telemetry::export::{LogFormat, OtlpConfig, OtlpProtocol, TelemetryConfig};
+use placet_types::ids::EnvironmentName;
+use secrecy::SecretString;
+
+use super::{
+    file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile},
+    otel,
+};
+use crate::{
+    environment::Environment,
+    failure::Failure,
+    yaml::{self, FileProblem},
+};
+
+/// The file that is taken when none is named and it is there.
+pub(crate) const DEFAULT_FILE: &str = "placet.yaml";
+
+/// What the command line says about the configuration.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct ConfigArgs {
+    /// The configuration file [default: placet.yaml here, if there is one].
+    #[arg(long, short = 'f', value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The data folder, whatever the file says [default: ./placet-data].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+/// The checked configuration.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// The file it came from.
+    pub(crate) origin: Option<PathBuf>,
+    /// The data folder.
+    pub(crate) data: PathBuf,
+    /// The environment.
+    pub(crate) environment: EnvironmentName,
+    /// The folder of contracts.
+    pub(crate) contracts: Option<PathBuf>,
+    /// The folder of policies.
+    pub(crate) policies: Option<PathBuf>,
+    /// The directory's file.
+    pub(crate) directory: Option<PathBuf>,
+    /// Our name in tokens.
+    pub(crate) audience: String,
+    /// The configured issuers.
+    pub(crate) identity: IdentityConfig,
+    /// Whether tokens of the development key are accepted.
+    pub(crate) development_tokens: bool,
+    /// The secrets.
+    pub(crate) secrets: Secrets,
+    /// The doors.
+    pub(crate) server: ServerConfig,
+    /// Whether the admin door may be reached from elsewhere.
+    pub(crate) admin_open: bool,
+    /// Traces and logs.
+    pub(crate) telemetry: TelemetryConfig,
+    /// The pipeline.
+    pub(crate) settings: Settings,
+}
+
+impl Config {
+    /// Finds, reads and checks the configuration.
+    ///
+    /// # Errors
+    /// [`Failure`] naming file, line and key of the first thing that is wrong.
+    pub(crate) fn load(args: &ConfigArgs, environment: &Environment) -> Result<Self, Failure> {
+        let origin = match &args.config {
+            Some(path) => Some(path.clone()),
+            None => found_here()?,
+        };
+        let (file, base) = match &origin {
+            None => (ConfigFile::default(), PathBuf::new()),
+            Some(path) => {
+                let file = yaml::read(path).map_err(refused)?;
+                (file, path.parent().map(Path::to_owned).unwrap_or_default())
+            }
+        };
+        let name = origin.clone().unwrap_or_else(|| PathBuf::from("the defaults"));
+        let reading = Reading { name: &name, base: &base, environment };
+        let mut config = reading.config(file, origin.clone()).map_err(refused)?;
+        if let Some(data) = &args.data {
+            config.data.clone_from(data);
+        }
+        Ok(config)
+    }
+
+    /// Refuses listeners that other machines can reach unless that was meant.
+    ///
+    /// # Errors
+    /// [`Failure`] saying which listener, and what to configure.
+    pub(crate) fn check_listeners(&self) -> Result<(), Failure> {
+        let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+        let (listen, admin) = (self.server.listen, self.server.admin_listen);
+        if !is_local(listen) && self.identity.issuers.is_empty() {
+            return Err(Failure::new(format!("refused to listen on {listen} without issuers"))
+                .because("other machines could reach it, and the development key is for loopback only")
+                .try_this("name your identity provider under `issuers:` in the configuration file")
+                .try_this("or listen on 127.0.0.1"));
+        }
+        if !is_local(listen) && self.development_tokens {
+            return Err(Failure::new(format!("refused to accept development tokens on {listen}"))
+                .because("`development_tokens: true` is for a loopback listener only")
+                .try_this("take it out, or listen on 127.0.0.1"));
+        }
+        if !is_local(admin) && !self.admin_open {
+            return Err(Failure::new(format!("refused to open the admin listener on {admin}"))
+                .because("it has no authentication")
+                .try_this("keep it on 127.0.0.1, or set `admin_open: true` where the network keeps others out"));
+        }
+        Ok(())
+    }
+}
+
+fn found_here() -> Result<Option<PathBuf>, Failure> {
+    let path = PathBuf::from(DEFAULT_FILE);
+    match path.try_exists() {
+        Ok(true) => Ok(Some(path)),
+        Ok(false) => Ok(None),
+        Err(error) => Err(Failure::new(format!("`{DEFAULT_FILE}` cannot be looked at")).because(error)),
+    }
+}
+
+fn refused(problem: FileProblem) -> Failure {
+    Failure::new("the configuration cannot be used")
+        .because(problem)
+        .try_this("`placet schema config` prints every key, `placet doctor` checks the whole set-up")
+}
+
+/// What is needed to interpret a file.
+struct Reading<'a> {
+    name: &'a Path,
+    base: &'a Path,
+    environment: &'a Environment,
+}
+
+impl Reading<'_> {
+    fn config(&self, file: ConfigFile, origin: Option<PathBuf>) -> Result<Config, FileProblem> {
+        if file.audience.is_empty() {
+            return Err(FileProblem::at(self.name, "audience", "is empty"));
+        }
+        let secrets = self.secrets(&file.secrets)?;
+        let telemetry = self.telemetry(&file, &secrets)?;
+        let server = self.server(&file)?;
+        let settings = self.settings(&file);
+        let mut identity = IdentityConfig { issuers: file.issuers, ..IdentityConfig::default() };
+        for issuer in &mut identity.issuers {
+            if let KeySource::File(path) = &mut issuer.keys {
+                *path = self.base.join(&*path);
+            }
+        }
+        identity.check().map_err(|error| FileProblem::at(self.name, "issuers", error))?;
+        Ok(Config {
+            origin,
+            data: self.base.join(file.data),
+            environment: file.environment,
+            contracts: file.contracts.map(|path| self.base.join(path)),
+            policies: file.policies.map(|path| self.base.join(path)),
+            directory: file.directory.map(|path| self.base.join(path)),
+            audience: file.audience,
+            development_tokens: file.development_tokens.unwrap_or(identity.issuers.is_empty()),
+            identity,
+            secrets,
+            server,
+            admin_open: file.admin_open,
+            telemetry,
+            settings,
+        })
+    }
+
+    fn secrets(&self, files: &BTreeMap<String, SecretFile>) -> Result<Secrets, FileProblem> {
+        let mut sources = BTreeMap::new();
+        for (name, file) in files {
+            let source = match file {
+                SecretFile::Interpolated(text) => self.variable(name, &text.variable)?,
+                SecretFile::Env { env } => self.variable(name, env)?,
+                SecretFile::File { file } => SecretSource::File(self.base.join(file)),
+            };
+            sources.insert(name.clone(), source);
+        }
+        let secrets = Secrets::new(sources);
+        secrets.check().map_err(|error| FileProblem::at(self.name, "secrets", error))?;
+        Ok(secrets)
+    }
+
+    fn variable(&self, secret: &str, variable: &str) -> Result<SecretSource, FileProblem> {
+        let value = self.environment.get(variable).ok_or_else(|| {
+            FileProblem::at(self.name, format!("secrets.{secret}"), format!("the variable `{variable}` is not set"))
+        })?;
+        Ok(SecretSource::Env { name: variable.to_owned(), value: SecretString::from(value) })
+    }
+
+    fn telemetry(&self, file: &ConfigFile, secrets: &Secrets) -> Result<TelemetryConfig, FileProblem> {
+        let variable = |problem: otel::VariableProblem| {
+            FileProblem::of_file(Path::new("the environment"), format!("`{}` {}", problem.variable, problem.problem))
+        };
+        let otlp = match &file.telemetry.otlp {
+            Some(otlp) => Some(self.collector(otlp, secrets)?),
+            None => otel::collector(self.environment).map_err(variable)?,
+        };
+        let default = super::file::TelemetryFile::default();
+        let named = file.telemetry.service_name != default.service_name;
+        let from_environment = otel::service_name(self.environment).filter(|_| !named);
+        Ok(TelemetryConfig {
+            otlp,
+            log_format: log_format(file.telemetry.log),
+            log_filter: file.telemetry.log_filter.clone(),
+            service_name: from_environment.unwrap_or_else(|| file.telemetry.service_name.clone()),
+            resource_attributes: otel::resource_attributes(self.environment).map_err(variable)?,
+            sample_ratio: file.telemetry.sample_ratio,
+        })
+    }
+
+    fn collector(&self, file: &OtlpFile, secrets: &Secrets) -> Result<OtlpConfig, FileProblem> {
+        let header = |(name, header): (&String, &super::file::HeaderFile)| {
+            let value = secrets.get(&header.secret).map_err(|error| {
+                FileProblem::at(self.name, format!("telemetry.otlp.headers.{name}.secret"), error)
+            })?;
+            Ok((name.to_ascii_lowercase(), value))
+        };
+        Ok(OtlpConfig {
+            endpoint: file.endpoint.clone(),
+            protocol: match file.protocol {
+                OtlpProtocolFile::Grpc => OtlpProtocol::Grpc,
+                OtlpProtocolFile::HttpProtobuf => OtlpProtocol::HttpProtobuf,
+            },
+            headers: file.headers.iter().map(header).collect::<Result<_, _>>()?,
+            timeout_ms: file.timeout_ms,
+        })
+    }
+
+    fn server(&self, file: &ConfigFile) -> Result<ServerConfig, FileProblem> {
+        let config = ServerConfig {
+            listen: file.listen,
+            admin_listen: file.admin_listen,
+            allowed_hosts: file.http.allowed_hosts.iter().cloned().collect(),
+            allowed_origins: file.http.allowed_origins.iter().cloned().collect(),
+            body_bytes_max: narrow(file.limits.body_bytes_max),
+            connections_max: u32::try_from(file.limits.connections_max).unwrap_or(u32::MAX),
+            drain_ms: file.limits.drain_ms,
+            ..ServerConfig::default()
+        };
+        config.check().map_err(|error| FileProblem::of_file(self.name, error))?;
+        Ok(config)
+    }
+
+    fn settings(&self, file: &ConfigFile) -> Settings {
+        Settings {
+            environment: file.environment.clone(),
+            calls_in_flight_max: narrow(file.limits.calls_in_flight_max),
+            calls_in_flight_per_tenant_max: narrow(file.limits.calls_in_flight_per_tenant_max),
+            stage_workers: narrow(file.limits.stage_workers),
+            durable_reads: file.audit.reads == ReadAudit::Durable,
+            live_list_ms_max: file.limits.live_list_ms_max,
+            identity_refresh_ms: file.limits.identity_refresh_ms,
+            answers_kept_ms: file.limits.answers_kept_ms,
+            answers_kept_max: narrow(file.limits.answers_kept_max),
+            operators: file.operators.clone(),
+        }
+    }
+}
+
+/// How log lines look, from the word in the file or on the command line.
+pub(crate) const fn log_format(format: LogFormatFile) -> LogFormat {
+    match format {
+        LogFormatFile::Json => LogFormat::Json,
+        LogFormatFile::People => LogFormat::People,
+    }
+}
+
+fn narrow(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}

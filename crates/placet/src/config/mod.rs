@@ -1,0 +1,11 @@
+//! The configuration: one YAML file, everything with a default.
+//!
+//! Owns the file's form ([`file`]), its reading and check ([`load`]). Does not read contracts, policies or the directory it
+//! names: that is [`crate::world`].
+
+pub(crate) mod file;
+pub(crate) mod load;
+pub(crate) mod otel;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! The variables that OpenTelemetry defines for exporters (`OTEL_EXPORTER_OTLP_ENDPOINT` and others).
+//!
+//! Owns their reading. What the configuration file says wins; a variable that cannot be used is an error, not a silence.
+
+use placet_telemetry::export::{OtlpConfig, OtlpProtocol};
+use secrecy::SecretString;
+use url::Url;
+
+use super::file::OtlpFile;
+use crate::environment::Environment;
+
+/// The path that the exporter adds for OTLP over HTTP.
+const TRACES_PATH: &str = "/v1/traces";
+
+/// A variable that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VariableProblem {
+    /// The variable.
+    pub(crate) variable: String,
+    /// What is wrong with it; never its value.
+    pub(crate) problem: String,
+}
+
+/// The collector that the environment names, if any.
+///
+/// # Errors
+/// [`VariableProblem`] for the first variable that cannot be used.
+pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>, VariableProblem> {
+    let is = |name: &str, value: &str| environment.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
+    if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {
+        return Ok(None);
+    }
+    let Some((endpoint_name, endpoint)) = either(environment, "ENDPOINT") else { return Ok(None) };
+    let mut endpoint =
+        Url::parse(&endpoint).map_err(|error| problem(&endpoint_name, format!("is not a URL: {error}")))?;
+    let protocol = match either(environment, "PROTOCOL") {
+        None => OtlpProtocol::Grpc,
+        Some((name, text)) => protocol(&text).ok_or_else(|| problem(&name, "must be `grpc` or `http/protobuf`"))?,
+    };
+    if protocol == OtlpProtocol::HttpProtobuf
+        && let Some(base) = endpoint.path().strip_suffix(TRACES_PATH).map(str::to_owned)
+    {
+        endpoint.set_path(&base);
+    }
+    let timeout_ms = match either(environment, "TIMEOUT") {
+        None => OtlpFile::default_timeout(),
+        Some((name, text)) => text.parse().map_err(|_no_number| problem(&name, "is not a number of milliseconds"))?,
+    };
+    let headers = either(environment, "HEADERS").map_or_else(|| Ok(Vec::new()), |(name, text)| headers(&name, &text))?;
+    Ok(Some(OtlpConfig { endpoint, protocol, headers, timeout_ms }))
+}
+
+/// `OTEL_SERVICE_NAME`, where it is set.
+pub(crate) fn service_name(environment: &Environment) -> Option<String> {
+    environment.get("OTEL_SERVICE_NAME")
+}
+
+/// `OTEL_RESOURCE_ATTRIBUTES`.
+///
+/// # Errors
+/// [`VariableProblem`] when it is no list of `name=value`.
+pub(crate) fn resource_attributes(environment: &Environment) -> Result<Vec<(String, String)>, VariableProblem> {
+    const NAME: &str = "OTEL_RESOURCE_ATTRIBUTES";
+    environment.get(NAME).map_or_else(|| Ok(Vec::new()), |text| pairs(NAME, &text))
+}
+
+/// The variable for traces before the one for all signals.
+fn either(environment: &Environment, what: &str) -> Option<(String, String)> {
+    [format!("OTEL_EXPORTER_OTLP_TRACES_{what}"), format!("OTEL_EXPORTER_OTLP_{what}")]
+        .into_iter()
+        .find_map(|name| environment.get(&name).map(|value| (name, value)))
+}
+
+fn protocol(text: &str) -> Option<OtlpProtocol> {
+    match text {
+        "grpc" => Some(OtlpProtocol::Grpc),
+        "http/protobuf" => Some(OtlpProtocol::HttpProtobuf),
+        _ => None,
+    }
+}
+
+fn headers(name: &str, text: &str) -> Result<Vec<(String, SecretString)>, VariableProblem> {
+    let pairs = pairs(name, text)?;
+    Ok(pairs.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), SecretString::from(value))).collect())
+}
+
+/// `name=value,name=value`, percent-encoded.
+fn pairs(variable: &str, text: &str) -> Result<Vec<(String, String)>, VariableProblem> {
+    let wrong = || problem(variable, "is not `name=value,name=value`");
+    text.split(',')
+        .filter(|pair| !pair.trim().is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').ok_or_else(wrong)?;
+            let name = name.trim();
+            let value = decoded(value.trim()).ok_or_else(wrong)?;
+            if name.is_empty() { Err(wrong()) } else { Ok((name.to_owned(), value)) }
+        })
+        .collect()
+}
+
+/// Percent-decoding; `None` where it is malformed.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digits = [rest.next()?, rest.next()?];
+            let [decoded] = <[u8; 1]>::try_from(hex::decode(digits).ok()?).ok()?;
+            bytes.push(decoded);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn problem(variable: &str, problem: impl Into<String>) -> VariableProblem {
+    VariableProblem { variable: variable.to_owned(), problem: problem.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_telemetry::export::OtlpProtocol;
+    use secrecy::ExposeSecret as _;
+
+    use super::{collector, resource_attributes};
+    use crate::environment::Environment;
+
+    #[test]
+    fn without_an_endpoint_or_with_the_sdk_disabled_nothing_is_exported() {
+        assert!(collector(&Environment::of([])).unwrap().is_none());
+        for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
+            let environment = Environment::of([("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"), off]);
+            assert!(collector(&environment).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn the_variable_for_traces_wins_and_its_path_is_not_doubled() {
+        let environment = Environment::of([
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "X-Key=a%20b, other=1"),
+        ]);
+        let config = collector(&environment).unwrap().unwrap();
+        assert_eq!(config.endpoint.as_str(), "http://127.0.0.1:4318/");
+        assert_eq!(config.protocol, OtlpProtocol::HttpProtobuf);
+        let headers: Vec<_> = config.headers.iter().map(|(n, v)| (n.as_str(), v.expose_secret())).collect();
+        assert_eq!(headers, [("x-key", "a b"), ("other", "1")]);
+    }
+
+    #[test]
+    fn a_variable_that_cannot_be_used_is_an_error_that_does_not_show_its_value() {
+        for (name, value) in [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "secret-protocol"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "secret-soon"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "secret-without-value"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "a=%zz-secret"),
+        ] {
+            let environment = Environment::of([("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"), (name, value)]);
+            let problem = collector(&environment).unwrap_err();
+            assert_eq!(problem.variable, name);
+            assert!(!problem.problem.contains("secret"));
+        }
+        let environment = Environment::of([("OTEL_RESOURCE_ATTRIBUTES", "a=1,b=2")]);
+        assert_eq!(resource_attributes(&environment).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,150 @@
+use std::{fs, path::Path};
+
+use placet_identity::KeySource;
+use placet_telemetry::export::OtlpProtocol;
+use secrecy::ExposeSecret as _;
+
+use super::{
+    file::ConfigFile,
+    load::{Config, ConfigArgs},
+};
+use crate::environment::Environment;
+
+fn load_in(dir: &Path, text: &str, environment: &Environment) -> Result<Config, String> {
+    let path = dir.join("placet.yaml");
+    fs::write(&path, text).unwrap();
+    let args = ConfigArgs { config: Some(path), data: None };
+    Config::load(&args, environment).map_err(|failure| failure.to_string())
+}
+
+fn load(text: &str) -> Result<Config, String> {
+    let dir = tempfile::tempdir().unwrap();
+    load_in(dir.path(), text, &Environment::of([("TOKEN", "s3cret"), ("EMPTY", "")]))
+}
+
+#[test]
+fn an_empty_file_means_the_defaults() {
+    let config = load("{}").unwrap();
+    assert_eq!(config.server.listen.to_string(), "127.0.0.1:7411");
+    assert_eq!(config.server.admin_listen.to_string(), "127.0.0.1:7412");
+    assert!(config.data.ends_with("placet-data"));
+    assert!(config.development_tokens && config.identity.issuers.is_empty());
+    assert!(!config.settings.durable_reads);
+    assert_eq!(config.settings.operators.as_str(), "operators");
+    config.check_listeners().unwrap();
+}
+
+#[test]
+fn an_unknown_key_is_an_error_with_its_line_wherever_it_is() {
+    for (text, place) in [
+        ("data: x\nlisen: 127.0.0.1:1\n", "placet.yaml:2: `lisen`"),
+        ("limits:\n  calls_max: 1\n", "placet.yaml:2: `limits.calls_max`"),
+        ("audit:\n  writes: durable\n", "placet.yaml:2: `audit.writes`"),
+    ] {
+        let error = load(text).unwrap_err();
+        assert!(error.contains(place) && error.contains("unknown field"), "{error}");
+    }
+}
+
+#[test]
+fn a_bad_value_is_an_error_with_its_line_and_key() {
+    for (text, place) in [
+        ("listen: here\n", "placet.yaml:1: `listen`"),
+        ("environment: Not Lower\n", "placet.yaml:1: `environment`"),
+        ("limits:\n  stage_workers: 0\n", "placet.yaml:2: `limits.stage_workers`: 0 is not between 1 and 64"),
+        ("telemetry:\n  sample_ratio: 2\n", "placet.yaml:2: `telemetry.sample_ratio`"),
+        ("telemetry:\n  otlp:\n    endpoint: nowhere\n", "placet.yaml:3: `telemetry.otlp.endpoint`"),
+        ("audit:\n  reads: sometimes\n", "placet.yaml:2: `audit.reads`"),
+        ("issuers:\n  - issuer: x\n    tenant: a b\n", "placet.yaml:3: `issuers[0].tenant`"),
+        ("audience: ''\n", "`audience`: is empty"),
+    ] {
+        let error = load(text).unwrap_err();
+        assert!(error.contains(place), "expected {place} in: {error}");
+    }
+}
+
+#[test]
+fn a_secret_comes_from_the_environment_or_a_file_and_never_from_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("key.txt"), "from-file\n").unwrap();
+    let environment = Environment::of([("TOKEN", "s3cret")]);
+    let text = "secrets:\n  a: ${TOKEN}\n  b: { env: TOKEN }\n  c: { file: key.txt }\n";
+    let config = load_in(dir.path(), text, &environment).unwrap();
+    for (name, value) in [("a", "s3cret"), ("b", "s3cret"), ("c", "from-file")] {
+        assert_eq!(config.secrets.get(name).unwrap().expose_secret(), value);
+    }
+    assert!(!format!("{config:?}").contains("s3cret"));
+}
+
+#[test]
+fn a_secret_that_is_missing_empty_or_written_out_is_refused() {
+    for (text, expected) in [
+        ("secrets: { a: '${MISSING}' }", "the variable `MISSING` is not set"),
+        ("secrets: { a: { env: EMPTY } }", "the variable `EMPTY` is not set"),
+        ("secrets: { a: { file: nowhere.txt } }", "cannot be read"),
+        ("secrets: { a: plain-text-secret }", "a secret is written"),
+        ("secrets: { a: 'x${TOKEN}' }", "a secret is written"),
+        ("secrets: { a: { env: TOKEN, extra: 1 } }", "a secret is written"),
+    ] {
+        let error = load(text).unwrap_err();
+        assert!(error.contains(expected) && !error.contains("plain-text"), "{error}");
+    }
+}
+
+#[test]
+fn interpolation_is_for_secrets_only() {
+    assert!(load("data: ${TOKEN}").unwrap().data.ends_with("${TOKEN}"));
+}
+
+#[test]
+fn a_listener_for_others_needs_issuers_and_refuses_development_tokens() {
+    let open = load("listen: 0.0.0.0:7411").unwrap().check_listeners().unwrap_err().to_string();
+    assert!(open.contains("without issuers"), "{open}");
+
+    let issuer = "issuers:\n  - issuer: https://id.example\n    tenant: acme\n    audiences: [placet]\n    \
+                  keys: { file: jwks.json }\n    kinds: { fixed: agent }\n";
+    let config = load(&format!("listen: 0.0.0.0:7411\n{issuer}")).unwrap();
+    assert!(!config.development_tokens);
+    assert!(matches!(&config.identity.issuers[0].keys, KeySource::File(path) if path.is_absolute()));
+    config.check_listeners().unwrap();
+
+    let both = load(&format!("listen: 0.0.0.0:7411\ndevelopment_tokens: true\n{issuer}")).unwrap();
+    assert!(both.check_listeners().unwrap_err().to_string().contains("development tokens"));
+    let admin = load("admin_listen: '[::]:7412'").unwrap();
+    assert!(admin.check_listeners().unwrap_err().to_string().contains("admin listener"));
+    load("admin_listen: '[::]:7412'\nadmin_open: true").unwrap().check_listeners().unwrap();
+}
+
+#[test]
+fn the_collector_of_the_file_wins_over_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let environment = Environment::of([
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1"),
+        ("OTEL_SERVICE_NAME", "from-environment"),
+        ("KEY", "k"),
+    ]);
+    let text = "secrets: { key: '${KEY}' }\ntelemetry:\n  otlp:\n    endpoint: http://127.0.0.1:4318\n    \
+                protocol: http/protobuf\n    headers: { X-Key: { secret: key } }\n";
+    let config = load_in(dir.path(), text, &environment).unwrap();
+    let otlp = config.telemetry.otlp.unwrap();
+    assert_eq!((otlp.endpoint.port(), otlp.protocol), (Some(4318), OtlpProtocol::HttpProtobuf));
+    assert_eq!(otlp.headers[0].0, "x-key");
+    assert_eq!(config.telemetry.service_name, "from-environment");
+
+    let plain = load_in(dir.path(), "{}", &environment).unwrap();
+    assert_eq!(plain.telemetry.otlp.unwrap().endpoint.port(), Some(1));
+    let unknown = text.replace("secret: key", "secret: other");
+    assert!(load_in(dir.path(), &unknown, &environment).unwrap_err().contains("no secret is named `other`"));
+}
+
+#[test]
+fn the_published_schema_has_every_key_and_closes_every_object() {
+    let schema = serde_json::to_value(placet_types::schemas::of::<ConfigFile>()).unwrap();
+    let defaults = serde_json::to_value(ConfigFile::default()).unwrap();
+    let listed: Vec<&String> = schema["properties"].as_object().unwrap().keys().collect();
+    let known: Vec<&String> = defaults.as_object().unwrap().keys().collect();
+    assert_eq!(listed.len(), known.len());
+    assert_eq!(schema["additionalProperties"], serde_json::json!(false));
+    let written = serde_saphyr::to_string(&ConfigFile::default()).unwrap();
+    assert!(load(&written).is_ok(), "the defaults, written out, are a valid file:\n{written}");
+}

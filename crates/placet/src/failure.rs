@@ -1,0 +1,104 @@
+//! How a command ends: its exit code, and what a person is told when it could not do what it was asked.
+//!
+//! Owns the three exit codes (0 ok, 1 findings or refused, 2 usage) and the form of a failure: what happened, why, what to do.
+
+use std::{fmt, process::ExitCode};
+
+/// What a command hands back.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+/// The exit code of a command that ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did what it was asked.
+    Ok,
+    /// It found something, or was refused.
+    Findings,
+    /// It was asked in a wrong way.
+    Usage,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Ok => Self::SUCCESS,
+            Exit::Findings => Self::from(1),
+            Exit::Usage => Self::from(2),
+        }
+    }
+}
+
+/// Why a command could not do what it was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    exit: Exit,
+    what: String,
+    why: Vec<String>,
+    todo: Vec<String>,
+}
+
+impl Failure {
+    /// What happened, in a sentence without a full stop.
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self { exit: Exit::Findings, what: what.into(), why: Vec::new(), todo: Vec::new() }
+    }
+
+    /// The command was asked in a wrong way.
+    pub(crate) fn usage(what: impl Into<String>) -> Self {
+        Self { exit: Exit::Usage, ..Self::new(what) }
+    }
+
+    /// Adds why.
+    pub(crate) fn because(mut self, why: impl fmt::Display) -> Self {
+        self.why.push(why.to_string());
+        self
+    }
+
+    /// Adds what to do.
+    pub(crate) fn try_this(mut self, todo: impl Into<String>) -> Self {
+        self.todo.push(todo.into());
+        self
+    }
+
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "placet: {}", self.what)?;
+        for why in &self.why {
+            write!(f, "\n  why: {why}")?;
+        }
+        for todo in &self.todo {
+            write!(f, "\n  try: {todo}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Turns an error of a library into a failure with what was attempted.
+pub(crate) trait Attempted<T> {
+    /// Says what was attempted, as «cannot …».
+    fn attempted(self, what: impl Into<String>) -> Result<T, Failure>;
+}
+
+impl<T, E: fmt::Display> Attempted<T> for Result<T, E> {
+    fn attempted(self, what: impl Into<String>) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(what).because(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Exit, Failure};
+
+    #[test]
+    fn a_failure_says_what_why_and_what_to_do() {
+        let failure = Failure::usage("the thing is missing").because("nobody made it").try_this("make it");
+        assert_eq!(failure.exit(), Exit::Usage);
+        assert_eq!(failure.to_string(), "placet: the thing is missing\n  why: nobody made it\n  try: make it");
+    }
+}

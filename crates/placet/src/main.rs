@@ -1,0 +1,45 @@
+//! The program `placet`: a command line in front of the engine, the doors and the tools around them.
+//!
+//! Owns start and exit code. This crate alone reads the clock ([`clock`]), the environment ([`environment`]) and files of
+//! configuration, and puts the parts together ([`compose`]); it decides nothing about a call.
+
+mod cli;
+mod clock;
+mod environment;
+mod failure;
+mod output;
+mod yaml;
+mod shipped;
+mod config;
+mod world;
+mod compose;
+mod client;
+mod commands;
+mod demo;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::{cli::Cli, environment::Environment, failure::Failure};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let environment = Environment::of_this_process();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let outcome = runtime
+        .map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(commands::run(cli, &environment));
+            // A read from a terminal that nobody answers must not keep the process alive.
+            runtime.shutdown_background();
+            outcome
+        });
+    match outcome {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            output::failure(&failure);
+            failure.exit().into()
+        }
+    }
+}

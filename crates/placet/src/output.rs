@@ -1,0 +1,163 @@
+//! What is printed: the only place that writes to standard output and error.
+//!
+//! Owns tables, JSON for programs and the cleaning of text that came from elsewhere. Invariant: no control or
+//! text-direction character of an agent, a server or a file reaches a terminal.
+
+use std::{
+    fmt::Write as _,
+    io::{self, BufRead as _, IsTerminal as _, Write as _},
+};
+
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+/// A line of what was asked for.
+pub(crate) fn line(text: impl AsRef<str>) {
+    write_to(io::stdout().lock(), &printable(text.as_ref()));
+}
+
+/// A line beside what was asked for, on standard error.
+pub(crate) fn note(text: impl AsRef<str>) {
+    write_to(io::stderr().lock(), &printable(text.as_ref()));
+}
+
+/// Why the command failed, on standard error.
+pub(crate) fn failure(failure: &Failure) {
+    note(failure.to_string());
+}
+
+/// A document for programs, indented. Programs read any character; terminals do not get dangerous ones even so, because
+/// JSON has an escape for each of them.
+pub(crate) fn json(document: &impl Serialize) {
+    let text = serde_json::to_string_pretty(document).unwrap_or_else(|_| "null".to_owned());
+    write_to(io::stdout().lock(), &escaped(&text));
+}
+
+/// A document for programs, in one line.
+pub(crate) fn json_line(document: &impl Serialize) {
+    let text = serde_json::to_string(document).unwrap_or_else(|_| "null".to_owned());
+    write_to(io::stdout().lock(), &escaped(&text));
+}
+
+/// Text as it is, such as a file: for redirection. No line feed is added.
+pub(crate) fn raw(text: &str) {
+    let mut out = io::stdout().lock();
+    settle(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// A table for people.
+pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+    line(table_text(header, rows));
+}
+
+/// The table as text; cells are one line each.
+pub(crate) fn table_text<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(header.map(str::to_uppercase));
+    for row in rows {
+        table.add_row(row.map(|cell| clipped(&printable(&cell).replace('\n', " "), CELL_CHARS_MAX)));
+    }
+    let lines = table.to_string();
+    lines.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end()).collect::<Vec<_>>().join("\n")
+}
+
+const CELL_CHARS_MAX: usize = 120;
+
+/// A text cut off after so many characters.
+pub(crate) fn clipped(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(chars_max.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// Text without characters that steer a terminal or hide what is there.
+pub(crate) fn printable(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && is_steering(c) {
+            clean.extend(c.escape_unicode());
+        } else {
+            clean.push(c);
+        }
+    }
+    clean
+}
+
+/// JSON text in which every steering character is an escape of JSON.
+fn escaped(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && is_steering(c) {
+            let mut units = [0_u16; 2];
+            for unit in c.encode_utf16(&mut units) {
+                // Writing to a string cannot fail.
+                write!(clean, "\\u{unit:04x}").unwrap_or_default();
+            }
+        } else {
+            clean.push(c);
+        }
+    }
+    clean
+}
+
+fn is_steering(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Asks a person, and gives what was typed. `None` where there is nobody to ask.
+pub(crate) fn ask(question: &str) -> Option<String> {
+    let input = io::stdin();
+    if !input.is_terminal() {
+        return None;
+    }
+    let mut err = io::stderr().lock();
+    settle(write!(err, "{} ", printable(question)).and_then(|()| err.flush()));
+    drop(err);
+    let mut answer = String::new();
+    input.lock().read_line(&mut answer).ok()?;
+    Some(answer.trim().to_owned())
+}
+
+fn write_to(mut out: impl io::Write, text: &str) {
+    settle(writeln!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// Whoever closed the pipe does not want to read on; there is nobody to tell.
+fn settle(written: io::Result<()>) {
+    written.unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{clipped, escaped, printable, table_text};
+
+    #[test]
+    fn text_from_elsewhere_cannot_steer_a_terminal() {
+        assert_eq!(printable("a\u{1b}[2Jb\u{202e}c\nd"), "a\\u{1b}[2Jb\\u{202e}c\nd");
+        let hostile = serde_json::json!({ "a": "\u{9b}x\u{202e}\u{1b}" });
+        let text = escaped(&hostile.to_string());
+        assert!(text.chars().all(|c| c.is_ascii_graphic()), "{text}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), hostile);
+    }
+
+    #[test]
+    fn a_table_has_one_line_for_each_row_and_no_frame() {
+        let rows = [["files__read".to_owned(), "reads\na file".to_owned()], ["x".to_owned(), String::new()]];
+        assert_eq!(table_text(["tool", "what it does"], rows), "TOOL         WHAT IT DOES\nfiles__read  reads a file\nx");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_off_visibly() {
+        assert_eq!(clipped("grüße", 5), "grüße");
+        assert_eq!(clipped("grüßen", 5), "grüß…");
+    }
+}

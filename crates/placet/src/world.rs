@@ -1,0 +1,308 @@
+//! What the configuration names: contracts, the directory, the policies.
+//!
+//! Owns reading them and checking that they fit together. Invariants: one contract that cannot be read refuses all; a secret
+//! that a contract names is there; a policy folder without policies is refused.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use placet_adapter_internal::contract::builtin_contract;
+use placet_identity::Secrets;
+use placet_policy::{
+    bundle::{BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, PolicyFile},
+    cases::run::World as CaseWorld,
+    snapshot::Snapshot,
+};
+use placet_types::{
+    contract::{
+        Contract,
+        file::{ContractFile, EnvValue, TransportFile},
+    },
+    directory::Directory,
+};
+
+use crate::{
+    config::load::Config,
+    failure::{Attempted as _, Failure},
+    shipped,
+    yaml::{self, FileProblem},
+};
+
+/// The most contracts of an environment.
+const CONTRACTS_MAX: usize = 1_000;
+/// The root of the built-in `files` adapter, below the data folder.
+const FILES_ROOT: &str = "files";
+
+/// A contract and where it stands.
+#[derive(Debug, Clone)]
+pub(crate) struct ContractEntry {
+    /// Its file; absent: compiled in.
+    pub(crate) path: Option<PathBuf>,
+    /// As written.
+    pub(crate) file: ContractFile,
+    /// Checked.
+    pub(crate) contract: Arc<Contract>,
+}
+
+/// Everything that the configuration names.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    /// The contracts, by the names of their adapters.
+    pub(crate) contracts: Vec<ContractEntry>,
+    /// Who exists.
+    pub(crate) directory: Directory,
+    /// The policies.
+    pub(crate) bundle: BundleSource,
+}
+
+impl World {
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// [`Failure`] for the first thing that cannot be used.
+    pub(crate) fn load(config: &Config) -> Result<Self, Failure> {
+        let contracts = contracts(config).map_err(refused_contract)?;
+        for entry in &contracts {
+            check_secrets(entry, &config.secrets).map_err(refused_contract)?;
+        }
+        let directory = directory(config)?;
+        let bundle = match &config.policies {
+            None => shipped::bundle(),
+            Some(folder) => bundle(folder)?,
+        };
+        Ok(Self { contracts, directory, bundle })
+    }
+
+    /// The contracts alone.
+    pub(crate) fn checked(&self) -> Vec<Arc<Contract>> {
+        self.contracts.iter().map(|entry| Arc::clone(&entry.contract)).collect()
+    }
+
+    /// What policy cases are about when they describe no world of their own.
+    pub(crate) fn for_cases(&self, config: &Config) -> CaseWorld {
+        CaseWorld {
+            environment: config.environment.clone(),
+            directory: self.directory.clone(),
+            contracts: self.checked(),
+        }
+    }
+
+    /// Compiles `bundle` for this world.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub(crate) fn compile(&self, bundle: &BundleSource, config: &Config) -> Result<Snapshot, Vec<BundleProblem>> {
+        Snapshot::compile(bundle, &self.checked(), &self.directory, &config.environment, 1)
+    }
+}
+
+/// The contracts of the configured environment.
+///
+/// # Errors
+/// [`FileProblem`] for the first that cannot be used.
+pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProblem> {
+    let Some(root) = &config.contracts else { return builtin(config).map(|entry| vec![entry]) };
+    let folder = root.join(config.environment.as_str());
+    let paths = files_of(&folder, &["yaml", "yml"]).map_err(|error| {
+        FileProblem::of_file(&folder, format!("the contracts cannot be read: {error}"))
+    })?;
+    if paths.is_empty() || paths.len() > CONTRACTS_MAX {
+        return Err(FileProblem::of_file(&folder, format!("there must be 1 to {CONTRACTS_MAX} contracts (*.yaml)")));
+    }
+    paths.into_iter().map(|path| contract(&path, config)).collect()
+}
+
+fn builtin(config: &Config) -> Result<ContractEntry, FileProblem> {
+    let file = builtin_contract(config.environment.clone(), FILES_ROOT);
+    let contract = Contract::from_file(file.clone())
+        .map_err(|error| FileProblem::of_file(Path::new("the built-in contract"), error))?;
+    Ok(ContractEntry { path: None, file, contract: Arc::new(contract) })
+}
+
+fn contract(path: &Path, config: &Config) -> Result<ContractEntry, FileProblem> {
+    let file: ContractFile = yaml::read(path)?;
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    if file.adapter.as_str() != stem {
+        let problem = format!("the file is named `{stem}`, the adapter `{}`: they must be the same", file.adapter);
+        return Err(FileProblem::at(path, "adapter", problem));
+    }
+    if file.environment != config.environment {
+        let problem = format!("is `{}` in the folder of `{}`", file.environment, config.environment);
+        return Err(FileProblem::at(path, "environment", problem));
+    }
+    let contract = Contract::from_file(file.clone()).map_err(|error| FileProblem::of_file(path, error))?;
+    Ok(ContractEntry { path: Some(path.to_owned()), file, contract: Arc::new(contract) })
+}
+
+/// The secrets that a contract names, each with the key that names it.
+pub(crate) fn secrets_of(file: &ContractFile) -> Vec<(String, &str)> {
+    let credential = file.credential.iter().map(|one| ("credential.secret".to_owned(), one.secret.as_str()));
+    let variables = match &file.transport {
+        TransportFile::McpStdio { env, .. } => env
+            .iter()
+            .filter_map(|(name, value)| match value {
+                EnvValue::Secret { secret } => Some((format!("transport.env.{name}.secret"), secret.as_str())),
+                EnvValue::Literal(_) => None,
+            })
+            .collect(),
+        TransportFile::Internal { .. } | TransportFile::McpHttp { .. } => Vec::new(),
+    };
+    credential.chain(variables).collect()
+}
+
+fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FileProblem> {
+    let missing = secrets_of(&entry.file).into_iter().find(|(_, secret)| !secrets.contains(secret));
+    missing.map_or(Ok(()), |(key, secret)| {
+        let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
+        Err(FileProblem::at(path, key, format!("no secret of the configuration is named `{secret}`")))
+    })
+}
+
+fn refused_contract(problem: FileProblem) -> Failure {
+    Failure::new("a contract cannot be used")
+        .because(problem)
+        .try_this("`placet schema contract` prints every key, `placet adapters list` shows what is there")
+}
+
+fn directory(config: &Config) -> Result<Directory, Failure> {
+    let read = match &config.directory {
+        None => yaml::parse(Path::new("the development directory"), shipped::DIRECTORY),
+        Some(path) => yaml::read(path),
+    };
+    let directory: Directory = read.attempted("the directory cannot be used")?;
+    directory.check().attempted("the directory cannot be used")?;
+    Ok(directory)
+}
+
+/// The policies in a folder.
+///
+/// # Errors
+/// [`Failure`] when it cannot be read or has none.
+pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
+    let what = || format!("the policies in `{}` cannot be used", folder.display());
+    let paths = files_of(folder, &["cedar"]).attempted(what())?;
+    if paths.is_empty() {
+        return Err(Failure::new(what())
+            .because("there is no `*.cedar` in it, and without a policy nobody may do anything")
+            .try_this("`placet init DIR` writes a copy of the shipped policies; without `policies:` they are used as they are"));
+    }
+    if paths.len() > FILES_MAX {
+        return Err(Failure::new(what()).because(format!("there are more than {FILES_MAX} files")));
+    }
+    let mut files = Vec::with_capacity(paths.len());
+    for path in paths {
+        let text = yaml::read_text(&path).attempted(what())?;
+        if text.len() > FILE_BYTES_MAX {
+            return Err(Failure::new(what()).because(format!("`{}` is larger than {FILE_BYTES_MAX} bytes", path.display())));
+        }
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        files.push(PolicyFile { name, text });
+    }
+    Ok(BundleSource::new(files))
+}
+
+/// The files of a folder with one of these extensions, in the order of their names.
+///
+/// # Errors
+/// What the operating system answers.
+pub(crate) fn files_of(folder: &Path, extensions: &[&str]) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+        if !hidden && extension.is_some_and(|extension| extensions.contains(&extension)) {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use super::World;
+    use crate::{
+        config::load::{Config, ConfigArgs},
+        environment::Environment,
+        shipped,
+    };
+
+    fn config(dir: &Path, text: &str) -> Config {
+        let path = dir.join("placet.yaml");
+        fs::write(&path, text).unwrap();
+        Config::load(&ConfigArgs { config: Some(path), data: None }, &Environment::of([("T", "t")])).unwrap()
+    }
+
+    fn load(dir: &Path, text: &str) -> Result<World, String> {
+        World::load(&config(dir, text)).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn the_defaults_compile_and_have_the_files_adapter() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(dir.path(), "{}");
+        let world = World::load(&config).unwrap();
+        assert_eq!(world.contracts.len(), 1);
+        assert_eq!(world.contracts[0].contract.adapter.as_str(), "files");
+        let snapshot = world.compile(&world.bundle, &config).unwrap();
+        assert!(snapshot.policies().count() > 5);
+    }
+
+    #[test]
+    fn an_empty_policy_folder_and_a_missing_one_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("policies")).unwrap();
+        fs::write(dir.path().join("policies/notes.txt"), "x").unwrap();
+        assert!(load(dir.path(), "policies: policies").unwrap_err().contains("no `*.cedar`"));
+        assert!(load(dir.path(), "policies: nowhere").unwrap_err().contains("cannot be used"));
+    }
+
+    #[test]
+    fn a_directory_with_an_unknown_owner_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("d.yaml"), "tenants: { t: { agents: { a: { owner: nobody } } } }").unwrap();
+        assert!(load(dir.path(), "directory: d.yaml").unwrap_err().contains("owned by `nobody`"));
+    }
+
+    #[test]
+    fn contracts_are_refused_for_a_wrong_name_an_unknown_key_and_a_missing_secret() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("contracts/dev")).unwrap();
+        let file = dir.path().join("contracts/dev/mail.yaml");
+        let text = "contract_version: placet.contract.v1\nadapter: mail\nenvironment: dev\n\
+                    transport: { type: mcp_stdio, command: /bin/mail, env: { KEY: { secret: mail-key } } }\n\
+                    protocol_version: '2025-06-18'\ncapabilities:\n  send:\n    input_schema: { type: object }\n    \
+                    mode: destructive\n    effect: write\n    dedup: { class: opaque }\n";
+        let with = |text: &str| {
+            fs::write(&file, text).unwrap();
+            load(dir.path(), "contracts: contracts\nsecrets: { other: '${T}' }")
+        };
+        let missing = with(text).unwrap_err();
+        assert!(missing.contains("transport.env.KEY.secret") && missing.contains("`mail-key`"), "{missing}");
+        let text = text.replace("mail-key", "other");
+        assert_eq!(with(&text).unwrap().contracts.len(), 1);
+        assert!(with(&text.replace("adapter: mail", "adapter: post")).unwrap_err().contains("must be the same"));
+        assert!(with(&text.replace("environment: dev", "environment: prod")).unwrap_err().contains("`environment`"));
+        let unknown = with(&text.replace("protocol_version", "protocol_versio")).unwrap_err();
+        assert!(unknown.contains("mail.yaml:5"), "{unknown}");
+        fs::remove_file(&file).unwrap();
+        assert!(load(dir.path(), "contracts: contracts").unwrap_err().contains("1 to 1000 contracts"));
+    }
+
+    #[test]
+    fn the_development_directory_has_two_people_and_an_agent() {
+        let directory: placet_types::directory::Directory =
+            crate::yaml::parse(Path::new("d"), shipped::DIRECTORY).unwrap();
+        directory.check().unwrap();
+        let local = directory.tenants.values().next().unwrap();
+        let owner = &local.agents.values().next().unwrap().owner;
+        let approvers = local.users.iter().filter(|(_, user)| user.groups.iter().any(|g| g.as_str() == "approvers"));
+        assert!(approvers.map(|(name, _)| name).all(|name| name != owner), "somebody else than the owner approves");
+    }
+}

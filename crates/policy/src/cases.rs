@@ -1,0 +1,371 @@
+//! Case files: what a bundle is meant to decide, in YAML, for `placet policy test`.
+//!
+//! Owns the format. Running them is [`run`]. Unknown keys are errors: an expectation that is misspelt would test nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use placet_types::{
+    approval::VoteChoice,
+    contract::file::ContractFile,
+    directory::Directory,
+    error::ErrorCode,
+    ids::{CapabilityId, EnvironmentName, GroupId, PrincipalId, TenantId},
+    mode::{ApprovalMode, EngineMode},
+    principal::PrincipalKind,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::verdict::DenialKind;
+
+pub mod run;
+
+/// The longest case file, in bytes.
+pub const CASE_FILE_BYTES_MAX: usize = 1_048_576;
+
+/// The version tag of a case file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CasesVersion {
+    /// The only version there is.
+    #[serde(rename = "placet.policy-cases.v1")]
+    V1,
+}
+
+/// A file of cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseFile {
+    /// `placet.policy-cases.v1`.
+    pub cases_version: CasesVersion,
+    /// The directory and contracts the cases are about; absent: those that the engine is configured with.
+    #[serde(default)]
+    pub world: Option<WorldFile>,
+    /// Calls and what is decided about them.
+    #[serde(default)]
+    pub cases: Vec<CallCase>,
+    /// Reviews of approvals and whether they are allowed.
+    #[serde(default)]
+    pub reviews: Vec<ReviewCase>,
+    /// Callers and the tools that exist for them.
+    #[serde(default)]
+    pub surfaces: Vec<SurfaceCase>,
+}
+
+/// A directory and contracts made up for cases.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorldFile {
+    /// The environment.
+    pub environment: EnvironmentName,
+    /// Who exists.
+    pub directory: Directory,
+    /// What can be called.
+    pub contracts: Vec<ContractFile>,
+}
+
+/// One principal of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CasePrincipal {
+    /// What kind it is; a user where a user is meant, else an agent.
+    #[serde(default)]
+    pub kind: Option<PrincipalKind>,
+    /// Its name.
+    pub id: PrincipalId,
+    /// Its tenant.
+    pub tenant: TenantId,
+}
+
+/// One call, and what is expected of the decision about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallCase {
+    /// What it shows, as a sentence.
+    pub name: String,
+    /// Who calls.
+    pub actor: CasePrincipal,
+    /// For whom.
+    #[serde(default)]
+    pub user: Option<CasePrincipal>,
+    /// Groups in the user's verified claims.
+    #[serde(default)]
+    pub user_groups: BTreeSet<GroupId>,
+    /// What is called.
+    pub tool: CapabilityId,
+    /// With what; defaults of the schema are added.
+    #[serde(default = "no_args")]
+    pub args: Value,
+    /// The mode asked for; absent: the contract's.
+    #[serde(default)]
+    pub mode: Option<ApprovalMode>,
+    /// The run's ceiling.
+    #[serde(default = "strongest")]
+    pub safety_mode: ApprovalMode,
+    /// What the engine is doing.
+    #[serde(default)]
+    pub engine_mode: EngineMode,
+    /// Whether the caller's identity came from a verified workload token.
+    #[serde(default = "yes")]
+    pub attested: bool,
+    /// What the run may still use up.
+    #[serde(default)]
+    pub budget: CaseBudget,
+    /// The approval the call has.
+    #[serde(default)]
+    pub approval: Option<CaseApproval>,
+    /// What is expected.
+    pub expect: Expectation,
+}
+
+/// What a run may still use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaseBudget {
+    /// Calls left.
+    pub calls_left: u32,
+    /// Cents left.
+    pub cents_left: u64,
+}
+
+impl Default for CaseBudget {
+    fn default() -> Self {
+        Self { calls_left: 100, cents_left: 100_000 }
+    }
+}
+
+/// An approval of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseApproval {
+    /// When it ends, in milliseconds from now; negative: it has ended.
+    #[serde(default = "an_hour")]
+    pub expires_in_ms: i64,
+    /// Whether it was asked for a request that differs from the call.
+    #[serde(default)]
+    pub changed: bool,
+    /// What people decided.
+    #[serde(default)]
+    pub votes: Vec<CaseVote>,
+}
+
+/// A decision of somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseVote {
+    /// Who.
+    pub by: PrincipalId,
+    /// Groups in that person's claims; those of the directory count anyway.
+    #[serde(default)]
+    pub groups: BTreeSet<GroupId>,
+    /// How long ago those claims were made, in milliseconds.
+    #[serde(default)]
+    pub groups_age_ms: i64,
+    /// Yes or no.
+    #[serde(default = "approve")]
+    pub choice: VoteChoice,
+    /// Whether the person was shown something else than what would run.
+    #[serde(default)]
+    pub shown_other: bool,
+}
+
+/// What is expected; what is left out is not looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// What comes out.
+    pub outcome: ExpectedOutcome,
+    /// What the caller is told.
+    #[serde(default)]
+    pub code: Option<ErrorCode>,
+    /// What stood against it.
+    #[serde(default)]
+    pub kind: Option<DenialKind>,
+    /// The mode of the call.
+    #[serde(default)]
+    pub mode: Option<ApprovalMode>,
+    /// All policies that made the difference.
+    #[serde(default)]
+    pub policies: Option<BTreeSet<String>>,
+    /// Who has to agree.
+    #[serde(default)]
+    pub requirement: Option<ExpectedRequirement>,
+}
+
+/// What comes out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpectedOutcome {
+    /// The call may be dispatched.
+    Allow,
+    /// It waits for people.
+    Hold,
+    /// It does not happen.
+    Deny,
+}
+
+impl ExpectedOutcome {
+    /// The word in a case file.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Hold => "hold",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+/// Who has to agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpectedRequirement {
+    /// How many of each group.
+    pub groups: BTreeMap<GroupId, u32>,
+    /// How many people in all.
+    pub quorum: u32,
+    /// How long the approval lives.
+    #[serde(default)]
+    pub expires_in_ms: Option<u64>,
+}
+
+/// One review of an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReviewCase {
+    /// What it shows, as a sentence.
+    pub name: String,
+    /// Who reviews.
+    pub reviewer: CasePrincipal,
+    /// Groups in the reviewer's claims.
+    #[serde(default)]
+    pub groups: BTreeSet<GroupId>,
+    /// What the reviewer wants to do.
+    pub act: ReviewAct,
+    /// Who calls.
+    pub actor: CasePrincipal,
+    /// For whom.
+    #[serde(default)]
+    pub user: Option<CasePrincipal>,
+    /// What is called.
+    pub tool: CapabilityId,
+    /// The groups that were asked.
+    pub asked: BTreeSet<GroupId>,
+    /// When the approval ends, in milliseconds from now.
+    #[serde(default = "an_hour")]
+    pub expires_in_ms: i64,
+    /// Who has decided already.
+    #[serde(default)]
+    pub decided_by: BTreeSet<PrincipalId>,
+    /// Whether it is allowed.
+    pub expect: ExpectedReview,
+    /// All forbids that stood against it.
+    #[serde(default)]
+    pub policies: Option<BTreeSet<String>>,
+}
+
+/// What a reviewer wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewAct {
+    /// See the approval.
+    View,
+    /// Say yes.
+    Approve,
+    /// Say no.
+    Deny,
+}
+
+/// Whether a review is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpectedReview {
+    /// It is.
+    Allow,
+    /// It is not.
+    Refuse,
+}
+
+/// The tools that exist for somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SurfaceCase {
+    /// What it shows, as a sentence.
+    pub name: String,
+    /// Who looks.
+    pub actor: CasePrincipal,
+    /// For whom.
+    #[serde(default)]
+    pub user: Option<CasePrincipal>,
+    /// Groups in the user's verified claims.
+    #[serde(default)]
+    pub user_groups: BTreeSet<GroupId>,
+    /// All tools that are there.
+    pub tools: BTreeSet<CapabilityId>,
+}
+
+/// A case file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CaseFileError {
+    /// It is longer than [`CASE_FILE_BYTES_MAX`].
+    #[error("the case file is longer than {CASE_FILE_BYTES_MAX} bytes")]
+    TooLong,
+    /// It is not what a case file is.
+    #[error("the case file cannot be read: {0}")]
+    Syntax(String),
+    /// It has no case, so it would pass whatever is decided.
+    #[error("the case file has no case")]
+    Empty,
+    /// The world it describes cannot be.
+    #[error("the world of the case file cannot be: {0}")]
+    World(String),
+    /// It has no world and none was given.
+    #[error("the case file has no `world`, and there is no configuration to take it from")]
+    NoWorld,
+    /// The bundle does not compile for its world.
+    #[error("the bundle does not compile for the world of the case file: {}", crate::cases::listed(.0))]
+    Bundle(Vec<crate::bundle::BundleProblem>),
+}
+
+fn listed(problems: &[crate::bundle::BundleProblem]) -> String {
+    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl CaseFile {
+    /// Reads a case file.
+    ///
+    /// # Errors
+    /// [`CaseFileError`] when it is too long, not in the format, or has no case.
+    pub fn parse(text: &str) -> Result<Self, CaseFileError> {
+        if text.len() > CASE_FILE_BYTES_MAX {
+            return Err(CaseFileError::TooLong);
+        }
+        let file: Self = serde_saphyr::from_str(text).map_err(|error| CaseFileError::Syntax(error.to_string()))?;
+        if file.cases.is_empty() && file.reviews.is_empty() && file.surfaces.is_empty() {
+            return Err(CaseFileError::Empty);
+        }
+        Ok(file)
+    }
+}
+
+fn no_args() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+const fn strongest() -> ApprovalMode {
+    ApprovalMode::Destructive
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn an_hour() -> i64 {
+    3_600_000
+}
+
+const fn approve() -> VoteChoice {
+    VoteChoice::Approve
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,301 @@
+//! Running cases against a bundle.
+//!
+//! Owns how a case becomes facts, and comparing. Invariant: a case that cannot be put (an unknown tool, arguments that do not
+//! fit) fails; it is never passed over.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    binding::RequestBinding,
+    clock::Timestamp,
+    contract::{Capability, Contract},
+    digest::Digest,
+    directory::Directory,
+    ids::{ApprovalId, CapabilityId, DecisionId, EnvironmentName, IdempotencyKey, RecordId},
+    json::canonical_digest,
+    principal::{Principal, PrincipalChain, PrincipalKind},
+};
+use serde::Serialize;
+
+use super::{
+    CallCase, CaseApproval, CaseFile, CaseFileError, CasePrincipal, Expectation, ExpectedOutcome, ExpectedReview,
+    ReviewAct, ReviewCase, SurfaceCase, WorldFile,
+};
+use crate::{
+    bundle::BundleSource,
+    explain::Explanation,
+    facts::{ApprovalFacts, BudgetView, Facts},
+    review::{Review, ReviewedRequest, Reviewer},
+    snapshot::Snapshot,
+    verdict::Verdict,
+};
+
+/// The time in every case: 2026-01-01T00:00:00Z.
+const NOW: Timestamp = Timestamp::from_ms(1_767_225_600_000);
+
+/// What cases are about.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// The environment.
+    pub environment: EnvironmentName,
+    /// Who exists.
+    pub directory: Directory,
+    /// What can be called.
+    pub contracts: Vec<Arc<Contract>>,
+}
+
+impl World {
+    /// Checks a world made up for cases.
+    ///
+    /// # Errors
+    /// [`CaseFileError::World`] when its directory or a contract breaks a rule.
+    pub fn from_file(file: &WorldFile) -> Result<Self, CaseFileError> {
+        file.directory.check().map_err(|error| CaseFileError::World(error.to_string()))?;
+        let contracts = file.contracts.iter().cloned().map(|contract| Contract::from_file(contract).map(Arc::new));
+        let contracts =
+            contracts.collect::<Result<Vec<_>, _>>().map_err(|error| CaseFileError::World(error.to_string()))?;
+        Ok(Self { environment: file.environment.clone(), directory: file.directory.clone(), contracts })
+    }
+
+    fn find(&self, id: &CapabilityId) -> Option<(&Contract, &Capability)> {
+        let contract = self.contracts.iter().find(|contract| &contract.adapter == id.adapter())?;
+        contract.capabilities.get(id.capability()).map(|capability| (contract.as_ref(), capability))
+    }
+}
+
+/// What came of one case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct CaseOutcome {
+    /// The case.
+    pub name: String,
+    /// Where what was decided differs from what was expected; none: it passed.
+    pub differences: Vec<String>,
+    /// Why it was decided so, line by line.
+    pub explanation: Vec<String>,
+}
+
+impl CaseOutcome {
+    /// Whether the case passed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.differences.is_empty()
+    }
+}
+
+/// Runs every case of a file against a bundle, in its own world or else in this one.
+///
+/// # Errors
+/// [`CaseFileError`] when there is no world, it cannot be, or the bundle does not compile for it.
+pub fn run_cases(
+    source: &BundleSource,
+    configured: Option<&World>,
+    file: &CaseFile,
+) -> Result<Vec<CaseOutcome>, CaseFileError> {
+    let made_up = file.world.as_ref().map(World::from_file).transpose()?;
+    let world = made_up.as_ref().or(configured).ok_or(CaseFileError::NoWorld)?;
+    let snapshot = Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 1)
+        .map_err(CaseFileError::Bundle)?;
+    let runner = Runner { snapshot: &snapshot, world };
+    let calls = file.cases.iter().map(|case| runner.call(case));
+    let reviews = file.reviews.iter().map(|case| runner.review(case));
+    let surfaces = file.surfaces.iter().map(|case| runner.surface(case));
+    Ok(calls.chain(reviews).chain(surfaces).collect())
+}
+
+/// Decides the call of one case, whatever is expected of it.
+pub(crate) fn decide_case(snapshot: &Snapshot, world: &World, case: &CallCase) -> Result<Verdict, String> {
+    Runner { snapshot, world }.decide(case)
+}
+
+struct Runner<'a> {
+    snapshot: &'a Snapshot,
+    world: &'a World,
+}
+
+impl Runner<'_> {
+    fn call(&self, case: &CallCase) -> CaseOutcome {
+        match self.decide(case) {
+            Ok(verdict) => CaseOutcome {
+                name: case.name.clone(),
+                differences: differences(&case.expect, &verdict),
+                explanation: Explanation::of(self.snapshot, &verdict).lines,
+            },
+            Err(fault) => failed(&case.name, fault),
+        }
+    }
+
+    fn decide(&self, case: &CallCase) -> Result<Verdict, String> {
+        let (contract, capability) =
+            self.world.find(&case.tool).ok_or_else(|| format!("no contract has the tool `{}`", case.tool))?;
+        let schema = capability.arguments.as_ref().map_err(|error| format!("the tool is quarantined: {error}"))?;
+        let args = schema.validate(&case.args).map_err(|problems| {
+            let places: Vec<String> =
+                problems.iter().map(|one| format!("{}: {}", one.pointer, one.problem)).collect();
+            format!("the arguments do not fit the tool: {}", places.join("; "))
+        })?;
+        let chain = chain_of(&case.actor, case.user.as_ref());
+        let binding = RequestBinding {
+            principal_chain: chain.clone(),
+            capability: capability.id.clone(),
+            contract_digest: contract.digest,
+            effective_args_digest: canonical_digest(&args),
+            target: contract.target(),
+            credential: contract.credential_plan(),
+        };
+        let approval = case.approval.as_ref().map(|approval| approval_of(approval, binding.digest())).transpose()?;
+        let key = IdempotencyKey::new("case").map_err(|error| error.to_string())?;
+        let facts = Facts {
+            chain: &chain,
+            user_groups: &case.user_groups,
+            contract,
+            capability,
+            args: &args,
+            binding: &binding,
+            mode_requested: case.mode.unwrap_or(capability.mode_highest),
+            safety_mode: case.safety_mode,
+            engine_mode: case.engine_mode,
+            budget: BudgetView {
+                calls_left: case.budget.calls_left,
+                cents_left: case.budget.cents_left,
+                window_ends: NOW.plus_ms(86_400_000),
+            },
+            now: NOW,
+            approval: approval.as_ref(),
+            attested: case.attested,
+            key: Some(RecordId::derive(&chain.key_scope(&capability.id), &key)),
+        };
+        let id = DecisionId::new("case").map_err(|error| error.to_string())?;
+        Ok(self.snapshot.decide(&facts, id))
+    }
+
+    fn review(&self, case: &ReviewCase) -> CaseOutcome {
+        let reviewer = principal_of(&case.reviewer, PrincipalKind::User);
+        let chain = chain_of(&case.actor, case.user.as_ref());
+        let Some((_, capability)) = self.world.find(&case.tool) else {
+            return failed(&case.name, format!("no contract has the tool `{}`", case.tool));
+        };
+        let requirement = Requirement {
+            groups: case.asked.iter().map(|group| (group.clone(), 1)).collect(),
+            quorum: 1,
+            expires_in_ms: 3_600_000,
+            reasons: Vec::new(),
+        };
+        let request = ReviewedRequest {
+            chain: &chain,
+            capability: &case.tool,
+            mode: capability.mode_highest,
+            requirement: &requirement,
+            expires_at: NOW.plus_ms(case.expires_in_ms),
+            decided_by: &case.decided_by,
+        };
+        let reviewer = Reviewer { principal: &reviewer, groups: &case.groups };
+        let decided = |choice| self.snapshot.may_review(&Review { reviewer, request, choice, now: NOW });
+        let answer = match case.act {
+            ReviewAct::View => self.snapshot.may_view(&reviewer, &request, NOW),
+            ReviewAct::Approve => decided(VoteChoice::Approve),
+            ReviewAct::Deny => decided(VoteChoice::Deny),
+        };
+        let mut differences = Vec::new();
+        let got = if answer.is_ok() { ExpectedReview::Allow } else { ExpectedReview::Refuse };
+        if got != case.expect {
+            differences.push(match got {
+                ExpectedReview::Allow => "the review is allowed, expected a refusal".to_owned(),
+                ExpectedReview::Refuse => "the review is refused, expected to be allowed".to_owned(),
+            });
+        }
+        let against = answer.as_ref().err().map(|refusal| &refusal.determining).into_iter().flatten();
+        let against: BTreeSet<String> = against.map(|one| one.policy.clone()).collect();
+        differences.extend(difference_of_policies(case.policies.as_ref(), &against));
+        let explanation = answer.err().map(|refusal| refusal.to_string()).into_iter().collect();
+        CaseOutcome { name: case.name.clone(), differences, explanation }
+    }
+
+    fn surface(&self, case: &SurfaceCase) -> CaseOutcome {
+        let chain = chain_of(&case.actor, case.user.as_ref());
+        let tools = self.snapshot.surface(&chain, &case.user_groups);
+        let missing = case.tools.difference(&tools).map(|tool| format!("`{tool}` is hidden, expected to be there"));
+        let extra = tools.difference(&case.tools).map(|tool| format!("`{tool}` is there, expected to be hidden"));
+        CaseOutcome { name: case.name.clone(), differences: missing.chain(extra).collect(), explanation: vec![] }
+    }
+}
+
+fn failed(name: &str, fault: String) -> CaseOutcome {
+    CaseOutcome { name: name.to_owned(), differences: vec![fault], explanation: Vec::new() }
+}
+
+fn principal_of(case: &CasePrincipal, kind: PrincipalKind) -> Principal {
+    let kind = case.kind.unwrap_or(kind);
+    Principal { kind, id: case.id.clone(), tenant_id: case.tenant.clone(), display: None }
+}
+
+fn chain_of(actor: &CasePrincipal, user: Option<&CasePrincipal>) -> PrincipalChain {
+    PrincipalChain {
+        actor: principal_of(actor, PrincipalKind::Agent),
+        on_behalf_of: user.map(|user| principal_of(user, PrincipalKind::User)),
+    }
+}
+
+fn approval_of(case: &CaseApproval, request_digest: Digest) -> Result<ApprovalFacts, String> {
+    let (shown, other) = (Digest::of(b"what would run"), Digest::of(b"something else"));
+    let votes = case.votes.iter().map(|vote| Vote {
+        approver: vote.by.clone(),
+        groups: vote.groups.clone(),
+        groups_as_of: NOW.plus_ms(vote.groups_age_ms.saturating_neg()),
+        choice: vote.choice,
+        reason: String::new(),
+        at: NOW.plus_ms(case.expires_in_ms.min(0).saturating_sub(1_000)),
+        shown_digest: if vote.shown_other { other } else { shown },
+    });
+    Ok(ApprovalFacts {
+        approval_id: ApprovalId::new("case").map_err(|error| error.to_string())?,
+        request_digest: if case.changed { other } else { request_digest },
+        shown_digest: shown,
+        expires_at: NOW.plus_ms(case.expires_in_ms),
+        votes: votes.collect(),
+    })
+}
+
+fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
+    let (outcome, code, kind, requirement) = match verdict {
+        Verdict::Permit(_) => (ExpectedOutcome::Allow, None, None, None),
+        Verdict::Hold(hold) => (ExpectedOutcome::Hold, None, None, Some(&hold.requirement)),
+        Verdict::Deny(denial) => (ExpectedOutcome::Deny, Some(denial.code), Some(denial.kind), None),
+    };
+    let decision = verdict.decision();
+    let mut found = Vec::new();
+    if outcome != expect.outcome {
+        found.push(format!("the outcome is {}, expected {}", outcome.as_str(), expect.outcome.as_str()));
+    }
+    if let Some(wanted) = expect.code.filter(|wanted| code != Some(*wanted)) {
+        let got = code.map_or("none", |code| code.as_str());
+        found.push(format!("the code is {got}, expected {wanted}"));
+    }
+    if let Some(wanted) = expect.kind.filter(|wanted| kind != Some(*wanted)) {
+        let got = kind.map_or("none", |kind| kind.as_str());
+        found.push(format!("the kind is {got}, expected {wanted}"));
+    }
+    if let Some(wanted) = expect.mode.filter(|wanted| decision.mode_effective != *wanted) {
+        found.push(format!("the mode is {}, expected {wanted}", decision.mode_effective));
+    }
+    let got = decision.determining.iter().map(|one| one.policy.clone()).collect();
+    found.extend(difference_of_policies(expect.policies.as_ref(), &got));
+    if let Some(wanted) = &expect.requirement {
+        let same = requirement.is_some_and(|got| {
+            got.groups == wanted.groups
+                && got.quorum == wanted.quorum
+                && wanted.expires_in_ms.is_none_or(|ms| ms == got.expires_in_ms)
+        });
+        if !same {
+            let got = requirement.map_or_else(|| "none".to_owned(), crate::explain::requirement_line);
+            found.push(format!("the requirement differs, it is: {got}"));
+        }
+    }
+    found
+}
+
+fn difference_of_policies(wanted: Option<&BTreeSet<String>>, got: &BTreeSet<String>) -> Option<String> {
+    let wanted = wanted.filter(|wanted| *wanted != got)?;
+    let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
+    Some(format!("decided by [{}], expected [{}]", list(got), list(wanted)))
+}

@@ -1,0 +1,88 @@
+//! The Cedar context of a request: `req`, written by the engine alone, and `input`, from the validated arguments alone.
+//!
+//! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for.
+
+use cedar_policy::{Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression};
+use placet_types::{digest::Digest, mode::ApprovalMode};
+
+use crate::{
+    entities,
+    facts::{BudgetView, Facts},
+    vocabulary::{self, Vocabulary, count, datetime, flag, long, text},
+};
+
+/// What varies between the evaluations of one call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstance {
+    pub(crate) mode_effective: ApprovalMode,
+    pub(crate) mode_target: Option<ApprovalMode>,
+    pub(crate) budget: BudgetView,
+    pub(crate) approved: bool,
+    pub(crate) request_digest: Digest,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ContextError {
+    #[error("a record has a field twice")]
+    Record(#[from] ExpressionConstructionError),
+    #[error("the context cannot be made")]
+    Context(#[from] ContextCreationError),
+}
+
+pub(crate) fn of(
+    names: &Vocabulary,
+    facts: &Facts<'_>,
+    circumstance: &Circumstance,
+    input: Option<&RestrictedExpression>,
+) -> Result<Context, ContextError> {
+    let mut pairs = vec![("req".to_owned(), req(names, facts, circumstance)?)];
+    if let Some(input) = input {
+        pairs.push(("input".to_owned(), input.clone()));
+    }
+    if let Some(target) = circumstance.mode_target {
+        pairs.push(("mode_target".to_owned(), names.mode(target)));
+    }
+    Ok(Context::from_pairs(pairs)?)
+}
+
+fn req(
+    names: &Vocabulary,
+    facts: &Facts<'_>,
+    circumstance: &Circumstance,
+) -> Result<RestrictedExpression, ExpressionConstructionError> {
+    let engine_mode = vocabulary::uid(&names.engine_mode, facts.engine_mode.as_str());
+    let mut fields = vec![
+        ("now", datetime(facts.now)),
+        ("tenant", RestrictedExpression::new_entity_uid(names.tenant_uid(facts.chain.tenant()))),
+        ("attested", flag(facts.attested)),
+        ("delegation_depth", long(facts.chain.delegation_depth())),
+        ("mode_requested", names.mode(facts.mode_requested)),
+        ("mode_effective", names.mode(circumstance.mode_effective)),
+        ("mode_highest", names.mode(facts.capability.mode_highest)),
+        ("safety_mode", names.mode(facts.safety_mode)),
+        ("engine_mode", RestrictedExpression::new_entity_uid(engine_mode)),
+        ("budget", budget(circumstance.budget)?),
+        (
+            "evidence",
+            RestrictedExpression::new_record([(
+                "request_digest".to_owned(),
+                text(circumstance.request_digest.to_string()),
+            )])?,
+        ),
+    ];
+    if let Some(user) = &facts.chain.on_behalf_of {
+        fields.push(("on_behalf_of", RestrictedExpression::new_entity_uid(names.principal_uid(user))));
+    }
+    if circumstance.approved {
+        fields.push(("approval", RestrictedExpression::new_entity_uid(entities::approval_uid(names))));
+    }
+    RestrictedExpression::new_record(fields.into_iter().map(|(name, value)| (name.to_owned(), value)))
+}
+
+fn budget(view: BudgetView) -> Result<RestrictedExpression, ExpressionConstructionError> {
+    RestrictedExpression::new_record([
+        ("calls_left".to_owned(), long(view.calls_left)),
+        ("cents_left".to_owned(), count(view.cents_left)),
+        ("window_ends".to_owned(), datetime(view.window_ends)),
+    ])
+}

@@ -1,0 +1,346 @@
+//! The decision: modes, two evaluations, the counterfactual (policy.md §5, decisions.md 16 to 19).
+//!
+//! Owns the order of questions and how answers merge: deny before hold before allow. Invariants: an error in any
+//! evaluation, the counterfactual's included, denies (trap T1); a call is held only if people could make it allowed; the
+//! floor denies whatever the bundle says.
+
+use cedar_policy::{Entities, Entity, EntityUid, PolicySet, RestrictedExpression};
+use placet_types::{approval::Requirement, digest::Digest, ids::DecisionId, mode::ApprovalMode};
+
+use crate::{
+    annotations::{ApprovalRule, PolicyMeta},
+    approval::{self, ApprovalRecord, Counted},
+    context::{self, Circumstance},
+    entities,
+    evaluate::{Evaluation, Question, evaluate},
+    facts::{BudgetView, Facts},
+    input,
+    permit::Permit,
+    snapshot::{Snapshot, ToolPlan},
+    verdict::{Decision, Denial, DenialKind, Determining, Hold, Link, Outcome, PolicyEffect, Verdict},
+};
+
+pub(crate) mod floor;
+
+/// A budget that stops nobody, far below where calculating with it would overflow.
+const BUDGET_AMPLE: (u32, u64) = (u32::MAX, 1_000_000_000_000_000);
+
+pub(crate) fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
+    let request_digest = facts.binding.digest();
+    let mut decision = Decision {
+        id,
+        bundle_digest: snapshot.digest,
+        epoch: snapshot.epoch,
+        capability: facts.capability.id.clone(),
+        request_digest,
+        mode_requested: facts.mode_requested,
+        mode_effective: facts.capability.mode_highest,
+        mode_highest: facts.capability.mode_highest,
+        determining: Vec::new(),
+        errors: Vec::new(),
+        notes: Vec::new(),
+        outcome: Outcome::Deny(DenialKind::Error),
+    };
+    let ruling = match Call::prepare(snapshot, facts, request_digest) {
+        Ok(call) => call.rule(&mut decision),
+        Err(fault) => Ruling::fault(fault),
+    };
+    conclude(snapshot, facts, decision, ruling)
+}
+
+/// What a ruling says, before the floor is put under it.
+#[derive(Debug)]
+struct Ruling {
+    outcome: Outcome,
+    requirement: Option<Requirement>,
+    determining: Vec<Determining>,
+    errors: Vec<String>,
+    note: Option<String>,
+}
+
+impl Ruling {
+    fn deny(kind: DenialKind, determining: Vec<Determining>, note: impl Into<String>) -> Self {
+        Self {
+            outcome: Outcome::Deny(kind),
+            requirement: None,
+            determining,
+            errors: Vec::new(),
+            note: Some(note.into()),
+        }
+    }
+
+    fn fault(error: impl Into<String>) -> Self {
+        Self::errors(vec![error.into()])
+    }
+
+    fn errors(errors: Vec<String>) -> Self {
+        let outcome = Outcome::Deny(DenialKind::Error);
+        Self { outcome, requirement: None, determining: Vec::new(), errors, note: None }
+    }
+}
+
+fn conclude(snapshot: &Snapshot, facts: &Facts<'_>, mut decision: Decision, ruling: Ruling) -> Verdict {
+    decision.determining = ruling.determining;
+    decision.errors = ruling.errors;
+    decision.notes.extend(ruling.note);
+    decision.outcome = ruling.outcome;
+    if ruling.outcome != Outcome::Deny(DenialKind::Error)
+        && let Some(obstacle) = floor::of(snapshot, facts)
+    {
+        decision.outcome = Outcome::Deny(obstacle.kind);
+        decision.notes.push(obstacle.note.to_owned());
+        // Policies that would have let the call through made no difference.
+        decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
+    }
+    match (decision.outcome, ruling.requirement) {
+        (Outcome::Allow, _) => Verdict::Permit(Permit::of(facts, decision)),
+        (Outcome::Hold, Some(requirement)) => Verdict::Hold(Hold { requirement, decision }),
+        (Outcome::Hold, None) => deny(DenialKind::Error, decision),
+        (Outcome::Deny(kind), _) => deny(kind, decision),
+    }
+}
+
+fn deny(kind: DenialKind, mut decision: Decision) -> Verdict {
+    decision.outcome = Outcome::Deny(kind);
+    Verdict::Deny(Denial { code: kind.code(), kind, decision })
+}
+
+/// A call, ready to be put to policy.
+#[derive(Debug)]
+struct Call<'a> {
+    snapshot: &'a Snapshot,
+    facts: &'a Facts<'a>,
+    plan: &'a ToolPlan,
+    request_digest: Digest,
+    input: Option<RestrictedExpression>,
+    links: Vec<(Link, EntityUid)>,
+    known: Vec<Entity>,
+}
+
+/// What a call is asked under.
+#[derive(Debug, Clone, Copy)]
+struct Terms<'a> {
+    mode: ApprovalMode,
+    budget: BudgetView,
+    record: Option<&'a ApprovalRecord>,
+}
+
+impl<'a> Call<'a> {
+    fn prepare(snapshot: &'a Snapshot, facts: &'a Facts<'a>, request_digest: Digest) -> Result<Self, String> {
+        if let Some(contradiction) = floor::contradiction(snapshot, facts) {
+            return Err(contradiction.to_owned());
+        }
+        let plan = snapshot.tools.get(&facts.capability.id).ok_or("the snapshot does not know the tool")?;
+        let input = plan.input.as_ref().map(|of| input::value_of(of, facts.args)).transpose();
+        let input = input.map_err(|error| error.to_string())?;
+        let mut known = entities::principals(&snapshot.names, &snapshot.directory, facts.chain, facts.user_groups)
+            .map_err(|_unmade| "the principals cannot be put to policy")?;
+        let tool = plan.entities.clone();
+        known.extend([tool.tool, tool.adapter, tool.call, tool.lower]);
+        let user = facts.chain.on_behalf_of.as_ref().map(|user| (Link::User, snapshot.names.principal_uid(user)));
+        let actor = (Link::Actor, snapshot.names.principal_uid(&facts.chain.actor));
+        let links = std::iter::once(actor).chain(user).collect();
+        Ok(Self { snapshot, facts, plan, request_digest, input, links, known })
+    }
+
+    fn rule(&self, decision: &mut Decision) -> Ruling {
+        let (mode, errors) = self.effective_mode();
+        decision.mode_effective = mode;
+        if !errors.is_empty() {
+            return Ruling::errors(errors);
+        }
+        if self.facts.mode_requested < mode {
+            let note = format!("asked for as {}, the call is {mode}", self.facts.mode_requested);
+            return Ruling::deny(DenialKind::ModeUpgraded, vec![], note);
+        }
+        if mode > self.facts.safety_mode {
+            let note = format!("the call is {mode}, the run's ceiling is {}", self.facts.safety_mode);
+            return Ruling::deny(DenialKind::Ceiling, vec![], note);
+        }
+        let counted = approval::count(self.facts, &self.snapshot.directory, self.request_digest);
+        let ruling = self.judge(mode, self.facts.budget, &counted);
+        if ruling.outcome == Outcome::Deny(DenialKind::Policy) && self.would_with_budget(mode, &counted) {
+            let note = "with more of the run's budget the call would not be denied";
+            return Ruling { outcome: Outcome::Deny(DenialKind::Budget), note: Some(note.to_owned()), ..ruling };
+        }
+        ruling
+    }
+
+    /// The mode of the call: its contract's, unless every link may lower it to the one requested (decisions.md 16, 17).
+    fn effective_mode(&self) -> (ApprovalMode, Vec<String>) {
+        let (highest, requested) = (self.facts.capability.mode_highest, self.facts.mode_requested);
+        if requested >= highest {
+            return (highest, Vec::new());
+        }
+        let terms = Terms { mode: highest, budget: self.facts.budget, record: None };
+        let answers = self.put(&self.plan.lower, &self.plan.lower_slice, Some(requested), terms);
+        let errors = errors_of(&answers);
+        if errors.is_empty() && all_allow(&answers) { (requested, errors) } else { (highest, errors) }
+    }
+
+    fn would_with_budget(&self, mode: ApprovalMode, counted: &Counted) -> bool {
+        let (calls_left, cents_left) = BUDGET_AMPLE;
+        let ample = BudgetView { calls_left, cents_left, ..self.facts.budget };
+        !matches!(self.judge(mode, ample, counted).outcome, Outcome::Deny(DenialKind::Policy | DenialKind::Error))
+    }
+
+    /// Whether the call is allowed as things are, could be with an approval, or neither.
+    fn judge(&self, mode: ApprovalMode, budget: BudgetView, counted: &Counted) -> Ruling {
+        let terms = Terms { mode, budget, record: counted.record.as_ref() };
+        let answers = self.call(terms);
+        let errors = errors_of(&answers);
+        if !errors.is_empty() {
+            return Ruling::errors(errors);
+        }
+        let determining = self.determining(&answers);
+        if all_allow(&answers) {
+            return Ruling {
+                outcome: Outcome::Allow,
+                requirement: None,
+                determining,
+                errors: vec![],
+                note: None,
+            };
+        }
+        if let Some(final_denial) = self.denies_for_good(&answers, &determining) {
+            return final_denial;
+        }
+        // What the call needs is asked without the votes it already has, so that the requirement is the whole one.
+        let bare = if terms.record.is_some() { self.call(Terms { record: None, ..terms }) } else { answers };
+        let errors = errors_of(&bare);
+        if !errors.is_empty() {
+            return Ruling::errors(errors);
+        }
+        if let Some(final_denial) = self.denies_for_good(&bare, &determining) {
+            return final_denial;
+        }
+        self.counterfactual(terms, &bare, determining, counted.flaw)
+    }
+
+    /// A denial that no approval changes: by a policy that cannot be set aside, or because nothing permits the call.
+    fn denies_for_good(&self, answers: &[Evaluation], determining: &[Determining]) -> Option<Ruling> {
+        let for_good = answers.iter().filter(|answer| !answer.allowed).find_map(|answer| {
+            if answer.determining.is_empty() {
+                return Some(format!("no policy permits the call to {}", answer.link.as_str()));
+            }
+            let fixed = answer.determining.iter().find(|id| !self.can_be_set_aside(id));
+            fixed.map(|id| format!("policy `{id}` cannot be set aside by an approval"))
+        });
+        for_good.map(|note| Ruling::deny(DenialKind::Policy, determining.to_vec(), note))
+    }
+
+    fn can_be_set_aside(&self, id: &str) -> bool {
+        let policy = self.snapshot.policies.get(id);
+        policy.is_some_and(|policy| matches!(policy.rule, ApprovalRule::Required(_)))
+    }
+
+    /// Would the best approval help? Only then are people asked.
+    fn counterfactual(
+        &self,
+        terms: Terms<'_>,
+        bare: &[Evaluation],
+        determining: Vec<Determining>,
+        flaw: Option<DenialKind>,
+    ) -> Ruling {
+        let Some(requirement) = approval::requirement(self.forbids(bare)) else {
+            let note = "without its approval the call would be allowed, with it policies disagree";
+            return Ruling::deny(DenialKind::Policy, determining, note);
+        };
+        let ideal = approval::ideal(&requirement, self.facts, self.request_digest);
+        let answers = self.call(Terms { record: Some(&ideal), ..terms });
+        let errors = errors_of(&answers);
+        if !errors.is_empty() {
+            return Ruling::errors(errors);
+        }
+        if !all_allow(&answers) {
+            let still = answers.iter().find(|answer| !answer.allowed);
+            let why = still.map_or_else(String::new, |answer| match answer.determining.first() {
+                Some(policy) => format!(": policy `{policy}` would still forbid it"),
+                None => format!(": no policy permits the call to {}", answer.link.as_str()),
+            });
+            return Ruling::deny(DenialKind::Policy, determining, format!("no approval would help{why}"));
+        }
+        if let Some(kind) = flaw {
+            return Ruling::deny(kind, determining, "the approval it has is of no use any more");
+        }
+        let (outcome, requirement) = (Outcome::Hold, Some(requirement));
+        Ruling { outcome, requirement, determining, errors: vec![], note: None }
+    }
+
+    fn forbids(&self, answers: &[Evaluation]) -> Vec<&'a PolicyMeta> {
+        let denied = answers.iter().filter(|answer| !answer.allowed).flat_map(|answer| &answer.determining);
+        let mut found: Vec<&PolicyMeta> = denied.filter_map(|id| self.snapshot.policies.get(id)).collect();
+        found.sort_by(|a, b| a.id.cmp(&b.id));
+        found.dedup_by(|a, b| a.id == b.id);
+        found
+    }
+
+    /// The policies that made the difference: of a denial, those that denied; else all.
+    fn determining(&self, answers: &[Evaluation]) -> Vec<Determining> {
+        let allowed = all_allow(answers);
+        let relevant = answers.iter().filter(|answer| answer.allowed == allowed);
+        let named = relevant.flat_map(|answer| answer.determining.iter().map(|id| (id, answer.link)));
+        named.filter_map(|(id, link)| self.snapshot.determining(id, link)).collect()
+    }
+
+    fn call(&self, terms: Terms<'_>) -> Vec<Evaluation> {
+        self.put(&self.plan.call, &self.plan.call_slice, None, terms)
+    }
+
+    /// Puts one action to policy, for every link of the chain.
+    fn put(
+        &self,
+        action: &EntityUid,
+        policies: &PolicySet,
+        mode_target: Option<ApprovalMode>,
+        terms: Terms<'_>,
+    ) -> Vec<Evaluation> {
+        let circumstance = Circumstance {
+            mode_effective: terms.mode,
+            mode_target,
+            budget: terms.budget,
+            approved: terms.record.is_some(),
+            request_digest: self.request_digest,
+        };
+        let names = &self.snapshot.names;
+        let approval = terms.record.map(|record| entities::approval(names, record)).transpose();
+        let known = approval.ok().and_then(|approval| {
+            Entities::from_entities(self.known.iter().cloned().chain(approval), None).ok()
+        });
+        let context = context::of(names, self.facts, &circumstance, self.input.as_ref()).ok();
+        let (Some(known), Some(context)) = (known, context) else {
+            return vec![Evaluation::fault("the facts cannot be put to policy")];
+        };
+        let questions = self.links.iter().map(|(link, principal)| Question {
+            link: *link,
+            principal: principal.clone(),
+            action: action.clone(),
+            resource: self.plan.tool.clone(),
+            context: context.clone(),
+        });
+        questions.map(|question| evaluate(&self.snapshot.schema, policies, &known, question)).collect()
+    }
+}
+
+fn all_allow(answers: &[Evaluation]) -> bool {
+    !answers.is_empty() && answers.iter().all(|answer| answer.allowed)
+}
+
+fn errors_of(answers: &[Evaluation]) -> Vec<String> {
+    let mut errors: Vec<String> = answers.iter().flat_map(|answer| answer.errors.iter().cloned()).collect();
+    errors.sort();
+    errors.dedup();
+    errors
+}
+
+impl Snapshot {
+    /// A policy as a decision names it.
+    pub(crate) fn determining(&self, id: &str, link: Link) -> Option<Determining> {
+        let policy = self.policies.get(id)?;
+        let (policy, effect, reason) = (policy.id.clone(), policy.effect, policy.reason().map(str::to_owned));
+        Some(Determining { policy, effect, link, reason })
+    }
+}
+
+#[cfg(test)]
+mod tests;

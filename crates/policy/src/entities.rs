@@ -1,0 +1,195 @@
+//! Typed Cedar entities for principals, tools and approvals.
+//!
+//! Owns which entities a request needs: with validation at level 2, those that one query can reach. Invariant: a principal
+//! that is unknown or inactive is put to policy as inactive, and the engine denies it whatever the bundle says.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use cedar_policy::{Entity, EntityAttrEvaluationError, EntityUid, RestrictedExpression};
+use placet_types::{
+    contract::{
+        Capability, Contract,
+        file::{DataClass, TenantsFile},
+    },
+    directory::Directory,
+    ids::{GroupId, PrincipalId, TenantId},
+    principal::{Principal, PrincipalChain, PrincipalKind},
+};
+
+use crate::{
+    approval::ApprovalRecord,
+    schema,
+    vocabulary::{self, Vocabulary, count, datetime, flag, long, text, uids},
+};
+
+pub(crate) type EntityResult<T> = Result<T, EntityAttrEvaluationError>;
+
+type Attrs = Vec<(&'static str, RestrictedExpression)>;
+
+pub(crate) fn entity(
+    uid: EntityUid,
+    attrs: Attrs,
+    parents: impl IntoIterator<Item = EntityUid>,
+) -> EntityResult<Entity> {
+    Entity::new_with_tags(uid, attrs.into_iter().map(|(name, value)| (name.to_owned(), value)), parents, [])
+}
+
+fn leaf(uid: EntityUid) -> Entity {
+    Entity::new_no_attrs(uid, HashSet::new())
+}
+
+/// The entities of a tool: itself, its adapter, and its two actions with the groups that hold them.
+#[derive(Debug, Clone)]
+pub(crate) struct ToolEntities {
+    pub(crate) tool: Entity,
+    pub(crate) adapter: Entity,
+    pub(crate) call: Entity,
+    pub(crate) lower: Entity,
+}
+
+impl ToolEntities {
+    pub(crate) fn of(names: &Vocabulary, contract: &Contract, capability: &Capability) -> EntityResult<Self> {
+        let adapter_uid = vocabulary::uid(&names.adapter, contract.adapter.as_str());
+        let environment = vocabulary::uid(&names.environment, contract.environment.as_str());
+        let data_class = vocabulary::uid(&names.data_class, data_class(contract.data_class));
+        let (all_tenants, tenants) = match &contract.tenants {
+            TenantsFile::All(_) => (true, vec![]),
+            TenantsFile::Only(tenants) => (false, tenants.iter().map(|tenant| names.tenant_uid(tenant)).collect()),
+        };
+        let adapter = entity(
+            adapter_uid.clone(),
+            vec![
+                ("environment", RestrictedExpression::new_entity_uid(environment)),
+                ("data_class", RestrictedExpression::new_entity_uid(data_class)),
+                ("all_tenants", flag(all_tenants)),
+                ("tenants", uids(tenants)),
+            ],
+            [],
+        )?;
+        let tool = entity(
+            names.tool_uid(&capability.id),
+            vec![
+                ("adapter", RestrictedExpression::new_entity_uid(adapter_uid.clone())),
+                ("contract_digest", text(contract.digest.to_string())),
+                ("pinned", flag(capability.pin.is_some())),
+                ("enabled", flag(capability.enabled)),
+                ("writes", flag(capability.is_write_class())),
+                ("cost_cents", count(capability.cost_cents)),
+            ],
+            [adapter_uid],
+        )?;
+        let mut groups: HashSet<EntityUid> =
+            schema::parents(capability).iter().map(|group| names.action_uid(group)).collect();
+        groups.insert(names.action_uid("call_tool"));
+        let call = Entity::new_no_attrs(names.action_uid(&capability.id.to_string()), groups);
+        let lower = Entity::new_no_attrs(
+            names.action_uid(&vocabulary::lower_action(&capability.id)),
+            HashSet::from([names.action_uid("lower_mode")]),
+        );
+        Ok(Self { tool, adapter, call, lower })
+    }
+}
+
+fn data_class(class: DataClass) -> &'static str {
+    match class {
+        DataClass::Public => "public",
+        DataClass::Internal => "internal",
+        DataClass::Confidential => "confidential",
+        DataClass::Regulated => "regulated",
+    }
+}
+
+/// The principals of a call as entities, each once: the actor, who answers for it, and the user it acts for.
+pub(crate) fn principals(
+    names: &Vocabulary,
+    directory: &Directory,
+    chain: &PrincipalChain,
+    user_groups: &BTreeSet<GroupId>,
+) -> EntityResult<Vec<Entity>> {
+    let mut found: BTreeMap<EntityUid, Entity> = BTreeMap::new();
+    let mut add = |made: Vec<Entity>| {
+        for one in made {
+            found.entry(one.uid()).or_insert(one);
+        }
+    };
+    // The user first: the claims of the user's own token count wherever the same person appears again.
+    if let Some(user) = &chain.on_behalf_of {
+        add(person(names, directory, &user.tenant_id, &user.id, user_groups)?);
+    }
+    let tenant = &chain.actor.tenant_id;
+    match chain.actor.kind {
+        PrincipalKind::User => {
+            add(person(names, directory, tenant, &chain.actor.id, &BTreeSet::new())?);
+        }
+        PrincipalKind::Agent | PrincipalKind::Service | PrincipalKind::Automation => {
+            if let Some(entry) = directory.agent(tenant, &chain.actor.id) {
+                add(person(names, directory, tenant, &entry.owner, &BTreeSet::new())?);
+            }
+            add(workload(names, directory, &chain.actor)?);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+fn workload(names: &Vocabulary, directory: &Directory, actor: &Principal) -> EntityResult<Vec<Entity>> {
+    let tenant = &actor.tenant_id;
+    let entry = directory.agent(tenant, &actor.id);
+    let owner = entry.map_or_else(|| names.nobody(tenant), |entry| names.user_uid(tenant, &entry.owner));
+    let classes: Vec<EntityUid> =
+        entry.into_iter().flat_map(|entry| &entry.classes).map(|class| names.class_uid(tenant, class)).collect();
+    let tenant_uid = names.tenant_uid(tenant);
+    let made = entity(
+        names.principal_uid(actor),
+        vec![
+            ("tenant", RestrictedExpression::new_entity_uid(tenant_uid.clone())),
+            ("owner", RestrictedExpression::new_entity_uid(owner)),
+            ("active", flag(entry.is_some_and(|entry| entry.active))),
+        ],
+        classes.iter().cloned().chain([tenant_uid.clone()]),
+    )?;
+    Ok(classes.into_iter().map(leaf).chain([leaf(tenant_uid), made]).collect())
+}
+
+/// A person with the groups of the directory and those of verified claims.
+pub(crate) fn person(
+    names: &Vocabulary,
+    directory: &Directory,
+    tenant: &TenantId,
+    id: &PrincipalId,
+    claimed: &BTreeSet<GroupId>,
+) -> EntityResult<Vec<Entity>> {
+    let listed = directory.user(tenant, id);
+    let groups: BTreeSet<&GroupId> = listed.into_iter().flat_map(|user| &user.groups).chain(claimed).collect();
+    let groups: Vec<EntityUid> = groups.into_iter().map(|group| names.group_uid(tenant, group)).collect();
+    let tenant_uid = names.tenant_uid(tenant);
+    let made = entity(
+        names.user_uid(tenant, id),
+        vec![
+            ("tenant", RestrictedExpression::new_entity_uid(tenant_uid.clone())),
+            ("active", flag(listed.is_none_or(|user| user.active))),
+        ],
+        groups.iter().cloned().chain([tenant_uid.clone()]),
+    )?;
+    Ok(groups.into_iter().map(leaf).chain([leaf(tenant_uid), made]).collect())
+}
+
+/// The approval that a call has.
+pub(crate) fn approval(names: &Vocabulary, record: &ApprovalRecord) -> EntityResult<Entity> {
+    let approvers = record.approvers.iter().map(|id| vocabulary::uid(&names.user, id));
+    Entity::new_with_tags(
+        approval_uid(names),
+        [
+            ("request_digest".to_owned(), text(record.request_digest.to_string())),
+            ("expires_at".to_owned(), datetime(record.expires_at)),
+            ("approvers".to_owned(), uids(approvers)),
+            ("total".to_owned(), long(record.total)),
+            ("denied".to_owned(), flag(false)),
+        ],
+        [],
+        record.by_group.iter().map(|(group, people)| (group.to_string(), long(*people))),
+    )
+}
+
+pub(crate) fn approval_uid(names: &Vocabulary) -> EntityUid {
+    vocabulary::uid(&names.approval_record, "this")
+}

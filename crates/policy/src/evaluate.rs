@@ -1,0 +1,61 @@
+//! One Cedar evaluation, and what came of it.
+//!
+//! Owns the call into Cedar. Invariant (trap T1): Cedar skips a policy that errors, so an evaluation with any error never
+//! counts as allowed, and errors name the policy only: their text would quote arguments.
+
+use cedar_policy::{
+    AuthorizationError, Authorizer, Context, Decision as CedarDecision, Entities, EntityUid, PolicySet, Request, Schema,
+};
+
+use crate::verdict::Link;
+
+/// What came of one evaluation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Evaluation {
+    pub(crate) link: Link,
+    pub(crate) allowed: bool,
+    /// Ids of the policies that made the difference, sorted.
+    pub(crate) determining: Vec<String>,
+    pub(crate) errors: Vec<String>,
+}
+
+impl Evaluation {
+    /// An evaluation that could not take place; it counts as an error, so it denies.
+    pub(crate) fn fault(error: &str) -> Self {
+        Self { link: Link::Actor, allowed: false, determining: Vec::new(), errors: vec![error.to_owned()] }
+    }
+}
+
+/// Who asks for what.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    pub(crate) link: Link,
+    pub(crate) principal: EntityUid,
+    pub(crate) action: EntityUid,
+    pub(crate) resource: EntityUid,
+    pub(crate) context: Context,
+}
+
+pub(crate) fn evaluate(schema: &Schema, policies: &PolicySet, entities: &Entities, question: Question) -> Evaluation {
+    let Question { link, principal, action, resource, context } = question;
+    let request = match Request::new(principal, action, resource, context, Some(schema)) {
+        Ok(request) => request,
+        // The error's text may quote arguments.
+        Err(_unfit) => {
+            let errors = vec!["the request does not fit the schema of the bundle".to_owned()];
+            return Evaluation { link, allowed: false, determining: Vec::new(), errors };
+        }
+    };
+    let response = Authorizer::new().is_authorized(&request, policies, entities);
+    let mut determining: Vec<String> = response.diagnostics().reason().map(ToString::to_string).collect();
+    determining.sort();
+    let mut errors: Vec<String> = response.diagnostics().errors().map(policy_of).collect();
+    errors.sort();
+    let allowed = response.decision() == CedarDecision::Allow && errors.is_empty();
+    Evaluation { link, allowed, determining, errors }
+}
+
+fn policy_of(error: &AuthorizationError) -> String {
+    let AuthorizationError::PolicyEvaluationError(error) = error;
+    format!("policy `{}` could not be evaluated", error.policy_id())
+}

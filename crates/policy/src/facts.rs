@@ -1,0 +1,77 @@
+//! Everything a decision is made from.
+//!
+//! Owns the shape of the facts. Does not gather them: identity comes from verified tokens, arguments from strict parsing
+//! and the contract's schema, budget and votes from the ledger, time from the store. Nothing an agent sends lands
+//! anywhere in here but in `args` and `mode_requested`.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    approval::Vote,
+    binding::RequestBinding,
+    clock::Timestamp,
+    contract::{Capability, Contract},
+    digest::Digest,
+    ids::{ApprovalId, GroupId, RecordId},
+    mode::{ApprovalMode, EngineMode},
+    principal::PrincipalChain,
+};
+
+/// The facts of one call at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// Who calls and for whom, from verified tokens.
+    pub chain: &'a PrincipalChain,
+    /// Groups of the user's own tenant, from the verified claims of the user's token; the directory's are added.
+    pub user_groups: &'a BTreeSet<GroupId>,
+    /// The adapter's contract.
+    pub contract: &'a Contract,
+    /// The operation called.
+    pub capability: &'a Capability,
+    /// The effective arguments: validated, with defaults, as they would run.
+    pub args: &'a serde_json::Value,
+    /// What an approval of this call binds.
+    pub binding: &'a RequestBinding,
+    /// The mode the caller asked for.
+    pub mode_requested: ApprovalMode,
+    /// The run's ceiling.
+    pub safety_mode: ApprovalMode,
+    /// What the engine as a whole is doing.
+    pub engine_mode: EngineMode,
+    /// What the run may still use up.
+    pub budget: BudgetView,
+    /// The time of the store.
+    pub now: Timestamp,
+    /// The approval that was asked for this call, with its votes, if there is one.
+    pub approval: Option<&'a ApprovalFacts>,
+    /// Whether the actor's identity came from a verified workload token.
+    pub attested: bool,
+    /// The call's effect record; every call that writes has one.
+    pub key: Option<RecordId>,
+}
+
+/// What a run may still use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BudgetView {
+    /// Calls that may still be dispatched.
+    pub calls_left: u32,
+    /// Cents that may still be spent.
+    pub cents_left: u64,
+    /// When the window ends over which this counts.
+    pub window_ends: Timestamp,
+}
+
+/// An approval as the ledger has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalFacts {
+    /// Which one.
+    pub approval_id: ApprovalId,
+    /// The digest of the request it was asked for.
+    pub request_digest: Digest,
+    /// The digest of what approvers were to be shown. A vote given on anything else does not count.
+    pub shown_digest: Digest,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// What people decided.
+    pub votes: Vec<Vote>,
+}

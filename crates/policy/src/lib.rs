@@ -1,0 +1,32 @@
+//! Policy: decides, with Cedar, whether a call happens, waits for people or is refused; alone makes a [`permit::Permit`].
+//!
+//! Owns the Cedar schema (generated from the contracts), the checks a bundle passes before it is used, the decision, the
+//! tool surface, who may review an approval, and how all of that is explained. Does no I/O and reads no clock: files,
+//! time and identity come in as values. Invariants: a policy that cannot be evaluated denies (trap T1); adding a `forbid`
+//! never turns a denial into anything better; what is not decided is denied.
+
+pub mod bundle;
+pub mod facts;
+pub mod verdict;
+pub mod permit;
+pub mod snapshot;
+pub mod review;
+pub mod explain;
+pub mod cases;
+pub mod matrix;
+
+mod annotations;
+mod approval;
+mod context;
+mod decide;
+mod entities;
+mod evaluate;
+mod input;
+mod schema;
+mod surface;
+mod vocabulary;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod properties;

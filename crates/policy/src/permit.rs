@@ -1,0 +1,85 @@
+//! The right to dispatch one exact call, once (design §1, first promise).
+//!
+//! Owns [`Permit`]. Invariant: only [`crate::snapshot::Snapshot::decide`] makes one, and it cannot be copied, cloned,
+//! defaulted or read from anywhere, so whoever holds one was given it for this call; the ledger consumes it.
+
+use placet_types::{
+    digest::Digest,
+    ids::{ApprovalId, CapabilityId, RecordId},
+    mode::ApprovalMode,
+};
+
+use crate::{facts::Facts, verdict::Decision};
+
+/// The right to dispatch one exact call, once.
+#[derive(Debug)]
+#[must_use = "a permit that is dropped dispatches nothing"]
+pub struct Permit {
+    decision: Decision,
+    request_digest: Digest,
+    capability: CapabilityId,
+    record: Option<RecordId>,
+    approval_id: Option<ApprovalId>,
+    write_class: bool,
+}
+
+impl Permit {
+    pub(crate) fn of(facts: &Facts<'_>, decision: Decision) -> Self {
+        Self {
+            request_digest: decision.request_digest,
+            capability: facts.capability.id.clone(),
+            record: facts.key,
+            approval_id: facts.approval.map(|approval| approval.approval_id.clone()),
+            write_class: facts.capability.is_write_class(),
+            decision,
+        }
+    }
+
+    /// The decision it comes from.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// What exactly may run.
+    #[must_use]
+    pub fn request_digest(&self) -> Digest {
+        self.request_digest
+    }
+
+    /// The operation that may run.
+    #[must_use]
+    pub fn capability(&self) -> &CapabilityId {
+        &self.capability
+    }
+
+    /// The effect record it may run under; never absent when [`Self::write_class`].
+    #[must_use]
+    pub fn record(&self) -> Option<RecordId> {
+        self.record
+    }
+
+    /// The approval that dispatch consumes.
+    #[must_use]
+    pub fn approval_id(&self) -> Option<&ApprovalId> {
+        self.approval_id.as_ref()
+    }
+
+    /// The mode the call runs in.
+    #[must_use]
+    pub fn mode_effective(&self) -> ApprovalMode {
+        self.decision.mode_effective
+    }
+
+    /// The policy epoch; dispatch in another epoch needs a new decision (decisions.md 26).
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.decision.epoch
+    }
+
+    /// Whether the call changes something, so that it must be durable before it is sent.
+    #[must_use]
+    pub fn write_class(&self) -> bool {
+        self.write_class
+    }
+}

@@ -1,0 +1,202 @@
+//! A compiled bundle: immutable, shared, everything that a decision needs.
+//!
+//! Owns compiling: parsing, the rules of [`crate::annotations`], the generated schema, strict validation, and the slices by
+//! action. Invariant: a snapshot exists only for a bundle without any problem; slicing changes no decision.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use cedar_policy::{EntityUid, PolicySet, Schema};
+use placet_types::{
+    clock::Timestamp,
+    contract::{Capability, Contract},
+    digest::Digest,
+    directory::Directory,
+    ids::{CapabilityId, CapabilityName, DecisionId, EnvironmentName, GroupId},
+    principal::PrincipalChain,
+};
+use serde::Serialize;
+
+use crate::{
+    annotations::PolicyMeta,
+    bundle::{BundleProblem, BundleSource},
+    decide,
+    entities::ToolEntities,
+    facts::Facts,
+    input::InputType,
+    review::{ReviewRefusal, ReviewedRequest, Reviewer, Review},
+    surface,
+    verdict::{PolicyEffect, Verdict},
+    vocabulary::Vocabulary,
+};
+
+mod compile;
+mod slice;
+
+/// A compiled bundle with the contracts and the directory it was compiled for.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(crate) digest: Digest,
+    pub(crate) epoch: u64,
+    pub(crate) names: Vocabulary,
+    pub(crate) schema: Schema,
+    pub(crate) schema_text: String,
+    pub(crate) directory: Directory,
+    pub(crate) policies: BTreeMap<String, PolicyMeta>,
+    pub(crate) tools: BTreeMap<CapabilityId, Arc<ToolPlan>>,
+    pub(crate) review_slice: Arc<PolicySet>,
+    pub(crate) untyped: Vec<UntypedTool>,
+}
+
+/// What is known about a tool before anybody calls it.
+#[derive(Debug)]
+pub(crate) struct ToolPlan {
+    pub(crate) contract_digest: Digest,
+    pub(crate) input: Option<InputType>,
+    pub(crate) entities: ToolEntities,
+    pub(crate) tool: EntityUid,
+    pub(crate) call: EntityUid,
+    pub(crate) lower: EntityUid,
+    pub(crate) call_slice: Arc<PolicySet>,
+    pub(crate) lower_slice: Arc<PolicySet>,
+    pub(crate) contract: Arc<Contract>,
+    pub(crate) name: CapabilityName,
+}
+
+impl ToolPlan {
+    /// The tool as its contract describes it.
+    pub(crate) fn capability(&self) -> Option<&Capability> {
+        self.contract.capabilities.get(&self.name)
+    }
+}
+
+/// A policy of a bundle, for people to read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct PolicySummary {
+    /// Its `@id`.
+    pub id: String,
+    /// Whether it permits or forbids.
+    pub effect: PolicyEffect,
+    /// All its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its text as written.
+    pub text: String,
+    /// The file it stands in.
+    pub file: String,
+    /// The line it begins at.
+    pub line: Option<u32>,
+}
+
+/// A tool that policies see without, or with less than, its typed input.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UntypedTool {
+    /// The tool.
+    pub capability: CapabilityId,
+    /// What of its schema has no Cedar type; if there is any, policies see no input at all.
+    pub lost: Vec<String>,
+    /// Places that admit arguments beside the declared ones, which policies do not see.
+    pub open: Vec<String>,
+}
+
+impl Snapshot {
+    /// Compiles a bundle for these contracts and this directory.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the bundle: any error and any warning keeps it from being used, and so does having no
+    /// policy at all.
+    pub fn compile(
+        source: &BundleSource,
+        contracts: &[Arc<Contract>],
+        directory: &Directory,
+        environment: &EnvironmentName,
+        epoch: u64,
+    ) -> Result<Self, Vec<BundleProblem>> {
+        compile::compile(source, contracts, directory, environment, epoch)
+    }
+
+    /// The digest that names the bundle.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The policy epoch this snapshot is active in.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The generated Cedar schema.
+    #[must_use]
+    pub fn schema_text(&self) -> &str {
+        &self.schema_text
+    }
+
+    /// The policies by id.
+    pub fn policies(&self) -> impl Iterator<Item = PolicySummary> {
+        self.policies.values().map(|policy| PolicySummary {
+            id: policy.id.clone(),
+            effect: policy.effect,
+            annotations: policy.annotations.clone(),
+            text: policy.text.clone(),
+            file: policy.file.clone(),
+            line: policy.line,
+        })
+    }
+
+    /// Tools whose arguments policies see not at all or not entirely.
+    #[must_use]
+    pub fn untyped_tools(&self) -> &[UntypedTool] {
+        &self.untyped
+    }
+
+    /// Decides what happens to a call. This alone makes a [`crate::permit::Permit`].
+    pub fn decide(&self, facts: &Facts<'_>, id: DecisionId) -> Verdict {
+        decide::decide(self, facts, id)
+    }
+
+    /// The tools that some circumstance could let this chain call or have held; all others do not exist for it. The groups
+    /// are those of the user's verified claims.
+    #[must_use]
+    pub fn surface(&self, chain: &PrincipalChain, extra_user_groups: &BTreeSet<GroupId>) -> BTreeSet<CapabilityId> {
+        surface::surface(self, chain, extra_user_groups)
+    }
+
+    /// Whether somebody may give this decision on this approval.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them.
+    pub fn may_review(&self, review: &Review<'_>) -> Result<(), ReviewRefusal> {
+        crate::review::may_review(self, review)
+    }
+
+    /// Whether somebody may see this approval.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them; for them the approval does not exist.
+    pub fn may_view(
+        &self,
+        reviewer: &Reviewer<'_>,
+        request: &ReviewedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<(), ReviewRefusal> {
+        crate::review::may_view(self, reviewer, request, now)
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("digest", &self.digest)
+            .field("epoch", &self.epoch)
+            .field("policies", &self.policies.len())
+            .field("tools", &self.tools.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

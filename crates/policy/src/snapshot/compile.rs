@@ -1,0 +1,247 @@
+//! From a bundle's text to a [`Snapshot`], or to everything that is wrong with it.
+//!
+//! Owns the order of the checks: sizes, syntax, annotations, schema, strict validation at level 2. All problems of a stage
+//! are reported together, so that an author mends them in one go.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use cedar_policy::{EntityUid, Policy, PolicyId, PolicySet, Schema, ValidationMode, Validator};
+use miette::Diagnostic;
+use placet_types::{
+    contract::{Capability, Contract},
+    directory::Directory,
+    ids::EnvironmentName,
+};
+
+use super::{Snapshot, ToolPlan, UntypedTool, slice::Slicer};
+use crate::{
+    annotations::{self, Place, PolicyMeta},
+    bundle::{BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity},
+    entities::ToolEntities,
+    input::InputType,
+    schema,
+    vocabulary::{Vocabulary, lower_action},
+};
+
+/// How far policies may follow references; then one query knows which entities to load (policy.md §2).
+const LEVEL_MAX: u32 = 2;
+
+type Problems = Vec<BundleProblem>;
+
+pub(super) fn compile(
+    source: &BundleSource,
+    contracts: &[Arc<Contract>],
+    directory: &Directory,
+    environment: &EnvironmentName,
+    epoch: u64,
+) -> Result<Snapshot, Problems> {
+    check_sizes(source)?;
+    let (policies, set) = read_policies(source)?;
+    let names = Vocabulary::new().map_err(internal)?;
+    let (drafts, untyped) = draft_tools(contracts);
+    let schema_text =
+        schema::text(environment, drafts.iter().map(|draft| (draft.capability, draft.input.as_ref())));
+    let schema = Schema::from_cedarschema_str(&schema_text).map(|(schema, _warnings)| schema).map_err(internal)?;
+    validate(source, &policies, &set, schema.clone())?;
+    let mut slicer = Slicer::new(&set);
+    let mut tools = BTreeMap::new();
+    for draft in drafts {
+        let id = draft.capability.id.clone();
+        let plan = plan_tool(&names, &mut slicer, draft)?;
+        if tools.insert(id.clone(), Arc::new(plan)).is_some() {
+            return Err(vec![BundleProblem::of_bundle(format!("two contracts have the tool `{id}`"))]);
+        }
+    }
+    let review = ["approve", "deny", "view", "review"].map(|action| names.action_uid(action)).into();
+    Ok(Snapshot {
+        digest: source.digest(),
+        epoch,
+        review_slice: slicer.slice(&review).map_err(internal)?,
+        names,
+        schema,
+        schema_text,
+        directory: directory.clone(),
+        policies: policies.into_iter().map(|policy| (policy.id.clone(), policy)).collect(),
+        tools,
+        untyped,
+    })
+}
+
+/// A fault that no author of a bundle can have made.
+fn internal(error: impl std::fmt::Display) -> Problems {
+    vec![BundleProblem::of_bundle(format!("the bundle cannot be compiled: {error}"))]
+}
+
+fn check_sizes(source: &BundleSource) -> Result<(), Problems> {
+    if source.files.len() > FILES_MAX {
+        return Err(vec![BundleProblem::of_bundle(format!("there are more than {FILES_MAX} files"))]);
+    }
+    let large = source.files.iter().filter(|file| file.text.len() > FILE_BYTES_MAX);
+    let problems: Problems = large
+        .map(|file| BundleProblem {
+            file: file.name.clone(),
+            ..BundleProblem::of_bundle(format!("the file is longer than {FILE_BYTES_MAX} bytes"))
+        })
+        .collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// Parses every file and reads every policy's annotations; the set has the policies under their `@id`.
+fn read_policies(source: &BundleSource) -> Result<(Vec<PolicyMeta>, PolicySet), Problems> {
+    let mut problems = Problems::new();
+    let mut read: Vec<(PolicyMeta, Policy)> = Vec::new();
+    for file in &source.files {
+        match read_file(file) {
+            Ok(policies) => read.extend(policies),
+            Err(found) => problems.extend(found),
+        }
+    }
+    let mut seen: BTreeMap<&str, &PolicyMeta> = BTreeMap::new();
+    for (meta, _) in &read {
+        if let Some(first) = seen.insert(&meta.id, meta) {
+            problems.push(BundleProblem {
+                file: meta.file.clone(),
+                line: meta.line,
+                policy: Some(meta.id.clone()),
+                ..BundleProblem::of_bundle(format!("the `@id` is taken by a policy in {}", first.file))
+            });
+        }
+    }
+    if problems.is_empty() && read.is_empty() {
+        problems.push(
+            BundleProblem::of_bundle("there is no policy, so every call would be denied")
+                .with_help("put at least one `*.cedar` file with a `permit` in the folder"),
+        );
+    }
+    if read.len() > POLICIES_MAX {
+        problems.push(BundleProblem::of_bundle(format!("there are more than {POLICIES_MAX} policies")));
+    }
+    if !problems.is_empty() {
+        problems.sort();
+        return Err(problems);
+    }
+    let named = read.iter().map(|(meta, policy)| policy.new_id(PolicyId::new(&meta.id)));
+    let set = PolicySet::from_policies(named).map_err(internal)?;
+    Ok((read.into_iter().map(|(meta, _)| meta).collect(), set))
+}
+
+fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
+    let parsed: PolicySet = file.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
+        errors.iter().map(|error| diagnosed(file, None, Severity::Error, error)).collect::<Problems>()
+    })?;
+    let mut problems = Problems::new();
+    for template in parsed.templates() {
+        problems.push(BundleProblem {
+            file: file.name.clone(),
+            policy: template.annotation("id").map(str::to_owned),
+            ..BundleProblem::of_bundle("templates are not used: write the policy out")
+        });
+    }
+    let mut read = Vec::new();
+    for policy in parsed.policies() {
+        let text = policy.to_cedar().unwrap_or_default();
+        let line = file.text.find(&text).map(|at| line_at(&file.text, at));
+        match annotations::read(policy, Place { file: &file.name, line }, text) {
+            Ok(meta) => read.push((meta, policy.clone())),
+            Err(found) => problems.extend(found),
+        }
+    }
+    if problems.is_empty() { Ok(read) } else { Err(problems) }
+}
+
+fn line_at(text: &str, at: usize) -> u32 {
+    let breaks = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// A problem that Cedar found, with its place and advice.
+fn diagnosed(
+    file: &PolicyFile,
+    policy: Option<&PolicyMeta>,
+    severity: Severity,
+    error: &(impl Diagnostic + ?Sized),
+) -> BundleProblem {
+    let label = error.labels().and_then(|mut labels| labels.next());
+    BundleProblem {
+        file: file.name.clone(),
+        line: label
+            .map(|label| line_at(&file.text, label.offset()))
+            .or_else(|| policy.and_then(|policy| policy.line)),
+        policy: policy.map(|policy| policy.id.clone()),
+        severity,
+        message: error.to_string(),
+        help: error.help().map(|help| help.to_string()),
+    }
+}
+
+fn validate(
+    source: &BundleSource,
+    policies: &[PolicyMeta],
+    set: &PolicySet,
+    schema: Schema,
+) -> Result<(), Problems> {
+    let result = Validator::new(schema).validate_with_level(set, ValidationMode::Strict, LEVEL_MAX);
+    let nowhere = PolicyFile { name: String::new(), text: String::new() };
+    let locate = |id: &PolicyId, severity, error: &dyn Diagnostic| {
+        let meta = policies.iter().find(|policy| PolicyId::new(&policy.id) == *id);
+        let file = meta.and_then(|meta| source.files.iter().find(|file| file.name == meta.file));
+        diagnosed(file.unwrap_or(&nowhere), meta, severity, error)
+    };
+    let errors = result.validation_errors().map(|error| locate(error.policy_id(), Severity::Error, error));
+    let warnings = result.validation_warnings().map(|warning| locate(warning.policy_id(), Severity::Warning, warning));
+    let mut problems: Problems = errors.chain(warnings).collect();
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// A tool on the way to its plan.
+struct Draft<'a> {
+    contract: &'a Arc<Contract>,
+    capability: &'a Capability,
+    input: Option<InputType>,
+}
+
+fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>) {
+    let mut untyped = Vec::new();
+    let mut drafts = Vec::new();
+    let tools = contracts.iter().flat_map(|contract| contract.capabilities.values().map(move |tool| (contract, tool)));
+    for (contract, capability) in tools {
+        let typed = schema::typed_input(capability);
+        let (input, lost) = match typed.of {
+            Ok(of) => (Some(of), Vec::new()),
+            Err(lost) => (None, lost),
+        };
+        if !lost.is_empty() || !typed.open.is_empty() {
+            untyped.push(UntypedTool { capability: capability.id.clone(), lost, open: typed.open });
+        }
+        drafts.push(Draft { contract, capability, input });
+    }
+    (drafts, untyped)
+}
+
+fn plan_tool(names: &Vocabulary, slicer: &mut Slicer<'_>, draft: Draft<'_>) -> Result<ToolPlan, Problems> {
+    let capability = draft.capability;
+    let entities = ToolEntities::of(names, draft.contract, capability).map_err(internal)?;
+    let lineage = |action: &str, groups: Vec<String>| -> BTreeSet<EntityUid> {
+        groups.iter().map(String::as_str).chain([action]).map(|name| names.action_uid(name)).collect()
+    };
+    let (call, lower) = (capability.id.to_string(), lower_action(&capability.id));
+    let mut groups = schema::parents(capability);
+    groups.push("call_tool".to_owned());
+    Ok(ToolPlan {
+        contract_digest: draft.contract.digest,
+        entities,
+        tool: names.tool_uid(&capability.id),
+        call: names.action_uid(&call),
+        lower: names.action_uid(&lower),
+        call_slice: slicer.slice(&lineage(&call, groups)).map_err(internal)?,
+        lower_slice: slicer.slice(&lineage(&lower, vec!["lower_mode".to_owned()])).map_err(internal)?,
+        input: draft.input,
+        contract: Arc::clone(draft.contract),
+        name: capability.id.capability().clone(),
+    })
+}

@@ -1,0 +1,212 @@
+//! What a bundle must be to be used, and what the generated schema says.
+
+use crate::{
+    bundle::{BundleProblem, BundleSource, PolicyFile, Severity},
+    testing::{bundle, compile, shipped, world},
+};
+
+const PERMIT: &str = r#"@id("p") permit (principal, action in Placet::Action::"tier_read_only", resource);"#;
+const WHEN_APPROVED: &str = "unless { context.req has approval && context.req.approval.total >= 1 }";
+
+fn problems(text: &str) -> Vec<BundleProblem> {
+    compile(&bundle(text), &world()).unwrap_err()
+}
+
+/// The one problem of a bundle, which is of these lines.
+fn the_problem(text: &str) -> BundleProblem {
+    let found = problems(text);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    found.into_iter().next().unwrap()
+}
+
+fn forbid(annotations: &str) -> String {
+    format!("{PERMIT}\n@id(\"f\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource) {WHEN_APPROVED};")
+}
+
+#[test]
+fn the_shipped_bundle_compiles() {
+    let snapshot = compile(&shipped(), &world()).unwrap();
+    assert_eq!(snapshot.epoch(), 7);
+    assert_eq!(snapshot.digest(), shipped().digest());
+    let gate = snapshot.policies().find(|policy| policy.id == "gate-destructive").unwrap();
+    assert_eq!(gate.file, "20-gates.cedar");
+    assert_eq!(gate.annotations["approver_group"], "approvers");
+    let file = shipped().files.into_iter().find(|file| file.name == gate.file).unwrap();
+    let line = usize::try_from(gate.line.unwrap()).unwrap();
+    assert_eq!(file.text.lines().nth(line - 1), Some("@id(\"gate-destructive\")"));
+    assert!(gate.text.starts_with("@id(\"gate-destructive\")"));
+}
+
+#[test]
+fn an_empty_bundle_is_refused() {
+    for source in [BundleSource::default(), bundle("// nothing yet")] {
+        let found = compile(&source, &world()).unwrap_err();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].message.contains("no policy"), "{}", found[0]);
+    }
+}
+
+#[test]
+fn a_policy_that_does_not_parse_is_named_by_file_and_line() {
+    let problem = the_problem(&format!("{PERMIT}\n\npermit (principal, action, resource) when {{ 1 + }};"));
+    assert_eq!((problem.file.as_str(), problem.line), ("test.cedar", Some(3)));
+}
+
+#[test]
+fn a_policy_that_does_not_validate_is_named_by_file_line_and_id() {
+    let problem = the_problem(&format!(
+        "{PERMIT}\n\n@id(\"typo\") @approval(\"never\")\nforbid (principal, action in Placet::Action::\"call_tool\", resource)\nwhen {{ context.req.engine_mode == Placet::EngineMode::\"lokdown\" }};"
+    ));
+    assert_eq!((problem.line, problem.policy.as_deref()), (Some(5), Some("typo")));
+    assert_eq!(problem.severity, Severity::Error);
+}
+
+#[test]
+fn a_policy_that_can_never_apply_is_refused() {
+    let found = problems(
+        r#"@id("p") permit (principal, action == Placet::Action::"approve", resource is Placet::Tool);"#,
+    );
+    assert!(found.iter().all(|problem| problem.policy.as_deref() == Some("p")), "{found:#?}");
+}
+
+#[test]
+fn references_are_followed_no_further_than_two_steps() {
+    let deep = |condition: &str| {
+        format!("@id(\"p\") permit (principal is Placet::Agent, action in Placet::Action::\"tier_read_only\", resource is Placet::Tool) when {{ {condition} }};")
+    };
+    assert!(compile(&bundle(&deep("principal.owner.active")), &world()).is_ok());
+    assert!(!problems(&deep("principal.owner.tenant in Placet::Tenant::\"acme\" && context.req.approval.approvers.contains(principal.owner)")).is_empty());
+}
+
+#[test]
+fn every_policy_has_a_name_of_its_own() {
+    let nameless = PERMIT.replace("@id(\"p\") ", "");
+    assert!(the_problem(&nameless).message.contains("no `@id`"));
+    let twice = format!("{PERMIT}\n{PERMIT}");
+    assert!(the_problem(&twice).message.contains("is taken"));
+    let spaced = PERMIT.replace("@id(\"p\")", "@id(\"p q\")");
+    assert!(the_problem(&spaced).message.contains("`@id`"));
+    let files = ["a.cedar", "b.cedar"].map(|name| PolicyFile { name: name.to_owned(), text: PERMIT.to_owned() });
+    let found = compile(&BundleSource::new(files), &world()).unwrap_err();
+    assert!(found[0].message.contains("in a.cedar"), "{}", found[0]);
+}
+
+#[test]
+fn annotations_that_mean_nothing_are_refused() {
+    for (annotations, word) in [
+        ("", "no `@approval`"),
+        (r#"@approval("maybe")"#, "not `maybe`"),
+        (r#"@approval("required")"#, "whom to ask"),
+        (r#"@approval("required") @approver_group("")"#, "cannot be read"),
+        (r#"@approval("required") @approver_group("a,,b")"#, "cannot be read"),
+        (r#"@approval("required") @approver_group("a, a")"#, "cannot be read"),
+        (r#"@approval("required") @approver_group("globex/security")"#, "cannot be read"),
+        (r#"@approval("required") @approver_group("a:99")"#, "cannot be read"),
+        (r#"@approval("required") @approver_group("a") @quorum("0")"#, "`@quorum`"),
+        (r#"@approval("required") @approver_group("a") @quorum("two")"#, "`@quorum`"),
+        (r#"@approval("required") @approver_group("a") @expires("8d")"#, "`@expires`"),
+        (r#"@approval("required") @approver_group("a") @expires("soon")"#, "`@expires`"),
+        (r#"@approval("required") @approver_group("a") @expires("18446744073709551615d")"#, "`@expires`"),
+        (r#"@approval("required") @approver_group("a") @four_eyes("false")"#, "`@four_eyes`"),
+        (r#"@approval("required") @approver_group("a") @quroum("2")"#, "`@quroum`"),
+        (r#"@approval("never") @quorum("2")"#, "means nothing beside"),
+    ] {
+        let problem = the_problem(&forbid(annotations));
+        assert!(problem.message.contains(word), "{annotations}: {problem}");
+        assert_eq!((problem.policy.as_deref(), problem.line), (Some("f"), Some(2)), "{problem}");
+        assert!(problem.help.is_some());
+    }
+    let fine = r#"@approval("required") @approver_group("a:2, b") @quorum("3") @expires("90s") @x_ticket("T-1")"#;
+    assert!(compile(&bundle(&forbid(fine)), &world()).is_ok());
+}
+
+#[test]
+fn a_permit_names_tiers_and_says_which_actions() {
+    for group in ["cap_network", "call_tool"] {
+        let problem = the_problem(&PERMIT.replace("tier_read_only", group));
+        assert_eq!(problem.severity, Severity::Warning);
+        assert!(problem.message.contains(group), "{problem}");
+    }
+    let every = the_problem(r#"@id("p") permit (principal, action, resource);"#);
+    assert!(every.message.contains("must name its actions"), "{every}");
+    let routed = the_problem(&PERMIT.replace("permit", "@approval(\"required\") permit"));
+    assert!(routed.message.contains("cannot hold a call"), "{routed}");
+}
+
+#[test]
+fn templates_and_oversized_files_are_refused() {
+    let template = format!("{PERMIT}\n@id(\"t\") permit (principal == ?principal, action in Placet::Action::\"tier_read_only\", resource);");
+    assert!(the_problem(&template).message.contains("templates"));
+    let large = format!("{PERMIT}\n//{}", "x".repeat(crate::bundle::FILE_BYTES_MAX));
+    assert!(the_problem(&large).message.contains("longer than"));
+}
+
+#[test]
+fn all_problems_of_a_bundle_are_reported_at_once() {
+    let found = problems("permit (principal, action, resource);\nforbid (principal, action, resource);");
+    assert_eq!(found.len(), 4, "{found:#?}");
+}
+
+#[test]
+fn each_tool_is_in_one_tier_and_in_everything_it_does() {
+    let snapshot = compile(&shipped(), &world()).unwrap();
+    let schema = snapshot.schema_text();
+    for line in [
+        r#"action "ops/look" in ["tier_read_only"] appliesTo {"#,
+        r#"action "ops/refund" in ["tier_destructive", "cap_network", "cap_delegated", "cap_destructive"] appliesTo {"#,
+        r#"action "ops/refund#lower" in [lower_mode] appliesTo {"#,
+        r#"context: { req: RequestContext, input: { "cents": Long, "order": String } }"#,
+        r#"entity Environment enum ["dev", "prod", "staging"];"#,
+    ] {
+        assert!(schema.contains(line), "{line}\n{schema}");
+    }
+}
+
+#[test]
+fn the_shipped_bundle_compiles_whatever_tools_there_are() {
+    let world = world();
+    for contracts in [vec![], world.contracts.clone()] {
+        let world = crate::cases::run::World { contracts, ..world.clone() };
+        assert!(compile(&shipped(), &world).is_ok());
+    }
+    let contract = &world.contracts[0];
+    for name in contract.capabilities.keys() {
+        let mut one = (**contract).clone();
+        one.capabilities.retain(|other, _| other == name);
+        let world = crate::cases::run::World { contracts: vec![one.into()], ..world.clone() };
+        assert!(compile(&shipped(), &world).is_ok(), "{name}");
+    }
+}
+
+#[test]
+fn a_tool_that_cannot_be_typed_keeps_its_action_and_is_reported() {
+    let snapshot = compile(&shipped(), &world()).unwrap();
+    let blob = snapshot.untyped_tools().iter().find(|tool| tool.capability.to_string() == "ops/blob").unwrap();
+    assert_eq!(blob.lost.len(), 1);
+    assert!(blob.lost[0].starts_with("/data: `number`"), "{:?}", blob.lost);
+    assert_eq!(blob.open, ["/"]);
+    assert_eq!(snapshot.untyped_tools().len(), 1);
+    let about = r#"@id("p") permit (principal, action == Placet::Action::"ops/blob", resource) when { context.input.data == "x" };"#;
+    assert!(!problems(about).is_empty());
+}
+
+#[test]
+fn the_digest_names_the_text_of_the_bundle() {
+    let one = bundle(PERMIT);
+    assert_eq!(one.digest(), bundle(PERMIT).digest());
+    assert_ne!(one.digest(), bundle(&format!("{PERMIT} ")).digest());
+    let renamed = BundleSource::new([PolicyFile { name: "other.cedar".to_owned(), text: PERMIT.to_owned() }]);
+    assert_ne!(one.digest(), renamed.digest());
+    let mut shuffled = shipped();
+    shuffled.files.reverse();
+    assert_eq!(shuffled.digest(), shipped().digest());
+}
+
+#[test]
+fn a_name_in_a_schema_cannot_break_out_of_the_generated_text() {
+    let yaml = include_str!("../testing_world.yaml")
+        .replace("properties: { path: { type: string } }", r#"properties: { "a\": Long }, x: { \"": { type: string }, "__cedar": { type: string }, "ünïcode \n": { type: string } }"#);
+    let world = crate::testing::world_of(&yaml);
+    let snapshot = compile(&shipped(), &world).unwrap();
+    assert!(snapshot.schema_text().contains(r#"ops/look"#));
+}

@@ -1,0 +1,237 @@
+//! What a decision can be, and the record of how it came about.
+//!
+//! Owns [`Verdict`] and [`Decision`]. A decision names policies and is for the audit, the evidence and operators; a caller
+//! is told a [`Denial`]'s code and nothing else (decisions.md 20).
+
+use std::fmt;
+
+use placet_types::{
+    approval::Requirement,
+    digest::Digest,
+    error::ErrorCode,
+    ids::{CapabilityId, DecisionId},
+    mode::ApprovalMode,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::permit::Permit;
+
+/// What happens to a call.
+#[derive(Debug)]
+#[must_use = "a verdict that is dropped is a call that nobody answers"]
+pub enum Verdict {
+    /// It may be dispatched, once.
+    Permit(Permit),
+    /// It waits for people.
+    Hold(Hold),
+    /// It does not happen.
+    Deny(Denial),
+}
+
+impl Verdict {
+    /// How the verdict came about.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        match self {
+            Self::Permit(permit) => permit.decision(),
+            Self::Hold(hold) => &hold.decision,
+            Self::Deny(denial) => &denial.decision,
+        }
+    }
+}
+
+/// A call that would be allowed if people agreed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// Who has to agree in all, votes already given included.
+    pub requirement: Requirement,
+    /// How this came about.
+    pub decision: Decision,
+}
+
+/// A call that does not happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// What the caller is told.
+    pub code: ErrorCode,
+    /// What stood against it.
+    pub kind: DenialKind,
+    /// How this came about; never shown to the caller.
+    pub decision: Decision,
+}
+
+impl Denial {
+    /// Whether an approval of the call stays as it is, because the obstacle may go away (decisions.md 21). Else it is void.
+    #[must_use]
+    pub const fn leaves_approval(&self) -> bool {
+        matches!(self.kind, DenialKind::Lockdown | DenialKind::Budget)
+    }
+}
+
+/// What stood against a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DenialKind {
+    /// The engine is in lockdown.
+    Lockdown,
+    /// The run's budget is used up; with more of it the call would not be denied.
+    Budget,
+    /// The call is stronger than the run's ceiling.
+    Ceiling,
+    /// The call is stronger than the mode it asked for (TM-15).
+    ModeUpgraded,
+    /// A policy forbids it, or none permits it.
+    Policy,
+    /// A person said no.
+    ApprovalRefused,
+    /// The approval has expired.
+    ApprovalExpired,
+    /// What was approved is not what would run.
+    ApprovalChanged,
+    /// A policy could not be evaluated (trap T1).
+    Error,
+}
+
+impl DenialKind {
+    /// What the caller is told.
+    #[must_use]
+    pub const fn code(self) -> ErrorCode {
+        match self {
+            Self::Lockdown | Self::Ceiling | Self::Policy => ErrorCode::PolicyDenied,
+            Self::Budget => ErrorCode::BudgetExhausted,
+            Self::ModeUpgraded => ErrorCode::ModeUpgraded,
+            Self::ApprovalRefused => ErrorCode::ApprovalDenied,
+            Self::ApprovalExpired => ErrorCode::ApprovalExpired,
+            Self::ApprovalChanged => ErrorCode::ApprovalVoid,
+            Self::Error => ErrorCode::PolicyError,
+        }
+    }
+
+    /// The name in case files and audits.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lockdown => "lockdown",
+            Self::Budget => "budget",
+            Self::Ceiling => "ceiling",
+            Self::ModeUpgraded => "mode_upgraded",
+            Self::Policy => "policy",
+            Self::ApprovalRefused => "approval_refused",
+            Self::ApprovalExpired => "approval_expired",
+            Self::ApprovalChanged => "approval_changed",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for DenialKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How a verdict came about. For the audit, the evidence and operators; never for the caller.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Decision {
+    /// Its id: the same in envelope, span and audit.
+    pub id: DecisionId,
+    /// The bundle that decided.
+    pub bundle_digest: Digest,
+    /// The epoch of the snapshot that decided.
+    pub epoch: u64,
+    /// The operation.
+    pub capability: CapabilityId,
+    /// What exactly was decided upon.
+    pub request_digest: Digest,
+    /// The mode the caller asked for.
+    pub mode_requested: ApprovalMode,
+    /// The mode the call has.
+    pub mode_effective: ApprovalMode,
+    /// The strongest mode its contract says it can have.
+    pub mode_highest: ApprovalMode,
+    /// The policies that made the difference.
+    pub determining: Vec<Determining>,
+    /// Policies that could not be evaluated, and facts that could not be put to them.
+    pub errors: Vec<String>,
+    /// What the engine itself found, in words: the floor under every bundle.
+    pub notes: Vec<String>,
+    /// What came out.
+    pub outcome: Outcome,
+}
+
+impl Decision {
+    /// Whether the caller asked for another mode than the call has (decisions.md 16).
+    #[must_use]
+    pub fn is_misclassified(&self) -> bool {
+        self.mode_requested != self.mode_effective
+    }
+}
+
+/// What came out of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The call may be dispatched.
+    Allow,
+    /// The call waits for people.
+    Hold,
+    /// The call does not happen, and what stood against it.
+    Deny(DenialKind),
+}
+
+/// A policy that made the difference.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Determining {
+    /// Its `@id`.
+    pub policy: String,
+    /// Whether it permits or forbids.
+    pub effect: PolicyEffect,
+    /// Whose evaluation it was.
+    pub link: Link,
+    /// Its `@reason`, or nothing.
+    pub reason: Option<String>,
+}
+
+/// What a policy does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PolicyEffect {
+    /// Permits.
+    Permit,
+    /// Forbids.
+    Forbid,
+}
+
+impl PolicyEffect {
+    /// The word in a policy.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Permit => "permit",
+            Self::Forbid => "forbid",
+        }
+    }
+}
+
+/// A link of the principal chain; each is evaluated on its own (decisions.md 19).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Link {
+    /// The calling workload.
+    Actor,
+    /// The user it calls for.
+    User,
+}
+
+impl Link {
+    /// How a reader is told whose evaluation it was.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Actor => "the caller",
+            Self::User => "the user it acts for",
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! The Cedar names of everything, parsed once, and the typed values that go with them.
+//!
+//! Owns the form of Cedar ids (`tenant/name`, decisions.md 5) and of times. Does not know what the names mean.
+
+use cedar_policy::{EntityId, EntityTypeName, EntityUid, ParseErrors, RestrictedExpression};
+use placet_types::{
+    clock::Timestamp,
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
+    mode::ApprovalMode,
+    principal::{Principal, PrincipalKind},
+};
+
+/// The first and last moments that Cedar's `datetime` can be written for with a year of four digits.
+const DATETIME_MS_MIN: i64 = -62_167_219_200_000;
+const DATETIME_MS_MAX: i64 = 253_402_300_799_999;
+
+/// A user that cannot exist: `#` is in no principal's name.
+pub(crate) const NOBODY: &str = "#nobody";
+
+#[derive(Debug, Clone)]
+pub(crate) struct Vocabulary {
+    pub(crate) tenant: EntityTypeName,
+    pub(crate) group: EntityTypeName,
+    pub(crate) user: EntityTypeName,
+    pub(crate) agent: EntityTypeName,
+    pub(crate) agent_class: EntityTypeName,
+    pub(crate) service: EntityTypeName,
+    pub(crate) automation: EntityTypeName,
+    pub(crate) environment: EntityTypeName,
+    pub(crate) data_class: EntityTypeName,
+    pub(crate) adapter: EntityTypeName,
+    pub(crate) tool: EntityTypeName,
+    pub(crate) approval_mode: EntityTypeName,
+    pub(crate) engine_mode: EntityTypeName,
+    pub(crate) approval_record: EntityTypeName,
+    pub(crate) approval_request: EntityTypeName,
+    pub(crate) action: EntityTypeName,
+}
+
+impl Vocabulary {
+    pub(crate) fn new() -> Result<Self, ParseErrors> {
+        let name = |short: &str| format!("Placet::{short}").parse::<EntityTypeName>();
+        Ok(Self {
+            tenant: name("Tenant")?,
+            group: name("Group")?,
+            user: name("User")?,
+            agent: name("Agent")?,
+            agent_class: name("AgentClass")?,
+            service: name("Service")?,
+            automation: name("Automation")?,
+            environment: name("Environment")?,
+            data_class: name("DataClass")?,
+            adapter: name("Adapter")?,
+            tool: name("Tool")?,
+            approval_mode: name("ApprovalMode")?,
+            engine_mode: name("EngineMode")?,
+            approval_record: name("ApprovalRecord")?,
+            approval_request: name("ApprovalRequest")?,
+            action: name("Action")?,
+        })
+    }
+
+    pub(crate) fn tenant_uid(&self, tenant: &TenantId) -> EntityUid {
+        uid(&self.tenant, tenant.as_str())
+    }
+
+    pub(crate) fn group_uid(&self, tenant: &TenantId, group: &GroupId) -> EntityUid {
+        uid(&self.group, &format!("{tenant}/{group}"))
+    }
+
+    pub(crate) fn class_uid(&self, tenant: &TenantId, class: &GroupId) -> EntityUid {
+        uid(&self.agent_class, &format!("{tenant}/{class}"))
+    }
+
+    pub(crate) fn user_uid(&self, tenant: &TenantId, user: &PrincipalId) -> EntityUid {
+        uid(&self.user, &format!("{tenant}/{user}"))
+    }
+
+    pub(crate) fn nobody(&self, tenant: &TenantId) -> EntityUid {
+        uid(&self.user, &format!("{tenant}/{NOBODY}"))
+    }
+
+    pub(crate) fn principal_uid(&self, principal: &Principal) -> EntityUid {
+        let kind = match principal.kind {
+            PrincipalKind::User => &self.user,
+            PrincipalKind::Agent => &self.agent,
+            PrincipalKind::Service => &self.service,
+            PrincipalKind::Automation => &self.automation,
+        };
+        uid(kind, &format!("{}/{}", principal.tenant_id, principal.id))
+    }
+
+    pub(crate) fn tool_uid(&self, capability: &CapabilityId) -> EntityUid {
+        uid(&self.tool, &capability.to_string())
+    }
+
+    pub(crate) fn action_uid(&self, action: &str) -> EntityUid {
+        uid(&self.action, action)
+    }
+
+    pub(crate) fn mode(&self, mode: ApprovalMode) -> RestrictedExpression {
+        RestrictedExpression::new_entity_uid(uid(&self.approval_mode, mode.as_str()))
+    }
+}
+
+pub(crate) fn uid(kind: &EntityTypeName, id: &str) -> EntityUid {
+    EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
+}
+
+/// The action by which a tool's mode is lowered (decisions.md 17).
+pub(crate) fn lower_action(capability: &CapabilityId) -> String {
+    format!("{capability}#lower")
+}
+
+pub(crate) fn text(value: impl Into<String>) -> RestrictedExpression {
+    RestrictedExpression::new_string(value.into())
+}
+
+pub(crate) fn flag(value: bool) -> RestrictedExpression {
+    RestrictedExpression::new_bool(value)
+}
+
+pub(crate) fn long(value: impl Into<i64>) -> RestrictedExpression {
+    RestrictedExpression::new_long(value.into())
+}
+
+/// A count that policies calculate with: capped far below the end of `Long`, so that adding or multiplying a little in a
+/// policy does not overflow and deny everything.
+pub(crate) fn count(value: u64) -> RestrictedExpression {
+    const COUNT_MAX: i64 = 9_007_199_254_740_991;
+    long(i64::try_from(value).unwrap_or(COUNT_MAX).min(COUNT_MAX))
+}
+
+pub(crate) fn datetime(at: Timestamp) -> RestrictedExpression {
+    let within = Timestamp::from_ms(at.as_ms().clamp(DATETIME_MS_MIN, DATETIME_MS_MAX));
+    RestrictedExpression::new_datetime(within.to_string())
+}
+
+pub(crate) fn uids(values: impl IntoIterator<Item = EntityUid>) -> RestrictedExpression {
+    RestrictedExpression::new_set(values.into_iter().map(RestrictedExpression::new_entity_uid))
+}

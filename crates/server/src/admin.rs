@@ -1,0 +1,48 @@
+//! The admin door: is it alive, is it ready, what does it measure.
+//!
+//! Owns its three routes and nothing else; it has no authentication, stands on loopback unless told otherwise, and says
+//! nothing about any tenant's calls.
+
+use axum::{
+    Router,
+    extract::State,
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+
+use crate::{answer, backend::Backend, door::Door, guard::Guard, router::surround};
+
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The three routes.
+pub(crate) fn router<B: Backend>(door: &Door<B>, guard: Guard) -> Router {
+    let router = Router::new()
+        .route("/healthz", get(health))
+        .route("/readyz", get(readiness::<B>))
+        .route("/metrics", get(metrics::<B>))
+        .with_state(door.clone());
+    surround(router, guard.with_addresses_allowed())
+}
+
+/// The process answers.
+async fn health() -> Response {
+    answer::json(&json!({ "status": "ok" }))
+}
+
+/// The engine can take calls, and the doors are open.
+async fn readiness<B: Backend>(State(door): State<Door<B>>) -> Response {
+    let mut readiness = door.backend.readiness();
+    if door.is_closing() {
+        readiness.ready = false;
+        readiness.notes.push("the service is shutting down".to_owned());
+    }
+    let status = if readiness.ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    answer::json_with_status(status, &readiness)
+}
+
+async fn metrics<B: Backend>(State(door): State<Door<B>>) -> Response {
+    let text = door.backend.metrics_text();
+    ([(header::CONTENT_TYPE, HeaderValue::from_static(OPENMETRICS))], text).into_response()
+}

@@ -1,0 +1,70 @@
+//! Answers of the engine as HTTP: the one place where they get a status, headers and a body.
+//!
+//! Owns the mapping, for plain responses and for events alike. Does not wait for anything.
+
+use axum::{
+    body::Body,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use serde::Serialize;
+
+use placet_pipeline::answer::Answer;
+use placet_types::ids::ToolCallId;
+
+use crate::{
+    documents::HeldDocument,
+    problem::{Failure, json_bytes},
+};
+
+/// The media type of every other document.
+pub(crate) const JSON: &str = "application/json";
+
+/// A document with status 200.
+pub(crate) fn json(document: &impl Serialize) -> Response {
+    json_with_status(StatusCode::OK, document)
+}
+
+/// A document with another status.
+pub(crate) fn json_with_status(status: StatusCode, document: &impl Serialize) -> Response {
+    let mut response = Response::new(Body::from(json_bytes(document)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    response
+}
+
+/// How a call stands, as a response.
+pub(crate) fn respond(answer: &Answer) -> Response {
+    match answer {
+        Answer::Finished(result) => json(result),
+        Answer::Held(held) => {
+            let mut response = json_with_status(StatusCode::ACCEPTED, &HeldDocument::of(held));
+            let location =
+                call_location(&held.call_id).map(|location| (header::LOCATION, location));
+            response.headers_mut().extend(location);
+            response
+        }
+        Answer::InProgress(call_id) => Failure::in_progress(call_id).into_response(),
+        Answer::Refused(refused) => Failure::of_call(refused).into_response(),
+    }
+}
+
+/// How a call stands, as the name and the data of an event; the data is the body of [`respond`].
+pub(crate) fn event(answer: &Answer) -> (&'static str, Vec<u8>) {
+    match answer {
+        Answer::Finished(result) => ("finished", json_bytes(result)),
+        Answer::Held(held) => ("held", json_bytes(&HeldDocument::of(held))),
+        Answer::InProgress(call_id) => {
+            ("in_progress", json_bytes(Failure::in_progress(call_id).document()))
+        }
+        Answer::Refused(refused) => ("refused", json_bytes(Failure::of_call(refused).document())),
+    }
+}
+
+/// Where a call is asked about. An id has no character that a header does not take.
+pub(crate) fn call_location(call_id: &ToolCallId) -> Option<HeaderValue> {
+    HeaderValue::try_from(format!("/v1/calls/{call_id}")).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What the composition root decides about the doors.
+//!
+//! Owns the values, their defaults and their check. Does not read them from anywhere.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// The port of the HTTP door.
+pub const PORT: u16 = 7411;
+/// The port of the admin door.
+pub const ADMIN_PORT: u16 = 7412;
+
+/// How the doors behave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Where callers come in; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Where `/healthz`, `/readyz` and `/metrics` are; port 0 takes a free one.
+    pub admin_listen: SocketAddr,
+    /// Names this service is called by, `name` or `name:port`; the loopback names and the address itself are always there.
+    pub allowed_hosts: Vec<String>,
+    /// Web origins whose scripts may call, `https://name`; a request with any other `Origin` is refused.
+    pub allowed_origins: Vec<String>,
+    /// The largest body.
+    pub body_bytes_max: usize,
+    /// How long the head of a request may take, and how long a connection may be idle, in milliseconds.
+    pub header_timeout_ms: u64,
+    /// How long a body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
+    pub request_timeout_ms: u64,
+    /// Connections open at the same time; more wait in the operating system's queue.
+    pub connections_max: u32,
+    /// Event streams open at the same time; one more is `OVERLOADED`.
+    pub streams_max: usize,
+    /// How often a silent event stream sends a comment, in milliseconds.
+    pub heartbeat_ms: u64,
+    /// How long one event stream may last, in milliseconds; its reader comes again with a token that is still valid.
+    pub stream_ms_max: u64,
+    /// How long open requests may take to end after the doors were asked to close, in milliseconds.
+    pub drain_ms: u64,
+}
+
+impl Default for ServerConfig {
+    /// On loopback, on the published ports.
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT)),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            body_bytes_max: 1024 * 1024,
+            header_timeout_ms: 10_000,
+            request_timeout_ms: 30_000,
+            connections_max: 1_024,
+            streams_max: 256,
+            heartbeat_ms: 15_000,
+            stream_ms_max: 3_600_000,
+            drain_ms: 30_000,
+        }
+    }
+}
+
+impl ServerConfig {
+    /// Checks that no limit is zero or out of proportion.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the first value that cannot be used.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        const HOUR_MS: u64 = 3_600_000;
+        let wide = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        for (name, value, max) in [
+            ("body_bytes_max", wide(self.body_bytes_max), 16 * 1024 * 1024),
+            ("header_timeout_ms", self.header_timeout_ms, HOUR_MS),
+            ("request_timeout_ms", self.request_timeout_ms, HOUR_MS),
+            ("connections_max", u64::from(self.connections_max), 65_536),
+            ("streams_max", wide(self.streams_max), 65_536),
+            ("heartbeat_ms", self.heartbeat_ms, HOUR_MS),
+            ("stream_ms_max", self.stream_ms_max, 24 * HOUR_MS),
+            ("drain_ms", self.drain_ms, HOUR_MS),
+        ] {
+            if value == 0 || value > max {
+                return Err(ConfigError::OutOfRange { name, value, max });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why a configuration of the doors cannot be used. For the operator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A limit is zero or too large.
+    #[error("`{name}` is {value}, it must be between 1 and {max}")]
+    OutOfRange {
+        /// The value's name.
+        name: &'static str,
+        /// What was set.
+        value: u64,
+        /// The largest that is accepted.
+        max: u64,
+    },
+    /// An entry of the host allow-list is no host.
+    #[error("the allowed host `{entry}` is not of the form `name` or `name:port`")]
+    Host {
+        /// The entry.
+        entry: String,
+    },
+    /// An entry of the origin allow-list is no web origin.
+    #[error(
+        "the allowed origin `{entry}` is not of the form `https://name` or `https://name:port`"
+    )]
+    Origin {
+        /// The entry.
+        entry: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ConfigError, ServerConfig};
+
+    #[test]
+    fn the_defaults_are_on_loopback_and_sound() {
+        let config = ServerConfig::default();
+        assert!(config.listen.ip().is_loopback() && config.admin_listen.ip().is_loopback());
+        assert_ne!(config.listen.port(), config.admin_listen.port());
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn a_limit_of_zero_or_beyond_its_ceiling_is_refused() {
+        let none = ServerConfig { connections_max: 0, ..ServerConfig::default() };
+        assert!(matches!(
+            none.check(),
+            Err(ConfigError::OutOfRange { name: "connections_max", .. })
+        ));
+        let huge = ServerConfig { body_bytes_max: usize::MAX, ..ServerConfig::default() };
+        assert!(matches!(
+            huge.check(),
+            Err(ConfigError::OutOfRange { name: "body_bytes_max", .. })
+        ));
+    }
+}

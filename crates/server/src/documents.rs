@@ -1,0 +1,97 @@
+//! The JSON documents that exist only on the HTTP door: lists, and what a held call is answered with.
+//!
+//! Owns their forms, for clients to read them with. What is in the lists is made and filtered by the engine.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use placet_pipeline::{
+    answer::Held,
+    views::{ApprovalView, RecordView, ToolView},
+};
+use placet_types::{
+    approval::Requirement,
+    clock::Timestamp,
+    error::ErrorCode,
+    ids::{ApprovalId, RecordId, ToolCallId},
+};
+
+/// What `GET /v1/tools` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolList {
+    /// The tools that some circumstance could let the caller use.
+    pub tools: Vec<ToolView>,
+}
+
+/// What `GET /v1/approvals` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ApprovalList {
+    /// The approvals the caller may see, oldest first.
+    pub approvals: Vec<ApprovalView>,
+    /// What to send as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<ApprovalId>,
+}
+
+/// What `GET /v1/ledger` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordList {
+    /// The effect records.
+    pub records: Vec<RecordView>,
+    /// What to send as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<RecordId>,
+}
+
+/// What a call is answered with while it waits for people.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HeldDocument {
+    /// Always `APPROVAL_PENDING`.
+    pub error_code: ErrorCode,
+    /// The call.
+    pub call_id: ToolCallId,
+    /// The approval it waits for.
+    pub approval_id: ApprovalId,
+    /// `pending`, or `approved` when people agreed and it has not run yet.
+    pub state: String,
+    /// Who has to agree. The policies behind it are shown to approvers only, so `reasons` is empty here.
+    pub requirement: Requirement,
+    /// When it ends unanswered.
+    pub expires_at: Timestamp,
+    /// The trace it belongs to.
+    pub trace_id: String,
+}
+
+impl HeldDocument {
+    /// The document of a held call.
+    #[must_use]
+    pub fn of(held: &Held) -> Self {
+        let requirement = Requirement { reasons: Vec::new(), ..held.requirement.clone() };
+        Self {
+            error_code: ErrorCode::ApprovalPending,
+            call_id: held.call_id.clone(),
+            approval_id: held.approval_id.clone(),
+            state: held.state.clone(),
+            requirement,
+            expires_at: held.expires_at,
+            trace_id: held.trace_id.clone(),
+        }
+    }
+}
+
+/// What `GET /` answers: what this is and where to look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AboutDocument {
+    /// `placet`.
+    pub service: String,
+    /// Its version.
+    pub version: String,
+    /// In a sentence.
+    pub about: String,
+    /// Where the API is described.
+    pub openapi: String,
+    /// Where calls are sent.
+    pub calls: String,
+    /// Where the caller's tools are listed.
+    pub tools: String,
+}

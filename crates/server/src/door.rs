@@ -1,0 +1,108 @@
+//! What the handlers of one door share: the engine, the configuration, the free event streams and the state of the doors.
+//!
+//! Owns how long a request waits for the engine. Invariant: what writes goes on when its caller goes away or its time is up.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tracing::Instrument as _;
+
+use placet_types::error::{ErrorCode, Execution, Refusal};
+
+use crate::{config::ServerConfig, problem::Failure};
+
+/// How the doors stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// Open.
+    Serving,
+    /// No new connections; open requests come to their end.
+    Draining,
+    /// Whatever is still open is cut.
+    Closed,
+}
+
+/// Resolves when the doors have come to `wanted`, or nobody is there any more to move them.
+pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
+    if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
+        tracing::trace!("nobody moves the doors any more");
+    }
+}
+
+/// What the handlers share.
+#[derive(Debug, Clone)]
+pub(crate) struct Door<B> {
+    pub(crate) backend: B,
+    config: Arc<ServerConfig>,
+    streams: Arc<Semaphore>,
+    phase: watch::Receiver<Phase>,
+}
+
+impl<B> Door<B> {
+    pub(crate) fn new(
+        backend: B,
+        config: Arc<ServerConfig>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
+        let streams = Arc::new(Semaphore::new(config.streams_max));
+        Self { backend, config, streams, phase }
+    }
+
+    pub(crate) fn config(&self) -> &ServerConfig {
+        &self.config
+    }
+
+    /// Whether the doors are asked to close.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.phase.borrow() != Phase::Serving
+    }
+
+    /// Resolves when the doors are asked to close.
+    pub(crate) fn closing(&self) -> impl Future<Output = ()> + Send + 'static {
+        reached(self.phase.clone(), Phase::Draining)
+    }
+
+    /// A place for one more event stream.
+    pub(crate) fn stream_place(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        const RETRY_AFTER_MS: u64 = 5_000;
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+            let refusal = Refusal::new(ErrorCode::Overloaded, "too many event streams are open")
+                .with_retry_after_ms(RETRY_AFTER_MS);
+            Failure::new(refusal)
+        })
+    }
+
+    /// Waits for something that only reads.
+    pub(crate) async fn read<T, E>(
+        &self,
+        question: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, Failure>
+    where
+        Failure: From<E>,
+    {
+        match tokio::time::timeout(self.patience(), question).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Failure::timed_out("the answer took too long", Execution::NotExecuted)),
+        }
+    }
+
+    /// Waits for something that writes. It goes on in a task of its own when its caller goes away.
+    pub(crate) async fn write<T, F>(&self, deed: F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Refusal>> + Send + 'static,
+    {
+        let task = tokio::spawn(deed.in_current_span());
+        match tokio::time::timeout(self.patience(), task).await {
+            Ok(Ok(answer)) => Ok(answer?),
+            Ok(Err(_)) => Err(Failure::internal("the task of a request panicked")),
+            Err(_) => {
+                Err(Failure::timed_out("the answer took too long; look again", Execution::Unknown))
+            }
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.config.request_timeout_ms)
+    }
+}

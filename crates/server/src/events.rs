@@ -1,0 +1,79 @@
+//! Server-sent events: one call followed to its end.
+//!
+//! Owns the stream's life: it starts with how the call stands, sends every change, comments while nothing changes, and ends
+//! after the final answer, when its time is up or when the doors close. Holds a place among the streams until then.
+
+use std::time::Duration;
+
+use axum::response::{
+    IntoResponse, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, stream};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use placet_pipeline::answer::Answer;
+
+use crate::{
+    answer,
+    backend::{Backend, Follow},
+    door::Door,
+    problem::Failure,
+};
+
+/// How long one stream lives, and what ends it.
+struct Follower<T, C> {
+    ticket: T,
+    sent: Option<Answer>,
+    ends_at: Instant,
+    closing: C,
+    /// Free again when the stream is dropped.
+    _place: OwnedSemaphorePermit,
+}
+
+/// The events of a call.
+pub(crate) fn respond<B: Backend>(door: &Door<B>, ticket: B::Ticket) -> Result<Response, Failure> {
+    let lifetime = Duration::from_millis(door.config().stream_ms_max);
+    let follower = Follower {
+        ticket,
+        sent: None,
+        ends_at: Instant::now().checked_add(lifetime).unwrap_or_else(Instant::now),
+        closing: Box::pin(door.closing()),
+        _place: door.stream_place()?,
+    };
+    let heartbeat =
+        KeepAlive::new().interval(Duration::from_millis(door.config().heartbeat_ms)).text("alive");
+    Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
+}
+
+fn events<T, C>(follower: Follower<T, C>) -> impl Stream<Item = Result<Event, axum::Error>>
+where
+    T: Follow,
+    C: Future<Output = ()> + Unpin,
+{
+    stream::unfold(follower, |mut follower| async move {
+        let answer = follower.next().await?;
+        let (name, data) = answer::event(&answer);
+        follower.sent = Some(answer);
+        // JSON as serde writes it has no line breaks and is UTF-8.
+        let event = String::from_utf8(data).map(|data| Event::default().event(name).data(data));
+        Some((event.map_err(axum::Error::new), follower))
+    })
+}
+
+impl<T: Follow, C: Future<Output = ()> + Unpin> Follower<T, C> {
+    /// The next answer to send; none when the stream is at its end.
+    async fn next(&mut self) -> Option<Answer> {
+        match &self.sent {
+            None => Some(self.ticket.current()),
+            Some(sent) if sent.is_final() => None,
+            Some(_) => {
+                tokio::select! {
+                    answer = self.ticket.changed() => Some(answer),
+                    () = tokio::time::sleep_until(self.ends_at) => None,
+                    () = &mut self.closing => None,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! The HTTP door on the engine, and the admin door beside it.
+//!
+//! Owns the routes, what a request must look like to be heard, the form of every answer, and the OpenAPI document that is
+//! generated from the same list of operations as the router. Decides nothing about a call: the engine does.
+//!
+//! Invariants, written as absences:
+//! - no route but `/` and `/openapi.json` reads a body, a path or a query before its caller is verified;
+//! - no body reaches a type except through the strict parser of `placet-types`;
+//! - no answer carries a refusal's `detail`, which is for the log;
+//! - a caller that goes away cancels no call, decision or resolution.
+
+pub mod config;
+pub mod documents;
+pub mod listen;
+pub mod openapi;
+pub mod problem;
+
+mod admin;
+mod answer;
+mod backend;
+mod body;
+mod door;
+mod events;
+mod guard;
+mod operation;
+mod query;
+mod request;
+mod router;
+mod routes;
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,258 @@
+//! The two listeners: bound together, served together, closed together.
+//!
+//! Owns connections: how many, how long their heads may take, how they end. Does not look into requests. Invariant: when the
+//! doors close, open requests get their time to end and nothing new is taken.
+
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::{Semaphore, watch},
+};
+
+use placet_pipeline::engine::Engine;
+
+use crate::{
+    admin,
+    backend::Backend,
+    config::{ConfigError, ServerConfig},
+    door::{Door, Phase, reached},
+    guard::Guard,
+    router,
+};
+
+/// The most connections on the admin door.
+const ADMIN_CONNECTIONS_MAX: u32 = 64;
+/// The most headers of a request.
+const HEADERS_MAX: usize = 64;
+/// The largest head of a request, and the most that a connection buffers.
+const BUFFER_BYTES_MAX: usize = 64 * 1024;
+/// How long to wait when the operating system has no more sockets to give.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Why the doors cannot be opened or kept open. For the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The configuration cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on.
+    #[error("cannot listen on `{address}`: {source}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A listener broke.
+    #[error("the listener on `{address}` broke: {source}")]
+    Listener {
+        /// The address.
+        address: SocketAddr,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// Both doors, bound and not yet served.
+#[derive(Debug)]
+pub struct Bound {
+    config: ServerConfig,
+    main: Listener,
+    admin: Listener,
+}
+
+#[derive(Debug)]
+struct Listener {
+    socket: TcpListener,
+    address: SocketAddr,
+    guard: Guard,
+}
+
+/// Binds both doors.
+///
+/// # Errors
+/// [`ServerError`] when the configuration cannot be used or an address is taken.
+pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
+    config.check()?;
+    let main = Listener::bind(config.listen, &config).await?;
+    let admin = Listener::bind(config.admin_listen, &config).await?;
+    Ok(Bound { config, main, admin })
+}
+
+impl Listener {
+    async fn bind(address: SocketAddr, config: &ServerConfig) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Bind { address, source };
+        let socket = TcpListener::bind(address).await.map_err(failed)?;
+        let address = socket.local_addr().map_err(failed)?;
+        let guard = Guard::new(address, &config.allowed_hosts, &config.allowed_origins)?;
+        Ok(Self { socket, address, guard })
+    }
+}
+
+impl Bound {
+    /// Where callers come in.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.main.address
+    }
+
+    /// Where `/healthz`, `/readyz` and `/metrics` are.
+    #[must_use]
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin.address
+    }
+
+    /// Serves both doors until `shutdown` resolves and the open requests have ended, or their time to do so is up.
+    ///
+    /// # Errors
+    /// [`ServerError::Listener`] when a listener breaks.
+    pub async fn serve(
+        self,
+        engine: Engine,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServerError> {
+        self.serve_backend(engine, shutdown).await
+    }
+
+    pub(crate) async fn serve_backend<B: Backend>(
+        self,
+        backend: B,
+        shutdown: impl Future<Output = ()> + Send,
+    ) -> Result<(), ServerError> {
+        let Self { config, main, admin } = self;
+        let (phase, watching) = watch::channel(Phase::Serving);
+        let door = Door::new(backend, Arc::new(config.clone()), watching.clone());
+        let slots =
+            Arc::new(Semaphore::new(usize::try_from(config.connections_max).unwrap_or(usize::MAX)));
+        let admin_slots =
+            Arc::new(Semaphore::new(usize::try_from(ADMIN_CONNECTIONS_MAX).unwrap_or(usize::MAX)));
+        let http = http_settings(&config);
+
+        let main_loop = Accepting {
+            router: router::router(&door, main.guard.clone()),
+            listener: main,
+            http: http.clone(),
+            slots: Arc::clone(&slots),
+            phase: watching.clone(),
+            until: Phase::Draining,
+        };
+        let admin_loop = Accepting {
+            router: admin::router(&door, admin.guard.clone()),
+            listener: admin,
+            http,
+            slots: admin_slots,
+            phase: watching,
+            until: Phase::Closed,
+        };
+        let closing = async {
+            shutdown.await;
+            phase.send_replace(Phase::Draining);
+            let drained = slots.acquire_many(config.connections_max);
+            if tokio::time::timeout(Duration::from_millis(config.drain_ms), drained).await.is_err()
+            {
+                tracing::warn!("requests were still open when the time to end them was up");
+            }
+            phase.send_replace(Phase::Closed);
+            Ok(())
+        };
+        tokio::try_join!(main_loop.run(), admin_loop.run(), closing).map(|_| ())
+    }
+}
+
+/// HTTP/1.1 with limits. A head that does not arrive, and a connection that is idle, end after the same time.
+fn http_settings(config: &ServerConfig) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new())
+        .header_read_timeout(Duration::from_millis(config.header_timeout_ms))
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(BUFFER_BYTES_MAX);
+    http
+}
+
+/// One listener that is being served.
+struct Accepting {
+    listener: Listener,
+    router: Router,
+    http: http1::Builder,
+    slots: Arc<Semaphore>,
+    phase: watch::Receiver<Phase>,
+    /// The phase in which it takes no more connections.
+    until: Phase,
+}
+
+impl Accepting {
+    async fn run(self) -> Result<(), ServerError> {
+        let mut over = pin!(reached(self.phase.clone(), self.until));
+        loop {
+            // A connection is taken only when there is a place for it; the others wait in the operating system's queue.
+            let place = tokio::select! {
+                place = Arc::clone(&self.slots).acquire_owned() => place,
+                () = &mut over => return Ok(()),
+            };
+            let stream = tokio::select! {
+                accepted = self.listener.socket.accept() => self.accepted(accepted).await?,
+                () = &mut over => return Ok(()),
+            };
+            let Some(stream) = stream else { continue };
+            let connection = self.connection(stream);
+            drop(tokio::spawn(async move {
+                connection.await;
+                drop(place);
+            }));
+        }
+    }
+
+    /// Running out of sockets, or a caller that is gone before it was taken, passes; a broken listener does not.
+    async fn accepted(
+        &self,
+        accepted: io::Result<(TcpStream, SocketAddr)>,
+    ) -> Result<Option<TcpStream>, ServerError> {
+        match accepted {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(source) if source.kind() == io::ErrorKind::InvalidInput => {
+                Err(ServerError::Listener { address: self.listener.address, source })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be taken");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                Ok(None)
+            }
+        }
+    }
+
+    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection keeps its delay");
+        }
+        let service = TowerToHyperService::new(self.router.clone());
+        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        let (over, cut) =
+            (reached(self.phase.clone(), self.until), reached(self.phase.clone(), Phase::Closed));
+        async move {
+            let mut connection = pin!(connection);
+            let ended = tokio::select! {
+                ended = connection.as_mut() => ended,
+                () = over => {
+                    connection.as_mut().graceful_shutdown();
+                    tokio::select! {
+                        ended = connection => ended,
+                        () = cut => Ok(()),
+                    }
+                }
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

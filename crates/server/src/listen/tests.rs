@@ -1,0 +1,176 @@
+//! Real sockets: slow heads, many connections, large bodies, closing.
+
+use std::{future::pending, net::SocketAddr, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::oneshot,
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{ServerError, bind};
+use crate::{
+    config::ServerConfig,
+    testing::{Fake, held},
+};
+
+fn config() -> ServerConfig {
+    let free = "127.0.0.1:0".parse().unwrap();
+    ServerConfig { listen: free, admin_listen: free, ..ServerConfig::default() }
+}
+
+/// A served pair of doors; closed by sending on the channel.
+struct Served {
+    main: SocketAddr,
+    admin: SocketAddr,
+    close: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), ServerError>>,
+}
+
+async fn serve(config: ServerConfig, fake: Fake) -> Served {
+    let bound = bind(config).await.unwrap();
+    let (main, admin) = (bound.address(), bound.admin_address());
+    let (close, closed) = oneshot::channel::<()>();
+    let task = tokio::spawn(bound.serve_backend(fake, async move { drop(closed.await) }));
+    Served { main, admin, close, task }
+}
+
+fn head(method: &str, path: &str, to: SocketAddr, more: &str) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: {to}\r\nAuthorization: Bearer tenant-a\r\n{more}\r\n"
+    )
+}
+
+async fn exchange(to: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut reply = String::new();
+    timeout(Duration::from_secs(20), stream.read_to_string(&mut reply)).await.unwrap().unwrap();
+    reply
+}
+
+#[tokio::test]
+async fn both_doors_answer_on_their_own_ports() {
+    let served = serve(config(), Fake::new()).await;
+    assert_ne!(served.main.port(), 0);
+    assert_ne!(served.main, served.admin);
+    let tools =
+        exchange(served.main, &head("GET", "/v1/tools", served.main, "Connection: close\r\n"))
+            .await;
+    assert!(tools.starts_with("HTTP/1.1 200 OK"), "{tools}");
+    let health =
+        exchange(served.admin, &head("GET", "/healthz", served.admin, "Connection: close\r\n"))
+            .await;
+    assert!(health.starts_with("HTTP/1.1 200 OK"), "{health}");
+    let wrong_door =
+        exchange(served.main, &head("GET", "/healthz", served.main, "Connection: close\r\n")).await;
+    assert!(wrong_door.starts_with("HTTP/1.1 404"), "{wrong_door}");
+}
+
+#[tokio::test]
+async fn an_address_that_is_taken_is_an_error_that_names_it() {
+    let first = bind(config()).await.unwrap();
+    let second = bind(ServerConfig { listen: first.address(), ..config() }).await.unwrap_err();
+    assert!(second.to_string().contains(&first.address().to_string()), "{second}");
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_and_an_idle_connection_are_cut() {
+    let served = serve(ServerConfig { header_timeout_ms: 300, ..config() }, Fake::new()).await;
+    for start in
+        ["GET /v1/tools HTTP/1.1\r\nHost: x\r\n", "", &head("GET", "/v1/tools", served.main, "")]
+    {
+        let mut stream = TcpStream::connect(served.main).await.unwrap();
+        stream.write_all(start.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let cut = timeout(Duration::from_secs(10), stream.read_to_end(&mut rest)).await;
+        assert!(cut.is_ok(), "still open after `{start}`");
+    }
+}
+
+#[tokio::test]
+async fn a_head_that_is_too_large_is_refused() {
+    let served = serve(config(), Fake::new()).await;
+    let many: String = (0..65).map(|n| format!("X-{n}: y\r\n")).collect();
+    let reply = exchange(served.main, &head("GET", "/v1/tools", served.main, &many)).await;
+    assert!(reply.starts_with("HTTP/1.1 431"), "{reply}");
+}
+
+#[tokio::test]
+async fn ten_mebibytes_are_refused_with_an_answer_that_arrives() {
+    let served = serve(config(), Fake::new()).await;
+    let length = 10 * 1024 * 1024;
+    let more = format!(
+        "Content-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n"
+    );
+    let mut request = head("POST", "/v1/calls", served.main, &more);
+    request.push_str(&" ".repeat(length));
+    let reply = exchange(served.main, &request).await;
+    assert!(reply.starts_with("HTTP/1.1 413") && reply.contains("VALIDATION_ERROR"), "{reply}");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait_for_a_place() {
+    let served = serve(ServerConfig { connections_max: 1, ..config() }, Fake::new()).await;
+    let mut first = TcpStream::connect(served.main).await.unwrap();
+    first.write_all(head("GET", "/v1/tools", served.main, "").as_bytes()).await.unwrap();
+    let mut some = [0_u8; 12];
+    first.read_exact(&mut some).await.unwrap();
+    assert_eq!(&some, b"HTTP/1.1 200");
+
+    let request = head("GET", "/v1/tools", served.main, "Connection: close\r\n");
+    let second = exchange(served.main, &request);
+    tokio::pin!(second);
+    assert!(timeout(Duration::from_millis(300), &mut second).await.is_err(), "it did not wait");
+    let health =
+        exchange(served.admin, &head("GET", "/healthz", served.admin, "Connection: close\r\n"))
+            .await;
+    assert!(
+        health.starts_with("HTTP/1.1 200"),
+        "the admin door must not depend on the other's connections"
+    );
+    drop(first);
+    assert!(second.await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn closing_answers_who_waits_for_people_and_then_ends() {
+    let fake = Fake::new();
+    fake.call.send_replace(held());
+    let served = serve(config(), fake).await;
+    let request = head("GET", "/v1/calls/call-1?wait_ms=600000", served.main, "");
+    let waiting = tokio::spawn({
+        let main = served.main;
+        async move { exchange(main, &request).await }
+    });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    served.close.send(()).unwrap();
+    let reply = timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+    assert!(reply.starts_with("HTTP/1.1 202"), "{reply}");
+    timeout(Duration::from_secs(10), served.task).await.unwrap().unwrap().unwrap();
+    assert!(TcpStream::connect(served.main).await.is_err());
+    assert!(TcpStream::connect(served.admin).await.is_err());
+}
+
+#[tokio::test]
+async fn closing_does_not_wait_for_ever() {
+    let served = serve(ServerConfig { drain_ms: 300, ..config() }, Fake::new()).await;
+    let mut stuck = TcpStream::connect(served.main).await.unwrap();
+    let more = "Content-Type: application/json\r\nContent-Length: 100\r\n";
+    stuck.write_all(head("POST", "/v1/calls", served.main, more).as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    served.close.send(()).unwrap();
+    timeout(Duration::from_secs(10), served.task).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_configuration_without_limits_does_not_bind() {
+    let refused = bind(ServerConfig { streams_max: 0, ..config() }).await.unwrap_err();
+    assert!(matches!(refused, ServerError::Config(_)), "{refused}");
+    let bound = bind(config()).await.unwrap();
+    let served =
+        timeout(Duration::from_millis(100), bound.serve_backend(Fake::new(), pending())).await;
+    assert!(served.is_err(), "the doors stay open until they are asked to close");
+}

@@ -1,0 +1,62 @@
+//! The OpenAPI document, made from the list of operations and from the types themselves.
+//!
+//! Owns the assembly. Cannot leave out a route (both sides match on `Operation`) nor describe a type otherwise than it is
+//! (the schemas are generated from it).
+
+mod operations;
+mod schemas;
+
+use utoipa::openapi::{
+    Components, InfoBuilder, LicenseBuilder, OpenApi, OpenApiBuilder, PathsBuilder,
+    path::PathItem,
+    security::{HttpAuthScheme, HttpBuilder, SecurityScheme},
+};
+
+use crate::operation::Operation;
+
+/// The security scheme of the caller's own token.
+const BEARER: &str = "bearer";
+
+/// The document (OpenAPI 3.1).
+#[must_use]
+pub fn openapi() -> OpenApi {
+    let info = InfoBuilder::new()
+        .title("Placet")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "Governed tool calls: an agent proposes, Placet decides, asks people where it must, executes at most once \
+             and records. Every refusal is a problem document with an `error_code`.",
+        ))
+        .license(Some(LicenseBuilder::new().name("Apache-2.0").identifier(Some("Apache-2.0")).build()))
+        .build();
+    let paths = Operation::ALL.into_iter().fold(PathsBuilder::new(), |paths, operation| {
+        paths.path(
+            operation.path(),
+            PathItem::new(operations::method(operation), operations::describe(operation)),
+        )
+    });
+    OpenApiBuilder::new().info(info).paths(paths.build()).components(Some(components())).build()
+}
+
+/// The document as JSON, its members in alphabetical order, so that it is the same in every build.
+#[must_use]
+pub fn openapi_json() -> String {
+    // The document has no map with other keys than text and no number but whole ones: writing it cannot fail.
+    let mut document = serde_json::to_value(openapi()).unwrap_or_default();
+    document.sort_all_objects();
+    format!("{document:#}\n")
+}
+
+fn components() -> Components {
+    let mut components = schemas::components();
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .bearer_format("JWT")
+        .description(Some("The access token of the agent, service or person that calls."))
+        .build();
+    components.add_security_scheme(BEARER, SecurityScheme::Http(scheme));
+    components
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! The operations of the document, one by one.
+//!
+//! Owns their texts, parameters and answers. Invariant: an operation that is not open names the credential it wants and the
+//! refusals every verified route can give.
+
+use schemars::JsonSchema;
+use serde_json::{Value, json};
+use utoipa::openapi::{
+    Content, ContentBuilder, HttpMethod, Required, ResponseBuilder, SecurityRequirement,
+    header::{Header, HeaderBuilder},
+    path::{Operation as Description, OperationBuilder, ParameterBuilder, ParameterIn},
+    request_body::{RequestBody, RequestBodyBuilder},
+};
+
+use placet_pipeline::{
+    submission::Submission,
+    views::{ApprovalDetail, ApprovalView, DecisionRequest, RecordView, ResolutionRequest},
+};
+use placet_types::envelope::result::ToolResultEnvelope;
+
+use super::{
+    BEARER,
+    schemas::{carried, reference},
+};
+use crate::{
+    answer::JSON,
+    documents::{AboutDocument, ApprovalList, HeldDocument, RecordList, ToolList},
+    operation::Operation,
+    problem::{PROBLEM_JSON, ProblemDocument},
+    query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
+    routes::approvals::STATES,
+};
+
+/// The method as the document writes it.
+pub(super) fn method(operation: Operation) -> HttpMethod {
+    if operation.method() == http::Method::POST { HttpMethod::Post } else { HttpMethod::Get }
+}
+
+/// One operation.
+pub(super) fn describe(operation: Operation) -> Description {
+    let description = match operation {
+        Operation::SubmitCall => submit_call(),
+        Operation::GetCall => get_call(),
+        Operation::FollowCall => follow_call(),
+        Operation::ListTools => start("listTools", "tools", "Lists the tools the caller may use")
+            .response("200", ok::<ToolList>("The tools")),
+        Operation::ListApprovals => {
+            paged(start("listApprovals", "approvals", "Lists approvals the caller may see"))
+                .parameter(query(
+                    "state",
+                    "Only those in this state",
+                    json!({ "type": "string", "enum": STATES }),
+                ))
+                .response("200", ok::<ApprovalList>("A page of approvals"))
+        }
+        Operation::GetApproval => {
+            identified(start("getApproval", "approvals", "Shows what an approval is about"))
+                .response("200", ok::<ApprovalDetail>("The approval and the frozen proposal"))
+        }
+        Operation::DecideApproval => {
+            identified(start("decideApproval", "approvals", "Approves or denies a held call"))
+                .request_body(Some(body::<DecisionRequest>()))
+                .response("200", ok::<ApprovalView>("The approval after the decision"))
+        }
+        Operation::ListRecords => {
+            paged(start("listRecords", "ledger", "Lists effect records; for operators"))
+                .parameter(query("state", "Only those in this state", json!({ "type": "string" })))
+                .response("200", ok::<RecordList>("A page of records"))
+        }
+        Operation::GetRecord => identified(start("getRecord", "ledger", "Shows an effect record"))
+            .response("200", ok::<RecordView>("The record")),
+        Operation::ResolveRecord => identified(start(
+            "resolveRecord",
+            "ledger",
+            "Says how an unknown outcome ended; for operators",
+        ))
+        .request_body(Some(body::<ResolutionRequest>()))
+        .response("200", ok::<RecordView>("The record after the resolution")),
+        Operation::Describe => start("describe", "about", "This document").response(
+            "200",
+            ResponseBuilder::new()
+                .description("The OpenAPI document")
+                .content(
+                    JSON,
+                    ContentBuilder::new()
+                        .schema(Some(carried(json!({ "type": "object" }))))
+                        .build(),
+                )
+                .build(),
+        ),
+        Operation::About => start("about", "about", "What this service is and where to look")
+            .response("200", ok::<AboutDocument>("What it is")),
+    };
+    if operation.is_open() { description.build() } else { verified(description) }
+}
+
+fn submit_call() -> OperationBuilder {
+    let key = ParameterBuilder::new()
+        .name("Idempotency-Key")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some(
+            "The key under which the effect happens at most once; the body may say it instead.",
+        ))
+        .schema(Some(carried(json!({ "type": "string", "minLength": 1, "maxLength": 256 }))))
+        .build();
+    call_answers(start("submitCall", "calls", "Sends a call through build, broker, gate, invoke and return"))
+        .description(Some(
+            "Answers when the call is over, or is held for longer than `wait_ms`. Repeating the same call attaches to it.",
+        ))
+        .parameter(key)
+        .parameter(trace("traceparent"))
+        .parameter(trace("tracestate"))
+        .request_body(Some(body::<Submission>()))
+}
+
+fn get_call() -> OperationBuilder {
+    let wait = json!({ "type": "integer", "minimum": 0, "maximum": WAIT_MS_MAX, "default": 0 });
+    call_answers(identified(start("getCall", "calls", "Says how a call stands"))).parameter(query(
+        "wait_ms",
+        "How long to wait for its end, in milliseconds",
+        wait,
+    ))
+}
+
+fn follow_call() -> OperationBuilder {
+    let stream = ResponseBuilder::new()
+        .description(
+            "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the body that the call would be \
+             answered with at that moment. The stream ends after the last one.",
+        )
+        .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
+        .build();
+    identified(start("followCall", "calls", "Follows a call to its end")).response("200", stream)
+}
+
+fn call_answers(operation: OperationBuilder) -> OperationBuilder {
+    let held = ResponseBuilder::new()
+        .description("The call waits for people")
+        .header("Location", location())
+        .content(JSON, content::<HeldDocument>())
+        .build();
+    let unfinished = ResponseBuilder::new()
+        .description("The call is being executed (`IN_PROGRESS`), or nobody knows its outcome (`OUTCOME_UNKNOWN`)")
+        .header("Location", location())
+        .header("Retry-After", retry_after())
+        .content(PROBLEM_JSON, content::<ProblemDocument>())
+        .build();
+    operation
+        .response(
+            "200",
+            ok::<ToolResultEnvelope>("The call was executed, now or before (`replayed`)"),
+        )
+        .response("202", held)
+        .response("409", unfinished)
+}
+
+fn start(id: &str, tag: &str, summary: &str) -> OperationBuilder {
+    OperationBuilder::new().operation_id(Some(id)).tag(tag).summary(Some(summary))
+}
+
+/// What every route behind a token takes and can answer.
+fn verified(operation: OperationBuilder) -> Description {
+    let delegation = ParameterBuilder::new()
+        .name("Placet-Delegation")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("The access token of the user on whose behalf the caller acts."))
+        .schema(Some(carried(json!({ "type": "string" }))))
+        .build();
+    let unauthenticated = ResponseBuilder::new()
+        .description("Who calls could not be verified")
+        .header(
+            "WWW-Authenticate",
+            HeaderBuilder::new().schema(Some(carried(json!({ "const": "Bearer" })))).build(),
+        )
+        .content(PROBLEM_JSON, content::<ProblemDocument>())
+        .build();
+    let refused = ResponseBuilder::new()
+        .description("The request was refused; `error_code` says why")
+        .header("Retry-After", retry_after())
+        .content(PROBLEM_JSON, content::<ProblemDocument>())
+        .build();
+    operation
+        .parameter(delegation)
+        .security(SecurityRequirement::new(BEARER, Vec::<String>::new()))
+        .response("401", unauthenticated)
+        .response("default", refused)
+        .build()
+}
+
+fn identified(operation: OperationBuilder) -> OperationBuilder {
+    let id = ParameterBuilder::new()
+        .name("id")
+        .parameter_in(ParameterIn::Path)
+        .required(Required::True)
+        .description(Some(
+            "One that the caller may not see, or that is not well-formed, is `NOT_FOUND`.",
+        ))
+        .schema(Some(carried(json!({ "type": "string" }))))
+        .build();
+    operation.parameter(id)
+}
+
+fn paged(operation: OperationBuilder) -> OperationBuilder {
+    let limit =
+        json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT });
+    operation
+        .parameter(query(
+            "after",
+            "The `next_after` of the page before",
+            json!({ "type": "string" }),
+        ))
+        .parameter(query("limit", "How many at most", limit))
+}
+
+fn query(name: &str, about: &str, schema: Value) -> ParameterBuilder {
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False)
+        .description(Some(about))
+        .schema(Some(carried(schema)))
+}
+
+fn trace(name: &str) -> ParameterBuilder {
+    ParameterBuilder::new()
+        .name(name)
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("W3C Trace Context; handed on to the adapter."))
+        .schema(Some(carried(json!({ "type": "string" }))))
+}
+
+fn body<T: JsonSchema>() -> RequestBody {
+    RequestBodyBuilder::new().content(JSON, content::<T>()).required(Some(Required::True)).build()
+}
+
+fn ok<T: JsonSchema>(about: &str) -> utoipa::openapi::Response {
+    ResponseBuilder::new().description(about).content(JSON, content::<T>()).build()
+}
+
+fn content<T: JsonSchema>() -> Content {
+    ContentBuilder::new().schema(Some(reference::<T>())).build()
+}
+
+fn location() -> Header {
+    HeaderBuilder::new()
+        .description(Some("Where to ask about the call"))
+        .schema(Some(carried(json!({ "type": "string" }))))
+        .build()
+}
+
+fn retry_after() -> Header {
+    HeaderBuilder::new()
+        .description(Some("When to try again, in seconds"))
+        .schema(Some(carried(json!({ "type": "integer", "minimum": 1 }))))
+        .build()
+}

@@ -1,0 +1,129 @@
+//! The document: it resolves, it is stable, and what the routes answer fits it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::openapi_json;
+use crate::{
+    operation::Operation,
+    testing::{TestDoor, record_id},
+};
+
+fn document() -> Value {
+    serde_json::from_str(&openapi_json()).unwrap()
+}
+
+fn references(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            found.extend(members.get("$ref").and_then(Value::as_str).map(str::to_owned));
+            members.values().for_each(|member| references(member, found));
+        }
+        Value::Array(elements) => elements.iter().for_each(|element| references(element, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn the_document_is_openapi_3_1_and_the_same_every_time() {
+    assert_eq!(document()["openapi"], "3.1.0");
+    assert_eq!(openapi_json(), openapi_json());
+}
+
+#[test]
+fn every_reference_leads_to_a_schema() {
+    let document = document();
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    assert!(found.contains("#/components/schemas/Submission"), "{found:?}");
+    for reference in found {
+        let pointer = reference.strip_prefix('#').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+}
+
+#[test]
+fn every_operation_is_described_and_nothing_else() {
+    let document = document();
+    let described: BTreeSet<(String, String)> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, item)| {
+            item.as_object().unwrap().keys().map(move |method| (path.clone(), method.clone()))
+        })
+        .collect();
+    let routed: BTreeSet<(String, String)> = Operation::ALL
+        .iter()
+        .map(|operation| (operation.path().to_owned(), operation.method().as_str().to_lowercase()))
+        .collect();
+    assert_eq!(described, routed);
+    assert_eq!(routed.len(), Operation::ALL.len());
+}
+
+#[test]
+fn every_operation_that_is_not_open_asks_for_a_token() {
+    let document = document();
+    for operation in Operation::ALL {
+        let described =
+            &document["paths"][operation.path()][operation.method().as_str().to_lowercase()];
+        let asks = described["security"] == json!([{ "bearer": [] }]);
+        assert_eq!(asks, !operation.is_open(), "{}", operation.path());
+        assert_eq!(described["responses"]["401"].is_object(), asks, "{}", operation.path());
+        assert!(described["operationId"].is_string());
+    }
+}
+
+#[test]
+fn a_schema_keeps_the_keywords_that_the_builder_does_not_know() {
+    let document = document();
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(schemas["Submission"]["additionalProperties"], false);
+    assert_eq!(schemas["Submission"]["properties"]["wait_ms"]["maximum"], 600_000);
+    let version = &schemas["ToolResultEnvelope"]["properties"]["envelope_version"];
+    assert!(version.to_string().contains("ResultVersion"), "{version}");
+    assert!(schemas["ResultVersion"].to_string().contains("contextos.tool_result.v1"));
+}
+
+/// What the routes answer must be what the document promises.
+#[tokio::test]
+async fn answers_fit_their_schemas() {
+    let door = TestDoor::new();
+    let document = document();
+    let record = format!("/v1/ledger/{}", record_id());
+    for (path, route) in [
+        ("/", "/"),
+        ("/v1/calls/call-1", "/v1/calls/{id}"),
+        ("/v1/tools", "/v1/tools"),
+        ("/v1/approvals?limit=3", "/v1/approvals"),
+        ("/v1/approvals/approval-1", "/v1/approvals/{id}"),
+        ("/v1/ledger", "/v1/ledger"),
+        (record.as_str(), "/v1/ledger/{id}"),
+    ] {
+        let reply = door.get(path).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text());
+        let content =
+            &document["paths"][route]["get"]["responses"]["200"]["content"]["application/json"];
+        assert_fits(&document, &content["schema"], &reply.json());
+    }
+    let refused = door.get("/v1/calls/none").await;
+    assert_fits(
+        &document,
+        &json!({ "$ref": "#/components/schemas/ProblemDocument" }),
+        &refused.json(),
+    );
+    door.fake.call.send_replace(crate::testing::held());
+    let held = door.get("/v1/calls/call-1").await;
+    assert_fits(&document, &json!({ "$ref": "#/components/schemas/HeldDocument" }), &held.json());
+}
+
+fn assert_fits(document: &Value, schema: &Value, answer: &Value) {
+    let mut whole = schema.clone();
+    whole["components"] = document["components"].clone();
+    let validator = jsonschema::draft202012::new(&whole).unwrap();
+    let errors: Vec<String> =
+        validator.iter_errors(answer).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:?} in {answer}");
+    assert!(!validator.is_valid(&json!(7)), "the schema takes anything: {schema}");
+}

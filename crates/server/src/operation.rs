@@ -1,0 +1,80 @@
+//! The operations of the HTTP door: the one list that the router and the OpenAPI document are both made from.
+//!
+//! Owns methods and paths. Invariant: a route that is not in [`Operation::ALL`] does not exist, and one that is in it is
+//! routed and described, because both sides match on this enum without a wildcard.
+
+use http::Method;
+
+/// Something a caller can ask of the HTTP door.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Operation {
+    SubmitCall,
+    GetCall,
+    FollowCall,
+    ListTools,
+    ListApprovals,
+    GetApproval,
+    DecideApproval,
+    ListRecords,
+    GetRecord,
+    ResolveRecord,
+    Describe,
+    About,
+}
+
+impl Operation {
+    /// Every operation, in the order of the documentation.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::SubmitCall,
+        Self::GetCall,
+        Self::FollowCall,
+        Self::ListTools,
+        Self::ListApprovals,
+        Self::GetApproval,
+        Self::DecideApproval,
+        Self::ListRecords,
+        Self::GetRecord,
+        Self::ResolveRecord,
+        Self::Describe,
+        Self::About,
+    ];
+
+    /// Its method.
+    pub(crate) const fn method(self) -> Method {
+        match self {
+            Self::SubmitCall | Self::DecideApproval | Self::ResolveRecord => Method::POST,
+            Self::GetCall
+            | Self::FollowCall
+            | Self::ListTools
+            | Self::ListApprovals
+            | Self::GetApproval
+            | Self::ListRecords
+            | Self::GetRecord
+            | Self::Describe
+            | Self::About => Method::GET,
+        }
+    }
+
+    /// Its path, with `{id}` where an identifier stands.
+    pub(crate) const fn path(self) -> &'static str {
+        match self {
+            Self::SubmitCall => "/v1/calls",
+            Self::GetCall => "/v1/calls/{id}",
+            Self::FollowCall => "/v1/calls/{id}/events",
+            Self::ListTools => "/v1/tools",
+            Self::ListApprovals => "/v1/approvals",
+            Self::GetApproval => "/v1/approvals/{id}",
+            Self::DecideApproval => "/v1/approvals/{id}/decisions",
+            Self::ListRecords => "/v1/ledger",
+            Self::GetRecord => "/v1/ledger/{id}",
+            Self::ResolveRecord => "/v1/ledger/{id}/resolution",
+            Self::Describe => "/openapi.json",
+            Self::About => "/",
+        }
+    }
+
+    /// Whether anybody may ask it. Everything else is verified before it is looked at.
+    pub(crate) const fn is_open(self) -> bool {
+        matches!(self, Self::Describe | Self::About)
+    }
+}

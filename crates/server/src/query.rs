@@ -1,0 +1,132 @@
+//! Query parameters, as strict as bodies.
+//!
+//! Owns their reading. Invariant: a parameter that is unknown, there twice or out of range refuses the request.
+
+use std::{ops::RangeInclusive, str::FromStr};
+
+use axum::extract::{FromRequestParts, Query};
+use http::request::Parts;
+
+use crate::problem::Failure;
+
+/// The longest value of a parameter.
+const VALUE_BYTES_MAX: usize = 256;
+/// The most entries of one page of a list.
+pub(crate) const LIMIT_MAX: u64 = 200;
+/// The entries of a page if nothing is said.
+pub(crate) const LIMIT_DEFAULT: u64 = 50;
+/// The longest that a request may wait for people, in milliseconds.
+pub(crate) const WAIT_MS_MAX: u64 = 600_000;
+
+/// The parameters of a request that were not read yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Params(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequestParts<S> for Params {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let Query(pairs) =
+            pairs.map_err(|_| Failure::malformed("the query is not `name=value&name=value`"))?;
+        if pairs.iter().any(|(_, value)| value.len() > VALUE_BYTES_MAX) {
+            return Err(Failure::malformed(format!(
+                "a query parameter is longer than {VALUE_BYTES_MAX} bytes"
+            )));
+        }
+        Ok(Self(pairs))
+    }
+}
+
+impl Params {
+    /// Takes a text.
+    pub(crate) fn text(&mut self, name: &str) -> Option<String> {
+        let at = self.0.iter().position(|(key, _)| key == name)?;
+        Some(self.0.remove(at).1)
+    }
+
+    /// Takes an identifier.
+    pub(crate) fn id<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
+        let parse = |text: String| {
+            text.parse().map_err(|_| Failure::malformed(format!("`{name}` is not an id")))
+        };
+        self.text(name).map(parse).transpose()
+    }
+
+    /// Takes a whole number.
+    pub(crate) fn number(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<u64>,
+        absent: u64,
+    ) -> Result<u64, Failure> {
+        let Some(text) = self.text(name) else { return Ok(absent) };
+        let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        let number = if digits { text.parse().ok() } else { None };
+        number.filter(|number| range.contains(number)).ok_or_else(|| {
+            Failure::malformed(format!(
+                "`{name}` must be a whole number from {} to {}",
+                range.start(),
+                range.end()
+            ))
+        })
+    }
+
+    /// Takes the size of a page.
+    pub(crate) fn limit(&mut self) -> Result<usize, Failure> {
+        let limit = self.number("limit", 1..=LIMIT_MAX, LIMIT_DEFAULT)?;
+        usize::try_from(limit).map_err(|_| Failure::malformed("`limit` is too large"))
+    }
+
+    /// Refuses what nobody has taken.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        if self.0.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::malformed("the query has a parameter that is unknown here or there twice"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::extract::FromRequestParts;
+    use http::Request;
+
+    use super::{Failure, Params, WAIT_MS_MAX};
+
+    async fn params(query: &str) -> Result<Params, Failure> {
+        let uri = format!("/v1/calls?{query}");
+        let (mut parts, ()) = Request::get(uri).body(()).unwrap().into_parts();
+        Params::from_request_parts(&mut parts, &()).await
+    }
+
+    #[tokio::test]
+    async fn a_parameter_is_taken_once_and_the_rest_is_refused() {
+        let mut one = params("wait_ms=20").await.unwrap();
+        assert_eq!(one.number("wait_ms", 0..=WAIT_MS_MAX, 0), Ok(20));
+        assert_eq!(one.finish(), Ok(()));
+
+        let mut twice = params("wait_ms=20&wait_ms=30").await.unwrap();
+        assert_eq!(twice.number("wait_ms", 0..=WAIT_MS_MAX, 0), Ok(20));
+        assert!(twice.finish().is_err());
+        assert!(params("frob=1").await.unwrap().finish().is_err());
+    }
+
+    #[tokio::test]
+    async fn numbers_out_of_range_or_not_plain_digits_are_refused() {
+        for query in [
+            "limit=201",
+            "limit=0",
+            "limit=-1",
+            "limit=%2B5",
+            "limit=",
+            "limit=5.0",
+            "limit=99999999999999999999",
+        ] {
+            assert!(params(query).await.unwrap().limit().is_err(), "{query}");
+        }
+        assert_eq!(params("limit=200").await.unwrap().limit(), Ok(200));
+        assert_eq!(params("").await.unwrap().limit(), Ok(50));
+        assert!(params(&format!("state={}", "x".repeat(257))).await.is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! The router of the HTTP door, made from the list of operations, and what stands around every handler.
+//!
+//! Owns the order of the checks: host and origin, then the route, then the caller, then path, query and body. Invariant: an
+//! operation is verified unless it says itself that it is open; a handler that panics is answered like any other fault.
+
+use std::{any::Any, sync::Arc};
+
+use axum::{
+    Router,
+    extract::{MatchedPath, Request, State},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, get, post},
+};
+use http::{HeaderValue, StatusCode, header};
+use tower_http::catch_panic::CatchPanicLayer;
+
+use placet_types::error::{ErrorCode, Refusal};
+
+use crate::{
+    backend::Backend,
+    door::Door,
+    guard::Guard,
+    operation::Operation,
+    problem::Failure,
+    request::{Caller, Credentials},
+    routes::{about, approvals, calls, ledger, tools},
+};
+
+/// Every operation, behind its checks.
+pub(crate) fn router<B: Backend>(door: &Door<B>, guard: Guard) -> Router {
+    let mut router = Router::new();
+    for operation in Operation::ALL {
+        let mut route = handler(operation);
+        if !operation.is_open() {
+            route =
+                route.route_layer(middleware::from_fn_with_state(door.clone(), authenticate::<B>));
+        }
+        router = router.route(operation.path(), route);
+    }
+    surround(router.with_state(door.clone()), guard)
+}
+
+fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
+    match operation {
+        Operation::SubmitCall => post(calls::submit::<B>),
+        Operation::GetCall => get(calls::get::<B>),
+        Operation::FollowCall => get(calls::follow::<B>),
+        Operation::ListTools => get(tools::list::<B>),
+        Operation::ListApprovals => get(approvals::list::<B>),
+        Operation::GetApproval => get(approvals::get::<B>),
+        Operation::DecideApproval => post(approvals::decide::<B>),
+        Operation::ListRecords => get(ledger::list::<B>),
+        Operation::GetRecord => get(ledger::get::<B>),
+        Operation::ResolveRecord => post(ledger::resolve::<B>),
+        Operation::Describe => get(about::describe),
+        Operation::About => get(about::about),
+    }
+}
+
+/// What stands around the routes of any door.
+pub(crate) fn surround(router: Router, guard: Guard) -> Router {
+    router
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(unknown_method)
+        .layer(middleware::from_fn_with_state(Arc::new(guard), check_names))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::map_response(seal))
+}
+
+/// Verifies the caller before anything else of the request is looked at.
+async fn authenticate<B: Backend>(
+    State(door): State<Door<B>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let credentials = Credentials::of(request.headers())?;
+    let caller = door.read(door.backend.authenticate(credentials)).await?;
+    request.extensions_mut().insert(Caller(caller));
+    Ok(next.run(request).await)
+}
+
+async fn check_names(
+    State(guard): State<Arc<Guard>>,
+    request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    guard.check(request.uri(), request.headers())?;
+    let method = request.method().clone();
+    let path = request.extensions().get::<MatchedPath>().cloned();
+    let response = next.run(request).await;
+    let path = path.as_ref().map_or("-", MatchedPath::as_str);
+    tracing::debug!(%method, path, status = response.status().as_u16(), "answered");
+    Ok(response)
+}
+
+/// Nothing this service says is for a cache, or to be read as anything but what it says it is.
+async fn seal(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+async fn unknown_route() -> Failure {
+    Failure::new(Refusal::new(ErrorCode::NotFound, "there is no such route, see /openapi.json"))
+}
+
+async fn unknown_method() -> Failure {
+    let refusal = Refusal::new(ErrorCode::ValidationError, "the route does not take this method");
+    Failure::with_status(refusal, StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// The panic's own text may hold anything, so that it stays with the panic hook.
+fn panicked(_: Box<dyn Any + Send>) -> Response {
+    Failure::internal("a handler panicked").into_response()
+}

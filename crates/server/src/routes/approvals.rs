@@ -1,0 +1,63 @@
+//! Approvals: which ones wait, what they are about, deciding them.
+//!
+//! Owns the routes; who may see and decide what is policy's.
+
+use axum::{extract::State, response::Response};
+
+use placet_pipeline::views::DecisionRequest;
+use placet_types::ids::ApprovalId;
+
+use crate::{
+    answer,
+    backend::{Backend, Page},
+    body::StrictJson,
+    documents::ApprovalList,
+    door::Door,
+    problem::Failure,
+    query::Params,
+    request::{Caller, Id},
+    routes::{checked_state, next_after},
+};
+
+/// The states an approval can be in.
+pub(crate) const STATES: [&str; 6] =
+    ["pending", "approved", "denied", "expired", "void", "consumed"];
+
+/// `GET /v1/approvals`.
+pub(crate) async fn list<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let state = checked_state(params.text("state"), &STATES)?;
+    let page = Page { state, after: params.id("after")?, limit: params.limit()? };
+    params.finish()?;
+    let approvals = door.read(door.backend.approvals(&caller, &page)).await?;
+    let next_after = next_after(&approvals, page.limit, |approval| approval.approval_id.clone());
+    Ok(answer::json(&ApprovalList { approvals, next_after }))
+}
+
+/// `GET /v1/approvals/{id}`.
+pub(crate) async fn get<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ApprovalId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&door.read(door.backend.approval(&caller, &id)).await?))
+}
+
+/// `POST /v1/approvals/{id}/decisions`.
+pub(crate) async fn decide<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ApprovalId>,
+    params: Params,
+    StrictJson(request): StrictJson<DecisionRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let approval = door.write(async move { backend.decide(&caller, &id, request).await }).await?;
+    Ok(answer::json(&approval))
+}

@@ -1,0 +1,93 @@
+//! Calls: sending one, asking about it, following it.
+//!
+//! Owns how long a request waits. Invariant: a call never ends because its caller went away; a request that waits ends early
+//! when the doors close.
+
+use std::time::Duration;
+
+use axum::{extract::State, response::Response};
+
+use placet_pipeline::{answer::Answer, submission::Submission};
+use placet_types::{
+    error::{ErrorCode, Problem, Refusal},
+    ids::ToolCallId,
+};
+
+use crate::{
+    answer,
+    backend::{Backend, Follow},
+    body::StrictJson,
+    door::Door,
+    events,
+    problem::Failure,
+    query::{Params, WAIT_MS_MAX},
+    request::{CallHeaders, Caller, Id},
+};
+
+/// `POST /v1/calls`: answers when the call is over, or is held for longer than it wants to wait.
+pub(crate) async fn submit<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+    headers: CallHeaders,
+    StrictJson(submission): StrictJson<Submission>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let (submission, inbound) = headers.complete(submission)?;
+    let wait_ms = submission.wait_ms;
+    if wait_ms > WAIT_MS_MAX {
+        return Err(wait_too_long());
+    }
+    let mut ticket = door.backend.submit(caller, submission, inbound)?;
+    Ok(answer::respond(&settled(&door, &mut ticket, wait_ms).await))
+}
+
+fn wait_too_long() -> Failure {
+    let problem = format!("at most {WAIT_MS_MAX}");
+    let places = vec![Problem { pointer: "/wait_ms".to_owned(), problem }];
+    Failure::new(
+        Refusal::new(ErrorCode::ValidationError, "`wait_ms` is too large").with_problems(places),
+    )
+}
+
+/// Waits for the end of a call; when the doors close, only for what is being executed already.
+async fn settled<B: Backend>(door: &Door<B>, ticket: &mut B::Ticket, wait_ms: u64) -> Answer {
+    tokio::select! {
+        answer = ticket.settled(wait_ms) => return answer,
+        () = door.closing() => {}
+    }
+    ticket.settled(0).await
+}
+
+/// `GET /v1/calls/{id}`: how a call stands, now or within `wait_ms`.
+pub(crate) async fn get<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let wait_ms = params.number("wait_ms", 0..=WAIT_MS_MAX, 0)?;
+    params.finish()?;
+    if wait_ms == 0 {
+        return Ok(answer::respond(&door.read(door.backend.call(&caller, &id)).await?));
+    }
+    let mut ticket = door.read(door.backend.follow(&caller, &id)).await?;
+    let waited = tokio::select! {
+        answer = ticket.settled(wait_ms) => Some(answer),
+        () = tokio::time::sleep(Duration::from_millis(wait_ms)) => None,
+        () = door.closing() => None,
+    };
+    Ok(answer::respond(&waited.unwrap_or_else(|| ticket.current())))
+}
+
+/// `GET /v1/calls/{id}/events`: how a call stands, and every change until it is over.
+pub(crate) async fn follow<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let ticket = door.read(door.backend.follow(&caller, &id)).await?;
+    events::respond(&door, ticket)
+}

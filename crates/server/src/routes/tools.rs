@@ -1,0 +1,20 @@
+//! The tools that some circumstance could let the caller use.
+//!
+//! Owns the route; the engine owns the surface.
+
+use axum::{extract::State, response::Response};
+
+use crate::{
+    answer, backend::Backend, documents::ToolList, door::Door, problem::Failure, query::Params,
+    request::Caller,
+};
+
+/// `GET /v1/tools`.
+pub(crate) async fn list<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&ToolList { tools: door.backend.tools(&caller) }))
+}

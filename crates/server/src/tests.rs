@@ -1,0 +1,6 @@
+//! The HTTP door as its callers see it: who is heard, what is answered, and what nobody learns.
+
+mod calls;
+mod coverage;
+mod events;
+mod manners;

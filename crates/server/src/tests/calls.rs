@@ -1,0 +1,153 @@
+//! Sending and asking about calls: how long a request waits, and that nothing ends because a caller goes away.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::{Instant, sleep, timeout};
+
+use placet_pipeline::answer::Answer;
+use placet_types::digest::Digest;
+
+use crate::{
+    config::ServerConfig,
+    door::Phase,
+    testing::{Fake, TestDoor, call_id, finished, get, held, post, submission},
+};
+
+fn waiting(wait_ms: u64) -> String {
+    let mut call = submission();
+    call["wait_ms"] = wait_ms.into();
+    call.to_string()
+}
+
+#[tokio::test]
+async fn a_call_that_is_executed_is_answered_with_its_result() {
+    let door = TestDoor::new();
+    let reply = door.post("/v1/calls", submission().to_string()).await;
+    assert_eq!((reply.status.as_u16(), &reply.json()["status"]), (200, &json!("succeeded")));
+    assert_eq!(door.fake.submitted.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_call_is_answered_at_once_or_after_the_wait_that_was_asked_for() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    for wait_ms in [0, 5_000] {
+        let before = Instant::now();
+        let reply = door.post("/v1/calls", waiting(wait_ms)).await;
+        assert_eq!(
+            (reply.status.as_u16(), reply.header("location")),
+            (202, Some("/v1/calls/call-1"))
+        );
+        let waited = before.elapsed();
+        assert!(
+            waited >= Duration::from_millis(wait_ms)
+                && waited < Duration::from_millis(wait_ms.max(10) * 2),
+            "{waited:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_approved_during_the_wait_is_answered_with_its_result() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    let approve = async {
+        sleep(Duration::from_secs(3)).await;
+        door.fake.call.send_replace(Answer::InProgress(call_id()));
+        sleep(Duration::from_secs(3)).await;
+        door.fake.call.send_replace(finished());
+    };
+    let (reply, ()) = tokio::join!(door.post("/v1/calls", waiting(600_000)), approve);
+    assert_eq!(reply.status, 200);
+}
+
+#[tokio::test]
+async fn a_wait_beyond_ten_minutes_is_refused_before_the_call_is_taken() {
+    let door = TestDoor::new();
+    let reply = door.post("/v1/calls", waiting(600_001)).await;
+    assert_eq!(reply.code(), "VALIDATION_ERROR");
+    assert_eq!(reply.json()["problems"][0]["pointer"], "/wait_ms");
+    assert!(door.fake.submitted.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn asking_about_a_call_waits_no_longer_than_it_says_even_while_it_is_executed() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    let now = door.get("/v1/calls/call-1").await;
+    assert_eq!((now.status.as_u16(), now.code().as_str()), (409, "IN_PROGRESS"));
+    let before = Instant::now();
+    let later = door.get("/v1/calls/call-1?wait_ms=2000").await;
+    assert_eq!(later.code(), "IN_PROGRESS");
+    assert!(
+        before.elapsed() >= Duration::from_secs(2) && before.elapsed() < Duration::from_secs(4)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn closing_doors_end_the_waiting_for_people_but_not_for_an_execution() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    let close = async {
+        sleep(Duration::from_secs(1)).await;
+        door.phase.send_replace(Phase::Draining);
+    };
+    let before = Instant::now();
+    let (posted, asked, ()) = tokio::join!(
+        door.post("/v1/calls", waiting(600_000)),
+        door.get("/v1/calls/call-1?wait_ms=600000"),
+        close
+    );
+    assert_eq!((posted.status.as_u16(), asked.status.as_u16()), (202, 202));
+    assert!(before.elapsed() < Duration::from_secs(2));
+
+    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    let finish = async {
+        sleep(Duration::from_secs(1)).await;
+        door.fake.call.send_replace(finished());
+    };
+    let (executed, ()) = tokio::join!(door.post("/v1/calls", waiting(0)), finish);
+    assert_eq!(executed.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_is_carried_through_when_its_caller_goes_away() {
+    let fake = Fake { decision_takes: Duration::from_secs(5), ..Fake::new() };
+    let door = TestDoor::with(fake, ServerConfig::default());
+    let decision =
+        json!({ "decision": "deny", "reason": "no", "digest": Digest::of(b"shown") }).to_string();
+    let left =
+        timeout(Duration::from_secs(1), door.post("/v1/approvals/approval-1/decisions", decision))
+            .await;
+    assert!(left.is_err());
+    assert!(door.fake.decided.lock().unwrap().is_empty());
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(door.fake.decided.lock().unwrap().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_decision_that_takes_too_long_is_unknown_to_its_caller_and_still_carried_through() {
+    let fake = Fake { decision_takes: Duration::from_secs(60), ..Fake::new() };
+    let door = TestDoor::with(fake, ServerConfig::default());
+    let decision =
+        json!({ "decision": "deny", "reason": "no", "digest": Digest::of(b"shown") }).to_string();
+    let reply = door.post("/v1/approvals/approval-1/decisions", decision).await;
+    assert_eq!((reply.status.as_u16(), reply.code().as_str()), (504, "DEADLINE_EXCEEDED"));
+    assert_eq!(reply.json()["execution"], "unknown");
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(door.fake.decided.lock().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn head_answers_like_get_without_a_body() {
+    let door = TestDoor::new();
+    let mut request = get("/v1/tools");
+    *request.method_mut() = http::Method::HEAD;
+    let reply = door.send(request).await;
+    assert_eq!((reply.status.as_u16(), reply.body.len()), (200, 0));
+    let mut anonymous = post("/v1/tools", "");
+    *anonymous.method_mut() = http::Method::HEAD;
+    anonymous.headers_mut().remove("authorization");
+    assert_eq!(door.send(anonymous).await.status, 401);
+}

@@ -1,0 +1,195 @@
+//! Every route × {no token, a token that does not verify, another tenant's token}: a new operation is tested by being there.
+
+use axum::body::Body;
+use http::Request;
+use serde_json::{Value, json};
+
+use placet_types::digest::Digest;
+
+use crate::{
+    operation::Operation,
+    testing::{APPROVAL, CALL, Reply, TestDoor, record_id, submission},
+};
+
+/// A path of the operation that exists for tenant-a.
+fn path(operation: Operation) -> String {
+    let id = match operation {
+        Operation::GetCall | Operation::FollowCall => CALL.to_owned(),
+        Operation::GetApproval | Operation::DecideApproval => APPROVAL.to_owned(),
+        Operation::GetRecord | Operation::ResolveRecord => record_id().to_string(),
+        Operation::SubmitCall
+        | Operation::ListTools
+        | Operation::ListApprovals
+        | Operation::ListRecords
+        | Operation::Describe
+        | Operation::About => String::new(),
+    };
+    operation.path().replace("{id}", &id)
+}
+
+/// A body that the operation takes.
+fn body(operation: Operation) -> Option<Value> {
+    match operation {
+        Operation::SubmitCall => Some(submission()),
+        Operation::DecideApproval => {
+            Some(json!({ "decision": "approve", "reason": "seen", "digest": Digest::of(b"shown") }))
+        }
+        Operation::ResolveRecord => {
+            Some(json!({ "outcome": "happened", "evidence": "seen in the folder" }))
+        }
+        Operation::GetCall
+        | Operation::FollowCall
+        | Operation::ListTools
+        | Operation::ListApprovals
+        | Operation::GetApproval
+        | Operation::ListRecords
+        | Operation::GetRecord
+        | Operation::Describe
+        | Operation::About => None,
+    }
+}
+
+fn request(operation: Operation, token: Option<&str>, body: Option<String>) -> Request<Body> {
+    let mut request = Request::builder()
+        .method(operation.method())
+        .uri(path(operation))
+        .header("host", "localhost:7411");
+    if let Some(token) = token {
+        request = request.header("authorization", token);
+    }
+    if body.is_some() {
+        request = request.header("content-type", "application/json");
+    }
+    request.body(body.map(Body::from).unwrap_or_default()).unwrap()
+}
+
+async fn ask(door: &TestDoor, operation: Operation, token: Option<&str>) -> Reply {
+    door.send(request(operation, token, body(operation).map(|body| body.to_string()))).await
+}
+
+#[tokio::test]
+async fn every_operation_answers_its_own_tenant() {
+    let door = TestDoor::new();
+    for operation in Operation::ALL {
+        let reply = ask(&door, operation, Some("Bearer tenant-a")).await;
+        assert_eq!(reply.status, 200, "{operation:?}: {}", reply.text());
+    }
+}
+
+#[tokio::test]
+async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
+    let door = TestDoor::new();
+    let mut checked = 0_u32;
+    for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_open()) {
+        for token in
+            [None, Some("Bearer forged"), Some("tenant-a"), Some("Basic tenant-a"), Some("")]
+        {
+            let reply = ask(&door, operation, token).await;
+            assert_eq!(
+                (reply.status.as_u16(), reply.code().as_str()),
+                (401, "UNAUTHENTICATED"),
+                "{operation:?} {token:?}"
+            );
+            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+            assert!(!reply.text().contains("no such tenant"));
+            checked = checked.saturating_add(1);
+        }
+    }
+    assert_eq!(checked, 50);
+    assert!(
+        door.fake.submitted.lock().unwrap().is_empty()
+            && door.fake.decided.lock().unwrap().is_empty()
+    );
+}
+
+#[tokio::test]
+async fn the_two_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
+    let door = TestDoor::new();
+    let open: Vec<Operation> =
+        Operation::ALL.into_iter().filter(|operation| operation.is_open()).collect();
+    assert_eq!(open, [Operation::Describe, Operation::About]);
+    for operation in open {
+        let (with, without) = (
+            ask(&door, operation, Some("Bearer tenant-a")).await,
+            ask(&door, operation, None).await,
+        );
+        assert_eq!(without.status, 200);
+        assert_eq!(with.body, without.body);
+    }
+}
+
+#[tokio::test]
+async fn another_tenants_token_sees_nothing_on_any_route() {
+    let door = TestDoor::new();
+    for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_open()) {
+        let reply = ask(&door, operation, Some("Bearer tenant-b")).await;
+        match operation {
+            Operation::ListTools => assert_eq!(reply.json(), json!({ "tools": [] })),
+            Operation::ListApprovals => assert_eq!(reply.json(), json!({ "approvals": [] })),
+            Operation::SubmitCall => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
+            Operation::ListRecords => assert_eq!(reply.code(), "POLICY_DENIED"),
+            Operation::GetCall
+            | Operation::FollowCall
+            | Operation::GetApproval
+            | Operation::DecideApproval
+            | Operation::GetRecord
+            | Operation::ResolveRecord
+            | Operation::Describe
+            | Operation::About => {
+                assert_eq!((reply.status.as_u16(), reply.code().as_str()), (404, "NOT_FOUND"))
+            }
+        }
+        assert!(!reply.text().contains("tenant-a"), "{operation:?}: {}", reply.text());
+    }
+    assert!(
+        door.fake.submitted.lock().unwrap().is_empty()
+            && door.fake.decided.lock().unwrap().is_empty()
+    );
+}
+
+/// Whoever is not verified learns nothing about bodies, ids and queries either: the answer is always the same.
+#[tokio::test]
+async fn the_caller_is_verified_before_anything_else_is_read() {
+    let door = TestDoor::new();
+    let plain = ask(&door, Operation::SubmitCall, None).await;
+    for request in [
+        request(Operation::SubmitCall, None, Some("{not json".to_owned())),
+        request(Operation::SubmitCall, None, Some(" ".repeat(2 * 1024 * 1024))),
+        request(Operation::SubmitCall, None, None),
+        Request::get("/v1/calls/%ff?wait_ms=x")
+            .header("host", "localhost:7411")
+            .body(Body::empty())
+            .unwrap(),
+        Request::get("/v1/approvals?limit=0&x=y")
+            .header("host", "localhost:7411")
+            .body(Body::empty())
+            .unwrap(),
+    ] {
+        let reply = door.send(request).await;
+        assert_eq!((reply.status, &reply.body), (plain.status, &plain.body));
+    }
+}
+
+#[tokio::test]
+async fn an_id_that_is_malformed_unknown_or_anothers_answers_byte_for_byte_the_same() {
+    let door = TestDoor::new();
+    for (operation, unknown) in [
+        (Operation::GetCall, "call-2"),
+        (Operation::FollowCall, "call-2"),
+        (
+            Operation::GetRecord,
+            "sha256:0000000000000000000000000000000000000000000000000000000000000000",
+        ),
+    ] {
+        let anothers = ask(&door, operation, Some("Bearer tenant-b")).await;
+        assert_eq!(anothers.status, 404);
+        let long = "x".repeat(65);
+        for id in
+            [unknown, "%ff", "a%20b", "..%2f..%2fetc", "%00", "-", long.as_str(), "%F0%9F%92%A9"]
+        {
+            let reply = door.get(&operation.path().replace("{id}", id)).await;
+            assert_eq!(reply.status, 404, "{id}: {}", reply.text());
+            assert_eq!((&reply.body, &reply.headers), (&anothers.body, &anothers.headers), "{id}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Event streams: their form on the wire, their end, their number.
+
+use std::time::Duration;
+
+use axum::{body::Body, response::Response};
+use http_body_util::BodyExt as _;
+use tokio::time::{Instant, sleep};
+
+use placet_pipeline::answer::Answer;
+use placet_types::error::{ErrorCode, Refusal};
+
+use crate::{
+    config::ServerConfig,
+    door::Phase,
+    testing::{Fake, Reply, TestDoor, call_id, finished, get, held, refused},
+};
+
+const EVENTS: &str = "/v1/calls/call-1/events";
+
+/// The next piece of a stream; none at its end.
+async fn frame(body: &mut Body) -> Option<String> {
+    let frame = body.frame().await?.unwrap().into_data().unwrap();
+    Some(String::from_utf8(frame.to_vec()).unwrap())
+}
+
+async fn follow(door: &TestDoor) -> Body {
+    let response: Response = door.open(get(EVENTS)).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["content-type"], "text/event-stream");
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    response.into_body()
+}
+
+#[tokio::test]
+async fn a_finished_call_is_one_event_and_the_end() {
+    let door = TestDoor::new();
+    let mut body = follow(&door).await;
+    let event = frame(&mut body).await.unwrap();
+    let data = event.strip_prefix("event: finished\ndata: ").unwrap().strip_suffix("\n\n").unwrap();
+    let plain = door.get("/v1/calls/call-1").await;
+    assert_eq!(data.as_bytes(), plain.body);
+    assert_eq!(frame(&mut body).await, None);
+}
+
+#[tokio::test]
+async fn a_call_is_followed_through_its_states_to_the_end() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    let mut body = follow(&door).await;
+    assert!(
+        frame(&mut body)
+            .await
+            .unwrap()
+            .starts_with("event: held\ndata: {\"error_code\":\"APPROVAL_PENDING\"")
+    );
+    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    let running = frame(&mut body).await.unwrap();
+    assert!(
+        running.starts_with("event: in_progress\n")
+            && running.contains("\"error_code\":\"IN_PROGRESS\"")
+    );
+    door.fake.call.send_replace(refused(
+        Refusal::new(ErrorCode::ApprovalDenied, "people said no").with_detail("by bob"),
+    ));
+    let last = frame(&mut body).await.unwrap();
+    assert!(
+        last.starts_with("event: refused\n")
+            && last.contains("APPROVAL_DENIED")
+            && !last.contains("bob")
+    );
+    assert_eq!(frame(&mut body).await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_stream_comments_and_ends_when_its_time_is_up() {
+    let config =
+        ServerConfig { heartbeat_ms: 15_000, stream_ms_max: 40_000, ..ServerConfig::default() };
+    let door = TestDoor::with(Fake::new(), config);
+    door.fake.call.send_replace(held());
+    let before = Instant::now();
+    let mut body = follow(&door).await;
+    assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
+    assert_eq!(frame(&mut body).await.unwrap(), ": alive\n\n");
+    assert_eq!(frame(&mut body).await.unwrap(), ": alive\n\n");
+    assert_eq!(frame(&mut body).await, None);
+    assert!(
+        before.elapsed() >= Duration::from_secs(40) && before.elapsed() < Duration::from_secs(45)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_when_the_doors_close() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    let mut body = follow(&door).await;
+    frame(&mut body).await.unwrap();
+    let close = async {
+        sleep(Duration::from_secs(1)).await;
+        door.phase.send_replace(Phase::Draining);
+    };
+    let (end, ()) = tokio::join!(frame(&mut body), close);
+    assert_eq!(end, None);
+}
+
+#[tokio::test]
+async fn streams_are_counted_and_a_dropped_one_makes_room() {
+    let door =
+        TestDoor::with(Fake::new(), ServerConfig { streams_max: 2, ..ServerConfig::default() });
+    door.fake.call.send_replace(held());
+    let (first, _second) = (follow(&door).await, follow(&door).await);
+    let third = Reply::of(door.open(get(EVENTS)).await).await;
+    assert_eq!((third.status.as_u16(), third.code().as_str()), (503, "OVERLOADED"));
+    assert_eq!(third.header("retry-after"), Some("5"));
+    drop(first);
+    drop(follow(&door).await);
+    door.fake.call.send_replace(finished());
+    let mut again = follow(&door).await;
+    assert!(frame(&mut again).await.unwrap().starts_with("event: finished"));
+}

@@ -1,0 +1,437 @@
+//! The journal: an append-only, checksummed, hash-chained log, the truth and the audit chain at once.
+//!
+//! Owns: the bytes on disk, the lock, the epoch, the order of writes and syncs. It knows bytes, not what a record means.
+//! Not here: the index over it, the records in it, and how many callers share one sync (`writer`).
+//! Invariants: an entry that was durable is found again or the journal refuses to open; nothing is ever repaired but an
+//! append that a crash cut short; after a failed write or sync nothing more is taken (a retried `fdatasync` can succeed
+//! without the data being on disk).
+//!
+//! # On disk
+//!
+//! A folder with `lock`, `high-water` and the segments `000000000001.segment`, `000000000002.segment`, … without gaps.
+//! Numbers are little-endian, CRC is CRC-32C, hashes are SHA-256.
+//!
+//! ```text
+//! segment: 64 bytes of header, frames without gaps, zeros up to the allocated size
+//!    0  8  "PLSEGMT" 01
+//!    8  4  number of the segment, as in its name
+//!   12  8  sequence number of its first frame
+//!   20  8  allocated size of the file; the file has exactly this size
+//!   28 32  hash of the frame before its first (zeros in the first segment)
+//!   60  4  CRC of bytes 0..60
+//!
+//! frame
+//!    0  4  "PLJF"
+//!    4  1  version, 1
+//!    5  1  kind of the record
+//!    6  2  flags, 0
+//!    8  4  n, the length of the payload, at most 1 MiB
+//!   12  8  sequence number, from 1, contiguous over all segments
+//!   20  8  epoch of the writing process, never decreasing
+//!   28  8  time of the append, milliseconds since 1970, signed, never decreasing
+//!   36  8  last sequence number known to be on disk when this frame was appended
+//!   44 32  hash of the frame before (zeros for the first)
+//!   76  4  CRC of bytes 0..76
+//!   80  n  payload
+//!  80+n 4  CRC of bytes 0..80+n
+//!  84+n 1  ED, the end mark
+//!
+//! high-water: "PLWITN" 00 01, then 8 bytes each of epoch, last durable sequence number and number of segments, then 32 of
+//!             the hash of that frame, then the CRC of all before it
+//! ```
+//!
+//! The hash of a frame is SHA-256 over its bytes 0..80+n. To audit: read the segments in order, check each CRC, check that the
+//! sequence counts up by one and that bytes 44..76 are the hash of the frame before; the last hash is the head, which is
+//! compared with `high-water` (at least as far) and with a copy of an earlier head kept elsewhere.
+//!
+//! The field at 36 is why a torn batch and a flipped bit can be told apart: a frame that says "41 was on disk" makes any
+//! damage to frames up to 41 an alteration, however it looks (`tail`).
+
+mod error;
+mod frame;
+mod lock;
+pub mod medium;
+mod reader;
+mod recovery;
+mod scan;
+mod segment;
+mod tail;
+mod window;
+mod witness;
+pub mod writer;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+pub use error::{Fault, JournalError, VisitError};
+pub use frame::{Frame, PAYLOAD_BYTES_MAX};
+pub use reader::{FrameIter, JournalReader};
+pub use scan::{VerifyReport, verify};
+
+use frame::{Header, encode, frame_bytes};
+use lock::Lock;
+use medium::{Disk, Medium, MediumFile, to_u64, write_all_at};
+use reader::{Extent, Shared, read_one};
+use recovery::{first_segment, recover_segment, remove_temporaries};
+use scan::{Position, SegmentIndex, scan};
+use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
+use witness::Witness;
+
+const SEGMENT_BYTES: u64 = 64 << 20;
+const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
+/// What the buffer may hold before it is handed to the operating system unasked.
+const BUFFER_BYTES_MAX: usize = 4 << 20;
+
+/// Where a journal is and how it takes room.
+#[derive(Debug, Clone)]
+pub struct JournalConfig {
+    /// Its folder, made where it is missing; nothing else is put there.
+    pub directory: PathBuf,
+    /// The size in which segments are allocated; an entry that needs more gets a segment of its own size.
+    pub segment_bytes: u64,
+    /// Below this much free space new work is refused, so that work in hand can still be completed.
+    pub free_space_watermark_bytes: u64,
+    /// The file operations; the real ones but in tests.
+    pub medium: Arc<dyn Medium>,
+}
+
+impl JournalConfig {
+    /// A journal in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            segment_bytes: SEGMENT_BYTES,
+            free_space_watermark_bytes: FREE_SPACE_WATERMARK_BYTES,
+            medium: Arc::new(Disk),
+        }
+    }
+}
+
+/// Which entry an append became.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameRef {
+    /// Its sequence number.
+    pub seq: u64,
+    /// Its time, not before that of the entry before it.
+    pub at_ms: i64,
+    /// Its hash.
+    pub hash: [u8; 32],
+}
+
+/// What opening found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// How many entries there are.
+    pub frames: u64,
+    /// How many bytes of an interrupted append were cut off.
+    pub torn_bytes: u64,
+    /// The epoch that has begun.
+    pub epoch: u64,
+    /// How many segments there are.
+    pub segments: u64,
+    /// The last entry; 0 in an empty journal.
+    pub last_seq: u64,
+    /// Its hash.
+    pub head: [u8; 32],
+}
+
+/// An opened journal and how it was found.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The journal, ready for appends in a new epoch.
+    pub journal: Journal,
+    /// What opening found.
+    pub report: RecoveryReport,
+}
+
+/// The one writer of a journal. Dropping it without [`Journal::close`] is like a crash: what was not written is gone.
+#[derive(Debug)]
+pub struct Journal {
+    config: JournalConfig,
+    shared: Arc<Shared>,
+    _lock: Lock,
+    file: Box<dyn MediumFile>,
+    segment: SegmentIndex,
+    allocated_bytes: u64,
+    /// Where the buffer goes in the segment.
+    offset: u64,
+    buffer: Vec<u8>,
+    position: Position,
+    epoch: u64,
+    written: Position,
+    durable: Position,
+    witness: Witness,
+    poisoned: bool,
+}
+
+impl Journal {
+    /// Takes the lock, verifies everything, cuts off an interrupted append and begins a new epoch, durably.
+    ///
+    /// `visit` is handed every entry in order while they are verified; what it builds is good only if this call succeeds.
+    ///
+    /// # Errors
+    /// [`JournalError::Locked`], [`JournalError::Corrupt`], [`JournalError::Forgotten`], what `visit` refuses, or what the
+    /// operating system answers. Nothing has been changed in the first three cases.
+    pub fn open(
+        config: JournalConfig,
+        visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
+    ) -> Result<Recovered, JournalError> {
+        let directory = config.directory.clone();
+        let medium = Arc::clone(&config.medium);
+        medium.create_dir(&directory).map_err(JournalError::io("make the folder", &directory))?;
+        let lock = Lock::take(&directory)?;
+        let (witness, found) = scan(&*medium, &directory, visit)?;
+        remove_temporaries(&*medium, &directory)?;
+        let witness = Witness {
+            epoch: witness.map_or(0, |witness| witness.epoch).saturating_add(1),
+            seq: found.position.seq,
+            segments: to_u64(found.segments.len()),
+            head: found.position.head,
+        };
+        // What was found is made durable before the witness names it.
+        let opened = match found.segments.last() {
+            Some(segment) => Some(recover_segment(&config, &found, segment.clone())?),
+            None => None,
+        };
+        witness.write(&*medium, &directory)?;
+        let opened = match opened {
+            Some(opened) => opened,
+            None => first_segment(&config)?,
+        };
+        let report = RecoveryReport {
+            frames: found.position.seq,
+            torn_bytes: found.torn_bytes,
+            epoch: witness.epoch,
+            segments: opened.segment.number,
+            last_seq: found.position.seq,
+            head: found.position.head,
+        };
+        let mut segments = found.segments;
+        if segments.is_empty() {
+            segments.push(opened.segment.clone());
+        }
+        let extent =
+            Extent { segments, written_seq: report.last_seq, durable_seq: report.last_seq };
+        let mut journal = Self {
+            shared: Arc::new(Shared::new(medium, directory, extent)),
+            config,
+            _lock: lock,
+            file: opened.file,
+            segment: opened.segment,
+            allocated_bytes: opened.allocated_bytes,
+            offset: opened.offset,
+            buffer: Vec::new(),
+            position: found.position,
+            epoch: witness.epoch,
+            written: found.position,
+            durable: found.position,
+            witness,
+            poisoned: false,
+        };
+        journal.record_witness()?;
+        Ok(Recovered { journal, report })
+    }
+
+    /// Adds an entry to the buffer in memory. Nothing is promised before [`Journal::write`] and [`Journal::sync`].
+    ///
+    /// # Errors
+    /// [`JournalError::TooLarge`], which leaves the journal usable; otherwise a failed write or sync (at a full segment or
+    /// buffer), or [`JournalError::Poisoned`].
+    pub fn append(
+        &mut self,
+        kind: u8,
+        at_ms: i64,
+        payload: &[u8],
+    ) -> Result<FrameRef, JournalError> {
+        self.check_alive()?;
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            let limit_bytes = to_u64(PAYLOAD_BYTES_MAX);
+            return Err(JournalError::TooLarge { bytes: to_u64(payload.len()), limit_bytes });
+        }
+        let bytes = frame_bytes(payload.len());
+        if self.buffer.len() >= BUFFER_BYTES_MAX {
+            self.write()?;
+        }
+        let end = self.buffer_end().saturating_add(to_u64(bytes));
+        if end > self.allocated_bytes {
+            self.roll_over(to_u64(bytes))?;
+        }
+        let offset = self.buffer_end();
+        let header = Header {
+            kind,
+            seq: self.position.seq.saturating_add(1),
+            epoch: self.epoch,
+            at_ms: at_ms.max(self.position.at_ms),
+            durable_seq: self.durable.seq,
+            prev: self.position.head,
+        };
+        let head = encode(&header, payload, &mut self.buffer);
+        self.segment.note(header.seq, offset);
+        self.position =
+            Position { seq: header.seq, epoch: header.epoch, at_ms: header.at_ms, head };
+        Ok(FrameRef { seq: header.seq, at_ms: header.at_ms, hash: head })
+    }
+
+    /// Hands what was appended to the operating system: from here on it survives the end of this process.
+    ///
+    /// # Errors
+    /// What the operating system answers, once; then [`JournalError::Poisoned`].
+    pub fn write(&mut self) -> Result<(), JournalError> {
+        self.check_alive()?;
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        let path = path_of(&self.config.directory, self.segment.number);
+        let written = write_all_at(&*self.file, &self.buffer, self.offset);
+        self.guard(written.map_err(JournalError::io("write to the segment", &path)))?;
+        self.offset = self.buffer_end();
+        self.buffer.clear();
+        self.written = self.position;
+        let mut extent = self.shared.extent_mut();
+        extent.written_seq = self.written.seq;
+        if let Some(segment) = extent.segments.last_mut() {
+            let known = segment.marks.len();
+            segment.marks.extend_from_slice(self.segment.marks.get(known..).unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// Writes, and makes everything durable with one `fdatasync`. Costs nothing where all is durable already.
+    ///
+    /// # Errors
+    /// What the operating system answers, once; then [`JournalError::Poisoned`]. It is never tried again: the process has to
+    /// end and recover.
+    pub fn sync(&mut self) -> Result<(), JournalError> {
+        self.write()?;
+        if self.durable.seq == self.written.seq {
+            return Ok(());
+        }
+        let path = path_of(&self.config.directory, self.segment.number);
+        let synced = self.file.sync_data();
+        self.guard(synced.map_err(JournalError::io("sync the segment", &path)))?;
+        self.durable = self.written;
+        self.shared.extent_mut().durable_seq = self.durable.seq;
+        Ok(())
+    }
+
+    /// Makes the witness name the last durable entry; costs nothing where it does.
+    ///
+    /// # Errors
+    /// What the operating system answers, once; then [`JournalError::Poisoned`].
+    pub fn record_witness(&mut self) -> Result<(), JournalError> {
+        self.check_alive()?;
+        let witness = Witness {
+            epoch: self.epoch,
+            seq: self.durable.seq,
+            segments: self.segment.number,
+            head: self.durable.head,
+        };
+        if witness == self.witness {
+            return Ok(());
+        }
+        let recorded = witness.write(&*self.config.medium, &self.config.directory);
+        self.guard(recorded)?;
+        self.witness = witness;
+        Ok(())
+    }
+
+    /// Makes everything durable, records it in the witness and releases the lock.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn close(mut self) -> Result<(), JournalError> {
+        self.sync()?;
+        self.record_witness()
+    }
+
+    /// The last appended entry and its hash; 0 and zeros in an empty journal.
+    pub fn head(&self) -> (u64, [u8; 32]) {
+        (self.position.seq, self.position.head)
+    }
+
+    /// The last durable entry.
+    pub fn durable_seq(&self) -> u64 {
+        self.durable.seq
+    }
+
+    /// The time of the last appended entry; no later one is earlier.
+    pub fn last_at_ms(&self) -> Option<i64> {
+        (self.position.seq > 0).then_some(self.position.at_ms)
+    }
+
+    /// The epoch of this opening; higher than all before it.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Whether free space has fallen below the watermark.
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub fn space_is_low(&self) -> Result<bool, JournalError> {
+        let directory = &self.config.directory;
+        let free_bytes = self.config.medium.free_bytes(directory);
+        let free_bytes =
+            free_bytes.map_err(JournalError::io("ask for the free space of", directory))?;
+        Ok(free_bytes < self.config.free_space_watermark_bytes)
+    }
+
+    /// Reads one written entry, durable or not.
+    ///
+    /// # Errors
+    /// [`JournalError::Absent`] where there is none, [`JournalError::Corrupt`] where its bytes have changed since.
+    pub fn read(&self, seq: u64) -> Result<Frame, JournalError> {
+        let until = self.shared.extent().written_seq;
+        read_one(&self.shared, seq, until)
+    }
+
+    /// Reads on from an entry to the last written one.
+    pub fn read_from(&self, seq: u64) -> FrameIter {
+        let until = self.shared.extent().written_seq;
+        FrameIter::new(Arc::clone(&self.shared), seq, until)
+    }
+
+    /// A reader for other threads, which sees durable entries only.
+    pub fn reader(&self) -> JournalReader {
+        JournalReader::new(Arc::clone(&self.shared))
+    }
+
+    /// Begins the next segment, with room for at least one frame of `bytes`.
+    fn roll_over(&mut self, bytes: u64) -> Result<(), JournalError> {
+        // What a segment holds is durable before the next one exists: only the last segment can be torn.
+        self.sync()?;
+        let header = SegmentHeader {
+            number: self.segment.number.saturating_add(1),
+            first_seq: self.position.seq.saturating_add(1),
+            prev: self.position.head,
+            allocated_bytes: self
+                .config
+                .segment_bytes
+                .max(SEGMENT_HEADER_BYTES.saturating_add(bytes)),
+        };
+        let created = segment::create(&*self.config.medium, &self.config.directory, &header);
+        self.file = self.guard(created)?;
+        self.segment =
+            SegmentIndex { number: header.number, first_seq: header.first_seq, marks: Vec::new() };
+        self.shared.extent_mut().segments.push(self.segment.clone());
+        self.allocated_bytes = header.allocated_bytes;
+        self.offset = SEGMENT_HEADER_BYTES;
+        self.record_witness()
+    }
+
+    fn buffer_end(&self) -> u64 {
+        self.offset.saturating_add(to_u64(self.buffer.len()))
+    }
+
+    fn check_alive(&self) -> Result<(), JournalError> {
+        if self.poisoned { Err(JournalError::Poisoned) } else { Ok(()) }
+    }
+
+    fn guard<T>(&mut self, result: Result<T, JournalError>) -> Result<T, JournalError> {
+        self.poisoned = self.poisoned || result.is_err();
+        result
+    }
+}

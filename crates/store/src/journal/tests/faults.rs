@@ -1,0 +1,118 @@
+//! What a journal does when the operating system says no.
+
+use tempfile::tempdir;
+
+use super::{Failure, FaultyDisk, Op, Target, on, open, payloads, small};
+use crate::journal::{JournalError, verify};
+
+#[test]
+fn after_a_failed_write_or_sync_nothing_more_is_taken_and_nothing_is_tried_again() {
+    for (op, failure) in
+        [(Op::Write, Failure::Eio), (Op::Write, Failure::HalfThenEnospc), (Op::Sync, Failure::Eio)]
+    {
+        let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+        let (mut journal, ..) = open(on(folder.path(), &disk)).unwrap();
+        journal.append(1, 0, b"durable").unwrap();
+        journal.sync().unwrap();
+        journal.append(1, 0, &[5; 300]).unwrap();
+        disk.fail_next(op, Target::Segment, failure);
+        assert!(matches!(journal.sync(), Err(JournalError::Io { .. })), "{op:?}");
+        let operations = disk.total();
+        assert!(matches!(journal.sync(), Err(JournalError::Poisoned)));
+        assert!(matches!(journal.write(), Err(JournalError::Poisoned)));
+        assert!(matches!(journal.append(1, 0, b""), Err(JournalError::Poisoned)));
+        assert!(matches!(journal.record_witness(), Err(JournalError::Poisoned)));
+        assert_eq!(journal.reader().durable_seq(), 1);
+        assert!(matches!(journal.close(), Err(JournalError::Poisoned)));
+        assert_eq!(disk.total(), operations, "a poisoned journal leaves the disk alone");
+        let (_, seen, _) = open(small(folder.path())).unwrap();
+        assert_eq!(seen[0].payload, b"durable");
+    }
+}
+
+#[test]
+fn a_full_disk_at_a_new_segment_is_an_error_and_loses_nothing() {
+    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+    let (mut journal, ..) = open(on(folder.path(), &disk)).unwrap();
+    disk.fail_next(Op::Allocate, Target::Segment, Failure::Enospc);
+    let mut taken = 0;
+    let error = loop {
+        match journal.append(1, 0, &[9; 200]) {
+            Ok(_) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(
+        matches!(&error, JournalError::Io { source, .. } if source.raw_os_error() == Some(28)),
+        "{error}"
+    );
+    assert!(matches!(journal.append(1, 0, b""), Err(JournalError::Poisoned)));
+    drop(journal);
+    let (_, seen, _) = open(small(folder.path())).unwrap();
+    assert_eq!((seen.len(), taken > 3), (taken, true));
+}
+
+#[test]
+fn short_writes_are_completed() {
+    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+    disk.write_short();
+    let (mut journal, ..) = open(on(folder.path(), &disk)).unwrap();
+    for number in 0..40 {
+        journal.append(number, 0, &[number; 120]).unwrap();
+    }
+    journal.close().unwrap();
+    let (_, seen, _) = open(small(folder.path())).unwrap();
+    assert_eq!(seen.len(), 40);
+}
+
+/// Runs the same work and lets the machine stop at each of its operations in turn.
+#[test]
+fn a_stop_at_any_operation_loses_nothing_that_was_durable_and_can_be_opened_again() {
+    for failure in [Failure::Eio, Failure::HalfThenEnospc] {
+        for stop in 1.. {
+            let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+            disk.crash_at(stop, failure);
+            let mut durable = Vec::new();
+            let finished = work(folder.path(), &disk, &mut durable);
+            let (mut journal, seen, _) = open(small(folder.path()))
+                .unwrap_or_else(|error| panic!("stopped at {stop}: {error}"));
+            let found = payloads(&seen);
+            assert_eq!(found.get(..durable.len()), Some(durable.as_slice()), "stopped at {stop}");
+            assert!(found.len() <= durable.len() + 3, "stopped at {stop}");
+            journal.append(1, 0, b"goes on").unwrap();
+            journal.close().unwrap();
+            verify(folder.path()).unwrap();
+            if finished.is_ok() {
+                assert!(
+                    stop > 60,
+                    "the work has to touch the disk often for this to show anything: {stop}"
+                );
+                break;
+            }
+        }
+    }
+}
+
+fn work(
+    folder: &std::path::Path,
+    disk: &FaultyDisk,
+    durable: &mut Vec<Vec<u8>>,
+) -> Result<(), JournalError> {
+    for round in 0..3_u8 {
+        let (mut journal, ..) = open(on(folder, disk))?;
+        let mut waiting = Vec::new();
+        for number in 0..24_u8 {
+            let payload = vec![number | (round << 6) | 32; 150];
+            journal.append(number, 0, &payload)?;
+            waiting.push(payload);
+            if number % 3 == 2 {
+                journal.sync()?;
+                durable.append(&mut waiting);
+            }
+        }
+        if round == 1 {
+            journal.close()?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The high-water witness: a second, small file that remembers how far the journal was durable.
+//!
+//! Owns: the file `high-water`. Not here: when it is written (`Journal`), what a disagreement means (`scan`, `Journal::open`).
+//! Invariant: it never names an entry that was not durable before, so a journal that ends earlier has forgotten something.
+
+use std::io;
+use std::path::Path;
+
+use super::error::{Fault, JournalError};
+use super::frame::take;
+use super::medium::{Medium, read_full_at, replace_file};
+
+const FILE: &str = "high-water";
+const MAGIC: [u8; 8] = *b"PLWITN\x00\x01";
+const BYTES: usize = 68;
+
+/// What was known to be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Witness {
+    /// The epoch of the process that wrote it; no earlier process may write any more.
+    pub(crate) epoch: u64,
+    /// The last durable entry; 0 before the first.
+    pub(crate) seq: u64,
+    /// The number of segments that there were; 0 before the first.
+    pub(crate) segments: u64,
+    /// The hash of that entry; zeros before the first.
+    pub(crate) head: [u8; 32],
+}
+
+impl Witness {
+    /// Reads the witness; `None` where there is none.
+    pub(crate) fn read(
+        medium: &dyn Medium,
+        directory: &Path,
+    ) -> Result<Option<Self>, JournalError> {
+        let path = directory.join(FILE);
+        let file = match medium.open_read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(JournalError::io("open the witness", &path)(error)),
+        };
+        let mut bytes = [0; BYTES];
+        let count = read_full_at(&*file, &mut bytes, 0)
+            .map_err(JournalError::io("read the witness", &path))?;
+        let decoded = if count == BYTES { Self::decode(&bytes) } else { Err(Fault::Witness) };
+        decoded.map(Some).map_err(|fault| JournalError::Corrupt {
+            segment: 0,
+            offset: 0,
+            seq: 0,
+            fault,
+        })
+    }
+
+    /// Puts the witness in place durably.
+    pub(crate) fn write(&self, medium: &dyn Medium, directory: &Path) -> Result<(), JournalError> {
+        let path = directory.join(FILE);
+        let mut out = Vec::with_capacity(BYTES);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.seq.to_le_bytes());
+        out.extend_from_slice(&self.segments.to_le_bytes());
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        replace_file(medium, &path, &out).map_err(JournalError::io("write the witness", &path))
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Fault> {
+        let (fields, crc) = bytes.split_last_chunk::<4>().ok_or(Fault::Witness)?;
+        let mut rest = fields;
+        if take::<8>(&mut rest)? != MAGIC || crc32c::crc32c(fields) != u32::from_le_bytes(*crc) {
+            return Err(Fault::Witness);
+        }
+        Ok(Self {
+            epoch: u64::from_le_bytes(take(&mut rest)?),
+            seq: u64::from_le_bytes(take(&mut rest)?),
+            segments: u64::from_le_bytes(take(&mut rest)?),
+            head: take(&mut rest)?,
+        })
+    }
+}

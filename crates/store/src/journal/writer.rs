@@ -1,0 +1,346 @@
+//! The writer: one thread that owns the journal, and one sync for many callers.
+//!
+//! Owns: the queue, the batches, the order content → journal → sync → index → answers, and the end of it all at the first
+//! failure. Not here: what a request means (the [`Apply`] given to it).
+//! Invariants: an answer leaves only after everything prepared before it in its batch is as durable as that asked for; bytes
+//! that a frame names are durable before the frame is written; after a failure nothing is taken and the process is told to end.
+
+mod batch;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use placet_types::clock::{Clock, Timestamp};
+use placet_types::digest::Digest;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::error::JournalError;
+use super::frame::PAYLOAD_BYTES_MAX;
+use super::medium::to_u64;
+use super::{Journal, JournalReader};
+use crate::content::{BLOB_BYTES_MAX, ContentStore};
+
+/// What an answer waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Durability {
+    /// The operating system has the entries; a killed process loses nothing. Synced soon after.
+    Written,
+    /// The entries are on disk.
+    Synced,
+}
+
+/// Whether a request begins something or completes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// New work: refused when space runs low.
+    New,
+    /// Completes what has begun: taken as long as there is any space.
+    Completion,
+}
+
+/// An entry that has become durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppliedFrame {
+    /// Its sequence number.
+    pub seq: u64,
+    /// The epoch it was written in.
+    pub epoch: u64,
+    /// When it was appended.
+    pub at_ms: i64,
+    /// What kind of record it is.
+    pub kind: u8,
+    /// The record.
+    pub payload: Vec<u8>,
+    /// Its hash in the chain.
+    pub hash: [u8; 32],
+}
+
+/// The index could not be brought up to the journal; the process has to end and rebuild it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{0}")]
+pub struct ApplyFailed(pub String);
+
+/// The state machine that the writer runs.
+pub trait Apply: Send + 'static {
+    /// What callers submit.
+    type Request: Send + 'static;
+    /// What they are answered.
+    type Reply: Send + 'static;
+    /// Why they are refused.
+    type Error: Send + From<JournalError> + 'static;
+
+    /// Whether a request is new work, asked before it is prepared.
+    fn admission(request: &Self::Request) -> Admission;
+
+    /// Decides a request against the state *including everything prepared before it*, changes that state, and stages
+    /// what has to be recorded. It must not act on the outside: nothing is durable yet.
+    ///
+    /// # Errors
+    /// Refuses the request; it must then have left the state as it was. What it staged is dropped.
+    fn prepare(
+        &mut self,
+        request: Self::Request,
+        out: &mut Staged,
+    ) -> Result<Self::Reply, Self::Error>;
+
+    /// Takes entries that are durable now into the index, in order, before anybody is answered.
+    ///
+    /// # Errors
+    /// The index failed: the writer stops, the waiters are refused, the process has to end.
+    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed>;
+}
+
+/// What one request wants recorded.
+#[derive(Debug)]
+pub struct Staged {
+    frames: Vec<(u8, Vec<u8>)>,
+    blobs: Vec<Blob>,
+    durability: Durability,
+    next_seq: u64,
+    now: Timestamp,
+}
+
+#[derive(Debug)]
+struct Blob {
+    tenant: String,
+    digest: Digest,
+    bytes: Vec<u8>,
+}
+
+impl Staged {
+    /// For the state machine's own tests: what the writer hands to [`Apply::prepare`].
+    pub fn new(next_seq: u64, now: Timestamp) -> Self {
+        Self {
+            frames: Vec::new(),
+            blobs: Vec::new(),
+            durability: Durability::Synced,
+            next_seq,
+            now,
+        }
+    }
+
+    /// The time that the staged entries will carry: the clock's, but never before the last entry's.
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Stages an entry and answers the sequence number it will have.
+    ///
+    /// # Errors
+    /// [`JournalError::TooLarge`].
+    pub fn frame(&mut self, kind: u8, payload: Vec<u8>) -> Result<u64, JournalError> {
+        check_size(payload.len(), PAYLOAD_BYTES_MAX)?;
+        let seq = self.next_seq.saturating_add(to_u64(self.frames.len()));
+        self.frames.push((kind, payload));
+        Ok(seq)
+    }
+
+    /// Stages bytes that an entry names by their digest, which it answers.
+    ///
+    /// # Errors
+    /// [`JournalError::TooLarge`].
+    pub fn blob(&mut self, tenant: &str, bytes: Vec<u8>) -> Result<Digest, JournalError> {
+        check_size(bytes.len(), BLOB_BYTES_MAX)?;
+        let digest = Digest::of(&bytes);
+        self.blobs.push(Blob { tenant: tenant.to_owned(), digest, bytes });
+        Ok(digest)
+    }
+
+    /// What the answer waits for; [`Durability::Synced`] unless said otherwise.
+    pub fn answer_when(&mut self, durability: Durability) {
+        self.durability = durability;
+    }
+
+    /// The entries staged so far: kind and payload.
+    pub fn frames(&self) -> &[(u8, Vec<u8>)] {
+        &self.frames
+    }
+}
+
+/// How the writer groups.
+#[derive(Debug, Clone)]
+pub struct WriterConfig {
+    /// How many requests may wait in the queue; more have to wait before it.
+    pub queue_requests_max: usize,
+    /// How many requests share one sync at most.
+    pub batch_requests_max: usize,
+    /// After how many staged bytes a batch takes no further request.
+    pub batch_bytes_max: usize,
+    /// How long entries that are only written may stay unsynced.
+    pub sync_within: Duration,
+    /// After how long without requests the witness is brought up to date.
+    pub witness_after: Duration,
+    /// The clock that entries take their time from.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl WriterConfig {
+    /// The defaults: a queue of 4096, batches of 1024 requests or 8 MiB, read audits synced within 50 ms.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            queue_requests_max: 4096,
+            batch_requests_max: 1024,
+            batch_bytes_max: 8 << 20,
+            sync_within: Duration::from_millis(50),
+            witness_after: Duration::from_secs(1),
+            clock,
+        }
+    }
+}
+
+/// What the writer has done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WriterStats {
+    /// Requests answered.
+    pub requests: u64,
+    /// Batches they came in.
+    pub batches: u64,
+    /// Entries written.
+    pub frames: u64,
+    /// Times the journal was made durable.
+    pub syncs: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    requests: AtomicU64,
+    batches: AtomicU64,
+    frames: AtomicU64,
+    syncs: AtomicU64,
+}
+
+enum Message<A: Apply> {
+    Request(A::Request, oneshot::Sender<Result<A::Reply, A::Error>>),
+    Close(oneshot::Sender<Result<(), JournalError>>),
+}
+
+/// How callers reach the writer; cheap to clone.
+pub struct WriterHandle<A: Apply> {
+    queue: mpsc::Sender<Message<A>>,
+    counters: Arc<Counters>,
+    reader: JournalReader,
+}
+
+impl<A: Apply> WriterHandle<A> {
+    /// Submits a request and waits until its answer may be given. Waits for a place in the queue where that is full.
+    ///
+    /// Dropping the future does not take the request back once it is in the queue.
+    ///
+    /// # Errors
+    /// The state machine's refusal; or [`JournalError`] by way of `From`: after such an error the request may or may not
+    /// have become durable, and the process has to end and recover.
+    pub async fn submit(&self, request: A::Request) -> Result<A::Reply, A::Error> {
+        let (reply, answer) = oneshot::channel();
+        // What could not be queued comes back and is dropped here, and with it the reply that would never come.
+        drop(self.queue.send(Message::Request(request, reply)).await);
+        answer.await.unwrap_or_else(|_gone| Err(JournalError::Closed.into()))
+    }
+
+    /// Takes what is queued to its end, makes it durable, records the witness and ends the writer.
+    ///
+    /// # Errors
+    /// What kept it from that.
+    pub async fn close(&self) -> Result<(), JournalError> {
+        let (reply, answer) = oneshot::channel();
+        drop(self.queue.send(Message::Close(reply)).await);
+        answer.await.unwrap_or(Err(JournalError::Closed))
+    }
+
+    /// A reader of durable entries.
+    pub fn reader(&self) -> JournalReader {
+        self.reader.clone()
+    }
+
+    /// What has been done so far.
+    pub fn stats(&self) -> WriterStats {
+        WriterStats {
+            requests: self.counters.requests.load(Ordering::Relaxed),
+            batches: self.counters.batches.load(Ordering::Relaxed),
+            frames: self.counters.frames.load(Ordering::Relaxed),
+            syncs: self.counters.syncs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl<A: Apply> Clone for WriterHandle<A> {
+    fn clone(&self) -> Self {
+        Self {
+            queue: self.queue.clone(),
+            counters: Arc::clone(&self.counters),
+            reader: self.reader.clone(),
+        }
+    }
+}
+
+impl<A: Apply> fmt::Debug for WriterHandle<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WriterHandle").field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+/// How a writer ended.
+#[derive(Debug, Clone)]
+pub enum WriterEnd {
+    /// It was closed, and everything is durable.
+    Closed,
+    /// Something failed; the process has to end and recover.
+    Failed(JournalError),
+    /// Its thread panicked; the process has to end and recover.
+    Panicked,
+}
+
+/// Tells when the writer ends; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct WriterWatch(watch::Receiver<Option<WriterEnd>>);
+
+impl WriterWatch {
+    /// Waits until the writer has ended, and answers how.
+    pub async fn ended(&mut self) -> WriterEnd {
+        match self.0.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().unwrap_or(WriterEnd::Panicked),
+            Err(_gone) => WriterEnd::Panicked,
+        }
+    }
+}
+
+/// Starts the writer on a thread of its own. It ends with [`WriterHandle::close`], when all handles are gone, or at a failure.
+///
+/// # Errors
+/// The operating system gave no thread.
+pub fn spawn<A: Apply>(
+    journal: Journal,
+    content: ContentStore,
+    apply: A,
+    config: WriterConfig,
+) -> Result<(WriterHandle<A>, WriterWatch), JournalError> {
+    let folder = journal.config.directory.clone();
+    let failed = || JournalError::io("start the writer of", &folder);
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed())?;
+    let (queue, requests) = mpsc::channel(config.queue_requests_max.max(1));
+    let (ended, watch) = watch::channel(None);
+    let counters = Arc::new(Counters::default());
+    let handle = WriterHandle { queue, counters: Arc::clone(&counters), reader: journal.reader() };
+    let worker =
+        batch::Worker::new(batch::Parts { journal, content, apply, config, counters }, requests);
+    let thread = std::thread::Builder::new().name("placet-journal".to_owned());
+    thread
+        .spawn(move || {
+            // Should this panic, `ended` is dropped without a value, which the watch tells apart.
+            let end = runtime.block_on(worker.run());
+            ended.send_replace(Some(end));
+        })
+        .map_err(failed())?;
+    Ok((handle, WriterWatch(watch)))
+}
+
+fn check_size(bytes: usize, limit: usize) -> Result<(), JournalError> {
+    if bytes > limit {
+        return Err(JournalError::TooLarge { bytes: to_u64(bytes), limit_bytes: to_u64(limit) });
+    }
+    Ok(())
+}

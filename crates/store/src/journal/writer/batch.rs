@@ -1,0 +1,294 @@
+//! The writer's thread: collects a batch, makes it durable, answers it.
+//!
+//! Owns: the loop and its two timers (sync of entries that are only written, witness when idle).
+//! Not here: the queue's other end. Invariant: the first failure is the last thing that happens.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use placet_types::clock::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+
+use super::{
+    Admission, AppliedFrame, Apply, Blob, Counters, Durability, Message, Staged, WriterConfig,
+    WriterEnd,
+};
+use crate::content::ContentStore;
+use crate::journal::medium::to_u64;
+use crate::journal::{Journal, JournalError};
+
+/// What the thread owns.
+pub(super) struct Parts<A> {
+    pub(super) journal: Journal,
+    pub(super) content: ContentStore,
+    pub(super) apply: A,
+    pub(super) config: WriterConfig,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// The thread's state.
+pub(super) struct Worker<A: Apply> {
+    parts: Parts<A>,
+    requests: mpsc::Receiver<Message<A>>,
+    /// Entries that are written but not yet durable, hence not yet in the index.
+    unapplied: Vec<AppliedFrame>,
+    sync_due: Option<Instant>,
+    witness_due: Option<Instant>,
+}
+
+struct Waiter<A: Apply> {
+    reply: oneshot::Sender<Result<A::Reply, A::Error>>,
+    answer: Result<A::Reply, A::Error>,
+}
+
+struct Batch<A: Apply> {
+    waiters: Vec<Waiter<A>>,
+    frames: Vec<(u8, Vec<u8>)>,
+    blobs: Vec<Blob>,
+    bytes: usize,
+    durability: Durability,
+    now: Timestamp,
+    space_is_low: Option<bool>,
+}
+
+enum Wake<A: Apply> {
+    Message(Message<A>),
+    Timer,
+    NoMoreHandles,
+}
+
+impl<A: Apply> Worker<A> {
+    pub(super) fn new(parts: Parts<A>, requests: mpsc::Receiver<Message<A>>) -> Self {
+        Self { parts, requests, unapplied: Vec::new(), sync_due: None, witness_due: None }
+    }
+
+    /// Runs until the writer is closed or something fails.
+    pub(super) async fn run(mut self) -> WriterEnd {
+        match self.serve().await {
+            Ok(closing) => self.close(closing),
+            Err(error) => self.stop(error),
+        }
+    }
+
+    async fn serve(
+        &mut self,
+    ) -> Result<Option<oneshot::Sender<Result<(), JournalError>>>, JournalError> {
+        loop {
+            match self.wake().await {
+                Wake::Message(Message::Request(request, reply)) => {
+                    if let Some(closing) = self.serve_batch(request, reply)? {
+                        return Ok(Some(closing));
+                    }
+                }
+                Wake::Message(Message::Close(reply)) => return Ok(Some(reply)),
+                Wake::Timer => {}
+                Wake::NoMoreHandles => return Ok(None),
+            }
+            self.tend_timers()?;
+        }
+    }
+
+    async fn wake(&mut self) -> Wake<A> {
+        let due = match (self.sync_due, self.witness_due) {
+            (Some(sync), Some(witness)) => Some(sync.min(witness)),
+            (sync, witness) => sync.or(witness),
+        };
+        let received = match due {
+            Some(due) => timeout_at(due, self.requests.recv()).await,
+            None => Ok(self.requests.recv().await),
+        };
+        match received {
+            Ok(Some(message)) => Wake::Message(message),
+            Ok(None) => Wake::NoMoreHandles,
+            Err(_elapsed) => Wake::Timer,
+        }
+    }
+
+    /// Takes the request and those queued behind it, up to the limits, and answers them together.
+    fn serve_batch(
+        &mut self,
+        request: A::Request,
+        reply: oneshot::Sender<Result<A::Reply, A::Error>>,
+    ) -> Result<Option<oneshot::Sender<Result<(), JournalError>>>, JournalError> {
+        let now = self.parts.config.clock.now().as_ms();
+        let now =
+            Timestamp::from_ms(self.parts.journal.last_at_ms().map_or(now, |last| last.max(now)));
+        let mut batch = Batch {
+            waiters: Vec::new(),
+            frames: Vec::new(),
+            blobs: Vec::new(),
+            bytes: 0,
+            durability: Durability::Written,
+            now,
+            space_is_low: None,
+        };
+        let mut closing = None;
+        let mut next = Some((request, reply));
+        while let Some((request, reply)) = next.take() {
+            let answer = self.prepare(request, &mut batch);
+            batch.waiters.push(Waiter { reply, answer });
+            let config = &self.parts.config;
+            if batch.waiters.len() >= config.batch_requests_max
+                || batch.bytes >= config.batch_bytes_max
+            {
+                break;
+            }
+            match self.requests.try_recv() {
+                Ok(Message::Request(request, reply)) => next = Some((request, reply)),
+                Ok(Message::Close(reply)) => closing = Some(reply),
+                Err(_none) => {}
+            }
+        }
+        let waiters = std::mem::take(&mut batch.waiters);
+        let counters = &self.parts.counters;
+        counters.requests.fetch_add(to_u64(waiters.len()), Ordering::Relaxed);
+        counters.batches.fetch_add(1, Ordering::Relaxed);
+        let committed = self.commit(batch);
+        for waiter in waiters {
+            let answer = match &committed {
+                Ok(()) => waiter.answer,
+                Err(error) => Err(error.clone().into()),
+            };
+            send(waiter.reply, answer);
+        }
+        match committed {
+            Ok(()) => Ok(closing),
+            Err(error) => {
+                refuse(closing, &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(&mut self, request: A::Request, batch: &mut Batch<A>) -> Result<A::Reply, A::Error> {
+        if A::admission(&request) == Admission::New && self.space_is_low(batch)? {
+            let watermark_bytes = self.parts.journal.config.free_space_watermark_bytes;
+            return Err(JournalError::NoSpace { watermark_bytes }.into());
+        }
+        let staged_before = to_u64(batch.frames.len());
+        let next_seq = self.parts.journal.head().0.saturating_add(staged_before).saturating_add(1);
+        let mut staged = Staged::new(next_seq, batch.now);
+        let reply = self.parts.apply.prepare(request, &mut staged)?;
+        let sizes = staged.frames.iter().map(|(_, payload)| payload.len());
+        let sizes = sizes.chain(staged.blobs.iter().map(|blob| blob.bytes.len()));
+        batch.bytes = sizes.fold(batch.bytes, usize::saturating_add);
+        if !staged.frames.is_empty() || !staged.blobs.is_empty() {
+            batch.durability = batch.durability.max(staged.durability);
+        }
+        batch.frames.append(&mut staged.frames);
+        batch.blobs.append(&mut staged.blobs);
+        Ok(reply)
+    }
+
+    fn space_is_low(&self, batch: &mut Batch<A>) -> Result<bool, JournalError> {
+        match batch.space_is_low {
+            Some(is_low) => Ok(is_low),
+            None => Ok(*batch.space_is_low.insert(self.parts.journal.space_is_low()?)),
+        }
+    }
+
+    /// Content first, then the frames that name it, then (where asked for) the sync and the index.
+    fn commit(&mut self, batch: Batch<A>) -> Result<(), JournalError> {
+        let has_frames = !batch.frames.is_empty();
+        for blob in batch.blobs {
+            self.parts.content.put_digested(&blob.tenant, blob.digest, blob.bytes)?;
+        }
+        self.parts.content.sync()?;
+        for (kind, payload) in batch.frames {
+            let placed = self.parts.journal.append(kind, batch.now.as_ms(), &payload)?;
+            let epoch = self.parts.journal.epoch();
+            let (seq, at_ms, hash) = (placed.seq, placed.at_ms, placed.hash);
+            self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash });
+            self.parts.counters.frames.fetch_add(1, Ordering::Relaxed);
+        }
+        self.parts.journal.write()?;
+        if batch.durability == Durability::Synced {
+            return self.sync();
+        }
+        if has_frames && self.sync_due.is_none() {
+            self.sync_due = Instant::now().checked_add(self.parts.config.sync_within);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), JournalError> {
+        if !self.unapplied.is_empty() {
+            self.parts.journal.sync()?;
+            self.parts.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            let applied = self.parts.apply.applied(&self.unapplied);
+            applied.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
+            self.unapplied.clear();
+        }
+        self.sync_due = None;
+        self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
+        Ok(())
+    }
+
+    fn tend_timers(&mut self) -> Result<(), JournalError> {
+        let now = Instant::now();
+        if self.sync_due.is_some_and(|due| due <= now) {
+            self.sync()?;
+        }
+        if self.witness_due.is_some_and(|due| due <= now) {
+            self.parts.journal.record_witness()?;
+            self.witness_due = None;
+        }
+        Ok(())
+    }
+
+    fn close(mut self, closing: Option<oneshot::Sender<Result<(), JournalError>>>) -> WriterEnd {
+        self.requests.close();
+        let mut closers: Vec<_> = closing.into_iter().collect();
+        let mut drained = Ok(());
+        while let (Ok(()), Ok(message)) = (&drained, self.requests.try_recv()) {
+            match message {
+                Message::Request(request, reply) => {
+                    drained = self.serve_batch(request, reply).map(|closer| closers.extend(closer));
+                }
+                Message::Close(reply) => closers.push(reply),
+            }
+        }
+        if let Err(error) = drained.and_then(|()| self.sync()) {
+            refuse(closers, &error);
+            return self.stop(error);
+        }
+        let Parts { journal, content, apply, .. } = self.parts;
+        // All is released before anybody is told, so that they may open it again at once; the lock last.
+        drop((apply, content));
+        let closed = journal.close();
+        for reply in closers {
+            send(reply, closed.clone());
+        }
+        closed.map_or_else(WriterEnd::Failed, |()| WriterEnd::Closed)
+    }
+
+    /// Refuses everybody who still waits. Their requests were not prepared.
+    fn stop(mut self, error: JournalError) -> WriterEnd {
+        tracing::error!(%error, "the journal writer stops; the process has to end and recover");
+        self.requests.close();
+        while let Ok(message) = self.requests.try_recv() {
+            match message {
+                Message::Request(_, reply) => send(reply, Err(JournalError::Poisoned.into())),
+                Message::Close(reply) => send(reply, Err(error.clone())),
+            }
+        }
+        WriterEnd::Failed(error)
+    }
+}
+
+fn refuse(
+    closers: impl IntoIterator<Item = oneshot::Sender<Result<(), JournalError>>>,
+    error: &JournalError,
+) {
+    for reply in closers {
+        send(reply, Err(error.clone()));
+    }
+}
+
+/// Answers a caller; one that has gone misses its answer, what was decided stays.
+fn send<T>(reply: oneshot::Sender<T>, answer: T) {
+    if reply.send(answer).is_err() {
+        tracing::debug!("a caller of the journal writer has gone before its answer");
+    }
+}

@@ -1,0 +1,471 @@
+//! Tests of the writer: groups, order, refusals, failures, ends.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use placet_types::clock::{Clock, Timestamp};
+use placet_types::digest::Digest;
+use tempfile::{TempDir, tempdir};
+
+use super::{
+    Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged, WriterConfig, WriterEnd,
+    WriterHandle, WriterWatch, spawn,
+};
+use crate::content::ContentStore;
+use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small};
+use crate::journal::{JournalConfig, JournalError};
+
+#[derive(Debug)]
+struct TestClock(AtomicI64);
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(self.0.load(Ordering::Relaxed))
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Request {
+    /// Records these bytes; answers the sequence number.
+    Record(Vec<u8>, Durability),
+    /// Keeps content and records its digest.
+    Keep(Vec<u8>),
+    /// The same, as new work.
+    Begin,
+    /// Asks how many entries have been prepared.
+    Ask,
+    /// Stages an entry and then refuses.
+    Refuse,
+    TooLarge,
+    Panic,
+}
+
+#[derive(Debug, Clone, thiserror::Error)]
+enum Refused {
+    #[error("refused")]
+    Refused,
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+#[derive(Debug, Default)]
+struct Gate {
+    is_closed: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn close(&self) {
+        *self.is_closed.lock().unwrap() = true;
+    }
+
+    fn open(&self) {
+        *self.is_closed.lock().unwrap() = false;
+        self.opened.notify_all();
+    }
+
+    fn pass(&self) {
+        drop(
+            self.opened.wait_while(self.is_closed.lock().unwrap(), |is_closed| *is_closed).unwrap(),
+        );
+    }
+}
+
+/// A state machine that counts, and notes what it is told is durable.
+#[derive(Debug, Default)]
+struct Counting {
+    prepared: u64,
+    applied: Arc<Mutex<Vec<AppliedFrame>>>,
+    /// Closed by a test to keep a batch from being finished.
+    gate: Arc<Gate>,
+    fail_apply: bool,
+}
+
+impl Apply for Counting {
+    type Request = Request;
+    type Reply = u64;
+    type Error = Refused;
+
+    fn admission(request: &Request) -> Admission {
+        if matches!(request, Request::Begin) { Admission::New } else { Admission::Completion }
+    }
+
+    fn prepare(&mut self, request: Request, out: &mut Staged) -> Result<u64, Refused> {
+        self.gate.pass();
+        let seq = match request {
+            Request::Record(payload, durability) => {
+                out.answer_when(durability);
+                out.frame(1, payload)?
+            }
+            Request::Keep(bytes) => {
+                let digest = out.blob("acme", bytes)?;
+                out.frame(2, digest.as_bytes().to_vec())?
+            }
+            Request::Begin => out.frame(3, Vec::new())?,
+            Request::Ask => return Ok(self.prepared),
+            Request::Refuse => {
+                out.frame(4, b"must not be recorded".to_vec())?;
+                return Err(Refused::Refused);
+            }
+            Request::TooLarge => out.frame(5, vec![0; 2 << 20])?,
+            Request::Panic => std::panic::panic_any("the state machine has a bug"),
+        };
+        self.prepared = self.prepared.saturating_add(1);
+        Ok(seq)
+    }
+
+    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+        if self.fail_apply {
+            return Err(ApplyFailed("the index is gone".to_owned()));
+        }
+        self.applied.lock().unwrap().extend_from_slice(batch);
+        Ok(())
+    }
+}
+
+struct Bench {
+    folder: TempDir,
+    disk: FaultyDisk,
+    clock: Arc<TestClock>,
+    applied: Arc<Mutex<Vec<AppliedFrame>>>,
+    gate: Arc<Gate>,
+    writer: WriterHandle<Counting>,
+    watch: WriterWatch,
+}
+
+impl Bench {
+    /// Waits until so many requests are in the queue.
+    async fn queued(&self, count: usize) {
+        let queue = &self.writer.queue;
+        let all_there = async {
+            while queue.max_capacity().saturating_sub(queue.capacity()) < count {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), all_there).await.unwrap();
+    }
+}
+
+fn bench() -> Bench {
+    bench_with(|_| {}, |_| {})
+}
+
+fn bench_with(
+    configure: impl FnOnce(&mut WriterConfig),
+    change: impl FnOnce(&mut Counting),
+) -> Bench {
+    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+    let clock = Arc::new(TestClock(AtomicI64::new(1_000)));
+    let shared: Arc<dyn Clock> = Arc::<TestClock>::clone(&clock);
+    let mut config = WriterConfig::new(shared);
+    configure(&mut config);
+    let mut apply = Counting::default();
+    change(&mut apply);
+    let (applied, gate) = (Arc::clone(&apply.applied), Arc::clone(&apply.gate));
+    let journal =
+        JournalConfig { segment_bytes: 1 << 20, ..on(&folder.path().join("journal"), &disk) };
+    let (journal, ..) = open(journal).unwrap();
+    let medium = Arc::new(disk.clone());
+    let (content, _) = ContentStore::open_on(medium, folder.path().join("content")).unwrap();
+    let (writer, watch) = spawn(journal, content, apply, config).unwrap();
+    Bench { folder, disk, clock, applied, gate, writer, watch }
+}
+
+fn recorded(folder: &Path) -> Vec<Vec<u8>> {
+    super::super::tests::payloads(&open(small(&folder.join("journal"))).unwrap().1)
+}
+
+fn synced(bytes: &[u8]) -> Request {
+    Request::Record(bytes.to_vec(), Durability::Synced)
+}
+
+fn written(bytes: &[u8]) -> Request {
+    Request::Record(bytes.to_vec(), Durability::Written)
+}
+
+#[tokio::test]
+async fn an_answer_means_that_the_entry_is_durable_and_in_the_index() {
+    let bench = bench();
+    let reader = bench.writer.reader();
+    for number in 1..=5_u8 {
+        let seq = bench.writer.submit(synced(&[number])).await.unwrap();
+        assert_eq!(seq, u64::from(number));
+        assert_eq!(reader.durable_seq(), seq);
+        assert_eq!(reader.read(seq).unwrap().payload, [number]);
+        let applied = bench.applied.lock().unwrap();
+        let last = applied.last().unwrap();
+        assert_eq!(
+            (last.seq, last.kind, &last.payload, last.hash),
+            (seq, 1, &vec![number], reader.read(seq).unwrap().hash)
+        );
+    }
+}
+
+#[tokio::test]
+async fn many_callers_share_one_sync() {
+    let bench = bench();
+    bench.writer.submit(synced(b"first")).await.unwrap();
+    let syncs_before = bench.disk.count(Op::Sync, Target::Segment);
+    bench.gate.close();
+    let callers: Vec<_> = (0..200_u8)
+        .map(|number| {
+            let writer = bench.writer.clone();
+            tokio::spawn(async move { writer.submit(synced(&[number])).await.unwrap() })
+        })
+        .collect();
+    bench.queued(199).await;
+    bench.gate.open();
+    let mut seqs = Vec::new();
+    for caller in callers {
+        seqs.push(caller.await.unwrap());
+    }
+    seqs.sort_unstable();
+    assert_eq!(seqs, (2..=201).collect::<Vec<_>>());
+    let syncs = bench.disk.count(Op::Sync, Target::Segment) - syncs_before;
+    assert!((1..=2).contains(&syncs), "{syncs} syncs for 200 entries");
+    let stats = bench.writer.stats();
+    assert_eq!((stats.requests, stats.frames), (201, 201));
+    assert!(stats.syncs <= 3);
+}
+
+#[tokio::test]
+async fn a_batch_takes_no_more_than_its_limit() {
+    let bench = bench_with(|config| config.batch_requests_max = 10, |_| {});
+    bench.gate.close();
+    let callers: Vec<_> = (0..40_u8)
+        .map(|number| {
+            let writer = bench.writer.clone();
+            tokio::spawn(async move { writer.submit(synced(&[number])).await.unwrap() })
+        })
+        .collect();
+    bench.queued(39).await;
+    bench.gate.open();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let stats = bench.writer.stats();
+    assert!((4..=5).contains(&stats.batches), "{stats:?}");
+}
+
+#[tokio::test]
+async fn a_read_audit_is_answered_when_written_and_synced_soon_after() {
+    let bench = bench_with(|config| config.sync_within = Duration::from_millis(150), |_| {});
+    let reader = bench.writer.reader();
+    let before = bench.disk.count(Op::Sync, Target::Segment);
+    let seq = bench.writer.submit(written(b"read")).await.unwrap();
+    assert_eq!(bench.disk.count(Op::Sync, Target::Segment), before);
+    assert!(bench.disk.count(Op::Write, Target::Segment) > 0);
+    assert_eq!(reader.durable_seq(), 0, "not shown to others before it is durable");
+    assert!(bench.applied.lock().unwrap().is_empty());
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while reader.durable_seq() < seq {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        while bench.applied.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(bench.disk.count(Op::Sync, Target::Segment), before + 1);
+}
+
+#[tokio::test]
+async fn a_stream_of_read_audits_does_not_put_off_the_sync() {
+    let bench = bench_with(|config| config.sync_within = Duration::from_millis(20), |_| {});
+    let reader = bench.writer.reader();
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while reader.durable_seq() == 0 {
+            bench.writer.submit(written(b"read")).await.unwrap();
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn content_is_durable_before_the_entry_that_names_it_is_written() {
+    let bench = bench();
+    bench.disk.fail_next(Op::Sync, Target::Content, Failure::Eio);
+    let writes = bench.disk.count(Op::Write, Target::Segment);
+    let refused = bench.writer.submit(Request::Keep(b"arguments".to_vec())).await.unwrap_err();
+    assert!(matches!(refused, Refused::Journal(JournalError::Io { .. })), "{refused}");
+    assert_eq!(
+        bench.disk.count(Op::Write, Target::Segment),
+        writes,
+        "no entry without its content"
+    );
+
+    let bench = self::bench();
+    bench.writer.submit(Request::Keep(b"arguments".to_vec())).await.unwrap();
+    bench.writer.close().await.unwrap();
+    let (store, _) = ContentStore::open(bench.folder.path().join("content")).unwrap();
+    let digest = Digest::of(b"arguments");
+    assert_eq!(store.reader().get("acme", digest).unwrap(), b"arguments");
+    assert_eq!(recorded(bench.folder.path()), [digest.as_bytes().to_vec()]);
+}
+
+#[tokio::test]
+async fn a_refused_request_records_nothing_and_the_others_go_on() {
+    let bench = bench();
+    assert!(matches!(bench.writer.submit(Request::Refuse).await, Err(Refused::Refused)));
+    let too_large = bench.writer.submit(Request::TooLarge).await;
+    assert!(matches!(too_large, Err(Refused::Journal(JournalError::TooLarge { .. }))));
+    assert_eq!(bench.writer.submit(synced(b"sound")).await.unwrap(), 1);
+    assert_eq!(bench.writer.submit(Request::Ask).await.unwrap(), 1);
+    bench.writer.close().await.unwrap();
+    assert_eq!(recorded(bench.folder.path()), [b"sound"]);
+}
+
+#[tokio::test]
+async fn a_question_about_an_entry_of_its_batch_waits_for_the_sync() {
+    let mut bench = bench();
+    bench.disk.fail_next(Op::Sync, Target::Segment, Failure::Eio);
+    bench.gate.close();
+    let (one, two) = (bench.writer.clone(), bench.writer.clone());
+    let record = tokio::spawn(async move { one.submit(synced(b"never durable")).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let ask = tokio::spawn(async move { two.submit(Request::Ask).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    bench.gate.open();
+    assert!(record.await.unwrap().is_err());
+    assert!(ask.await.unwrap().is_err(), "an answer must not rest on what never became durable");
+    assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(_)));
+}
+
+#[tokio::test]
+async fn after_a_failure_every_waiter_is_refused_and_the_process_is_told() {
+    for (op, failure) in [(Op::Sync, Failure::Eio), (Op::Write, Failure::Enospc)] {
+        let mut bench = bench();
+        bench.writer.submit(synced(b"durable")).await.unwrap();
+        bench.disk.fail_next(op, Target::Segment, failure);
+        bench.gate.close();
+        let callers: Vec<_> = (0..50_u8)
+            .map(|number| {
+                let writer = bench.writer.clone();
+                tokio::spawn(async move { writer.submit(synced(&[number])).await })
+            })
+            .collect();
+        bench.queued(49).await;
+        bench.gate.open();
+        for caller in callers {
+            assert!(matches!(caller.await.unwrap(), Err(Refused::Journal(_))));
+        }
+        assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(JournalError::Io { .. })));
+        let later = bench.writer.submit(synced(b"later")).await;
+        assert!(matches!(later, Err(Refused::Journal(JournalError::Closed))));
+        assert!(matches!(bench.writer.close().await, Err(JournalError::Closed)));
+        assert_eq!(bench.applied.lock().unwrap().len(), 1, "the index never saw the failed batch");
+        assert_eq!(recorded(bench.folder.path())[0], b"durable");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_cannot_follow_ends_the_writer() {
+    let mut bench = bench_with(|_| {}, |apply| apply.fail_apply = true);
+    let refused = bench.writer.submit(synced(b"x")).await.unwrap_err();
+    assert!(matches!(refused, Refused::Journal(JournalError::Apply { .. })));
+    assert!(matches!(bench.watch.ended().await, WriterEnd::Failed(JournalError::Apply { .. })));
+}
+
+#[tokio::test]
+async fn a_panic_in_the_state_machine_is_told_and_strands_nobody() {
+    let mut bench = bench();
+    let refused = bench.writer.submit(Request::Panic).await.unwrap_err();
+    assert!(matches!(refused, Refused::Journal(JournalError::Closed)));
+    assert!(matches!(bench.watch.ended().await, WriterEnd::Panicked));
+    assert!(bench.writer.submit(synced(b"later")).await.is_err());
+}
+
+#[tokio::test]
+async fn low_space_refuses_new_work_and_takes_completions() {
+    let bench = bench();
+    assert_eq!(bench.writer.submit(Request::Begin).await.unwrap(), 1);
+    bench.disk.set_free_bytes(1 << 20);
+    let refused = bench.writer.submit(Request::Begin).await.unwrap_err();
+    assert!(matches!(refused, Refused::Journal(JournalError::NoSpace { .. })));
+    assert_eq!(bench.writer.submit(synced(b"completion")).await.unwrap(), 2);
+    bench.disk.set_free_bytes(1 << 40);
+    assert_eq!(bench.writer.submit(Request::Begin).await.unwrap(), 3);
+}
+
+#[tokio::test]
+async fn closing_takes_what_is_queued_to_its_end_and_records_the_witness() {
+    let mut bench = bench();
+    bench.gate.close();
+    let callers: Vec<_> = (1..=20_u8)
+        .map(|number| {
+            let writer = bench.writer.clone();
+            tokio::spawn(async move { writer.submit(written(&[number])).await })
+        })
+        .collect();
+    bench.queued(19).await;
+    let closer = bench.writer.clone();
+    let closing = tokio::spawn(async move { closer.close().await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    bench.gate.open();
+    closing.await.unwrap().unwrap();
+    for caller in callers {
+        caller.await.unwrap().unwrap();
+    }
+    let report = crate::journal::verify(&bench.folder.path().join("journal")).unwrap();
+    assert_eq!((report.frames, report.witness_seq), (20, 20));
+    assert_eq!(bench.applied.lock().unwrap().len(), 20);
+    assert_eq!(recorded(bench.folder.path()).len(), 20, "the lock is free once close has returned");
+    assert!(matches!(bench.watch.ended().await, WriterEnd::Closed));
+    assert!(matches!(
+        bench.writer.submit(Request::Ask).await,
+        Err(Refused::Journal(JournalError::Closed))
+    ));
+}
+
+#[tokio::test]
+async fn the_writer_ends_cleanly_when_all_handles_are_gone() {
+    let Bench { folder, writer, mut watch, .. } = bench();
+    writer.submit(written(b"kept")).await.unwrap();
+    drop(writer);
+    assert!(matches!(watch.ended().await, WriterEnd::Closed));
+    let report = crate::journal::verify(&folder.path().join("journal")).unwrap();
+    assert_eq!(report.witness_seq, 1);
+}
+
+#[tokio::test]
+async fn the_witness_follows_when_the_writer_is_idle() {
+    let bench = bench_with(|config| config.witness_after = Duration::from_millis(10), |_| {});
+    bench.writer.submit(synced(b"x")).await.unwrap();
+    let folder = bench.folder.path().join("journal");
+    tokio::time::timeout(Duration::from_secs(10), async {
+        while crate::journal::verify(&folder).unwrap().witness_seq < 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test]
+async fn the_time_of_entries_never_goes_back_with_the_clock() {
+    let bench = bench();
+    bench.writer.submit(synced(b"a")).await.unwrap();
+    bench.clock.0.store(400, Ordering::Relaxed);
+    bench.writer.submit(synced(b"b")).await.unwrap();
+    bench.clock.0.store(1_400, Ordering::Relaxed);
+    bench.writer.submit(synced(b"c")).await.unwrap();
+    let times: Vec<_> = bench.applied.lock().unwrap().iter().map(|frame| frame.at_ms).collect();
+    assert_eq!(times, [1_000, 1_000, 1_400]);
+}
+
+#[tokio::test]
+async fn a_caller_that_goes_away_takes_nothing_back() {
+    let bench = bench();
+    bench.gate.close();
+    let writer = bench.writer.clone();
+    let caller = tokio::spawn(async move { writer.submit(synced(b"stays")).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    caller.abort();
+    bench.gate.open();
+    bench.writer.close().await.unwrap();
+    assert_eq!(recorded(bench.folder.path()), [b"stays"]);
+}

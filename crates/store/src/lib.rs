@@ -1,0 +1,8 @@
+//! The store: where what Placet promises is kept. The journal is the truth and the audit chain at once, the content
+//! packs hold the bytes whose digests the journal names.
+//!
+//! Not here: what a record means (`placet-ledger`), what may happen (`placet-policy`).
+//! Invariant: nothing is acknowledged before it is as durable as its request asked for.
+
+pub mod content;
+pub mod journal;

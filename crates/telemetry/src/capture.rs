@@ -1,0 +1,87 @@
+//! Spans kept in memory, for tests.
+//!
+//! Owns a telemetry whose spans and log lines can be looked at. It takes the way of the real ones: filters, bound,
+//! redaction. Does not exist in the product.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
+use tracing::Dispatch;
+
+use crate::export::{TelemetryConfig, TelemetryError, TelemetryGuard, assemble};
+
+/// Finished spans, after redaction. [`TelemetryGuard::flush`] brings the last ones in.
+#[derive(Clone, Debug, Default)]
+pub struct CapturedSpans {
+    spans: Arc<Mutex<Vec<SpanData>>>,
+}
+
+impl CapturedSpans {
+    /// Everything that has been exported.
+    #[must_use]
+    pub fn all(&self) -> Vec<SpanData> {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl SpanExporter for CapturedSpans {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.spans.lock().unwrap_or_else(PoisonError::into_inner).extend(batch);
+        Ok(())
+    }
+}
+
+/// Log lines.
+#[derive(Clone, Debug, Default)]
+pub struct CapturedLog {
+    bytes: Arc<Mutex<Vec<u8>>>,
+}
+
+impl CapturedLog {
+    /// Everything that has been logged.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl io::Write for CapturedLog {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A telemetry that keeps its spans and its log.
+#[derive(Debug)]
+pub struct Capture {
+    /// To be made the default of a thread, or the global one.
+    pub dispatch: Dispatch,
+    /// The running telemetry.
+    pub guard: TelemetryGuard,
+    /// Its spans.
+    pub spans: CapturedSpans,
+    /// Its log.
+    pub log: CapturedLog,
+}
+
+impl Capture {
+    /// Starts one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`crate::export::init`].
+    pub fn start(config: &TelemetryConfig) -> Result<Self, TelemetryError> {
+        let (spans, log) = (CapturedSpans::default(), CapturedLog::default());
+        let writer = log.clone();
+        let (dispatch, guard) = assemble(config, Some(spans.clone()), move || writer.clone())?;
+        Ok(Self { dispatch, guard, spans, log })
+    }
+}

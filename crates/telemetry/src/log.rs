@@ -1,0 +1,295 @@
+//! Log lines, as JSON or for people.
+//!
+//! Owns how an event and the spans around it become one line. Does not own which events are logged (the filters of
+//! [`crate::export`]). Invariants: every text passes [`redact`]; a line is one line, whatever an event holds; a
+//! stream that cannot be written to loses lines, which are counted, and breaks nothing.
+
+use std::fmt::{self, Write as _};
+use std::io::Write as _;
+
+use opentelemetry::Context as OtelContext;
+use opentelemetry::trace::TraceContextExt;
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::layer::{Context, Layer};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::metrics::Metrics;
+use crate::redact;
+
+/// A text in a log line is cut off here.
+const TEXT_BYTES_MAX: usize = 4_096;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// One JSON object a line.
+    Json,
+    /// One line of text.
+    People,
+}
+
+/// The layer that writes log lines.
+#[derive(Debug)]
+pub(crate) struct LogLayer<W> {
+    format: LogFormat,
+    writer: W,
+    metrics: Metrics,
+}
+
+impl<W> LogLayer<W> {
+    pub(crate) fn new(format: LogFormat, writer: W, metrics: Metrics) -> Self {
+        Self { format, writer, metrics }
+    }
+}
+
+/// The fields of a span, kept with it in masked form.
+#[derive(Debug, Default)]
+struct SpanFields(Fields);
+
+impl<S, W> Layer<S> for LogLayer<W>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + 'static,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        if let Some(span) = context.span(id) {
+            let mut fields = SpanFields::default();
+            attributes.record(&mut fields.0);
+            span.extensions_mut().insert(fields);
+        }
+    }
+
+    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
+        if let Some(span) = context.span(id)
+            && let Some(fields) = span.extensions_mut().get_mut::<SpanFields>()
+        {
+            values.record(&mut fields.0);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut line = Line::of(event);
+        if let Some(scope) = context.event_scope(event) {
+            for span in scope.from_root() {
+                line.span = Some(span.name());
+                if let Some(SpanFields(fields)) = span.extensions().get::<SpanFields>() {
+                    line.context.merge(fields);
+                }
+            }
+        }
+        let mut text = match self.format {
+            LogFormat::Json => line.json(),
+            LogFormat::People => line.people(),
+        };
+        text.push('\n');
+        let mut writer = self.writer.make_writer_for(event.metadata());
+        if writer.write_all(text.as_bytes()).is_err() {
+            self.metrics.count_lost_log_line();
+        }
+    }
+}
+
+/// Named values in the order in which they came, each once.
+#[derive(Debug, Default)]
+struct Fields(Vec<(&'static str, Value)>);
+
+impl Fields {
+    fn set(&mut self, name: &'static str, value: Value) {
+        match self.0.iter_mut().find(|(existing, _)| *existing == name) {
+            Some((_, existing)) => *existing = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (name, value) in &other.0 {
+            if !name.starts_with("otel.") {
+                self.set(name, value.clone());
+            }
+        }
+    }
+
+    fn take(&mut self, name: &str) -> Option<Value> {
+        let index = self.0.iter().position(|(existing, _)| *existing == name)?;
+        Some(self.0.remove(index).1)
+    }
+
+    fn into_json(self) -> Value {
+        Value::Object(self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    fn set_text(&mut self, field: &Field, text: &dyn fmt::Display) {
+        let mut bounded = BoundedText::default();
+        // It fails when the text is cut off, and then what fits is what is logged.
+        let cut = write!(bounded, "{text}").is_err();
+        let mut masked = redact::field(field.name(), &bounded.0).into_owned();
+        if cut {
+            masked.push('…');
+        }
+        self.set(field.name(), Value::String(masked));
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set_text(field, &format_args!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.set_text(field, &value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.set_text(field, &value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.set(field.name(), Value::Bool(value));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.set(field.name(), Value::from(value));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.set(field.name(), Value::from(value));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.set(field.name(), Value::from(value));
+    }
+}
+
+/// A text that stops growing at its limit.
+#[derive(Default)]
+struct BoundedText(String);
+
+impl fmt::Write for BoundedText {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        let room = TEXT_BYTES_MAX.saturating_sub(self.0.len());
+        let fits = piece.get(..piece.floor_char_boundary(room)).unwrap_or_default();
+        self.0.push_str(fits);
+        if fits.len() == piece.len() { Ok(()) } else { Err(fmt::Error) }
+    }
+}
+
+/// What a line says.
+struct Line {
+    timestamp: String,
+    level: &'static str,
+    target: String,
+    message: String,
+    fields: Fields,
+    span: Option<&'static str>,
+    context: Fields,
+    ids: Option<(String, String)>,
+}
+
+impl Line {
+    fn of(event: &Event<'_>) -> Self {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let message = match fields.take("message") {
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        let mut timestamp = String::new();
+        if SystemTime.format_time(&mut Writer::new(&mut timestamp)).is_err() {
+            timestamp.clear();
+        }
+        let metadata = event.metadata();
+        Self {
+            timestamp,
+            level: metadata.level().as_str(),
+            target: metadata.target().to_owned(),
+            message,
+            fields,
+            span: None,
+            context: Fields::default(),
+            ids: current_ids(),
+        }
+    }
+
+    fn json(self) -> String {
+        let mut line = Map::new();
+        line.insert("timestamp".to_owned(), self.timestamp.into());
+        line.insert("level".to_owned(), self.level.into());
+        line.insert("target".to_owned(), self.target.into());
+        line.insert("message".to_owned(), self.message.into());
+        if !self.fields.0.is_empty() {
+            line.insert("fields".to_owned(), self.fields.into_json());
+        }
+        if let Some(span) = self.span {
+            line.insert("span".to_owned(), span.into());
+            line.insert("call".to_owned(), self.context.into_json());
+        }
+        if let Some((trace_id, span_id)) = self.ids {
+            line.insert("trace_id".to_owned(), trace_id.into());
+            line.insert("span_id".to_owned(), span_id.into());
+        }
+        Value::Object(line).to_string()
+    }
+
+    fn people(self) -> String {
+        let mut line = format!("{} {:>5} {}:", self.timestamp, self.level, self.target);
+        push_plain(&mut line, " ", &self.message);
+        push_fields(&mut line, &self.fields);
+        if let Some(span) = self.span {
+            push_plain(&mut line, " | ", span);
+            push_fields(&mut line, &self.context);
+        }
+        if let Some((trace_id, _)) = self.ids {
+            push_plain(&mut line, " trace_id=", &trace_id);
+        }
+        line
+    }
+}
+
+fn push_fields(line: &mut String, fields: &Fields) {
+    for (name, value) in &fields.0 {
+        push_plain(line, " ", name);
+        let bare = value.as_str().filter(|text| is_bare(text));
+        match bare {
+            Some(text) => push_plain(line, "=", text),
+            None => push_plain(line, "=", &value.to_string()),
+        }
+    }
+}
+
+/// Whether a text can stand without quotes and nobody takes it for something else.
+fn is_bare(text: &str) -> bool {
+    !text.is_empty() && !text.contains([' ', '"', '='])
+}
+
+/// Appends a text with its control characters escaped, so that it can neither end the line nor command a terminal.
+fn push_plain(line: &mut String, before: &str, text: &str) {
+    line.push_str(before);
+    for character in text.chars() {
+        if is_unprintable(character) {
+            line.extend(character.escape_default());
+        } else {
+            line.push(character);
+        }
+    }
+}
+
+/// Controls, and the characters that reorder or end a line in what displays it.
+fn is_unprintable(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The ids of the span that is entered, as the OpenTelemetry layer made them.
+fn current_ids() -> Option<(String, String)> {
+    let context = OtelContext::current();
+    let span = context.span();
+    let ids = span.span_context();
+    ids.is_valid().then(|| (ids.trace_id().to_string(), ids.span_id().to_string()))
+}

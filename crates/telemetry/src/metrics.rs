@@ -1,0 +1,337 @@
+//! The metrics of a process, in OpenMetrics text.
+//!
+//! Owns their names, help texts and labels. Does not own the listener that serves them. Invariant: the number of series is
+//! bounded: labels are enums, names of our own, or adapters and capabilities of loaded contracts, and beyond
+//! [`SERIES_MAX`] of a metric everything new goes to the series `other`.
+//!
+//! TM-21 reads them as follows. Success rate by adapter and capability: `placet_calls_total` by `status`. Misclassified modes:
+//! `placet_mode_misclassified_total` over `placet_calls_total`. Permission violations: `placet_permission_violations_total` over the
+//! same. Mean and p99 latency by adapter: `placet_adapter_seconds`. Replay correctness: `placet_duplicates_total` by
+//! `what`, where `executed_again` must be zero.
+
+use std::hash::Hash;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use placet_types::envelope::result::ResultStatus;
+use placet_types::error::ErrorCode;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::trace::{Stage, status_name};
+
+mod labels;
+mod registration;
+
+use labels::{
+    ActorLabels, AdapterLabels, CallLabels, CapabilityLabels, OTHER, ResultLabels, StageLabels,
+    WhatLabels,
+};
+
+/// The series that one metric may have. Contracts bound them long before; this is for the case that something is wrong.
+pub const SERIES_MAX: usize = 4_096;
+
+/// The adapter or capability of a call that never resolved to one.
+pub const UNRESOLVED: &str = "unresolved";
+
+/// A call that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct CallSample<'a> {
+    /// The adapter, from its contract, or [`UNRESOLVED`].
+    pub adapter: &'a str,
+    /// The capability, from the contract, or [`UNRESOLVED`].
+    pub capability: &'a str,
+    /// How it ended.
+    pub status: ResultStatus,
+    /// Why, if it did not succeed.
+    pub code: Option<ErrorCode>,
+    /// From its arrival to its result, without the time it was held.
+    pub took: Duration,
+}
+
+/// What a repeated call met (TM-12, TM-16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Duplicate {
+    /// The stored result.
+    Replayed,
+    /// The first one, still being executed.
+    Joined,
+    /// The same key with other arguments.
+    Conflict,
+    /// A key whose result is no longer kept.
+    Expired,
+    /// A second execution. It must never happen.
+    ExecutedAgain,
+}
+
+impl Duplicate {
+    const ALL: [Self; 5] =
+        [Self::Replayed, Self::Joined, Self::Conflict, Self::Expired, Self::ExecutedAgain];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Replayed => "replayed",
+            Self::Joined => "joined",
+            Self::Conflict => "conflict",
+            Self::Expired => "expired",
+            Self::ExecutedAgain => "executed_again",
+        }
+    }
+}
+
+/// The state of a circuit breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Calls pass.
+    Closed,
+    /// One call may try.
+    HalfOpen,
+    /// Calls are refused.
+    Open,
+}
+
+impl BreakerState {
+    const fn as_number(self) -> i64 {
+        match self {
+            Self::Closed => 0,
+            Self::HalfOpen => 1,
+            Self::Open => 2,
+        }
+    }
+}
+
+/// The metrics. Clones are handles to the same ones.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    calls: Bounded<CallLabels, Counter>,
+    call_seconds: Bounded<AdapterLabels, Histogram>,
+    adapter_seconds: Bounded<CapabilityLabels, Histogram>,
+    stage_seconds: Family<StageLabels, Histogram>,
+    retries: Bounded<CapabilityLabels, Counter>,
+    inflight: Bounded<AdapterLabels, Gauge>,
+    breaker_state: Bounded<AdapterLabels, Gauge>,
+    approvals_pending: Gauge,
+    approvals: Family<ResultLabels, Counter>,
+    approval_wait_seconds: Histogram,
+    decision_seconds: Histogram,
+    mode_misclassified: Counter,
+    permission_violations: Counter,
+    replays: Counter,
+    duplicates: Family<WhatLabels, Counter>,
+    indeterminate: Counter,
+    journal_sync_seconds: Histogram,
+    journal_batch_size: Histogram,
+    actor_restarts: Bounded<ActorLabels, Counter>,
+    spans_exported: Counter,
+    spans_dropped: Counter,
+    spans_failed: Counter,
+    export_failures: Counter,
+    log_lines_lost: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics that are all zero, in a registry of their own.
+    #[must_use]
+    pub fn new() -> Self {
+        let inner = Inner::registered();
+        for stage in Stage::ALL {
+            drop(inner.stage_seconds.get_or_create_owned(&StageLabels { stage: stage.as_str() }));
+        }
+        for what in Duplicate::ALL {
+            drop(inner.duplicates.get_or_create_owned(&WhatLabels { what: what.as_str() }));
+        }
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The OpenMetrics text, to be served as `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        // Only the formatter can fail, and a `String` takes everything; half a text would be worse than none.
+        if encode(&mut text, &self.inner.registry).is_err() {
+            text.clear();
+        }
+        text
+    }
+
+    /// A call ended.
+    pub fn record_call(&self, sample: &CallSample<'_>) {
+        let CallSample { adapter, capability, status, code, took } = *sample;
+        let labels = CallLabels {
+            adapter: adapter.to_owned(),
+            capability: capability.to_owned(),
+            status: status_name(status),
+            code: code.map_or("none", ErrorCode::as_str),
+        };
+        let other =
+            CallLabels { adapter: OTHER.into(), capability: OTHER.into(), ..labels.clone() };
+        self.inner.calls.series(&labels, &other).inc();
+        self.inner
+            .call_seconds
+            .series(&AdapterLabels::of(adapter), &AdapterLabels::of(OTHER))
+            .observe(took.as_secs_f64());
+    }
+
+    /// An adapter answered, or failed to. The time of one attempt.
+    pub fn record_adapter(&self, adapter: &str, capability: &str, took: Duration) {
+        let labels = CapabilityLabels::of(adapter, capability);
+        self.inner
+            .adapter_seconds
+            .series(&labels, &CapabilityLabels::of(OTHER, OTHER))
+            .observe(took.as_secs_f64());
+    }
+
+    /// An attempt was repeated.
+    pub fn count_retry(&self, adapter: &str, capability: &str) {
+        let labels = CapabilityLabels::of(adapter, capability);
+        self.inner.retries.series(&labels, &CapabilityLabels::of(OTHER, OTHER)).inc();
+    }
+
+    /// A stage of a call ended.
+    pub fn record_stage(&self, stage: Stage, took: Duration) {
+        let labels = StageLabels { stage: stage.as_str() };
+        self.inner.stage_seconds.get_or_create_owned(&labels).observe(took.as_secs_f64());
+    }
+
+    /// A call is with an adapter until the guard is dropped.
+    #[must_use]
+    pub fn enter_adapter(&self, adapter: &str) -> Inflight {
+        let labels = AdapterLabels::of(adapter);
+        let gauge = self.inner.inflight.series(&labels, &AdapterLabels::of(OTHER));
+        gauge.inc();
+        Inflight { gauge }
+    }
+
+    /// The breaker of an adapter changed.
+    pub fn set_breaker(&self, adapter: &str, state: BreakerState) {
+        let labels = AdapterLabels::of(adapter);
+        self.inner.breaker_state.series(&labels, &AdapterLabels::of(OTHER)).set(state.as_number());
+    }
+
+    /// How many approvals wait now.
+    pub fn set_approvals_pending(&self, pending: usize) {
+        self.inner.approvals_pending.set(i64::try_from(pending).unwrap_or(i64::MAX));
+    }
+
+    /// An approval ended, after this time.
+    pub fn record_approval(&self, result: &'static str, waited: Duration) {
+        self.inner.approvals.get_or_create_owned(&ResultLabels { result }).inc();
+        self.inner.approval_wait_seconds.observe(waited.as_secs_f64());
+    }
+
+    /// Policy decided, within this time.
+    pub fn record_decision(&self, took: Duration) {
+        self.inner.decision_seconds.observe(took.as_secs_f64());
+    }
+
+    /// A call asked for another mode than the one that governs it (TM-21).
+    pub fn count_mode_misclassified(&self) {
+        self.inner.mode_misclassified.inc();
+    }
+
+    /// A call was refused because its principal may not make it (TM-21).
+    pub fn count_permission_violation(&self) {
+        self.inner.permission_violations.inc();
+    }
+
+    /// A repeated call met something (TM-12, TM-16).
+    pub fn count_duplicate(&self, what: Duplicate) {
+        let labels = WhatLabels { what: what.as_str() };
+        self.inner.duplicates.get_or_create_owned(&labels).inc();
+        if what == Duplicate::Replayed {
+            self.inner.replays.inc();
+        }
+    }
+
+    /// A call ended with nobody knowing whether its effect happened.
+    pub fn count_indeterminate(&self) {
+        self.inner.indeterminate.inc();
+    }
+
+    /// The journal was synchronised with the disk, with this many entries.
+    pub fn record_journal_sync(&self, entries: u32, took: Duration) {
+        self.inner.journal_sync_seconds.observe(took.as_secs_f64());
+        self.inner.journal_batch_size.observe(f64::from(entries));
+    }
+
+    /// An actor was started again. The name is the role in the tree, or of a contract.
+    pub fn count_actor_restart(&self, actor: &str) {
+        let (labels, other) = (ActorLabels::of(actor), ActorLabels::of(OTHER));
+        self.inner.actor_restarts.series(&labels, &other).inc();
+    }
+
+    pub(crate) fn count_exported_spans(&self, spans: u64) {
+        self.inner.spans_exported.inc_by(spans);
+    }
+
+    pub(crate) fn count_dropped_spans(&self, spans: u64) {
+        self.inner.spans_dropped.inc_by(spans);
+    }
+
+    pub(crate) fn count_export_failure(&self, spans: u64) {
+        self.inner.spans_failed.inc_by(spans);
+        self.inner.export_failures.inc();
+    }
+
+    pub(crate) fn count_lost_log_line(&self) {
+        self.inner.log_lines_lost.inc();
+    }
+}
+
+/// A call that is with an adapter.
+#[derive(Debug)]
+pub struct Inflight {
+    gauge: Gauge,
+}
+
+impl Drop for Inflight {
+    fn drop(&mut self) {
+        self.gauge.dec();
+    }
+}
+
+/// A family whose number of series has a limit.
+#[derive(Debug)]
+struct Bounded<L, M> {
+    family: Family<L, M>,
+    series: AtomicUsize,
+}
+
+impl<L, M> Bounded<L, M>
+where
+    L: Clone + Hash + Eq,
+    M: Clone,
+{
+    fn new(family: Family<L, M>) -> Self {
+        Self { family, series: AtomicUsize::new(0) }
+    }
+
+    /// The series of these labels, or the other one when there are too many.
+    fn series(&self, labels: &L, other: &L) -> M {
+        if let Some(metric) = self.family.get(labels) {
+            return metric.clone();
+        }
+        let has_room = self.series.fetch_add(1, Ordering::Relaxed) < SERIES_MAX;
+        self.family.get_or_create_owned(if has_room { labels } else { other })
+    }
+}
+
+#[cfg(test)]
+mod tests;

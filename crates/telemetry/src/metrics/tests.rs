@@ -1,0 +1,144 @@
+//! The text that is served, read back line by line.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use placet_types::envelope::result::ResultStatus;
+use placet_types::error::ErrorCode;
+
+use super::{BreakerState, CallSample, Duplicate, Metrics, SERIES_MAX};
+use crate::trace::Stage;
+
+/// What a scraper would make of the text. It refuses what is not OpenMetrics.
+struct Scraped {
+    types: BTreeMap<String, String>,
+    samples: BTreeMap<String, f64>,
+}
+
+impl Scraped {
+    fn read(text: &str) -> Self {
+        let mut scraped = Self { types: BTreeMap::new(), samples: BTreeMap::new() };
+        let body = text.strip_suffix("# EOF\n").expect("the text ends with its mark");
+        let mut helped = Vec::new();
+        for line in body.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = rest.split_once(' ').unwrap();
+                assert!(helped.contains(&name.to_owned()), "{name} has no help text");
+                scraped.types.insert(name.to_owned(), kind.to_owned());
+            } else if let Some(rest) = line.strip_prefix("# HELP ") {
+                let (name, help) = rest.split_once(' ').unwrap();
+                assert!(help.len() > 10, "{name}");
+                helped.push(name.to_owned());
+            } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+                let (name, unit) = rest.split_once(' ').unwrap();
+                assert!(name.ends_with(unit), "{name}");
+            } else {
+                let (name, value) = line.rsplit_once(' ').unwrap();
+                scraped.samples.insert(name.to_owned(), value.parse().unwrap());
+            }
+        }
+        for sample in scraped.samples.keys() {
+            let known = scraped.types.keys().any(|name| sample.starts_with(name.as_str()));
+            assert!(known && sample.starts_with("placet_"), "{sample}");
+        }
+        scraped
+    }
+
+    fn sample(&self, name: &str) -> f64 {
+        *self.samples.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.samples.keys()))
+    }
+}
+
+fn ended(metrics: &Metrics, adapter: &str, status: ResultStatus, code: Option<ErrorCode>) {
+    let took = Duration::from_millis(20);
+    metrics.record_call(&CallSample { adapter, capability: "read", status, code, took });
+}
+
+#[test]
+fn everything_that_was_recorded_is_in_the_text() {
+    let metrics = Metrics::new();
+    ended(&metrics, "files", ResultStatus::Succeeded, None);
+    ended(&metrics, "files", ResultStatus::Succeeded, None);
+    ended(&metrics, "files", ResultStatus::Refused, Some(ErrorCode::ValidationError));
+    metrics.record_adapter("files", "read", Duration::from_millis(2));
+    metrics.record_stage(Stage::Gate, Duration::from_micros(300));
+    metrics.set_breaker("files", BreakerState::Open);
+    metrics.set_approvals_pending(3);
+    metrics.record_approval("approved", Duration::from_secs(90));
+    metrics.count_duplicate(Duplicate::Replayed);
+    metrics.count_duplicate(Duplicate::Conflict);
+    metrics.record_journal_sync(17, Duration::from_millis(1));
+    metrics.count_actor_restart("ledger");
+    let held = metrics.enter_adapter("files");
+
+    let scraped = Scraped::read(&metrics.encode());
+    let call =
+        |rest: &str| format!(r#"placet_calls_total{{adapter="files",capability="read",{rest}}}"#);
+    for (sample, value) in [
+        (call(r#"status="succeeded",code="none""#).as_str(), 2.0),
+        (call(r#"status="refused",code="VALIDATION_ERROR""#).as_str(), 1.0),
+        (r#"placet_call_seconds_count{adapter="files"}"#, 3.0),
+        (r#"placet_call_seconds_bucket{le="0.025",adapter="files"}"#, 3.0),
+        (r#"placet_call_seconds_bucket{le="0.01",adapter="files"}"#, 0.0),
+        (r#"placet_adapter_seconds_sum{adapter="files",capability="read"}"#, 0.002),
+        (r#"placet_stage_seconds_count{stage="gate"}"#, 1.0),
+        (r#"placet_breaker_state{adapter="files"}"#, 2.0),
+        (r#"placet_inflight{adapter="files"}"#, 1.0),
+        ("placet_approvals_pending", 3.0),
+        (r#"placet_approvals_total{result="approved"}"#, 1.0),
+        ("placet_replays_total", 1.0),
+        (r#"placet_duplicates_total{what="conflict"}"#, 1.0),
+        ("placet_journal_batch_size_sum", 17.0),
+        (r#"placet_actor_restarts_total{actor="ledger"}"#, 1.0),
+        ("placet_permission_violations_total", 0.0),
+    ] {
+        assert!((scraped.sample(sample) - value).abs() < 1e-9, "{sample}");
+    }
+    drop(held);
+    let after = Scraped::read(&metrics.encode());
+    assert!(after.sample(r#"placet_inflight{adapter="files"}"#).abs() < 1e-9);
+}
+
+#[test]
+fn fresh_metrics_are_a_valid_text_and_every_one_is_described() {
+    let scraped = Scraped::read(&Metrics::new().encode());
+    for name in [
+        "placet_stage_seconds",
+        "placet_decision_seconds",
+        "placet_mode_misclassified",
+        "placet_permission_violations",
+        "placet_duplicates",
+        "placet_indeterminate",
+        "placet_journal_sync_seconds",
+        "placet_export_failures",
+        "placet_spans_dropped",
+    ] {
+        assert!(scraped.types.contains_key(name), "{name}");
+    }
+    // What must stay zero can only be watched if it is there before it happens.
+    assert!(scraped.sample(r#"placet_duplicates_total{what="executed_again"}"#).abs() < 1e-9);
+    assert!(scraped.sample(r#"placet_stage_seconds_count{stage="approval"}"#).abs() < 1e-9);
+}
+
+#[test]
+fn a_label_cannot_break_out_of_its_quotes() {
+    let metrics = Metrics::new();
+    ended(&metrics, "a\"} 1\nplacet_evil 2", ResultStatus::Succeeded, None);
+    let text = metrics.encode();
+    assert!(!text.contains("\nplacet_evil"));
+    assert!(text.contains(r#"a\"} 1\nplacet_evil 2"#));
+}
+
+#[test]
+fn series_beyond_the_limit_are_counted_together() {
+    let metrics = Metrics::new();
+    for number in 0..SERIES_MAX + 10 {
+        metrics.count_actor_restart(&format!("actor-{number}"));
+    }
+    metrics.count_actor_restart("actor-0");
+    let scraped = Scraped::read(&metrics.encode());
+    let series = scraped.samples.keys().filter(|name| name.contains("actor_restarts")).count();
+    assert_eq!(series, SERIES_MAX + 1);
+    assert!((scraped.sample(r#"placet_actor_restarts_total{actor="other"}"#) - 10.0).abs() < 1e-9);
+    assert!((scraped.sample(r#"placet_actor_restarts_total{actor="actor-0"}"#) - 2.0).abs() < 1e-9);
+}

@@ -1,0 +1,63 @@
+//! Which arguments must not be shown or recorded.
+//!
+//! Owns the search for marked values and their masking. It does not decide who may see what.
+//!
+//! Invariant: a value is masked if any schema that could apply to it is marked; if the search has to be given up, everything
+//! is.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::edges::edges;
+use super::index::{SchemaIndex, is_sensitive};
+
+/// What is shown instead of a sensitive value.
+const MASK: &str = "[sensitive]";
+
+const STEPS_MAX: usize = 500_000;
+
+pub(super) fn sensitive_pointers(
+    index: &SchemaIndex,
+    root: &Value,
+    args: &Value,
+) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    if !index.marks_sensitive {
+        return found;
+    }
+    let mut seen = BTreeSet::new();
+    let mut open = vec![(root, args, String::new())];
+    while let Some((schema, instance, pointer)) = open.pop() {
+        if !seen.insert((std::ptr::from_ref(schema), std::ptr::from_ref(instance))) {
+            continue;
+        }
+        if schema.as_object().is_some_and(is_sensitive) {
+            found.insert(pointer);
+            continue;
+        }
+        let Ok(edges) = edges(index, root, schema, instance) else { return everything() };
+        if seen.len().saturating_add(open.len()).saturating_add(edges.len()) > STEPS_MAX {
+            return everything();
+        }
+        for edge in edges.into_iter().filter(|edge| edge.keyword != "propertyNames") {
+            open.push((edge.schema, edge.instance, format!("{pointer}{}", edge.token)));
+        }
+    }
+    found
+}
+
+fn everything() -> BTreeSet<String> {
+    BTreeSet::from([String::new()])
+}
+
+pub(super) fn redact(args: &Value, sensitive: &BTreeSet<String>) -> Value {
+    let mut redacted = args.clone();
+    // In order of the pointers, so that what lies inside a masked value is simply not found any more.
+    for pointer in sensitive {
+        if let Some(value) = redacted.pointer_mut(pointer) {
+            *value = Value::String(MASK.to_owned());
+        }
+    }
+    redacted
+}

@@ -1,0 +1,280 @@
+//! The file form of a contract: `contracts/<environment>/<adapter>.yaml`.
+//!
+//! Owns the exact keys an operator writes, with their defaults; unknown keys are errors. Does not interpret them: that
+//! is [`super::Contract::from_file`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    digest::Digest,
+    ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
+    mode::{ApprovalMode, Effect},
+};
+
+/// The version tag of a contract file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ContractVersion {
+    /// The only version there is.
+    #[serde(rename = "placet.contract.v1")]
+    V1,
+}
+
+/// One adapter: how to reach it, and what of it may be used how.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContractFile {
+    /// `placet.contract.v1`.
+    pub contract_version: ContractVersion,
+    /// The adapter's name; the file's name too.
+    pub adapter: AdapterName,
+    /// The environment; the folder's name too.
+    pub environment: EnvironmentName,
+    /// What the adapter is for, in a line.
+    #[serde(default)]
+    pub description: String,
+    /// Who may have it in their surface.
+    #[serde(default)]
+    pub tenants: TenantsFile,
+    /// How sensitive the data behind it is.
+    #[serde(default)]
+    pub data_class: DataClass,
+    /// How to reach it.
+    pub transport: TransportFile,
+    /// The pinned version of the protocol spoken with it (TM-05), such as an MCP revision.
+    pub protocol_version: String,
+    /// The credential attached to its calls; absent: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<CredentialFile>,
+    /// Bounds on its use.
+    #[serde(default)]
+    pub limits: LimitsFile,
+    /// Its operations.
+    pub capabilities: BTreeMap<CapabilityName, CapabilityFile>,
+}
+
+/// Tenants that may use an adapter: a list, or the word `all`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum TenantsFile {
+    /// Every tenant.
+    All(AllTenants),
+    /// These.
+    Only(BTreeSet<TenantId>),
+}
+
+/// The word `all`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AllTenants {
+    /// Every tenant.
+    All,
+}
+
+impl Default for TenantsFile {
+    fn default() -> Self {
+        Self::All(AllTenants::All)
+    }
+}
+
+impl TenantsFile {
+    /// Whether `tenant` is among them.
+    #[must_use]
+    pub fn admits(&self, tenant: &TenantId) -> bool {
+        match self {
+            Self::All(_) => true,
+            Self::Only(tenants) => tenants.contains(tenant),
+        }
+    }
+}
+
+/// How sensitive the data behind an adapter is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum DataClass {
+    /// Anyone may see it.
+    Public,
+    /// Not for outside.
+    #[default]
+    Internal,
+    /// For those who need it.
+    Confidential,
+    /// Under a law or a regulator.
+    Regulated,
+}
+
+/// How an adapter is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TransportFile {
+    /// Compiled in.
+    Internal {
+        /// Which one: `files`.
+        builtin: String,
+        /// The directory it is confined to; relative to the data folder unless absolute.
+        root: String,
+    },
+    /// An MCP server started as a child process, spoken with over its standard input and output.
+    McpStdio {
+        /// The program: an absolute path, or a name looked up on `path` below.
+        command: String,
+        /// Its arguments, as they are: no shell sees them.
+        #[serde(default)]
+        args: Vec<String>,
+        /// Its environment: nothing else is passed on.
+        #[serde(default)]
+        env: BTreeMap<String, EnvValue>,
+        /// Its working directory; relative to the data folder unless absolute. Absent: the data folder.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cwd: Option<String>,
+    },
+    /// An MCP server over streamable HTTP.
+    McpHttp {
+        /// Its endpoint.
+        url: String,
+        /// Whether the host may be in a private or loopback range, and be spoken to over plain `http:`.
+        #[serde(default)]
+        private_network: bool,
+    },
+}
+
+/// A value in a child's environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum EnvValue {
+    /// As written.
+    Literal(String),
+    /// From a secret of the configuration.
+    Secret {
+        /// The secret's name.
+        secret: String,
+    },
+}
+
+/// A static credential, attached after the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CredentialFile {
+    /// The name of a secret in the configuration.
+    pub secret: String,
+    /// The HTTP header it is sent in, as `Bearer` when it is `authorization`.
+    #[serde(default = "CredentialFile::default_header")]
+    pub header: String,
+    /// Who accepts it; part of what is approved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// Its scopes; part of what is approved.
+    #[serde(default)]
+    pub scopes: BTreeSet<String>,
+}
+
+impl CredentialFile {
+    fn default_header() -> String {
+        "authorization".to_owned()
+    }
+}
+
+/// Bounds on the use of an adapter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsFile {
+    /// Calls at the same time.
+    #[schemars(range(min = 1, max = 1024))]
+    pub concurrency_max: u32,
+    /// Calls that may wait for their turn; one more is `OVERLOADED`.
+    #[schemars(range(max = 10_000))]
+    pub queue_max: u32,
+    /// Calls per minute, tenant and capability (TM-18); 0: no bound.
+    pub calls_per_minute_max: u32,
+    /// The largest result kept, in bytes.
+    #[schemars(range(min = 1024, max = 16_777_216))]
+    pub result_bytes_max: u64,
+    /// Failures in a row that open the breaker.
+    #[schemars(range(min = 1, max = 1_000))]
+    pub breaker_failures: u32,
+    /// How long the open breaker refuses before it tries again, in milliseconds.
+    #[schemars(range(min = 10, max = 600_000))]
+    pub breaker_open_ms: u64,
+    /// How long a connection may take to come up, in milliseconds.
+    #[schemars(range(min = 100, max = 600_000))]
+    pub connect_ms_max: u64,
+}
+
+impl Default for LimitsFile {
+    fn default() -> Self {
+        Self {
+            concurrency_max: 16,
+            queue_max: 256,
+            calls_per_minute_max: 0,
+            result_bytes_max: 4_194_304,
+            breaker_failures: 5,
+            breaker_open_ms: 5_000,
+            connect_ms_max: 20_000,
+        }
+    }
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CapabilityFile {
+    /// What it does, as a planner reads it.
+    #[serde(default)]
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// The JSON Schema of its structured output, where it declares one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Value>,
+    /// The strongest mode it can have (TM-08).
+    pub mode: ApprovalMode,
+    /// Further things it does, for policies that speak of them: a delete over a network is `mode: destructive`, `also: [network]`.
+    #[serde(default)]
+    pub also: BTreeSet<ApprovalMode>,
+    /// Whether it changes anything.
+    pub effect: Effect,
+    /// What is known about repeating it; required for `effect: write`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dedup: Option<DedupFile>,
+    /// What one call costs, in cents.
+    #[serde(default)]
+    pub cost_cents: u64,
+    /// Whether it may be called at all.
+    #[serde(default = "yes")]
+    pub enabled: bool,
+    /// The digest of the live definition that was reviewed (TM-14); absent: not reviewed, so never callable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<Digest>,
+    /// What the server says about itself: shown to operators, never trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_hints: Option<Value>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What an adapter promises about the same call arriving twice (ledger.md, "Adapter classes").
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DedupFile {
+    /// It honours the dispatch token for `window_ms`: the same token within it has one effect.
+    Keyed {
+        /// How long it remembers a token, in milliseconds.
+        #[schemars(range(min = 1000))]
+        window_ms: u64,
+        /// The top-level argument the token is sent in; absent: as MCP `_meta` `dev.placet/idempotency-key`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        argument: Option<String>,
+    },
+    /// It can be asked whether a token's effect happened.
+    Queryable {
+        /// How long after the deadline «not found» means «did not happen», in milliseconds.
+        settle_delay_ms: u64,
+    },
+    /// Neither: after a crash nobody knows, and a person has to look.
+    Opaque,
+}

@@ -1,0 +1,336 @@
+//! Contracts: the declared, pinned description of an adapter and of each of its capabilities.
+//!
+//! Owns what a valid contract is. Does not read files (the binary does) nor talk to the adapter. Invariant: a
+//! [`Contract`] has passed every check, and a capability whose schema cannot be enforced is quarantined, not loosened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::{
+    argument_schema::ArgumentSchema,
+    binding::CredentialPlan,
+    digest::Digest,
+    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
+    json::canonical_digest,
+    mode::{ApprovalMode, Effect},
+};
+
+pub mod file;
+
+use file::{
+    CapabilityFile, ContractFile, CredentialFile, DataClass, DedupFile, LimitsFile, TenantsFile, TransportFile,
+};
+
+/// The most capabilities a contract may have.
+pub const CAPABILITIES_MAX: usize = 1_000;
+/// The longest description, in bytes.
+pub const DESCRIPTION_BYTES_MAX: usize = 8_192;
+
+/// A checked contract.
+#[derive(Debug, Clone)]
+pub struct Contract {
+    /// The adapter's name.
+    pub adapter: AdapterName,
+    /// The environment it is for.
+    pub environment: EnvironmentName,
+    /// What it is for.
+    pub description: String,
+    /// Who may use it.
+    pub tenants: TenantsFile,
+    /// How sensitive the data behind it is.
+    pub data_class: DataClass,
+    /// How it is reached.
+    pub transport: TransportFile,
+    /// The pinned protocol version.
+    pub protocol_version: String,
+    /// The credential attached to its calls.
+    pub credential: Option<CredentialFile>,
+    /// Bounds on its use.
+    pub limits: LimitsFile,
+    /// Its operations by name.
+    pub capabilities: BTreeMap<CapabilityName, Capability>,
+    /// The digest of the whole contract: bound by every approval and recorded with every call.
+    pub digest: Digest,
+}
+
+/// One checked operation.
+#[derive(Debug, Clone)]
+pub struct Capability {
+    /// Its id.
+    pub id: CapabilityId,
+    /// What it does, as a planner reads it.
+    pub description: String,
+    /// The JSON Schema of its arguments as written.
+    pub input_schema: Value,
+    /// The JSON Schema of its structured output.
+    pub output_schema: Option<Value>,
+    /// The compiled argument schema, or why the capability is quarantined.
+    pub arguments: Result<ArgumentSchema, String>,
+    /// The strongest mode it can have.
+    pub mode_highest: ApprovalMode,
+    /// Further things it does, its mode left out.
+    pub also: BTreeSet<ApprovalMode>,
+    /// Whether it changes anything.
+    pub effect: Effect,
+    /// What is known about repeating it.
+    pub dedup: Dedup,
+    /// What one call costs, in cents.
+    pub cost_cents: u64,
+    /// Whether it may be called at all.
+    pub enabled: bool,
+    /// The digest of the live definition that was reviewed.
+    pub pin: Option<Digest>,
+}
+
+/// What is known about repeating a call (ledger.md, "Adapter classes").
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dedup {
+    /// It changes nothing.
+    ReadOnly,
+    /// See [`DedupFile::Keyed`].
+    Keyed {
+        /// How long a token is remembered, in milliseconds.
+        window_ms: u64,
+        /// The argument the token is sent in.
+        argument: Option<String>,
+    },
+    /// See [`DedupFile::Queryable`].
+    Queryable {
+        /// How long after the deadline «not found» means «did not happen», in milliseconds.
+        settle_delay_ms: u64,
+    },
+    /// See [`DedupFile::Opaque`].
+    Opaque,
+}
+
+/// What is wrong with a contract.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContractError {
+    /// A rule is broken at a place.
+    #[error("contract `{adapter}`: {place}: {problem}")]
+    Rule {
+        /// The adapter.
+        adapter: AdapterName,
+        /// Where in the file.
+        place: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// A capability's name cannot be used.
+    #[error("contract `{adapter}`: capability `{capability}`: {source}")]
+    Name {
+        /// The adapter.
+        adapter: AdapterName,
+        /// The capability.
+        capability: CapabilityName,
+        /// Why.
+        source: IdError,
+    },
+}
+
+impl Contract {
+    /// Checks a contract file.
+    ///
+    /// # Errors
+    /// [`ContractError`] for the first rule it breaks. A schema that cannot be enforced is no error: its capability is
+    /// quarantined, so that one bad tool does not take the others away.
+    pub fn from_file(file: ContractFile) -> Result<Self, ContractError> {
+        let digest = file.digest();
+        check_file(&file)?;
+        let capabilities = file
+            .capabilities
+            .into_iter()
+            .map(|(name, capability)| {
+                Capability::from_file(&file.adapter, name.clone(), capability).map(|checked| (name, checked))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            adapter: file.adapter,
+            environment: file.environment,
+            description: file.description,
+            tenants: file.tenants,
+            data_class: file.data_class,
+            transport: file.transport,
+            protocol_version: file.protocol_version,
+            credential: file.credential,
+            limits: file.limits,
+            capabilities,
+            digest,
+        })
+    }
+
+    /// Whether `tenant` may have this adapter in its surface.
+    #[must_use]
+    pub fn admits(&self, tenant: &TenantId) -> bool {
+        self.tenants.admits(tenant)
+    }
+
+    /// Where a call goes, for approvers to read and approvals to bind.
+    #[must_use]
+    pub fn target(&self) -> String {
+        match &self.transport {
+            TransportFile::Internal { builtin, root } => format!("internal:{builtin}:{root}"),
+            TransportFile::McpStdio { command, args, .. } => format!("mcp+stdio:{command} {}", args.join(" ")),
+            TransportFile::McpHttp { url, .. } => format!("mcp+{url}"),
+        }
+    }
+
+    /// The credential that would be attached to a call.
+    #[must_use]
+    pub fn credential_plan(&self) -> CredentialPlan {
+        self.credential.as_ref().map_or_else(CredentialPlan::default, |credential| CredentialPlan {
+            source: Some(credential.secret.clone()),
+            audience: credential.audience.clone(),
+            scopes: credential.scopes.iter().cloned().collect(),
+        })
+    }
+}
+
+impl ContractFile {
+    /// The digest of the whole file's meaning: layout and comments do not change it, every value does.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        canonical_digest(&serde_json::to_value(self).unwrap_or(Value::Null))
+    }
+}
+
+impl Capability {
+    fn from_file(
+        adapter: &AdapterName,
+        name: CapabilityName,
+        file: CapabilityFile,
+    ) -> Result<Self, ContractError> {
+        let id = CapabilityId::new(adapter.clone(), name.clone())
+            .map_err(|source| ContractError::Name { adapter: adapter.clone(), capability: name.clone(), source })?;
+        let rule = |problem: &str| ContractError::Rule {
+            adapter: adapter.clone(),
+            place: format!("capabilities.{name}"),
+            problem: problem.to_owned(),
+        };
+        if file.description.len() > DESCRIPTION_BYTES_MAX {
+            return Err(rule("the description is longer than 8,192 bytes"));
+        }
+        if file.description.chars().any(is_invisible) {
+            return Err(rule("the description has control, zero-width or text-direction characters"));
+        }
+        let effect_fits = match file.effect {
+            Effect::Write => file.mode != ApprovalMode::ReadOnly,
+            Effect::None => {
+                matches!(file.mode, ApprovalMode::ReadOnly | ApprovalMode::Network | ApprovalMode::Delegated)
+            }
+        };
+        if !effect_fits {
+            return Err(rule(
+                "`effect: none` goes with the modes read_only, network and delegated; `effect: write` with all but read_only",
+            ));
+        }
+        let dedup = match (file.effect, file.dedup) {
+            (Effect::None, None) => Dedup::ReadOnly,
+            (Effect::None, Some(_)) => return Err(rule("`dedup` goes with `effect: write` only")),
+            (Effect::Write, None) => return Err(rule("`effect: write` needs `dedup`; say `class: opaque` if unsure")),
+            (Effect::Write, Some(dedup)) => dedup.into(),
+        };
+        let mut also = file.also;
+        also.remove(&file.mode);
+        Ok(Self {
+            id,
+            description: file.description,
+            arguments: ArgumentSchema::compile(&file.input_schema).map_err(|error| error.to_string()),
+            input_schema: file.input_schema,
+            output_schema: file.output_schema,
+            mode_highest: file.mode,
+            also,
+            effect: file.effect,
+            dedup,
+            cost_cents: file.cost_cents,
+            enabled: file.enabled,
+            pin: file.pin,
+        })
+    }
+
+    /// Whether calls of it are kept in the ledger under a key (decisions.md 16).
+    #[must_use]
+    pub fn is_write_class(&self) -> bool {
+        self.effect == Effect::Write
+    }
+
+    /// Whether it could be called if policy agreed: enabled, reviewed and enforceable.
+    #[must_use]
+    pub fn is_callable(&self) -> bool {
+        self.enabled && self.pin.is_some() && self.arguments.is_ok()
+    }
+}
+
+impl From<DedupFile> for Dedup {
+    fn from(file: DedupFile) -> Self {
+        match file {
+            DedupFile::Keyed { window_ms, argument } => Self::Keyed { window_ms, argument },
+            DedupFile::Queryable { settle_delay_ms } => Self::Queryable { settle_delay_ms },
+            DedupFile::Opaque => Self::Opaque,
+        }
+    }
+}
+
+fn check_file(file: &ContractFile) -> Result<(), ContractError> {
+    let rule = |place: &str, problem: String| {
+        Err(ContractError::Rule { adapter: file.adapter.clone(), place: place.to_owned(), problem })
+    };
+    if file.capabilities.is_empty() || file.capabilities.len() > CAPABILITIES_MAX {
+        return rule("capabilities", format!("there must be 1 to {CAPABILITIES_MAX}"));
+    }
+    if file.limits.concurrency_max == 0 || file.limits.concurrency_max > 1024 {
+        return rule("limits.concurrency_max", "must be 1 to 1024".to_owned());
+    }
+    if !(1_024..=16_777_216).contains(&file.limits.result_bytes_max) {
+        return rule("limits.result_bytes_max", "must be 1,024 to 16,777,216".to_owned());
+    }
+    if let Some(credential) = &file.credential
+        && matches!(file.transport, TransportFile::Internal { .. })
+    {
+        return rule("credential", format!("an internal adapter takes no credential (`{}`)", credential.secret));
+    }
+    if file.credential.as_ref().is_some_and(|c| c.scopes.iter().any(|s| s.contains('*') || s.is_empty())) {
+        return rule("credential.scopes", "a scope may not be empty or hold a wildcard".to_owned());
+    }
+    Ok(())
+}
+
+/// Characters that hide or reorder what a reader sees.
+fn is_invisible(c: char) -> bool {
+    (c.is_control() && c != '\n' && c != '\t')
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// The definition of a tool as the live endpoint states it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LiveTool {
+    /// Its name.
+    pub name: String,
+    /// Its title.
+    pub title: Option<String>,
+    /// Its description.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub input_schema: Value,
+    /// The JSON Schema of its structured output.
+    pub output_schema: Option<Value>,
+    /// Its annotations: hints, never trusted.
+    pub annotations: Option<Value>,
+}
+
+impl LiveTool {
+    /// The digest a pin holds: over everything of the definition that a planner or a person may have relied on.
+    #[must_use]
+    pub fn digest(&self, adapter: &AdapterName) -> Digest {
+        canonical_digest(&json!({
+            "adapter": adapter,
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": self.annotations,
+        }))
+    }
+}

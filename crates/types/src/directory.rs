@@ -1,0 +1,179 @@
+//! The directory: agents with their owners and classes, people with their groups (decisions.md 5).
+//!
+//! Owns the file form of `directory.yaml` and look-ups in it. Does not read the file. Invariant: an agent whose owner is
+//! unknown or a person in an undeclared group is an error when the file is read, never a silent miss later.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{GroupId, PrincipalId, TenantId};
+
+/// `directory.yaml`: who exists, by tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Directory {
+    /// Each tenant's people, agents and groups.
+    #[serde(default)]
+    pub tenants: BTreeMap<TenantId, TenantDirectory>,
+}
+
+/// One tenant's part of the directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TenantDirectory {
+    /// Groups of people that may be asked for approvals, with a line on what each is for.
+    #[serde(default)]
+    pub groups: BTreeMap<GroupId, GroupEntry>,
+    /// People.
+    #[serde(default)]
+    pub users: BTreeMap<PrincipalId, UserEntry>,
+    /// Agents, services and automations.
+    #[serde(default)]
+    pub agents: BTreeMap<PrincipalId, AgentEntry>,
+    /// Ceilings by agent class; a run can never ask for more (decisions.md 6).
+    #[serde(default)]
+    pub classes: BTreeMap<GroupId, ClassEntry>,
+}
+
+/// A group of people.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GroupEntry {
+    /// What the group is for.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// A person.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UserEntry {
+    /// A name for people to read.
+    #[serde(default)]
+    pub display: Option<String>,
+    /// Groups of this tenant the person is in, besides those in the token's claims.
+    #[serde(default)]
+    pub groups: BTreeSet<GroupId>,
+    /// Whether the person may act at all.
+    #[serde(default = "yes")]
+    pub active: bool,
+}
+
+/// An agent, a service or an automation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentEntry {
+    /// The person who answers for it, and therefore may not approve its calls.
+    pub owner: PrincipalId,
+    /// Classes it is in; policies and ceilings speak of classes.
+    #[serde(default)]
+    pub classes: BTreeSet<GroupId>,
+    /// Whether it may act at all.
+    #[serde(default = "yes")]
+    pub active: bool,
+    /// A name for people to read.
+    #[serde(default)]
+    pub display: Option<String>,
+}
+
+/// What every run of an agent class is capped at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClassEntry {
+    /// The strongest mode a run may have as its ceiling; absent: no cap of its own.
+    #[serde(default)]
+    pub safety_mode_max: Option<crate::mode::ApprovalMode>,
+    /// The most calls a run may have; absent: no cap of its own.
+    #[serde(default)]
+    pub calls_max: Option<u32>,
+    /// The most a run may spend, in cents; absent: no cap of its own.
+    #[serde(default)]
+    pub cost_cents_max: Option<u64>,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// What is wrong with a directory.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DirectoryError {
+    /// An agent's owner is no user of its tenant.
+    #[error("agent `{agent}` of tenant `{tenant}` is owned by `{owner}`, who is not among its users")]
+    UnknownOwner {
+        /// The tenant.
+        tenant: TenantId,
+        /// The agent.
+        agent: PrincipalId,
+        /// The owner named.
+        owner: PrincipalId,
+    },
+    /// Somebody is in a group or class that is not declared.
+    #[error("`{member}` of tenant `{tenant}` is in `{group}`, which is not declared there")]
+    UnknownGroup {
+        /// The tenant.
+        tenant: TenantId,
+        /// The person or agent.
+        member: PrincipalId,
+        /// The group or class named.
+        group: GroupId,
+    },
+}
+
+impl Directory {
+    /// Checks that every name used is declared.
+    ///
+    /// # Errors
+    /// [`DirectoryError`] for the first name that is not.
+    pub fn check(&self) -> Result<(), DirectoryError> {
+        self.tenants.iter().try_for_each(|(tenant, entry)| entry.check(tenant))
+    }
+
+    /// The person `id` of `tenant`, if declared.
+    #[must_use]
+    pub fn user(&self, tenant: &TenantId, id: &PrincipalId) -> Option<&UserEntry> {
+        self.tenants.get(tenant)?.users.get(id)
+    }
+
+    /// The agent `id` of `tenant`, if declared.
+    #[must_use]
+    pub fn agent(&self, tenant: &TenantId, id: &PrincipalId) -> Option<&AgentEntry> {
+        self.tenants.get(tenant)?.agents.get(id)
+    }
+
+    /// The ceilings of each class that `agent` is in.
+    pub fn classes_of(&self, tenant: &TenantId, agent: &PrincipalId) -> impl Iterator<Item = &ClassEntry> {
+        let entry = self.tenants.get(tenant);
+        let classes = entry.and_then(|t| t.agents.get(agent)).map(|a| &a.classes);
+        classes.into_iter().flatten().filter_map(move |class| entry.and_then(|t| t.classes.get(class)))
+    }
+}
+
+impl TenantDirectory {
+    fn check(&self, tenant: &TenantId) -> Result<(), DirectoryError> {
+        for (id, agent) in &self.agents {
+            if !self.users.contains_key(&agent.owner) {
+                return Err(DirectoryError::UnknownOwner {
+                    tenant: tenant.clone(),
+                    agent: id.clone(),
+                    owner: agent.owner.clone(),
+                });
+            }
+            check_declared(tenant, id, &agent.classes, &self.classes)?;
+        }
+        self.users.iter().try_for_each(|(id, user)| check_declared(tenant, id, &user.groups, &self.groups))
+    }
+}
+
+fn check_declared<T>(
+    tenant: &TenantId,
+    member: &PrincipalId,
+    named: &BTreeSet<GroupId>,
+    declared: &BTreeMap<GroupId, T>,
+) -> Result<(), DirectoryError> {
+    named.iter().find(|group| !declared.contains_key(*group)).map_or(Ok(()), |group| {
+        Err(DirectoryError::UnknownGroup { tenant: tenant.clone(), member: member.clone(), group: group.clone() })
+    })
+}

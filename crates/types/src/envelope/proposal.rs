@@ -1,0 +1,66 @@
+//! `contextos.tool_proposal.v1`: a held call with the evidence frozen for its approvers (TM-09).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    approval::Requirement,
+    binding::CredentialPlan,
+    clock::Timestamp,
+    digest::Digest,
+    envelope::call::ToolCallEnvelope,
+    ids::ApprovalId,
+};
+
+/// The version tag of a proposal envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ProposalVersion {
+    /// The only version there is.
+    #[serde(rename = "contextos.tool_proposal.v1")]
+    V1,
+}
+
+/// A call that waits, and everything its approvers are shown.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolProposalEnvelope {
+    /// `contextos.tool_proposal.v1`.
+    pub envelope_version: ProposalVersion,
+    /// The approval it waits for.
+    pub approval_id: ApprovalId,
+    /// The call exactly as it will run.
+    pub call: ToolCallEnvelope,
+    /// What approvers are shown and what it hashes to.
+    pub evidence: Evidence,
+    /// Who has to agree.
+    pub requirement: Requirement,
+    /// When it ends unanswered.
+    pub expires_at: Timestamp,
+}
+
+/// What was known when the call was held; never changes afterwards.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Evidence {
+    /// The digest an approval is given for (decisions.md 13).
+    pub request_digest: Digest,
+    /// The digest of the arguments that will run, sensitive ones included.
+    pub effective_args_digest: Digest,
+    /// The arguments with fields marked `x-sensitive` masked.
+    pub preview: Value,
+    /// The digest of `preview`.
+    pub preview_digest: Digest,
+    /// The contract as pinned.
+    pub contract_digest: Digest,
+    /// Where the call goes.
+    pub target: String,
+    /// The credential that will be attached.
+    pub credential: CredentialPlan,
+    /// The bundle that held the call.
+    pub bundle_digest: Digest,
+    /// Calls the run has left after this one.
+    pub calls_left_after: u32,
+    /// Cents the run has left after this one.
+    pub cents_left_after: u64,
+}

@@ -1,0 +1,147 @@
+//! `contextos.tool_result.v1` (TM-03).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{
+    error::{ErrorCode, Execution, Problem},
+    ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
+};
+
+/// The version tag of a result envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ResultVersion {
+    /// The only version there is.
+    #[serde(rename = "contextos.tool_result.v1")]
+    V1,
+}
+
+/// How a call stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ResultStatus {
+    /// Executed; `output` is the adapter's answer.
+    Succeeded,
+    /// Executed and failed, as the adapter reports; or refused after it was accepted.
+    Failed,
+    /// Not executed; `error` says why.
+    Refused,
+    /// Waits for people; not executed yet.
+    Pending,
+    /// Being executed.
+    InProgress,
+    /// Nobody can say whether the effect happened.
+    Unknown,
+}
+
+/// What became of one call (TM-03).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolResultEnvelope {
+    /// `contextos.tool_result.v1`.
+    pub envelope_version: ResultVersion,
+    /// The call.
+    pub tool_call_id: ToolCallId,
+    /// The run it belongs to.
+    pub run_id: RunId,
+    /// The trace it belongs to (W3C trace id, 32 hex digits).
+    pub trace_id: String,
+    /// The conversation it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The operation.
+    pub capability_id: CapabilityId,
+    /// The key of a write-class call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<IdempotencyKey>,
+    /// How the call stands.
+    pub status: ResultStatus,
+    /// The adapter's answer; null when there is none.
+    pub output: Value,
+    /// Sources the answer names.
+    pub citations: Vec<Citation>,
+    /// What the call changed; never empty for a successful write.
+    pub mutations: Vec<Mutation>,
+    /// The decision that let it through or refused it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_decision_id: Option<DecisionId>,
+    /// The approval it waits for or ran under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Where the time went.
+    pub latency: Latency,
+    /// How often the adapter was called again after the first time.
+    pub retries: u32,
+    /// What the call cost.
+    pub cost: Cost,
+    /// Whether this is the recorded result of an earlier call with the same key.
+    pub replayed: bool,
+    /// Why it did not succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ResultError>,
+    /// The W3C `traceparent` of the call's span.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_context: Option<String>,
+}
+
+/// Why a call did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResultError {
+    /// The cause.
+    pub error_code: ErrorCode,
+    /// In words.
+    pub message: String,
+    /// Whether the same request may succeed later.
+    pub retryable: bool,
+    /// What to do.
+    pub remediation: String,
+    /// What is known about the effect.
+    pub execution: Execution,
+    /// Places to mend.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<Problem>,
+    /// When to try again, in milliseconds from now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+}
+
+/// A source named by an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Citation {
+    /// Where it is.
+    pub uri: String,
+    /// What it is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// Something a call changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mutation {
+    /// What was done: `create`, `update`, `delete`, or `write` when the adapter cannot tell them apart.
+    pub action: String,
+    /// What it was done to, as the adapter names it.
+    pub target: String,
+}
+
+/// Where the time of a call went, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Latency {
+    /// From acceptance to the answer, waiting for people included.
+    pub total_ms: u64,
+    /// Within the adapter.
+    pub adapter_ms: u64,
+}
+
+/// What a call cost, as the contract states it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Cost {
+    /// In cents.
+    pub cents: u64,
+}

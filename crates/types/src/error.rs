@@ -1,0 +1,187 @@
+//! Error codes and refusals: one code per cause, the same on every door (design §8).
+//!
+//! Owns the list of codes, what each says about the effect, and [`Refusal`] with its two messages: one for the caller,
+//! one for the log. Does not know HTTP or MCP statuses' bodies; only the status number that stands beside a code.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is known about the effect of a call that did not succeed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Execution {
+    /// The adapter was not called, or declares that nothing happened.
+    NotExecuted,
+    /// The adapter was called and reported a failure.
+    ExecutedAndFailed,
+    /// Nobody can say whether the effect happened.
+    Unknown,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal, $status:literal, $retryable:literal, $hint:literal;)*) => {
+        /// Why a call was refused or failed. Each has a page in `docs/src/errors/`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+        pub enum ErrorCode { $($(#[$doc])* $variant,)* }
+
+        impl ErrorCode {
+            /// Every code there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The code on the wire.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+
+            /// The HTTP status that goes with the code (RFC 9110).
+            #[must_use]
+            pub const fn http_status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* }
+            }
+
+            /// Whether the same request may succeed later without being changed.
+            #[must_use]
+            pub const fn retryable(self) -> bool {
+                match self { $(Self::$variant => $retryable,)* }
+            }
+
+            /// What the caller should do, in one sentence.
+            #[must_use]
+            pub const fn remediation(self) -> &'static str {
+                match self { $(Self::$variant => $hint,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The request or its arguments are not as the contract says.
+    ValidationError = "VALIDATION_ERROR", 400, false, "Correct the fields named in the error and send the call again.";
+    /// No such tool in the caller's surface.
+    ToolNotFound = "TOOL_NOT_FOUND", 404, false, "List the tools you may call with GET /v1/tools.";
+    /// No such call, approval or record that the caller may see.
+    NotFound = "NOT_FOUND", 404, false, "Check the id; ids of other callers answer the same.";
+    /// Who calls could not be verified.
+    Unauthenticated = "UNAUTHENTICATED", 401, false, "Send a valid bearer token for this service in the Authorization header.";
+    /// Policy refuses this call.
+    PolicyDenied = "POLICY_DENIED", 403, false, "Do not repeat the call as it is; ask the operator if it should be allowed.";
+    /// A policy could not be evaluated, so the call is refused.
+    PolicyError = "POLICY_ERROR", 500, false, "Report the policy_decision_id to the operator; the bundle needs mending.";
+    /// The call waits for people.
+    ApprovalPending = "APPROVAL_PENDING", 202, true, "Wait for the approval; repeat the same call or poll the Location to collect the result.";
+    /// People said no.
+    ApprovalDenied = "APPROVAL_DENIED", 403, false, "Do not repeat the call; people have denied it.";
+    /// Nobody agreed in time.
+    ApprovalExpired = "APPROVAL_EXPIRED", 403, false, "Ask again with a new step or request id if the call is still wanted.";
+    /// What was approved is no longer what would run.
+    ApprovalVoid = "APPROVAL_VOID", 409, false, "Send the call again; it needs a new approval.";
+    /// The call is stronger than the mode it asked for.
+    ModeUpgraded = "MODE_UPGRADED", 403, false, "Request the mode that the tool needs and send the call again.";
+    /// The key was used for other arguments.
+    IdempotencyConflict = "IDEMPOTENCY_CONFLICT", 422, false, "Use a new key for a new call, or the original arguments for a retry.";
+    /// The same call is being executed at this moment.
+    InProgress = "IN_PROGRESS", 409, true, "Wait and repeat the same call with the same key to collect its result.";
+    /// The key is known, its result is no longer kept.
+    ResultExpired = "RESULT_EXPIRED", 410, false, "The call was executed before; look up its effect in the target system.";
+    /// The key is older than what the ledger remembers.
+    KeyTooOld = "KEY_TOO_OLD", 410, false, "Use a fresh key if the call is really new.";
+    /// Whether the effect happened is not known.
+    OutcomeUnknown = "OUTCOME_UNKNOWN", 409, false, "Do not repeat the call; an operator has to find out whether the effect happened.";
+    /// The credential for the target, or the caller's delegation, has expired.
+    CredentialExpired = "CREDENTIAL_EXPIRED", 401, true, "Get a new token for the same principal and repeat the same call.";
+    /// The target system or its token service refused the credential.
+    CredentialRefused = "CREDENTIAL_REFUSED", 403, false, "Ask the operator to check the credential that the contract names.";
+    /// Too many calls in the window.
+    RateLimited = "RATE_LIMITED", 429, true, "Wait for the time named in Retry-After and repeat the same call.";
+    /// The run has used up its budget.
+    BudgetExhausted = "BUDGET_EXHAUSTED", 403, false, "Start a new run or ask the operator for a larger budget.";
+    /// The call ran out of time before anything was sent.
+    DeadlineExceeded = "DEADLINE_EXCEEDED", 504, true, "Repeat the same call, with a larger latency budget if the tool is slow.";
+    /// The target system reported a failure.
+    AdapterFailed = "ADAPTER_FAILED", 502, false, "Read the tool's own error in the output; change the call if that helps.";
+    /// The target system cannot be reached; nothing was sent.
+    AdapterUnavailable = "ADAPTER_UNAVAILABLE", 503, true, "Wait and repeat the same call.";
+    /// A control-taking tool was called together with others.
+    ControlConflict = "CONTROL_CONFLICT", 409, false, "Send the control-taking tool alone.";
+    /// The engine has too much to do.
+    Overloaded = "OVERLOADED", 503, true, "Wait and repeat the same call.";
+    /// The ledger cannot be written, so nothing is executed.
+    LedgerUnavailable = "LEDGER_UNAVAILABLE", 503, true, "Nothing was executed; repeat the same call when the service is ready again.";
+    /// A fault inside the engine.
+    Internal = "INTERNAL", 500, true, "Repeat the same call with the same key; it is never executed twice.";
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A place in a request that is wrong, and how to mend it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Problem {
+    /// Where, as a JSON Pointer (RFC 6901) into the request.
+    pub pointer: String,
+    /// What is wrong there, so that a model can repair it.
+    pub problem: String,
+}
+
+/// A refusal at some stage: what the caller is told and, apart from it, what the log is told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct Refusal {
+    /// The cause.
+    pub code: ErrorCode,
+    /// For the caller. Names no policy, host, other tenant or hidden tool.
+    pub message: String,
+    /// For the log and the audit only; never sent to a caller.
+    pub detail: Option<String>,
+    /// Places to mend, for [`ErrorCode::ValidationError`].
+    pub problems: Vec<Problem>,
+    /// What is known about the effect.
+    pub execution: Execution,
+    /// When to try again, in milliseconds from now, where that is known.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl Refusal {
+    /// A refusal before anything was executed.
+    #[must_use]
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        let execution =
+            if code == ErrorCode::OutcomeUnknown { Execution::Unknown } else { Execution::NotExecuted };
+        Self { code, message: message.into(), detail: None, problems: Vec::new(), execution, retry_after_ms: None }
+    }
+
+    /// Adds what only the log may know.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl fmt::Display) -> Self {
+        self.detail = Some(detail.to_string());
+        self
+    }
+
+    /// Adds the places to mend.
+    #[must_use]
+    pub fn with_problems(mut self, problems: Vec<Problem>) -> Self {
+        self.problems = problems;
+        self
+    }
+
+    /// Says what is known about the effect.
+    #[must_use]
+    pub fn with_execution(mut self, execution: Execution) -> Self {
+        self.execution = execution;
+        self
+    }
+
+    /// Says when to try again.
+    #[must_use]
+    pub fn with_retry_after_ms(mut self, ms: u64) -> Self {
+        self.retry_after_ms = Some(ms);
+        self
+    }
+}

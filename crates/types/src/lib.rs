@@ -1,0 +1,21 @@
+//! The vocabulary of Placet: what a call, its result, a contract, a principal and a refusal are.
+//!
+//! Owns the wire envelopes with their JSON Schemas, strict JSON and digests, and the names everything else uses. Does not
+//! decide, store, send or read a clock: this crate is pure. Invariant: a value of a type in here has passed the checks
+//! its name promises (a [`ids::TenantId`] is never empty, a digest is over a strictly parsed value).
+
+pub mod ids;
+pub mod clock;
+pub mod digest;
+pub mod json;
+pub mod mode;
+pub mod error;
+pub mod principal;
+pub mod directory;
+pub mod run_context;
+pub mod envelope;
+pub mod approval;
+pub mod argument_schema;
+pub mod contract;
+pub mod binding;
+pub mod schemas;

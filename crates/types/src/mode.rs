@@ -1,0 +1,143 @@
+//! The five approval modes (TM-08) and their order; the engine's own modes.
+//!
+//! Owns the lattice: a mode is as strong as its place in the order, and joining two never weakens either. Does not
+//! decide which mode a call gets: that is policy.
+
+use std::{fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How much a call can do, from looking to what cannot be undone (TM-08). Later ones are stronger (decisions.md 16).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalMode {
+    /// Looks and changes nothing; allowed with audit.
+    ReadOnly,
+    /// Changes something that belongs to this deployment; needs an idempotency key and audit.
+    LocalWrite,
+    /// Reaches another system; needs an egress allow-list and a rate budget.
+    Network,
+    /// Acts with a user's authority; needs a valid delegation and evidence per call.
+    Delegated,
+    /// Cannot be undone.
+    Destructive,
+}
+
+impl ApprovalMode {
+    /// All modes, weakest first.
+    pub const ALL: [Self; 5] =
+        [Self::ReadOnly, Self::LocalWrite, Self::Network, Self::Delegated, Self::Destructive];
+
+    /// The name on the wire and in policies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read_only",
+            Self::LocalWrite => "local_write",
+            Self::Network => "network",
+            Self::Delegated => "delegated",
+            Self::Destructive => "destructive",
+        }
+    }
+
+    /// The weakest mode at least as strong as both.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        self.max(other)
+    }
+
+    /// The strongest mode no stronger than either.
+    #[must_use]
+    pub fn meet(self, other: Self) -> Self {
+        self.min(other)
+    }
+
+    /// Whether a call of this mode waits for people unless a policy satisfies the gate (TM-09).
+    #[must_use]
+    pub const fn is_gated(self) -> bool {
+        matches!(self, Self::Network | Self::Delegated | Self::Destructive)
+    }
+}
+
+impl fmt::Display for ApprovalMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text is not one of the five modes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("approval mode must be one of `read_only`, `local_write`, `network`, `delegated`, `destructive`")]
+pub struct UnknownMode;
+
+impl FromStr for ApprovalMode {
+    type Err = UnknownMode;
+    fn from_str(text: &str) -> Result<Self, UnknownMode> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == text).ok_or(UnknownMode)
+    }
+}
+
+/// What the engine as a whole is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineMode {
+    /// Decisions are made and enforced.
+    #[default]
+    Enforce,
+    /// Nothing but denial until an operator lifts it; held approvals keep waiting (decisions.md 21).
+    Lockdown,
+}
+
+impl EngineMode {
+    /// The name on the wire and in policies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Lockdown => "lockdown",
+        }
+    }
+}
+
+/// Whether a capability changes anything outside (decisions.md 16).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It changes something: every call has an effect record and an idempotency key. Lowering the mode never changes it.
+    Write,
+    /// It changes nothing.
+    None,
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::ApprovalMode;
+
+    fn mode() -> impl Strategy<Value = ApprovalMode> {
+        proptest::sample::select(ApprovalMode::ALL.to_vec())
+    }
+
+    proptest! {
+        #[test]
+        fn modes_form_a_lattice(a in mode(), b in mode(), c in mode()) {
+            prop_assert_eq!(a.join(b), b.join(a));
+            prop_assert_eq!(a.meet(b), b.meet(a));
+            prop_assert_eq!(a.join(b).join(c), a.join(b.join(c)));
+            prop_assert_eq!(a.meet(b).meet(c), a.meet(b.meet(c)));
+            prop_assert_eq!(a.join(a.meet(b)), a);
+            prop_assert_eq!(a.meet(a.join(b)), a);
+            prop_assert!(a.join(b) >= a && a.meet(b) <= a);
+        }
+
+        #[test]
+        fn a_mode_survives_its_name(a in mode()) {
+            prop_assert_eq!(a.as_str().parse::<ApprovalMode>(), Ok(a));
+            prop_assert_eq!(serde_json::to_value(a).unwrap(), serde_json::json!(a.as_str()));
+        }
+    }
+}

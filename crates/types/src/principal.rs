@@ -1,0 +1,99 @@
+//! Who calls: principals and the chain from the agent to the user it acts for (TM-04).
+//!
+//! Owns the shape. Does not verify anything: a chain is made from verified tokens only (decisions.md 4), by the broker.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::DigestBuilder,
+    ids::{CapabilityId, KeyScope, PrincipalId, TenantId},
+};
+
+/// What kind of actor a principal is (decisions.md 5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PrincipalKind {
+    /// A person.
+    User,
+    /// A service that calls in its own name.
+    Service,
+    /// An AI agent's workload.
+    Agent,
+    /// A scheduled or triggered job.
+    Automation,
+}
+
+impl PrincipalKind {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Service => "service",
+            Self::Agent => "agent",
+            Self::Automation => "automation",
+        }
+    }
+}
+
+/// One actor.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Principal {
+    /// What kind of actor it is.
+    pub kind: PrincipalKind,
+    /// Its name within the tenant.
+    pub id: PrincipalId,
+    /// The tenant it belongs to.
+    pub tenant_id: TenantId,
+    /// A name for people to read; never decided upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display: Option<String>,
+}
+
+/// The workload that calls and, where there is one, the user it calls for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrincipalChain {
+    /// The calling workload: an agent, a service or an automation.
+    pub actor: Principal,
+    /// The user it acts for; absent when it acts on its own authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_behalf_of: Option<Principal>,
+}
+
+impl PrincipalChain {
+    /// The tenant of the call: the actor's.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        &self.actor.tenant_id
+    }
+
+    /// How many links lie between the user and the actor: 0 without a user, else 1.
+    #[must_use]
+    pub fn delegation_depth(&self) -> u8 {
+        u8::from(self.on_behalf_of.is_some())
+    }
+
+    /// The scope in which this chain's keys for `capability` are unique.
+    #[must_use]
+    pub fn key_scope(&self, capability: &CapabilityId) -> KeyScope {
+        KeyScope {
+            tenant: self.actor.tenant_id.clone(),
+            agent: self.actor.id.clone(),
+            on_behalf_of: self.on_behalf_of.as_ref().map(|user| user.id.clone()),
+            capability: capability.clone(),
+        }
+    }
+
+    /// Adds every link's kind, tenant and id to a digest; display names are left out.
+    #[must_use]
+    pub fn digest_into(&self, builder: DigestBuilder) -> DigestBuilder {
+        let links = std::iter::once(&self.actor).chain(&self.on_behalf_of);
+        let parts: Vec<&[u8]> = links
+            .flat_map(|p| [p.kind.as_str().as_bytes(), p.tenant_id.as_str().as_bytes(), p.id.as_str().as_bytes()])
+            .collect();
+        builder.list("principal_chain", parts)
+    }
+}

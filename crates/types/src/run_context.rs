@@ -1,0 +1,139 @@
+//! The Run Context (TM-04): what one agent run is, on whose behalf, under which ceiling and budget.
+//!
+//! Owns the wire form. Identity in it comes from verified tokens: the engine fills `user` and `agent`, a caller sends
+//! only [`RunRequest`] (decisions.md 4, 6).
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ids::{PrincipalId, RunId, SessionId, TenantId},
+    mode::ApprovalMode,
+};
+
+/// What a caller says about its run. Says nothing about who it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    /// The run; stable over retries.
+    pub run_id: RunId,
+    /// The conversation it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The strongest mode any call of the run may have; fixed by the first call. Absent: `read_only`.
+    #[serde(default = "RunRequest::default_safety_mode")]
+    pub safety_mode: ApprovalMode,
+    /// What the run may use up; fixed by the first call.
+    #[serde(default)]
+    pub run_budget: RunBudget,
+}
+
+impl RunRequest {
+    const fn default_safety_mode() -> ApprovalMode {
+        ApprovalMode::ReadOnly
+    }
+}
+
+/// What one run may use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunBudget {
+    /// The most calls that may be dispatched.
+    #[serde(default = "RunBudget::default_calls")]
+    #[schemars(range(max = 1_000_000))]
+    pub calls_max: u32,
+    /// The most that may be spent, in cents, as the contracts state each call's cost.
+    #[serde(default = "RunBudget::default_cents")]
+    pub cost_cents_max: u64,
+    /// How long one call of an adapter may take, in milliseconds (TM-11).
+    #[serde(default = "RunBudget::default_latency")]
+    #[schemars(range(min = 1, max = 600_000))]
+    pub tool_latency_ms_max: u64,
+}
+
+impl RunBudget {
+    const fn default_calls() -> u32 {
+        1_000
+    }
+    const fn default_cents() -> u64 {
+        0
+    }
+    const fn default_latency() -> u64 {
+        30_000
+    }
+}
+
+impl Default for RunBudget {
+    fn default() -> Self {
+        Self {
+            calls_max: Self::default_calls(),
+            cost_cents_max: Self::default_cents(),
+            tool_latency_ms_max: Self::default_latency(),
+        }
+    }
+}
+
+/// How a user's authority reached the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Delegation {
+    /// The kind of proof, such as `jwt`.
+    pub auth_type: String,
+    /// Scopes the user granted.
+    pub scopes: Vec<String>,
+    /// The subject as its issuer names it.
+    pub subject: String,
+    /// An opaque handle to the token; never the token.
+    pub token_ref: String,
+}
+
+/// The user a run acts for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunUser {
+    /// The user.
+    pub user_id: PrincipalId,
+    /// How the authority was delegated.
+    pub delegation: Delegation,
+}
+
+/// The agent that runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunAgent {
+    /// The agent.
+    pub agent_id: PrincipalId,
+    /// The agent as a URN.
+    pub agent_urn: String,
+    /// Its workload identity as a SPIFFE id, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_identity: Option<String>,
+    /// What it does, by its first class in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// An opaque handle to its token; never the token.
+    pub token_ref: String,
+    /// Whether it may act: `active` or `suspended`.
+    pub lifecycle: String,
+}
+
+/// Everything that is fixed for a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunContext {
+    /// The run.
+    pub run_id: RunId,
+    /// The trace of the call that is being made (W3C trace id, 32 hex digits).
+    pub trace_id: String,
+    /// The tenant.
+    pub tenant_id: TenantId,
+    /// The user it acts for; absent when the agent acts on its own authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<RunUser>,
+    /// The agent.
+    pub agent: RunAgent,
+    /// The run's ceiling.
+    pub safety_mode: ApprovalMode,
+    /// What the run may use up.
+    pub run_budget: RunBudget,
+}
