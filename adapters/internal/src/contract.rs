@@ -9,7 +9,8 @@ use placet_types::{
     contract::{
         LiveTool,
         file::{
-            CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, LimitsFile, TenantsFile, TransportFile,
+            CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, LimitsFile,
+            TenantsFile, TransportFile,
         },
     },
     ids::{AdapterName, CapabilityName, EnvironmentName},
@@ -25,7 +26,8 @@ const RESULT_BYTES_MAX: u64 = 1_048_576;
 #[must_use]
 pub fn builtin_contract(environment: EnvironmentName, root: &str) -> ContractFile {
     let adapter = adapter_name();
-    let capabilities = live_tools().into_iter().map(|tool| capability(&adapter, tool)).collect::<BTreeMap<_, _>>();
+    let capabilities =
+        live_tools().into_iter().map(|tool| capability(&adapter, tool)).collect::<BTreeMap<_, _>>();
     ContractFile {
         contract_version: ContractVersion::V1,
         environment,
@@ -78,7 +80,9 @@ fn capability_name(name: String) -> CapabilityName {
 #[cfg(test)]
 mod tests {
     use expect_test::expect_file;
-    use placet_types::{contract::Contract, contract::file::ContractFile, ids::EnvironmentName, mode::ApprovalMode};
+    use placet_types::{
+        contract::Contract, contract::file::ContractFile, ids::EnvironmentName, mode::ApprovalMode,
+    };
 
     use super::builtin_contract;
 
@@ -95,7 +99,10 @@ mod tests {
         assert_eq!(contract.capabilities.len(), 5);
         for capability in contract.capabilities.values() {
             assert!(capability.is_callable(), "{:?}", capability.arguments);
-            assert_eq!(capability.is_write_class(), capability.mode_highest > ApprovalMode::ReadOnly);
+            assert_eq!(
+                capability.is_write_class(),
+                capability.mode_highest > ApprovalMode::ReadOnly
+            );
         }
     }
 
@@ -116,7 +123,11 @@ mod tests {
             ("write", serde_json::json!({"path": "reports/summary.txt", "content": "x"})),
             ("delete", serde_json::json!({"path": "reports/draft.txt"})),
         ] {
-            let capability = contract.capabilities.values().find(|c| c.id.capability().as_str() == name).unwrap();
+            let capability = contract
+                .capabilities
+                .values()
+                .find(|c| c.id.capability().as_str() == name)
+                .unwrap();
             let schema = capability.arguments.as_ref().unwrap();
             assert!(schema.validate(&args).is_ok(), "{name}");
             let mut more = args.clone();

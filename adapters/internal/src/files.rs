@@ -68,8 +68,12 @@ impl FilesConnector {
     fn root(&self, contract: &Contract) -> Result<Root, AdapterError> {
         let root = match &contract.transport {
             TransportFile::Internal { builtin, root } if builtin == BUILTIN => root,
-            TransportFile::Internal { .. } | TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => {
-                return Err(AdapterError::Misconfigured("the transport is not the builtin `files`".to_owned()));
+            TransportFile::Internal { .. }
+            | TransportFile::McpStdio { .. }
+            | TransportFile::McpHttp { .. } => {
+                return Err(AdapterError::Misconfigured(
+                    "the transport is not the builtin `files`".to_owned(),
+                ));
             }
         };
         if contract.protocol_version != PROTOCOL_VERSION {
@@ -82,8 +86,14 @@ impl FilesConnector {
         if path.is_absolute() {
             return Ok(Root::Existing(path.to_owned()));
         }
-        if root.is_empty() || path.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
-            return Err(AdapterError::Misconfigured(format!("the root `{root}` leads out of the data folder")));
+        if root.is_empty()
+            || path
+                .components()
+                .any(|part| !matches!(part, Component::Normal(_) | Component::CurDir))
+        {
+            return Err(AdapterError::Misconfigured(format!(
+                "the root `{root}` leads out of the data folder"
+            )));
         }
         Ok(Root::Ours(self.data_folder.join(path)))
     }
@@ -107,7 +117,10 @@ impl Root {
             Self::Existing(path) => (path, Ok(())),
         };
         made.and_then(|()| Dir::open_ambient_dir(&path, ambient_authority())).map_err(|error| {
-            AdapterError::Unavailable(format!("the root `{}` cannot be opened: {error}", path.display()))
+            AdapterError::Unavailable(format!(
+                "the root `{}` cannot be opened: {error}",
+                path.display()
+            ))
         })
     }
 }
@@ -119,7 +132,12 @@ impl Connector for FilesConnector {
         let opened = tokio::task::spawn_blocking(move || root.open());
         let root = opened.await.map_err(|error| AdapterError::Unavailable(error.to_string()))??;
         let tree = Arc::new(Tree::new(root, contract.limits.result_bytes_max));
-        Ok(Box::new(Files { contract, tree, settings: self.settings, closed: AtomicBool::new(false) }))
+        Ok(Box::new(Files {
+            contract,
+            tree,
+            settings: self.settings,
+            closed: AtomicBool::new(false),
+        }))
     }
 }
 
@@ -137,8 +155,12 @@ impl Files {
         if self.closed.load(Ordering::SeqCst) {
             return Err(AdapterError::Unavailable("the adapter is closed".to_owned()));
         }
-        if dispatch.contract_digest() != self.contract.digest || dispatch.capability().adapter() != &self.contract.adapter {
-            return Err(AdapterError::Drifted("the call was permitted under another contract".to_owned()));
+        if dispatch.contract_digest() != self.contract.digest
+            || dispatch.capability().adapter() != &self.contract.adapter
+        {
+            return Err(AdapterError::Drifted(
+                "the call was permitted under another contract".to_owned(),
+            ));
         }
         Operation::parse(dispatch.capability().capability().as_str(), dispatch.args())
     }
@@ -154,9 +176,15 @@ impl Files {
             Ok(Ok(answer)) => Outcome::Done(answer),
             Ok(Err(fault)) => return fault.into(),
             Err(_) if gate.close() => {
-                return Outcome::NothingHappened(AdapterError::Unavailable("the operation was broken off".to_owned()));
+                return Outcome::NothingHappened(AdapterError::Unavailable(
+                    "the operation was broken off".to_owned(),
+                ));
             }
-            Err(_) => return Outcome::Unknown("the operation was broken off while it changed something".to_owned()),
+            Err(_) => {
+                return Outcome::Unknown(
+                    "the operation was broken off while it changed something".to_owned(),
+                );
+            }
         };
         if pauses {
             tokio::time::sleep(Duration::from_millis(self.settings.pause_after_effect_ms)).await;
@@ -194,17 +222,23 @@ impl Adapter for Files {
             Ok(operation) => operation,
             Err(error) => return Outcome::NothingHappened(error),
         };
-        let temporary = format!("{}{}-{}.tmp", path::RESERVED_PREFIX, dispatch.token(), dispatch.attempt());
+        let temporary =
+            format!("{}{}-{}.tmp", path::RESERVED_PREFIX, dispatch.token(), dispatch.attempt());
         let gate = Arc::new(Gate::default());
         let _closes = CloseOnDrop(Arc::clone(&gate));
         let limit = Duration::from_millis(conditions.timeout_ms);
-        match tokio::time::timeout(limit, self.perform(operation, temporary, Arc::clone(&gate))).await {
+        match tokio::time::timeout(limit, self.perform(operation, temporary, Arc::clone(&gate)))
+            .await
+        {
             Ok(outcome) => outcome,
             Err(_) if gate.close() => Outcome::NothingHappened(AdapterError::Unavailable(format!(
                 "not begun within {} ms",
                 conditions.timeout_ms
             ))),
-            Err(_) => Outcome::Unknown(format!("the change was begun and not confirmed within {} ms", conditions.timeout_ms)),
+            Err(_) => Outcome::Unknown(format!(
+                "the change was begun and not confirmed within {} ms",
+                conditions.timeout_ms
+            )),
         }
     }
 

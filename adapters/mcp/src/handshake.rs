@@ -36,18 +36,25 @@ where
     } else {
         ClientLifecycleMode::Discover { preferred_versions: vec![version.clone()] }
     };
-    listener.serve_with_lifecycle(transport, lifecycle).await.map_err(|error| meaning(&error))
+    listener
+        .serve_with_lifecycle(transport, lifecycle)
+        .await
+        .map_err(|error| meaning(&error, version))
 }
 
-fn meaning(error: &ClientInitializeError) -> AdapterError {
+fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterError {
     let garbled = || AdapterError::Garbled("its answer to the handshake is none".to_owned());
     if let ClientInitializeError::TransportError { error, .. } = error {
         return failure::of_transport(error).into_handshake_error();
     }
     if let ClientInitializeError::JsonRpcError(error) = error {
         let said = printable(&error.message, 200);
-        return if error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
-            AdapterError::Drifted(format!("it does not support the protocol version: {said}"))
+        // A server of an older revision does not know `server/discover` at all.
+        let is_older = !version.has_initialize() && error.code != ErrorCode::INTERNAL_ERROR;
+        return if is_older || error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
+            AdapterError::Drifted(format!(
+                "it does not support the protocol version `{version}`: {said}"
+            ))
         } else {
             AdapterError::Refused(format!(
                 "it refused the handshake with code {}: {said}",

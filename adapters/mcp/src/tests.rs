@@ -2,6 +2,4 @@
 
 mod http;
 mod stdio;
-#[cfg(test)]
-mod scratch;
 mod support;

@@ -32,7 +32,6 @@ use crate::{
 
 /// Why a verb did nothing.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum LedgerError {
     /// The store refused or failed.
     #[error(transparent)]

@@ -213,6 +213,50 @@ impl EffectState {
         }
     }
 
+    /// The content digest of the recorded result, where there is one.
+    #[must_use]
+    pub const fn result(&self) -> Option<Digest> {
+        match self {
+            Self::Succeeded { result }
+            | Self::FailedFinal { result, .. }
+            | Self::FailedRetriable { result, .. }
+            | Self::Indeterminate { result, .. } => Some(*result),
+            Self::Claimed { .. }
+            | Self::PendingApproval { .. }
+            | Self::Approved { .. }
+            | Self::Dispatched(_)
+            | Self::Denied { .. } => None,
+        }
+    }
+
+    /// The attempt that is under way, or whose outcome is unknown.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<&Attempt> {
+        match self {
+            Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. } => Some(attempt),
+            Self::Claimed { .. }
+            | Self::PendingApproval { .. }
+            | Self::Approved { .. }
+            | Self::Succeeded { .. }
+            | Self::FailedFinal { .. }
+            | Self::FailedRetriable { .. }
+            | Self::Denied { .. } => None,
+        }
+    }
+
+    /// The approval that the record waits for, runs under or may be tried again under.
+    #[must_use]
+    pub const fn approval_id(&self) -> Option<&ApprovalId> {
+        match self {
+            Self::PendingApproval { approval_id, .. }
+            | Self::Approved { approval_id, .. }
+            | Self::Denied { approval_id, .. } => Some(approval_id),
+            Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. } => attempt.approval_id.as_ref(),
+            Self::FailedRetriable { approval_id, .. } => approval_id.as_ref(),
+            Self::Claimed { .. } | Self::Succeeded { .. } | Self::FailedFinal { .. } => None,
+        }
+    }
+
     /// Whether recovery has to look at it.
     #[must_use]
     pub const fn is_open(&self) -> bool {

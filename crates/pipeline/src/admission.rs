@@ -29,15 +29,20 @@ pub(crate) struct Admission {
 
 impl Admission {
     pub(crate) fn new(overall_max: usize, per_tenant_max: usize) -> Self {
-        Self { overall: Arc::new(Semaphore::new(overall_max)), by_tenant: Mutex::default(), per_tenant_max }
+        Self {
+            overall: Arc::new(Semaphore::new(overall_max)),
+            by_tenant: Mutex::default(),
+            per_tenant_max,
+        }
     }
 
     /// Takes a place for a call of `tenant`.
     pub(crate) fn admit(&self, tenant: &TenantId) -> Result<OwnedSemaphorePermits, Refusal> {
         let tenant_bound = {
             let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
-            let bound =
-                by_tenant.entry(tenant.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant_max)));
+            let bound = by_tenant
+                .entry(tenant.clone())
+                .or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant_max)));
             Arc::clone(bound)
         };
         let places = tenant_bound.try_acquire_owned().and_then(|tenant_place| {
@@ -45,8 +50,11 @@ impl Admission {
             Ok(OwnedSemaphorePermits { _overall: overall, _tenant: tenant_place })
         });
         places.map_err(|_full_or_closed| {
-            Refusal::new(ErrorCode::Overloaded, "too many calls are in progress; nothing was executed")
-                .with_retry_after_ms(RETRY_AFTER_MS)
+            Refusal::new(
+                ErrorCode::Overloaded,
+                "too many calls are in progress; nothing was executed",
+            )
+            .with_retry_after_ms(RETRY_AFTER_MS)
         })
     }
 

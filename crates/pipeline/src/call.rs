@@ -28,7 +28,7 @@ use crate::{
     answer::{Answer, Held},
     context::Context,
     desk::resume::ResumeGuard,
-    submission::{Inbound, Submission},
+    submission::Submission,
 };
 
 /// A call at stage `S`.
@@ -49,7 +49,6 @@ impl<S> Call<S> {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) submission: Submission,
-    pub(crate) inbound: Inbound,
     pub(crate) caller: VerifiedCaller,
 }
 
@@ -162,7 +161,17 @@ impl Passage {
     ) -> Self {
         let trace_id = placet_telemetry::trace::trace_id_of(&span).unwrap_or_default();
         let accepted_at = context.ledger.store().now();
-        Self { context, call_id, span, trace_id, accepted_at, record_id: None, admission, resume: None, answered: false }
+        Self {
+            context,
+            call_id,
+            span,
+            trace_id,
+            accepted_at,
+            record_id: None,
+            admission,
+            resume: None,
+            answered: false,
+        }
     }
 
     /// Says under which record the call runs, so that an abandoned call is answered from it.

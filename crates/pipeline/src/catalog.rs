@@ -44,7 +44,11 @@ impl Catalog {
     }
 
     /// What `id` is for `tenant`; absent when it may not have it at all.
-    pub(crate) fn resolve(&self, tenant: &TenantId, id: &CapabilityId) -> Option<crate::call::Target> {
+    pub(crate) fn resolve(
+        &self,
+        tenant: &TenantId,
+        id: &CapabilityId,
+    ) -> Option<crate::call::Target> {
         let listed = self.adapters.get(id.adapter())?;
         let capability = listed.capabilities.get(id.capability())?;
         (listed.contract.admits(tenant) && capability.is_callable()).then(|| crate::call::Target {

@@ -104,7 +104,8 @@ impl Context {
 
     /// The tools that some circumstance could let `caller` call (decisions.md 20).
     pub(crate) fn surface(&self, caller: &VerifiedCaller) -> Arc<BTreeSet<CapabilityId>> {
-        let groups = caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();
+        let groups =
+            caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();
         let snapshot = self.policy.load();
         self.surfaces.of(caller.chain(), groups, &snapshot)
     }
@@ -158,7 +159,10 @@ impl Context {
             }))
         };
         let fault = || {
-            Refusal::new(ErrorCode::Internal, "a part of the engine failed while it held this call; nothing was executed")
+            Refusal::new(
+                ErrorCode::Internal,
+                "a part of the engine failed while it held this call; nothing was executed",
+            )
         };
         let Some(record_id) = record_id else { return refused(fault()) };
         match self.ledger.store().effect(record_id).await {
@@ -169,13 +173,29 @@ impl Context {
                     self.release_abandoned(&record).await;
                     refused(fault())
                 }
-                EffectState::Dispatched(_) => recorded::give_up(self, &record, "a part of the engine failed while the call was under way").await,
-                _ => recorded::answer(self, &record, false).await,
+                EffectState::Dispatched(_) => {
+                    recorded::give_up(
+                        self,
+                        &record,
+                        "a part of the engine failed while the call was under way",
+                    )
+                    .await
+                }
+                EffectState::PendingApproval { .. }
+                | EffectState::Approved { .. }
+                | EffectState::Succeeded { .. }
+                | EffectState::FailedFinal { .. }
+                | EffectState::FailedRetriable { .. }
+                | EffectState::Indeterminate { .. }
+                | EffectState::Denied { .. } => recorded::answer(self, &record, false).await,
             },
             Err(error) => refused(
-                Refusal::new(ErrorCode::LedgerUnavailable, "the ledger cannot say how this call stands; repeat it with the same key")
-                    .with_execution(Execution::Unknown)
-                    .with_detail(error),
+                Refusal::new(
+                    ErrorCode::LedgerUnavailable,
+                    "the ledger cannot say how this call stands; repeat it with the same key",
+                )
+                .with_execution(Execution::Unknown)
+                .with_detail(error),
             ),
         }
     }
@@ -196,10 +216,11 @@ impl Context {
 /// Surfaces already computed, for the active policies.
 #[derive(Debug, Default)]
 pub(crate) struct Surfaces {
-    known: Mutex<HashMap<SurfaceKey, (u64, Arc<BTreeSet<CapabilityId>>)>>,
+    known: Mutex<HashMap<SurfaceKey, (u64, Surface)>>,
 }
 
 type SurfaceKey = (PrincipalChain, BTreeSet<GroupId>);
+type Surface = Arc<BTreeSet<CapabilityId>>;
 
 /// How many surfaces are remembered; beyond that they are computed anew.
 const SURFACES_MAX: usize = 10_000;
@@ -234,26 +255,34 @@ impl Surfaces {
 
 /// A refusal for something that cannot happen unless the engine has a bug.
 pub(crate) fn internal(error: impl std::fmt::Display) -> Refusal {
-    Refusal::new(ErrorCode::Internal, "a fault inside the engine; nothing was executed").with_detail(error)
+    Refusal::new(ErrorCode::Internal, "a fault inside the engine; nothing was executed")
+        .with_detail(error)
 }
 
 /// A refusal because the ledger did not do it.
 pub(crate) fn ledger_refusal(error: &placet_ledger::ledger::LedgerError) -> Refusal {
     use placet_ledger::{ledger::LedgerError, store::StoreError};
-    let unavailable = || Refusal::new(ErrorCode::LedgerUnavailable, "the ledger cannot be written; nothing was executed");
+    let unavailable = || {
+        Refusal::new(
+            ErrorCode::LedgerUnavailable,
+            "the ledger cannot be written; nothing was executed",
+        )
+    };
     let refusal = match error {
         LedgerError::Store(StoreError::BudgetExhausted) => {
             Refusal::new(ErrorCode::BudgetExhausted, "the run has used up its budget")
         }
         LedgerError::Store(StoreError::Conflict) => {
-            Refusal::new(ErrorCode::InProgress, "the same call moved on at this moment; repeat it").with_retry_after_ms(50)
+            Refusal::new(ErrorCode::InProgress, "the same call moved on at this moment; repeat it")
+                .with_retry_after_ms(50)
         }
         LedgerError::Vote(vote) => Refusal::new(ErrorCode::ValidationError, vote.to_string()),
-        LedgerError::PolicyMoved => {
-            Refusal::new(ErrorCode::Overloaded, "the policies changed while this call was decided; repeat it")
-        }
+        LedgerError::PolicyMoved => Refusal::new(
+            ErrorCode::Overloaded,
+            "the policies changed while this call was decided; repeat it",
+        ),
         LedgerError::Store(_) => unavailable(),
-        _ => internal(error),
+        LedgerError::PermitMismatch | LedgerError::WrongState(_) | LedgerError::Encoding(_) => internal(error),
     };
     refusal.with_detail(error)
 }

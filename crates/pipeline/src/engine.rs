@@ -2,6 +2,9 @@
 //!
 //! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
 
+mod authentication;
+mod drills;
+
 use std::{
     fmt,
     sync::{
@@ -15,7 +18,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{oneshot, watch};
 
 use placet_adapter::adapter::Connector;
-use placet_identity::{Secrets, TokenRole, VerifiedCaller, Verifier};
+use placet_identity::{Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::Ledger,
@@ -55,7 +58,11 @@ use crate::{
     settings::Settings,
     stages::rates::Rates,
     submission::{Inbound, Submission},
-    views::{ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest, ToolView},
+    ticket::Ticket,
+    views::{
+        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest,
+        ToolView,
+    },
 };
 
 /// How long a stop waits for calls that are under way.
@@ -135,9 +142,14 @@ impl Engine {
     /// # Errors
     /// [`StartError`]; nothing runs then.
     pub async fn start(parts: EngineParts) -> Result<Self, StartError> {
-        let snapshot =
-            Snapshot::compile(&parts.bundle, &parts.contracts, &parts.directory, &parts.settings.environment, 1)
-                .map_err(StartError::Bundle)?;
+        let snapshot = Snapshot::compile(
+            &parts.bundle,
+            &parts.contracts,
+            &parts.directory,
+            &parts.settings.environment,
+            1,
+        )
+        .map_err(StartError::Bundle)?;
         let bundle_digest = snapshot.digest();
         let context = Arc::new(context_of(parts, snapshot));
         context.ledger.set_policy_epoch(context.policy.load().epoch());
@@ -149,7 +161,9 @@ impl Engine {
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
         let tree = Arc::new(Tree::default());
-        root::start(&context, &tree).await.map_err(|error| StartError::Actors(error.to_string()))?;
+        root::start(&context, &tree)
+            .await
+            .map_err(|error| StartError::Actors(error.to_string()))?;
         let recovered = recovery::recover(&context).await.map_err(|error| kept(&error))?;
         if recovered.unknown > 0 || recovered.queued > 0 {
             tracing::warn!(
@@ -159,48 +173,6 @@ impl Engine {
             );
         }
         Ok(Self { context, tree })
-    }
-
-    /// Verifies who calls: the `Authorization` header, and `Placet-Delegation` where a user's authority is used.
-    ///
-    /// # Errors
-    /// [`ErrorCode::Unauthenticated`] or [`ErrorCode::CredentialExpired`]; a forged token is a security event.
-    pub async fn authenticate(
-        &self,
-        authorization: Option<&str>,
-        delegation: Option<&str>,
-    ) -> Result<VerifiedCaller, Refusal> {
-        let missing = || Refusal::new(ErrorCode::Unauthenticated, "a bearer token is needed in the Authorization header");
-        let token = authorization.and_then(bearer).ok_or_else(missing)?;
-        let verifier = &self.context.verifier;
-        let actor = match verifier.verify(token, TokenRole::Actor).await {
-            Ok(actor) => actor,
-            Err(error) => return Err(self.unverified(error.refusal()).await),
-        };
-        let user = match delegation {
-            None => None,
-            Some(header) => {
-                match verifier.verify(bearer(header).unwrap_or(header), TokenRole::Delegation).await {
-                    Ok(user) => Some(user),
-                    Err(error) => return Err(self.unverified(error.refusal()).await),
-                }
-            }
-        };
-        match VerifiedCaller::bind(actor, user) {
-            Ok(caller) => Ok(caller),
-            Err(error) => Err(self.unverified(error.refusal()).await),
-        }
-    }
-
-    async fn unverified(&self, refusal: Refusal) -> Refusal {
-        let mut event = AuditEvent::new(AuditKind::Security);
-        event.code = Some(refusal.code);
-        event.note.clone_from(&refusal.detail);
-        // One line each is enough for the log; the chain is kept for what names a principal.
-        tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
-        self.context.metrics.refused(refusal.code);
-        drop(event);
-        refusal
     }
 
     /// Takes a call in. It runs to its end whether or not anybody waits.
@@ -215,7 +187,10 @@ impl Engine {
     ) -> Result<Ticket, Refusal> {
         let context = &self.context;
         if context.stopping() {
-            return Err(Refusal::new(ErrorCode::Overloaded, "the engine is stopping; nothing was executed"));
+            return Err(Refusal::new(
+                ErrorCode::Overloaded,
+                "the engine is stopping; nothing was executed",
+            ));
         }
         let places = context.admission.admit(caller.tenant())?;
         let call_id = context.fresh_call_id()?;
@@ -230,9 +205,9 @@ impl Engine {
         let owner = Owner::of(&caller.chain());
         let progress = context.registry.enter(&call_id, owner, Answer::InProgress(call_id.clone()));
         let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places));
-        let stage = Planned { submission, inbound, caller };
+        let stage = Planned { submission, caller };
         context.routes.build(context, Call { passage, stage });
-        Ok(Ticket { call_id, progress })
+        Ok(Ticket::new(call_id, progress))
     }
 
     /// How a call of the caller's stands.
@@ -247,7 +222,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] for ids that are not the caller's.
-    pub async fn follow(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Ticket, Refusal> {
+    pub async fn follow(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<Ticket, Refusal> {
         let answer = queries::call(&self.context, caller, id).await?;
         let owner = Owner::of(&caller.chain());
         let progress = match self.context.registry.follow(id, &owner) {
@@ -255,7 +234,7 @@ impl Engine {
             // It ended, and only the ledger remembers: nothing will change any more.
             None => watch::Sender::new(answer).subscribe(),
         };
-        Ok(Ticket { call_id: id.clone(), progress })
+        Ok(Ticket::new(id.clone(), progress))
     }
 
     /// The tools that some circumstance could let the caller call.
@@ -282,7 +261,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] for approvals that the caller may not see.
-    pub async fn approval(&self, caller: &VerifiedCaller, id: &ApprovalId) -> Result<ApprovalDetail, Refusal> {
+    pub async fn approval(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+    ) -> Result<ApprovalDetail, Refusal> {
         people::show(&self.context, caller, id).await
     }
 
@@ -303,7 +286,11 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::NotFound`] for records of others.
-    pub async fn record(&self, caller: &VerifiedCaller, id: RecordId) -> Result<RecordView, Refusal> {
+    pub async fn record(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+    ) -> Result<RecordView, Refusal> {
         operator::show(&self.context, caller, id).await
     }
 
@@ -368,10 +355,16 @@ impl Engine {
             .ports
             .all()
             .filter_map(|port| match port.connection() {
-                Connection::Up(_) if port.is_open() => Some(format!("adapter {}: left alone for a while", port.contract.adapter)),
+                Connection::Up(_) if port.is_open() => {
+                    Some(format!("adapter {}: left alone for a while", port.contract.adapter))
+                }
                 Connection::Up(_) => None,
-                Connection::Down => Some(format!("adapter {}: not connected", port.contract.adapter)),
-                Connection::Failed(_) => Some(format!("adapter {}: cannot be reached", port.contract.adapter)),
+                Connection::Down => {
+                    Some(format!("adapter {}: not connected", port.contract.adapter))
+                }
+                Connection::Failed(_) => {
+                    Some(format!("adapter {}: cannot be reached", port.contract.adapter))
+                }
             })
             .collect();
         let stopped = self.context.fatal.borrow().clone();
@@ -406,7 +399,10 @@ impl Engine {
         self.context.stopping.store(true, Ordering::SeqCst);
         self.context.admission.close();
         if !self.context.registry.drain(DRAIN).await {
-            tracing::warn!(calls = self.context.registry.in_flight(), "calls were still under way at the stop");
+            tracing::warn!(
+                calls = self.context.registry.in_flight(),
+                "calls were still under way at the stop"
+            );
         }
         for port in self.context.ports.all() {
             if let Connection::Up(adapter) = port.connection() {
@@ -416,30 +412,6 @@ impl Engine {
         if let Err(error) = self.context.ledger.store().close().await {
             tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
         }
-    }
-
-    /// The paths of all live actors, `root/gate/0` and so on.
-    #[must_use]
-    pub fn actors(&self) -> Vec<String> {
-        self.tree.names()
-    }
-
-    /// How many actors the runtime knows in this tree; equals the number of [`Self::actors`].
-    #[must_use]
-    pub fn actor_count(&self) -> usize {
-        self.tree.runtime_count()
-    }
-
-    /// The identity of the actor now living under a path; changes when it is started again.
-    #[must_use]
-    pub fn actor_id(&self, path: &str) -> Option<String> {
-        self.tree.id(path)
-    }
-
-    /// Makes the actor under a path panic: a drill. `false` when there is none.
-    #[must_use]
-    pub fn inject_fault(&self, path: &str) -> bool {
-        self.tree.fail(path)
     }
 }
 
@@ -456,7 +428,10 @@ fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
         ports: Ports::new(ports),
         catalog: Catalog::new(contracts.iter().cloned()),
         registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
-        admission: Admission::new(settings.calls_in_flight_max, settings.calls_in_flight_per_tenant_max),
+        admission: Admission::new(
+            settings.calls_in_flight_max,
+            settings.calls_in_flight_per_tenant_max,
+        ),
         routes: Routes::new(settings.stage_workers),
         rates: Rates::default(),
         resuming: Resuming::default(),
@@ -475,59 +450,3 @@ fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
         settings: parts.settings,
     }
 }
-
-/// The token of a `Bearer` header (RFC 6750 §2.1); the scheme is case-insensitive.
-fn bearer(header: &str) -> Option<&str> {
-    let (scheme, token) = header.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// A view on one call.
-#[derive(Debug)]
-pub struct Ticket {
-    call_id: ToolCallId,
-    progress: watch::Receiver<Answer>,
-}
-
-impl Ticket {
-    /// The call.
-    #[must_use]
-    pub fn call_id(&self) -> &ToolCallId {
-        &self.call_id
-    }
-
-    /// How it stands.
-    #[must_use]
-    pub fn current(&self) -> Answer {
-        self.progress.borrow().clone()
-    }
-
-    /// How it stands after the next change; the same as now when nothing will change any more.
-    pub async fn changed(&mut self) -> Answer {
-        if !self.current().is_final() && self.progress.changed().await.is_err() {
-            tracing::debug!(call_id = %self.call_id, "a call was forgotten while somebody waited for it");
-        }
-        self.progress.borrow_and_update().clone()
-    }
-
-    /// How it ends; a held call is waited for `wait_ms` only.
-    pub async fn settled(&mut self, wait_ms: u64) -> Answer {
-        let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
-        loop {
-            let answer = self.progress.borrow_and_update().clone();
-            match answer {
-                Answer::InProgress(_) => {
-                    if self.progress.changed().await.is_err() {
-                        return self.current();
-                    }
-                }
-                Answer::Held(_) => match tokio::time::timeout_at(until, self.progress.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) | Err(_) => return self.current(),
-                },
-                Answer::Finished(_) | Answer::Refused(_) => return answer,
-            }
-        }
-    }
-}
-

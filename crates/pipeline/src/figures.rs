@@ -42,7 +42,11 @@ impl Figures {
 
     /// A call was refused before its tool was known, or by its tool's gate.
     pub(crate) fn refused(&self, code: ErrorCode) {
-        let status = if code == ErrorCode::OutcomeUnknown { ResultStatus::Unknown } else { ResultStatus::Refused };
+        let status = if code == ErrorCode::OutcomeUnknown {
+            ResultStatus::Unknown
+        } else {
+            ResultStatus::Refused
+        };
         let sample = CallSample {
             adapter: UNRESOLVED,
             capability: UNRESOLVED,
@@ -84,8 +88,14 @@ impl Figures {
     }
 
     /// An approval ended.
-    pub(crate) fn approval_ended(&self, result: &'static str, approval: &ApprovalRecord, ended_ms: i64) {
-        let waited = u64::try_from(ended_ms.saturating_sub(approval.created_at.as_ms())).unwrap_or(0);
+    pub(crate) fn approval_ended(
+        &self,
+        result: &'static str,
+        approval: &ApprovalRecord,
+        ended_ms: i64,
+    ) {
+        let waited =
+            u64::try_from(ended_ms.saturating_sub(approval.created_at.as_ms())).unwrap_or(0);
         self.0.record_approval(result, Duration::from_millis(waited));
     }
 

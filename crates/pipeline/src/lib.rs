@@ -3,22 +3,23 @@
 //! Owns the actors and [`engine::Engine`], the handle that the doors use. Decides nothing itself (policy does), keeps nothing
 //! itself (the ledger does), sends nothing itself (adapters do). Invariant: an admitted call is always answered, whatever dies.
 
-pub mod engine;
-pub mod submission;
 pub mod answer;
-pub mod views;
 pub mod catalog;
+pub mod engine;
+pub mod ticket;
 pub mod settings;
+pub mod submission;
+pub mod views;
 
+mod actors;
+mod adapters;
 mod admission;
 mod call;
 mod context;
-mod figures;
-mod registry;
-mod stages;
-mod adapters;
 mod desk;
+mod figures;
 mod operator;
 mod queries;
 mod recovery;
-mod actors;
+mod registry;
+mod stages;

@@ -53,7 +53,12 @@ pub(crate) async fn list(
         after,
         limit,
     };
-    let records = context.ledger.store().effects(&query).await.map_err(|error| ledger_refusal(&error.into()))?;
+    let records = context
+        .ledger
+        .store()
+        .effects(&query)
+        .await
+        .map_err(|error| ledger_refusal(&error.into()))?;
     let mut views = Vec::with_capacity(records.len());
     for record in &records {
         views.push(brief(record));
@@ -74,7 +79,10 @@ pub(crate) async fn resolve(
     if !matches!(record.state, EffectState::Indeterminate { .. }) {
         return Err(Refusal::new(
             ErrorCode::ValidationError,
-            format!("the record is {}: only an indeterminate one can be resolved", record.state.name()),
+            format!(
+                "the record is {}: only an indeterminate one can be resolved",
+                record.state.name()
+            ),
         ));
     }
     let parked = context.ledger.parked(&record).await.ok();
@@ -103,8 +111,11 @@ pub(crate) async fn resolve(
     };
     let mut event = event_of(caller, &record);
     event.note = Some(format!("{}: {}", outcome_name(request.outcome), request.evidence));
-    let resolved =
-        context.ledger.resolve(&record, outcome, &result, event).await.map_err(|error| ledger_refusal(&error))?;
+    let resolved = context
+        .ledger
+        .resolve(&record, outcome, &result, event)
+        .await
+        .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);
     Ok(view_of(context, &resolved).await)
 }
@@ -127,7 +138,11 @@ fn event_of(caller: &VerifiedCaller, record: &EffectRecord) -> AuditEvent {
     event
 }
 
-async fn find(context: &Context, caller: &VerifiedCaller, record_id: RecordId) -> Result<EffectRecord, Refusal> {
+async fn find(
+    context: &Context,
+    caller: &VerifiedCaller,
+    record_id: RecordId,
+) -> Result<EffectRecord, Refusal> {
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such record");
     let record = context
         .ledger
@@ -159,44 +174,47 @@ fn is_operator(context: &Context, caller: &VerifiedCaller) -> bool {
     let group = &context.settings.operators;
     let entry = context.directory.user(person.tenant(), &person.principal().id);
     let active = entry.is_none_or(|entry| entry.active);
-    active && (person.groups().contains(group) || entry.is_some_and(|entry| entry.groups.contains(group)))
+    active
+        && (person.groups().contains(group)
+            || entry.is_some_and(|entry| entry.groups.contains(group)))
 }
 
 fn check_evidence(evidence: &str) -> Result<(), Refusal> {
     if evidence.trim().is_empty() || evidence.len() > EVIDENCE_BYTES_MAX {
-        return Err(Refusal::new(ErrorCode::ValidationError, "a resolution needs evidence").with_problems(vec![
-            Problem {
+        return Err(Refusal::new(ErrorCode::ValidationError, "a resolution needs evidence")
+            .with_problems(vec![Problem {
                 pointer: "/evidence".to_owned(),
                 problem: format!("must be 1 to {EVIDENCE_BYTES_MAX} bytes of text"),
-            },
-        ]));
+            }]));
     }
     Ok(())
 }
 
 async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
-    let digest = match &record.state {
-        EffectState::Succeeded { result }
-        | EffectState::FailedFinal { result, .. }
-        | EffectState::FailedRetriable { result, .. }
-        | EffectState::Indeterminate { result, .. } => Some(*result),
-        _ => None,
-    };
     let mut view = brief(record);
-    if let Some(digest) = digest {
+    if let Some(digest) = record.state.result() {
         match context.ledger.result(record, digest).await {
             Ok(result) => view.result = Some(result),
-            Err(error) => view.reason = Some(format!("the result cannot be read: {}", recorded::readable(&error))),
+            Err(error) => {
+                view.reason =
+                    Some(format!("the result cannot be read: {}", recorded::readable(&error)))
+            }
         }
     }
     view
 }
 
 fn brief(record: &EffectRecord) -> RecordView {
-    let (token, reason) = match &record.state {
-        EffectState::Dispatched(attempt) => (Some(attempt.token.clone()), None),
-        EffectState::Indeterminate { attempt, reason, .. } => (Some(attempt.token.clone()), Some(reason.clone())),
-        _ => (None, None),
+    let reason = match &record.state {
+        EffectState::Indeterminate { reason, .. } => Some(reason.clone()),
+        EffectState::Claimed { .. }
+        | EffectState::PendingApproval { .. }
+        | EffectState::Approved { .. }
+        | EffectState::Dispatched(_)
+        | EffectState::Succeeded { .. }
+        | EffectState::FailedFinal { .. }
+        | EffectState::FailedRetriable { .. }
+        | EffectState::Denied { .. } => None,
     };
     RecordView {
         record_id: record.record_id,
@@ -206,7 +224,7 @@ fn brief(record: &EffectRecord) -> RecordView {
         on_behalf_of: record.scope.on_behalf_of.as_ref().map(ToString::to_string),
         state: record.state.name().to_owned(),
         attempts: record.attempts,
-        dispatch_token: token,
+        dispatch_token: record.state.attempt().map(|attempt| attempt.token.clone()),
         reason,
         created_at: record.created_at,
         updated_at: record.updated_at,

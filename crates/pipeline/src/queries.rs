@@ -17,7 +17,11 @@ use crate::{
 };
 
 /// How a call of the caller's stands.
-pub(crate) async fn call(context: &Context, caller: &VerifiedCaller, call_id: &ToolCallId) -> Result<Answer, Refusal> {
+pub(crate) async fn call(
+    context: &Context,
+    caller: &VerifiedCaller,
+    call_id: &ToolCallId,
+) -> Result<Answer, Refusal> {
     let owner = Owner::of(&caller.chain());
     if let Some(live) = context.registry.follow(call_id, &owner) {
         return Ok(live.borrow().clone());

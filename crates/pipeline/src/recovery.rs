@@ -54,9 +54,18 @@ pub(crate) async fn recover(context: &Arc<Context>) -> Result<Recovered, StoreEr
     }
 }
 
-async fn recover_one(context: &Arc<Context>, record: EffectRecord, attempt: Attempt, done: &mut Recovered) {
+async fn recover_one(
+    context: &Arc<Context>,
+    record: EffectRecord,
+    attempt: Attempt,
+    done: &mut Recovered,
+) {
     let owner = owner_of(&record);
-    drop(context.registry.enter(&record.call_id, owner, Answer::InProgress(record.call_id.clone())));
+    drop(context.registry.enter(
+        &record.call_id,
+        owner,
+        Answer::InProgress(record.call_id.clone()),
+    ));
     if attempt.class == Class::Opaque {
         done.unknown = done.unknown.saturating_add(1);
         let reason = "the process ended between sending the call and recording its outcome";
@@ -70,7 +79,8 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord, attempt: Atte
         match attempt.class {
             Class::ReadOnly => again(&context, record).await,
             Class::Keyed { window_ms } => {
-                let window = i64::try_from(window_ms).unwrap_or(i64::MAX).saturating_sub(WINDOW_MARGIN_MS);
+                let window =
+                    i64::try_from(window_ms).unwrap_or(i64::MAX).saturating_sub(WINDOW_MARGIN_MS);
                 let age = context.ledger.store().now().since_ms(attempt.first_dispatched_at);
                 if age < window {
                     again(&context, record).await;
@@ -78,8 +88,12 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord, attempt: Atte
                     unknown(&context, &record, "the target no longer remembers the key").await;
                 }
             }
-            Class::Queryable { settle_delay_ms } => ask(&context, record, &attempt, settle_delay_ms).await,
-            Class::Opaque => unknown(&context, &record, "nothing is known about repeating this call").await,
+            Class::Queryable { settle_delay_ms } => {
+                ask(&context, record, &attempt, settle_delay_ms).await
+            }
+            Class::Opaque => {
+                unknown(&context, &record, "nothing is known about repeating this call").await
+            }
         }
     });
 }
@@ -97,9 +111,13 @@ async fn unknown(context: &Context, record: &EffectRecord, reason: &str) {
 async fn again(context: &Arc<Context>, record: EffectRecord) {
     let parked = match context.ledger.parked(&record).await {
         Ok(parked) => parked,
-        Err(error) => return unknown(context, &record, &format!("what was sent cannot be read: {error}")).await,
+        Err(error) => {
+            return unknown(context, &record, &format!("what was sent cannot be read: {error}"))
+                .await;
+        }
     };
-    let Some(target) = context.catalog.resolve(&record.scope.tenant, &record.scope.capability) else {
+    let Some(target) = context.catalog.resolve(&record.scope.tenant, &record.scope.capability)
+    else {
         return unknown(context, &record, "the tool is not offered any more").await;
     };
     if target.contract.digest != parked.binding.contract_digest {
@@ -112,12 +130,17 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
         tool_call_id: Some(record.call_id.as_str()),
         tool: Some(&tool),
     };
-    let span = continue_span(parked.traceparent.as_deref().unwrap_or_default(), None, Stage::Invoke, &fields);
+    let span = continue_span(
+        parked.traceparent.as_deref().unwrap_or_default(),
+        None,
+        Stage::Invoke,
+        &fields,
+    );
     let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
-    let approval = match approval_of(&record) {
-        Some(id) => context.ledger.store().approval(&id).await.ok().flatten(),
+    let approval = match record.state.approval_id() {
+        Some(id) => context.ledger.store().approval(id).await.ok().flatten(),
         None => None,
     };
     let built = Built {
@@ -144,15 +167,13 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
     context.routes.broker(context, Call { passage, stage: built });
 }
 
-fn approval_of(record: &EffectRecord) -> Option<placet_types::ids::ApprovalId> {
-    match &record.state {
-        EffectState::Dispatched(attempt) => attempt.approval_id.clone(),
-        _ => None,
-    }
-}
-
 /// Asks the adapter whether the effect happened; «not found» counts only after the settle delay.
-async fn ask(context: &Arc<Context>, record: EffectRecord, attempt: &Attempt, settle_delay_ms: u64) {
+async fn ask(
+    context: &Arc<Context>,
+    record: EffectRecord,
+    attempt: &Attempt,
+    settle_delay_ms: u64,
+) {
     let delay = i64::try_from(settle_delay_ms).unwrap_or(i64::MAX);
     let settled_at = attempt.deadline_at.plus_ms(delay);
     let wait_ms = settled_at.since_ms(context.ledger.store().now());
@@ -180,6 +201,8 @@ async fn ask(context: &Arc<Context>, record: EffectRecord, attempt: &Attempt, se
             let answer = execute::settle_not_found(context, &record).await;
             context.registry.publish(&record.call_id, answer);
         }
-        Probe::Unknown => unknown(context, &record, "the adapter does not know whether the effect happened").await,
+        Probe::Unknown => {
+            unknown(context, &record, "the adapter does not know whether the effect happened").await
+        }
     }
 }

@@ -78,7 +78,12 @@ impl Registry {
     }
 
     /// Makes a call known and gives a view on it; one that is known keeps its waiters.
-    pub(crate) fn enter(&self, call_id: &ToolCallId, owner: Owner, answer: Answer) -> watch::Receiver<Answer> {
+    pub(crate) fn enter(
+        &self,
+        call_id: &ToolCallId,
+        owner: Owner,
+        answer: Answer,
+    ) -> watch::Receiver<Answer> {
         let mut entries = self.lock();
         self.forget_old(&mut entries);
         let entry = entries
@@ -89,7 +94,11 @@ impl Registry {
     }
 
     /// A view on a call, for its owner.
-    pub(crate) fn follow(&self, call_id: &ToolCallId, owner: &Owner) -> Option<watch::Receiver<Answer>> {
+    pub(crate) fn follow(
+        &self,
+        call_id: &ToolCallId,
+        owner: &Owner,
+    ) -> Option<watch::Receiver<Answer>> {
         let entries = self.lock();
         let entry = entries.by_call.get(call_id)?;
         (entry.owner == *owner).then(|| entry.progress.subscribe())
@@ -143,7 +152,8 @@ impl Registry {
     fn forget_old(&self, entries: &mut Entries) {
         let now = Instant::now();
         while let Some((at, call_id)) = entries.finished.front() {
-            let old = now.saturating_duration_since(*at) > self.kept || entries.finished.len() > self.kept_max;
+            let old = now.saturating_duration_since(*at) > self.kept
+                || entries.finished.len() > self.kept_max;
             if !old {
                 return;
             }

@@ -12,6 +12,7 @@ mod yaml;
 mod shipped;
 mod config;
 mod world;
+mod storage;
 mod compose;
 mod client;
 mod commands;

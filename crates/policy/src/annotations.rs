@@ -69,10 +69,19 @@ pub(crate) struct Place<'a> {
 }
 
 /// Reads what a policy's annotations say, or everything that is wrong with them.
-pub(crate) fn read(policy: &Policy, place: Place<'_>, text: String) -> Result<PolicyMeta, Vec<BundleProblem>> {
+pub(crate) fn read(
+    policy: &Policy,
+    place: Place<'_>,
+    text: String,
+) -> Result<PolicyMeta, Vec<BundleProblem>> {
     let annotations: BTreeMap<String, String> =
         policy.annotations().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let mut reader = Reader { place, id: annotations.get("id").cloned(), annotations: &annotations, problems: vec![] };
+    let mut reader = Reader {
+        place,
+        id: annotations.get("id").cloned(),
+        annotations: &annotations,
+        problems: vec![],
+    };
     let id = reader.id();
     reader.names();
     reader.reason();
@@ -148,7 +157,10 @@ impl Reader<'_> {
 
     fn reason(&mut self) {
         if self.get("reason").is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-            self.error(format!("`@reason` is longer than {REASON_BYTES_MAX} bytes"), "say it in a sentence");
+            self.error(
+                format!("`@reason` is longer than {REASON_BYTES_MAX} bytes"),
+                "say it in a sentence",
+            );
         }
     }
 
@@ -172,7 +184,9 @@ impl Reader<'_> {
             if name.starts_with("cap_") || name == "call_tool" {
                 self.problem(
                     Severity::Warning,
-                    format!("a `permit` names `{name}`, which also holds stronger tools than are meant"),
+                    format!(
+                        "a `permit` names `{name}`, which also holds stronger tools than are meant"
+                    ),
                     "name the `tier_*` groups in permits; `cap_*` and `call_tool` are for forbids",
                 );
             }
@@ -198,7 +212,10 @@ impl Reader<'_> {
             Some("required") => self.route().map_or(ApprovalRule::Never, ApprovalRule::Required),
             Some("never") => {
                 if let Some(name) = routed.iter().find(|name| **name != "approval") {
-                    self.error(format!("`@{name}` means nothing beside `@approval(\"never\")`"), "remove it");
+                    self.error(
+                        format!("`@{name}` means nothing beside `@approval(\"never\")`"),
+                        "remove it",
+                    );
                 }
                 ApprovalRule::Never
             }
@@ -239,8 +256,10 @@ impl Reader<'_> {
             self.error("`@approval(\"required\")` does not say whom to ask", help);
             return None;
         };
-        let groups: Option<BTreeMap<GroupId, u32>> = text.split(',').map(|part| group_of(part.trim())).collect();
-        let groups = groups.filter(|groups| groups.len() <= GROUPS_MAX && groups.len() == text.split(',').count());
+        let groups: Option<BTreeMap<GroupId, u32>> =
+            text.split(',').map(|part| group_of(part.trim())).collect();
+        let groups = groups
+            .filter(|groups| groups.len() <= GROUPS_MAX && groups.len() == text.split(',').count());
         if groups.is_none() {
             self.error(format!("`@approver_group` cannot be read: `{text}`"), help);
         }
@@ -251,16 +270,25 @@ impl Reader<'_> {
         let Some(text) = self.get("quorum").map(str::to_owned) else { return Some(1) };
         let quorum = text.parse::<u32>().ok().filter(|quorum| (1..=QUORUM_MAX).contains(quorum));
         if quorum.is_none() {
-            self.error(format!("`@quorum` cannot be read: `{text}`"), "write a number from 1 to 20");
+            self.error(
+                format!("`@quorum` cannot be read: `{text}`"),
+                "write a number from 1 to 20",
+            );
         }
         quorum
     }
 
     fn expires(&mut self) -> Option<u64> {
-        let Some(text) = self.get("expires").map(str::to_owned) else { return Some(EXPIRES_IN_MS_DEFAULT) };
-        let expires = duration_ms(&text).filter(|ms| (EXPIRES_IN_MS_MIN..=EXPIRES_IN_MS_MAX).contains(ms));
+        let Some(text) = self.get("expires").map(str::to_owned) else {
+            return Some(EXPIRES_IN_MS_DEFAULT);
+        };
+        let expires =
+            duration_ms(&text).filter(|ms| (EXPIRES_IN_MS_MIN..=EXPIRES_IN_MS_MAX).contains(ms));
         if expires.is_none() {
-            self.error(format!("`@expires` cannot be read: `{text}`"), "write `90s`, `30m`, `4h` or `7d`; at most 7 days");
+            self.error(
+                format!("`@expires` cannot be read: `{text}`"),
+                "write `90s`, `30m`, `4h` or `7d`; at most 7 days",
+            );
         }
         expires
     }
@@ -288,7 +316,8 @@ fn duration_ms(text: &str) -> Option<u64> {
 fn governs_calls(constraint: &ActionConstraint) -> bool {
     let about_calls = |action: &EntityUid| {
         let name = action.id().unescaped();
-        !matches!(name, "review" | "approve" | "deny" | "view" | "lower_mode") && !name.ends_with("#lower")
+        !matches!(name, "review" | "approve" | "deny" | "view" | "lower_mode")
+            && !name.ends_with("#lower")
     };
     match constraint {
         ActionConstraint::Any => true,

@@ -66,7 +66,10 @@ pub(crate) fn count(facts: &Facts<'_>, directory: &Directory, request_digest: Di
         }
     }
     let tenant = facts.chain.tenant();
-    Counted { record: (!counted.is_empty()).then(|| record(approval, tenant, &counted)), flaw: None }
+    Counted {
+        record: (!counted.is_empty()).then(|| record(approval, tenant, &counted)),
+        flaw: None,
+    }
 }
 
 fn record(
@@ -96,7 +99,11 @@ struct Electorate<'a> {
 
 impl<'a> Electorate<'a> {
     /// The groups a vote counts for; nothing if it does not count.
-    fn groups_that_count(&self, approval: &ApprovalFacts, vote: &'a Vote) -> Option<BTreeSet<&'a GroupId>> {
+    fn groups_that_count(
+        &self,
+        approval: &ApprovalFacts,
+        vote: &'a Vote,
+    ) -> Option<BTreeSet<&'a GroupId>> {
         let listed = self.directory.user(self.chain.tenant(), &vote.approver);
         if vote.shown_digest != approval.shown_digest
             || vote.at >= approval.expires_at
@@ -107,13 +114,17 @@ impl<'a> Electorate<'a> {
         }
         let fresh = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
         let claimed = vote.groups.iter().filter(|_| fresh);
-        let groups: BTreeSet<&GroupId> = claimed.chain(listed.into_iter().flat_map(|user| &user.groups)).collect();
+        let groups: BTreeSet<&GroupId> =
+            claimed.chain(listed.into_iter().flat_map(|user| &user.groups)).collect();
         (!groups.is_empty()).then_some(groups)
     }
 
     /// Whether somebody answers for the caller, is the caller, or is the one it acts for.
     fn is_interested(&self, person: &PrincipalId) -> bool {
-        let owner = self.directory.agent(self.chain.tenant(), &self.chain.actor.id).map(|agent| &agent.owner);
+        let owner = self
+            .directory
+            .agent(self.chain.tenant(), &self.chain.actor.id)
+            .map(|agent| &agent.owner);
         owner == Some(person)
             || &self.chain.actor.id == person
             || self.chain.on_behalf_of.as_ref().is_some_and(|user| &user.id == person)
@@ -121,9 +132,15 @@ impl<'a> Electorate<'a> {
 }
 
 /// What people have to agree to so that none of these policies stands against the call; nothing if one cannot be set aside.
-pub(crate) fn requirement<'a>(forbids: impl IntoIterator<Item = &'a PolicyMeta>) -> Option<Requirement> {
-    let mut merged =
-        Requirement { groups: BTreeMap::new(), quorum: 1, expires_in_ms: EXPIRES_IN_MS_MAX, reasons: Vec::new() };
+pub(crate) fn requirement<'a>(
+    forbids: impl IntoIterator<Item = &'a PolicyMeta>,
+) -> Option<Requirement> {
+    let mut merged = Requirement {
+        groups: BTreeMap::new(),
+        quorum: 1,
+        expires_in_ms: EXPIRES_IN_MS_MAX,
+        reasons: Vec::new(),
+    };
     for forbid in forbids {
         let ApprovalRule::Required(route) = &forbid.rule else { return None };
         for (group, people) in &route.groups {
@@ -139,7 +156,11 @@ pub(crate) fn requirement<'a>(forbids: impl IntoIterator<Item = &'a PolicyMeta>)
 }
 
 /// The least approval that meets a requirement, from people who are nobody in particular.
-pub(crate) fn ideal(requirement: &Requirement, facts: &Facts<'_>, request_digest: Digest) -> ApprovalRecord {
+pub(crate) fn ideal(
+    requirement: &Requirement,
+    facts: &Facts<'_>,
+    request_digest: Digest,
+) -> ApprovalRecord {
     let tenant = facts.chain.tenant();
     ApprovalRecord {
         request_digest,

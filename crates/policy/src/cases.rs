@@ -339,7 +339,8 @@ impl CaseFile {
         if text.len() > CASE_FILE_BYTES_MAX {
             return Err(CaseFileError::TooLong);
         }
-        let file: Self = serde_saphyr::from_str(text).map_err(|error| CaseFileError::Syntax(error.to_string()))?;
+        let file: Self = serde_saphyr::from_str(text)
+            .map_err(|error| CaseFileError::Syntax(error.to_string()))?;
         if file.cases.is_empty() && file.reviews.is_empty() && file.surfaces.is_empty() {
             return Err(CaseFileError::Empty);
         }

@@ -2,7 +2,9 @@
 //!
 //! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for.
 
-use cedar_policy::{Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression};
+use cedar_policy::{
+    Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression,
+};
 use placet_types::{digest::Digest, mode::ApprovalMode};
 
 use crate::{
@@ -71,12 +73,20 @@ fn req(
         ),
     ];
     if let Some(user) = &facts.chain.on_behalf_of {
-        fields.push(("on_behalf_of", RestrictedExpression::new_entity_uid(names.principal_uid(user))));
+        fields.push((
+            "on_behalf_of",
+            RestrictedExpression::new_entity_uid(names.principal_uid(user)),
+        ));
     }
     if circumstance.approved {
-        fields.push(("approval", RestrictedExpression::new_entity_uid(entities::approval_uid(names))));
+        fields.push((
+            "approval",
+            RestrictedExpression::new_entity_uid(entities::approval_uid(names)),
+        ));
     }
-    RestrictedExpression::new_record(fields.into_iter().map(|(name, value)| (name.to_owned(), value)))
+    RestrictedExpression::new_record(
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value)),
+    )
 }
 
 fn budget(view: BudgetView) -> Result<RestrictedExpression, ExpressionConstructionError> {

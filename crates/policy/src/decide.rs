@@ -17,7 +17,9 @@ use crate::{
     input,
     permit::Permit,
     snapshot::{Snapshot, ToolPlan},
-    verdict::{Decision, Denial, DenialKind, Determining, Hold, Link, Outcome, PolicyEffect, Verdict},
+    verdict::{
+        Decision, Denial, DenialKind, Determining, Hold, Link, Outcome, PolicyEffect, Verdict,
+    },
 };
 
 pub(crate) mod floor;
@@ -79,7 +81,12 @@ impl Ruling {
     }
 }
 
-fn conclude(snapshot: &Snapshot, facts: &Facts<'_>, mut decision: Decision, ruling: Ruling) -> Verdict {
+fn conclude(
+    snapshot: &Snapshot,
+    facts: &Facts<'_>,
+    mut decision: Decision,
+    ruling: Ruling,
+) -> Verdict {
     decision.determining = ruling.determining;
     decision.errors = ruling.errors;
     decision.notes.extend(ruling.note);
@@ -126,18 +133,34 @@ struct Terms<'a> {
 }
 
 impl<'a> Call<'a> {
-    fn prepare(snapshot: &'a Snapshot, facts: &'a Facts<'a>, request_digest: Digest) -> Result<Self, String> {
+    fn prepare(
+        snapshot: &'a Snapshot,
+        facts: &'a Facts<'a>,
+        request_digest: Digest,
+    ) -> Result<Self, String> {
         if let Some(contradiction) = floor::contradiction(snapshot, facts) {
             return Err(contradiction.to_owned());
         }
-        let plan = snapshot.tools.get(&facts.capability.id).ok_or("the snapshot does not know the tool")?;
+        let plan = snapshot
+            .tools
+            .get(&facts.capability.id)
+            .ok_or("the snapshot does not know the tool")?;
         let input = plan.input.as_ref().map(|of| input::value_of(of, facts.args)).transpose();
         let input = input.map_err(|error| error.to_string())?;
-        let mut known = entities::principals(&snapshot.names, &snapshot.directory, facts.chain, facts.user_groups)
-            .map_err(|_unmade| "the principals cannot be put to policy")?;
+        let mut known = entities::principals(
+            &snapshot.names,
+            &snapshot.directory,
+            facts.chain,
+            facts.user_groups,
+        )
+        .map_err(|_unmade| "the principals cannot be put to policy")?;
         let tool = plan.entities.clone();
         known.extend([tool.tool, tool.adapter, tool.call, tool.lower]);
-        let user = facts.chain.on_behalf_of.as_ref().map(|user| (Link::User, snapshot.names.principal_uid(user)));
+        let user = facts
+            .chain
+            .on_behalf_of
+            .as_ref()
+            .map(|user| (Link::User, snapshot.names.principal_uid(user)));
         let actor = (Link::Actor, snapshot.names.principal_uid(&facts.chain.actor));
         let links = std::iter::once(actor).chain(user).collect();
         Ok(Self { snapshot, facts, plan, request_digest, input, links, known })
@@ -154,14 +177,21 @@ impl<'a> Call<'a> {
             return Ruling::deny(DenialKind::ModeUpgraded, vec![], note);
         }
         if mode > self.facts.safety_mode {
-            let note = format!("the call is {mode}, the run's ceiling is {}", self.facts.safety_mode);
+            let note =
+                format!("the call is {mode}, the run's ceiling is {}", self.facts.safety_mode);
             return Ruling::deny(DenialKind::Ceiling, vec![], note);
         }
         let counted = approval::count(self.facts, &self.snapshot.directory, self.request_digest);
         let ruling = self.judge(mode, self.facts.budget, &counted);
-        if ruling.outcome == Outcome::Deny(DenialKind::Policy) && self.would_with_budget(mode, &counted) {
+        if ruling.outcome == Outcome::Deny(DenialKind::Policy)
+            && self.would_with_budget(mode, &counted)
+        {
             let note = "with more of the run's budget the call would not be denied";
-            return Ruling { outcome: Outcome::Deny(DenialKind::Budget), note: Some(note.to_owned()), ..ruling };
+            return Ruling {
+                outcome: Outcome::Deny(DenialKind::Budget),
+                note: Some(note.to_owned()),
+                ..ruling
+            };
         }
         ruling
     }
@@ -175,13 +205,20 @@ impl<'a> Call<'a> {
         let terms = Terms { mode: highest, budget: self.facts.budget, record: None };
         let answers = self.put(&self.plan.lower, &self.plan.lower_slice, Some(requested), terms);
         let errors = errors_of(&answers);
-        if errors.is_empty() && all_allow(&answers) { (requested, errors) } else { (highest, errors) }
+        if errors.is_empty() && all_allow(&answers) {
+            (requested, errors)
+        } else {
+            (highest, errors)
+        }
     }
 
     fn would_with_budget(&self, mode: ApprovalMode, counted: &Counted) -> bool {
         let (calls_left, cents_left) = BUDGET_AMPLE;
         let ample = BudgetView { calls_left, cents_left, ..self.facts.budget };
-        !matches!(self.judge(mode, ample, counted).outcome, Outcome::Deny(DenialKind::Policy | DenialKind::Error))
+        !matches!(
+            self.judge(mode, ample, counted).outcome,
+            Outcome::Deny(DenialKind::Policy | DenialKind::Error)
+        )
     }
 
     /// Whether the call is allowed as things are, could be with an approval, or neither.
@@ -206,7 +243,11 @@ impl<'a> Call<'a> {
             return final_denial;
         }
         // What the call needs is asked without the votes it already has, so that the requirement is the whole one.
-        let bare = if terms.record.is_some() { self.call(Terms { record: None, ..terms }) } else { answers };
+        let bare = if terms.record.is_some() {
+            self.call(Terms { record: None, ..terms })
+        } else {
+            answers
+        };
         let errors = errors_of(&bare);
         if !errors.is_empty() {
             return Ruling::errors(errors);
@@ -218,7 +259,11 @@ impl<'a> Call<'a> {
     }
 
     /// A denial that no approval changes: by a policy that cannot be set aside, or because nothing permits the call.
-    fn denies_for_good(&self, answers: &[Evaluation], determining: &[Determining]) -> Option<Ruling> {
+    fn denies_for_good(
+        &self,
+        answers: &[Evaluation],
+        determining: &[Determining],
+    ) -> Option<Ruling> {
         let for_good = answers.iter().filter(|answer| !answer.allowed).find_map(|answer| {
             if answer.determining.is_empty() {
                 return Some(format!("no policy permits the call to {}", answer.link.as_str()));
@@ -258,7 +303,11 @@ impl<'a> Call<'a> {
                 Some(policy) => format!(": policy `{policy}` would still forbid it"),
                 None => format!(": no policy permits the call to {}", answer.link.as_str()),
             });
-            return Ruling::deny(DenialKind::Policy, determining, format!("no approval would help{why}"));
+            return Ruling::deny(
+                DenialKind::Policy,
+                determining,
+                format!("no approval would help{why}"),
+            );
         }
         if let Some(kind) = flaw {
             return Ruling::deny(kind, determining, "the approval it has is of no use any more");
@@ -268,8 +317,10 @@ impl<'a> Call<'a> {
     }
 
     fn forbids(&self, answers: &[Evaluation]) -> Vec<&'a PolicyMeta> {
-        let denied = answers.iter().filter(|answer| !answer.allowed).flat_map(|answer| &answer.determining);
-        let mut found: Vec<&PolicyMeta> = denied.filter_map(|id| self.snapshot.policies.get(id)).collect();
+        let denied =
+            answers.iter().filter(|answer| !answer.allowed).flat_map(|answer| &answer.determining);
+        let mut found: Vec<&PolicyMeta> =
+            denied.filter_map(|id| self.snapshot.policies.get(id)).collect();
         found.sort_by(|a, b| a.id.cmp(&b.id));
         found.dedup_by(|a, b| a.id == b.id);
         found
@@ -279,7 +330,8 @@ impl<'a> Call<'a> {
     fn determining(&self, answers: &[Evaluation]) -> Vec<Determining> {
         let allowed = all_allow(answers);
         let relevant = answers.iter().filter(|answer| answer.allowed == allowed);
-        let named = relevant.flat_map(|answer| answer.determining.iter().map(|id| (id, answer.link)));
+        let named =
+            relevant.flat_map(|answer| answer.determining.iter().map(|id| (id, answer.link)));
         named.filter_map(|(id, link)| self.snapshot.determining(id, link)).collect()
     }
 
@@ -318,7 +370,9 @@ impl<'a> Call<'a> {
             resource: self.plan.tool.clone(),
             context: context.clone(),
         });
-        questions.map(|question| evaluate(&self.snapshot.schema, policies, &known, question)).collect()
+        questions
+            .map(|question| evaluate(&self.snapshot.schema, policies, &known, question))
+            .collect()
     }
 }
 
@@ -327,7 +381,8 @@ fn all_allow(answers: &[Evaluation]) -> bool {
 }
 
 fn errors_of(answers: &[Evaluation]) -> Vec<String> {
-    let mut errors: Vec<String> = answers.iter().flat_map(|answer| answer.errors.iter().cloned()).collect();
+    let mut errors: Vec<String> =
+        answers.iter().flat_map(|answer| answer.errors.iter().cloned()).collect();
     errors.sort();
     errors.dedup();
     errors
@@ -337,7 +392,8 @@ impl Snapshot {
     /// A policy as a decision names it.
     pub(crate) fn determining(&self, id: &str, link: Link) -> Option<Determining> {
         let policy = self.policies.get(id)?;
-        let (policy, effect, reason) = (policy.id.clone(), policy.effect, policy.reason().map(str::to_owned));
+        let (policy, effect, reason) =
+            (policy.id.clone(), policy.effect, policy.reason().map(str::to_owned));
         Some(Determining { policy, effect, link, reason })
     }
 }

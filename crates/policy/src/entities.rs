@@ -31,7 +31,12 @@ pub(crate) fn entity(
     attrs: Attrs,
     parents: impl IntoIterator<Item = EntityUid>,
 ) -> EntityResult<Entity> {
-    Entity::new_with_tags(uid, attrs.into_iter().map(|(name, value)| (name.to_owned(), value)), parents, [])
+    Entity::new_with_tags(
+        uid,
+        attrs.into_iter().map(|(name, value)| (name.to_owned(), value)),
+        parents,
+        [],
+    )
 }
 
 fn leaf(uid: EntityUid) -> Entity {
@@ -48,13 +53,19 @@ pub(crate) struct ToolEntities {
 }
 
 impl ToolEntities {
-    pub(crate) fn of(names: &Vocabulary, contract: &Contract, capability: &Capability) -> EntityResult<Self> {
+    pub(crate) fn of(
+        names: &Vocabulary,
+        contract: &Contract,
+        capability: &Capability,
+    ) -> EntityResult<Self> {
         let adapter_uid = vocabulary::uid(&names.adapter, contract.adapter.as_str());
         let environment = vocabulary::uid(&names.environment, contract.environment.as_str());
         let data_class = vocabulary::uid(&names.data_class, data_class(contract.data_class));
         let (all_tenants, tenants) = match &contract.tenants {
             TenantsFile::All(_) => (true, vec![]),
-            TenantsFile::Only(tenants) => (false, tenants.iter().map(|tenant| names.tenant_uid(tenant)).collect()),
+            TenantsFile::Only(tenants) => {
+                (false, tenants.iter().map(|tenant| names.tenant_uid(tenant)).collect())
+            }
         };
         let adapter = entity(
             adapter_uid.clone(),
@@ -131,12 +142,20 @@ pub(crate) fn principals(
     Ok(found.into_values().collect())
 }
 
-fn workload(names: &Vocabulary, directory: &Directory, actor: &Principal) -> EntityResult<Vec<Entity>> {
+fn workload(
+    names: &Vocabulary,
+    directory: &Directory,
+    actor: &Principal,
+) -> EntityResult<Vec<Entity>> {
     let tenant = &actor.tenant_id;
     let entry = directory.agent(tenant, &actor.id);
-    let owner = entry.map_or_else(|| names.nobody(tenant), |entry| names.user_uid(tenant, &entry.owner));
-    let classes: Vec<EntityUid> =
-        entry.into_iter().flat_map(|entry| &entry.classes).map(|class| names.class_uid(tenant, class)).collect();
+    let owner =
+        entry.map_or_else(|| names.nobody(tenant), |entry| names.user_uid(tenant, &entry.owner));
+    let classes: Vec<EntityUid> = entry
+        .into_iter()
+        .flat_map(|entry| &entry.classes)
+        .map(|class| names.class_uid(tenant, class))
+        .collect();
     let tenant_uid = names.tenant_uid(tenant);
     let made = entity(
         names.principal_uid(actor),
@@ -159,8 +178,10 @@ pub(crate) fn person(
     claimed: &BTreeSet<GroupId>,
 ) -> EntityResult<Vec<Entity>> {
     let listed = directory.user(tenant, id);
-    let groups: BTreeSet<&GroupId> = listed.into_iter().flat_map(|user| &user.groups).chain(claimed).collect();
-    let groups: Vec<EntityUid> = groups.into_iter().map(|group| names.group_uid(tenant, group)).collect();
+    let groups: BTreeSet<&GroupId> =
+        listed.into_iter().flat_map(|user| &user.groups).chain(claimed).collect();
+    let groups: Vec<EntityUid> =
+        groups.into_iter().map(|group| names.group_uid(tenant, group)).collect();
     let tenant_uid = names.tenant_uid(tenant);
     let made = entity(
         names.user_uid(tenant, id),

@@ -4,7 +4,8 @@
 //! counts as allowed, and errors name the policy only: their text would quote arguments.
 
 use cedar_policy::{
-    AuthorizationError, Authorizer, Context, Decision as CedarDecision, Entities, EntityUid, PolicySet, Request, Schema,
+    AuthorizationError, Authorizer, Context, Decision as CedarDecision, Entities, EntityUid,
+    PolicySet, Request, Schema,
 };
 
 use crate::verdict::Link;
@@ -22,7 +23,12 @@ pub(crate) struct Evaluation {
 impl Evaluation {
     /// An evaluation that could not take place; it counts as an error, so it denies.
     pub(crate) fn fault(error: &str) -> Self {
-        Self { link: Link::Actor, allowed: false, determining: Vec::new(), errors: vec![error.to_owned()] }
+        Self {
+            link: Link::Actor,
+            allowed: false,
+            determining: Vec::new(),
+            errors: vec![error.to_owned()],
+        }
     }
 }
 
@@ -36,7 +42,12 @@ pub(crate) struct Question {
     pub(crate) context: Context,
 }
 
-pub(crate) fn evaluate(schema: &Schema, policies: &PolicySet, entities: &Entities, question: Question) -> Evaluation {
+pub(crate) fn evaluate(
+    schema: &Schema,
+    policies: &PolicySet,
+    entities: &Entities,
+    question: Question,
+) -> Evaluation {
     let Question { link, principal, action, resource, context } = question;
     let request = match Request::new(principal, action, resource, context, Some(schema)) {
         Ok(request) => request,
@@ -47,7 +58,8 @@ pub(crate) fn evaluate(schema: &Schema, policies: &PolicySet, entities: &Entitie
         }
     };
     let response = Authorizer::new().is_authorized(&request, policies, entities);
-    let mut determining: Vec<String> = response.diagnostics().reason().map(ToString::to_string).collect();
+    let mut determining: Vec<String> =
+        response.diagnostics().reason().map(ToString::to_string).collect();
     determining.sort();
     let mut errors: Vec<String> = response.diagnostics().errors().map(policy_of).collect();
     errors.sort();

@@ -33,9 +33,16 @@ impl Explanation {
         };
         let mut lines = vec![headline(&decision), modes(&decision)];
         lines.extend(decision.notes.iter().map(|note| format!("note: {note}")));
-        lines.extend(decision.errors.iter().map(|error| format!("error: {error}; a call is never allowed past an error")));
+        lines.extend(
+            decision
+                .errors
+                .iter()
+                .map(|error| format!("error: {error}; a call is never allowed past an error")),
+        );
         lines.extend(decision.determining.iter().map(determining));
-        lines.extend(requirement.as_ref().map(|needed| format!("needs: {}", requirement_line(needed))));
+        lines.extend(
+            requirement.as_ref().map(|needed| format!("needs: {}", requirement_line(needed))),
+        );
         lines.extend(missing_permits(snapshot, &decision));
         lines.push(format!("bundle: {}, epoch {}", decision.bundle_digest, decision.epoch));
         Self { lines, decision, requirement }
@@ -49,18 +56,23 @@ fn headline(decision: &Decision) -> String {
         Outcome::Deny(DenialKind::Lockdown) => "is denied while the lockdown lasts",
         Outcome::Deny(DenialKind::Budget) => "is denied for lack of budget",
         Outcome::Deny(DenialKind::Ceiling) => "is denied: it is stronger than its run may be",
-        Outcome::Deny(DenialKind::ModeUpgraded) => "is refused: it is stronger than what was asked for",
+        Outcome::Deny(DenialKind::ModeUpgraded) => {
+            "is refused: it is stronger than what was asked for"
+        }
         Outcome::Deny(DenialKind::Policy) => "is denied, and no approval would help",
         Outcome::Deny(DenialKind::ApprovalRefused) => "is denied: a person said no",
         Outcome::Deny(DenialKind::ApprovalExpired) => "is denied: its approval has expired",
-        Outcome::Deny(DenialKind::ApprovalChanged) => "is denied: what was approved is not what would run",
+        Outcome::Deny(DenialKind::ApprovalChanged) => {
+            "is denied: what was approved is not what would run"
+        }
         Outcome::Deny(DenialKind::Error) => "is denied because it could not be decided",
     };
     format!("{} {what}", decision.capability)
 }
 
 fn modes(decision: &Decision) -> String {
-    let how = if decision.mode_effective < decision.mode_highest { ", lowered by policy" } else { "" };
+    let how =
+        if decision.mode_effective < decision.mode_highest { ", lowered by policy" } else { "" };
     format!(
         "mode: {}{how}; asked for: {}; the contract's: {}",
         decision.mode_effective, decision.mode_requested, decision.mode_highest
@@ -79,11 +91,19 @@ fn determining(one: &Determining) -> String {
 /// Who has to agree, in a line.
 #[must_use]
 pub fn requirement_line(requirement: &Requirement) -> String {
-    let people = |count: u32| if count == 1 { "1 person".to_owned() } else { format!("{count} people") };
-    let groups: Vec<String> =
-        requirement.groups.iter().map(|(group, count)| format!("{} of `{group}`", people(*count))).collect();
+    let people =
+        |count: u32| if count == 1 { "1 person".to_owned() } else { format!("{count} people") };
+    let groups: Vec<String> = requirement
+        .groups
+        .iter()
+        .map(|(group, count)| format!("{} of `{group}`", people(*count)))
+        .collect();
     let minutes = requirement.expires_in_ms.div_euclid(60_000);
-    format!("{} in all, {}, within {minutes} minutes", people(requirement.quorum), groups.join(" and "))
+    format!(
+        "{} in all, {}, within {minutes} minutes",
+        people(requirement.quorum),
+        groups.join(" and ")
+    )
 }
 
 /// For a denial by default: the permits whose action matches, so that an operator sees which condition to look at.
@@ -101,7 +121,8 @@ fn missing_permits(snapshot: &Snapshot, decision: &Decision) -> Vec<String> {
     if candidates.is_empty() {
         return vec!["no permit names this tool or its tier".to_owned()];
     }
-    let named = candidates.iter().map(|policy| format!("`{}`", policy.id)).collect::<Vec<_>>().join(", ");
+    let named =
+        candidates.iter().map(|policy| format!("`{}`", policy.id)).collect::<Vec<_>>().join(", ");
     vec![format!("permits for this tool, each with its own principals and conditions: {named}")]
 }
 

@@ -76,7 +76,12 @@ impl<'a> Mapper<'a> {
     }
 
     /// The type of a schema, and whether `null` is admitted beside it.
-    fn map(&mut self, schema: &'a Value, path: &mut Path, depth: usize) -> Option<(InputType, bool)> {
+    fn map(
+        &mut self,
+        schema: &'a Value,
+        path: &mut Path,
+        depth: usize,
+    ) -> Option<(InputType, bool)> {
         if depth > DEPTH_MAX {
             return self.lose(path, "the schema is nested too deeply or refers to itself");
         }
@@ -90,7 +95,9 @@ impl<'a> Mapper<'a> {
             return self.map(target, path, depth.saturating_add(1));
         }
         match type_of(object) {
-            TypeWord::One(word, nullable) => self.map_word(word, object, path, depth).map(|of| (of, nullable)),
+            TypeWord::One(word, nullable) => {
+                self.map_word(word, object, path, depth).map(|of| (of, nullable))
+            }
             TypeWord::None => self.map_untyped(object, path, depth),
             TypeWord::Several => self.lose(path, "`type` is a choice"),
         }
@@ -112,7 +119,10 @@ impl<'a> Mapper<'a> {
             "integer" => Some(InputType::Long),
             "boolean" => Some(InputType::Flag),
             "number" if fits_decimal(object) => Some(InputType::Decimal),
-            "number" => self.lose(path, "`number` without a `multipleOf` of at most 4 decimal places and bounds"),
+            "number" => self.lose(
+                path,
+                "`number` without a `multipleOf` of at most 4 decimal places and bounds",
+            ),
             "array" => self.map_array(object, path, depth),
             "object" => self.map_object(object, path, depth),
             other => {
@@ -122,7 +132,12 @@ impl<'a> Mapper<'a> {
         }
     }
 
-    fn map_array(&mut self, object: &'a Map<String, Value>, path: &mut Path, depth: usize) -> Option<InputType> {
+    fn map_array(
+        &mut self,
+        object: &'a Map<String, Value>,
+        path: &mut Path,
+        depth: usize,
+    ) -> Option<InputType> {
         if object.contains_key("prefixItems") || object.get("items").is_some_and(Value::is_array) {
             return self.lose(path, "an array with a type for each place");
         }
@@ -140,7 +155,12 @@ impl<'a> Mapper<'a> {
         of
     }
 
-    fn map_object(&mut self, object: &'a Map<String, Value>, path: &mut Path, depth: usize) -> Option<InputType> {
+    fn map_object(
+        &mut self,
+        object: &'a Map<String, Value>,
+        path: &mut Path,
+        depth: usize,
+    ) -> Option<InputType> {
         const BRANCHES: [&str; 10] = [
             "allOf",
             "anyOf",
@@ -153,7 +173,9 @@ impl<'a> Mapper<'a> {
             "patternProperties",
             "not",
         ];
-        let hidden = |key: &&&str| object.get(**key).is_some_and(|branch| **key == "patternProperties" || declares(branch));
+        let hidden = |key: &&&str| {
+            object.get(**key).is_some_and(|branch| **key == "patternProperties" || declares(branch))
+        };
         if let Some(key) = BRANCHES.iter().find(hidden) {
             let message = format!("`{key}` declares properties");
             return self.lose(path, &message);
@@ -164,7 +186,9 @@ impl<'a> Mapper<'a> {
         if additional.is_some_and(Value::is_object) {
             return self.lose(path, "`additionalProperties` with a schema");
         }
-        let Some(properties) = properties.filter(|properties| depth == 0 || closed || !properties.is_empty()) else {
+        let Some(properties) =
+            properties.filter(|properties| depth == 0 || closed || !properties.is_empty())
+        else {
             if depth == 0 {
                 self.note_open(closed, path);
                 return Some(InputType::Record(BTreeMap::new()));
@@ -172,8 +196,13 @@ impl<'a> Mapper<'a> {
             return self.lose(path, "an object whose properties are not declared");
         };
         self.note_open(closed, path);
-        let required: Vec<&str> =
-            object.get("required").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let required: Vec<&str> = object
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         let mut fields = BTreeMap::new();
         for (name, schema) in properties {
             self.properties = self.properties.saturating_add(1);
@@ -182,7 +211,10 @@ impl<'a> Mapper<'a> {
             }
             path.push(name.clone());
             if let Some((of, nullable)) = self.map(schema, path, depth.saturating_add(1)) {
-                fields.insert(name.clone(), Field { of, required: required.contains(&name.as_str()) && !nullable });
+                fields.insert(
+                    name.clone(),
+                    Field { of, required: required.contains(&name.as_str()) && !nullable },
+                );
             }
             path.pop();
         }
@@ -211,11 +243,15 @@ impl<'a> Mapper<'a> {
         if object.contains_key("properties") || (depth == 0 && object.is_empty()) {
             return self.map_object(object, path, depth).map(|of| (of, false));
         }
-        let Some(branches) = ["anyOf", "oneOf"].into_iter().find_map(|key| object.get(key)).and_then(Value::as_array)
+        let Some(branches) = ["anyOf", "oneOf"]
+            .into_iter()
+            .find_map(|key| object.get(key))
+            .and_then(Value::as_array)
         else {
             return self.lose(path, "no `type`");
         };
-        let is_null = |branch: &&Value| branch.get("type") == Some(&Value::String("null".to_owned()));
+        let is_null =
+            |branch: &&Value| branch.get("type") == Some(&Value::String("null".to_owned()));
         let nullable = branches.iter().any(|branch| is_null(&branch));
         let mut types: Vec<(InputType, bool)> = Vec::new();
         for branch in branches.iter().filter(|branch| !is_null(branch)) {
@@ -254,7 +290,9 @@ fn scalar_of(value: &Value) -> Option<InputType> {
 fn declares(schema: &Value) -> bool {
     match schema {
         Value::Object(object) => {
-            object.contains_key("properties") || object.contains_key("$ref") || object.values().any(declares)
+            object.contains_key("properties")
+                || object.contains_key("$ref")
+                || object.values().any(declares)
         }
         Value::Array(items) => items.iter().any(declares),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
@@ -286,7 +324,8 @@ fn type_of(object: &Map<String, Value>) -> TypeWord<'_> {
 /// Cedar's `decimal` has four places and a range; only a schema that keeps within both is typed with it.
 fn fits_decimal(object: &Map<String, Value>) -> bool {
     const DECIMAL_MAX: f64 = 900_000_000_000.0;
-    let bound = |keys: [&str; 2]| keys.iter().find_map(|key| object.get(*key)).and_then(Value::as_f64);
+    let bound =
+        |keys: [&str; 2]| keys.iter().find_map(|key| object.get(*key)).and_then(Value::as_f64);
     let step = object.get("multipleOf").map(Value::to_string);
     step.is_some_and(|step| decimal_text(&step).is_some())
         && bound(["minimum", "exclusiveMinimum"]).is_some_and(|low| low >= -DECIMAL_MAX)
@@ -317,16 +356,22 @@ pub(crate) fn value_of(of: &InputType, args: &Value) -> Result<RestrictedExpress
     value_at(of, args, &mut Vec::new())
 }
 
-fn value_at(of: &InputType, value: &Value, path: &mut Path) -> Result<RestrictedExpression, InputError> {
+fn value_at(
+    of: &InputType,
+    value: &Value,
+    path: &mut Path,
+) -> Result<RestrictedExpression, InputError> {
     let misfit = || InputError { pointer: place(path) };
     match of {
-        InputType::Text => {
-            value.as_str().map(|text| RestrictedExpression::new_string(text.to_owned())).ok_or_else(misfit)
-        }
+        InputType::Text => value
+            .as_str()
+            .map(|text| RestrictedExpression::new_string(text.to_owned()))
+            .ok_or_else(misfit),
         InputType::Flag => value.as_bool().map(RestrictedExpression::new_bool).ok_or_else(misfit),
         InputType::Long => integer(value).map(RestrictedExpression::new_long).ok_or_else(misfit),
         InputType::Decimal => {
-            let text = value.is_number().then(|| value.to_string()).and_then(|text| decimal_text(&text));
+            let text =
+                value.is_number().then(|| value.to_string()).and_then(|text| decimal_text(&text));
             text.map(RestrictedExpression::new_decimal).ok_or_else(misfit)
         }
         InputType::Set(item) => {
@@ -351,7 +396,8 @@ fn value_at(of: &InputType, value: &Value, path: &mut Path) -> Result<Restricted
                 }
                 path.pop();
             }
-            RestrictedExpression::new_record(known).map_err(|_duplicate| InputError { pointer: place(path) })
+            RestrictedExpression::new_record(known)
+                .map_err(|_duplicate| InputError { pointer: place(path) })
         }
     }
 }
@@ -360,7 +406,8 @@ fn value_at(of: &InputType, value: &Value, path: &mut Path) -> Result<Restricted
 fn integer(value: &Value) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_991.0;
     value.as_i64().or_else(|| {
-        let double = value.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT)?;
+        let double =
+            value.as_f64().filter(|double| double.fract() == 0.0 && double.abs() <= EXACT)?;
         format!("{double:.0}").parse().ok()
     })
 }

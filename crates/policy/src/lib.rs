@@ -6,14 +6,14 @@
 //! never turns a denial into anything better; what is not decided is denied.
 
 pub mod bundle;
-pub mod facts;
-pub mod verdict;
-pub mod permit;
-pub mod snapshot;
-pub mod review;
-pub mod explain;
 pub mod cases;
+pub mod explain;
+pub mod facts;
 pub mod matrix;
+pub mod permit;
+pub mod review;
+pub mod snapshot;
+pub mod verdict;
 
 mod annotations;
 mod approval;
@@ -27,6 +27,6 @@ mod surface;
 mod vocabulary;
 
 #[cfg(test)]
-mod testing;
-#[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod testing;

@@ -13,8 +13,8 @@ use placet_types::{
 use crate::{
     bundle::BundleSource,
     cases::{
-        CallCase, CaseApproval, CaseBudget, CaseFile, CaseFileError, CasePrincipal, CaseVote, Expectation,
-        ExpectedOutcome,
+        CallCase, CaseApproval, CaseBudget, CaseFile, CaseFileError, CasePrincipal, CaseVote,
+        Expectation, ExpectedOutcome,
         run::{World, decide_case},
     },
     snapshot::Snapshot,
@@ -42,16 +42,32 @@ struct Caller {
 }
 
 const CALLERS: [Caller; 6] = [
-    Caller { heading: "an agent on its own authority", kind: PrincipalKind::Agent, id: "bot", user: None },
-    Caller { heading: "an agent for a user", kind: PrincipalKind::Agent, id: "bot", user: Some("ada") },
+    Caller {
+        heading: "an agent on its own authority",
+        kind: PrincipalKind::Agent,
+        id: "bot",
+        user: None,
+    },
+    Caller {
+        heading: "an agent for a user",
+        kind: PrincipalKind::Agent,
+        id: "bot",
+        user: Some("ada"),
+    },
     Caller { heading: "a service", kind: PrincipalKind::Service, id: "sync", user: None },
-    Caller { heading: "a service for a user", kind: PrincipalKind::Service, id: "sync", user: Some("ada") },
+    Caller {
+        heading: "a service for a user",
+        kind: PrincipalKind::Service,
+        id: "sync",
+        user: Some("ada"),
+    },
     Caller { heading: "an automation", kind: PrincipalKind::Automation, id: "nightly", user: None },
     Caller { heading: "a user alone", kind: PrincipalKind::User, id: "ada", user: None },
 ];
 
 /// Approvals: a name, and whose votes it has.
-const APPROVALS: [(&str, Option<&str>); 3] = [("none", None), ("short", Some("cleo")), ("met", Some("ben"))];
+const APPROVALS: [(&str, Option<&str>); 3] =
+    [("none", None), ("short", Some("cleo")), ("met", Some("ben"))];
 
 /// The matrix cannot be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,8 +90,9 @@ pub enum MatrixError {
 pub fn render(source: &BundleSource) -> Result<String, MatrixError> {
     let file = CaseFile::parse(WORLD)?;
     let world = World::from_file(file.world.as_ref().ok_or(CaseFileError::NoWorld)?)?;
-    let snapshot = Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 1)
-        .map_err(CaseFileError::Bundle)?;
+    let snapshot =
+        Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 1)
+            .map_err(CaseFileError::Bundle)?;
     let mut out = HEAD.to_owned();
     for caller in CALLERS {
         out.push_str(&format!("\n{}\n  {:<13}{:<10}ceiling:", caller.heading, "mode", "approval"));
@@ -87,7 +104,8 @@ pub fn render(source: &BundleSource) -> Result<String, MatrixError> {
                 let mut line = format!("  {:<13}{name:<10}        ", mode.as_str());
                 for ceiling in ApprovalMode::ALL {
                     let case = cell(caller, mode, ceiling, voter)?;
-                    let verdict = decide_case(&snapshot, &world, &case).map_err(MatrixError::Cell)?;
+                    let verdict =
+                        decide_case(&snapshot, &world, &case).map_err(MatrixError::Cell)?;
                     line.push_str(&format!("  {:<11}", word(verdict.decision().outcome)));
                 }
                 out.push_str(line.trim_end());
@@ -139,7 +157,11 @@ fn cell(
         engine_mode: EngineMode::Enforce,
         attested: true,
         budget: CaseBudget::default(),
-        approval: approval.map(|vote| CaseApproval { expires_in_ms: 3_600_000, changed: false, votes: vec![vote] }),
+        approval: approval.map(|vote| CaseApproval {
+            expires_in_ms: 3_600_000,
+            changed: false,
+            votes: vec![vote],
+        }),
         expect: Expectation {
             outcome: ExpectedOutcome::Deny,
             code: None,

@@ -120,12 +120,17 @@ fn ask(
     }
     // Votes and groups carry no tenant of their own.
     if &person.tenant_id != request.chain.tenant() {
-        return Err(ReviewRefusal::of(ErrorCode::NotFound, "the approval belongs to another tenant"));
+        return Err(ReviewRefusal::of(
+            ErrorCode::NotFound,
+            "the approval belongs to another tenant",
+        ));
     }
-    let fault = |_unmade| ReviewRefusal::of(ErrorCode::PolicyError, "the review cannot be put to policy");
+    let fault =
+        |_unmade| ReviewRefusal::of(ErrorCode::PolicyError, "the review cannot be put to policy");
     let (entities, target) = entities_of(snapshot, reviewer, request).map_err(fault)?;
-    let context = Context::from_pairs([("now".to_owned(), datetime(now))])
-        .map_err(|_unmade| ReviewRefusal::of(ErrorCode::PolicyError, "the review cannot be put to policy"))?;
+    let context = Context::from_pairs([("now".to_owned(), datetime(now))]).map_err(|_unmade| {
+        ReviewRefusal::of(ErrorCode::PolicyError, "the review cannot be put to policy")
+    })?;
     let question = Question {
         link: Link::User,
         principal: snapshot.names.principal_uid(person),
@@ -137,14 +142,20 @@ fn ask(
     if answer.allowed {
         return Ok(());
     }
-    let code = if answer.errors.is_empty() { ErrorCode::PolicyDenied } else { ErrorCode::PolicyError };
-    let determining = answer.determining.iter().filter_map(|id| snapshot.determining(id, Link::User)).collect();
+    let code =
+        if answer.errors.is_empty() { ErrorCode::PolicyDenied } else { ErrorCode::PolicyError };
+    let determining =
+        answer.determining.iter().filter_map(|id| snapshot.determining(id, Link::User)).collect();
     Err(ReviewRefusal { code, determining, errors: answer.errors })
 }
 
 type Made = Result<(Entities, cedar_policy::EntityUid), Box<dyn std::error::Error>>;
 
-fn entities_of(snapshot: &Snapshot, reviewer: &Reviewer<'_>, request: &ReviewedRequest<'_>) -> Made {
+fn entities_of(
+    snapshot: &Snapshot,
+    reviewer: &Reviewer<'_>,
+    request: &ReviewedRequest<'_>,
+) -> Made {
     let (names, directory) = (&snapshot.names, &snapshot.directory);
     let tenant = request.chain.tenant();
     let person = reviewer.principal;
@@ -159,7 +170,10 @@ fn entities_of(snapshot: &Snapshot, reviewer: &Reviewer<'_>, request: &ReviewedR
         known.extend([plan.entities.tool.clone(), plan.entities.adapter.clone()]);
     }
     for action in ["approve", "deny", "view"] {
-        known.push(Entity::new_no_attrs(names.action_uid(action), [names.action_uid("review")].into()));
+        known.push(Entity::new_no_attrs(
+            names.action_uid(action),
+            [names.action_uid("review")].into(),
+        ));
     }
     let owner = owner.map_or_else(|| names.nobody(tenant), |owner| names.user_uid(tenant, owner));
     let groups = request.requirement.groups.keys().map(|group| names.group_uid(tenant, group));

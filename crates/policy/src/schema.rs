@@ -6,11 +6,7 @@
 use std::collections::BTreeSet;
 
 use cedar_policy::SchemaFragment;
-use placet_types::{
-    contract::Capability,
-    ids::EnvironmentName,
-    mode::ApprovalMode,
-};
+use placet_types::{contract::Capability, ids::EnvironmentName, mode::ApprovalMode};
 
 use crate::{
     input::{self, InputType, TypedInput},
@@ -37,9 +33,13 @@ pub(crate) fn parents(capability: &Capability) -> Vec<String> {
 pub(crate) fn typed_input(capability: &Capability) -> TypedInput {
     let mut typed = input::of_schema(&capability.input_schema);
     if let Ok(of) = &typed.of {
-        let alone = format!("namespace Probe {{ entity E; action a appliesTo {{ principal: [E], resource: [E], context: {{ input: {} }} }}; }}", type_text(of));
+        let alone = format!(
+            "namespace Probe {{ entity E; action a appliesTo {{ principal: [E], resource: [E], context: {{ input: {} }} }}; }}",
+            type_text(of)
+        );
         if let Err(error) = SchemaFragment::from_cedarschema_str(&alone) {
-            typed.of = Err(vec![format!("/: a property's name has no place in a Cedar schema: {error}")]);
+            typed.of =
+                Err(vec![format!("/: a property's name has no place in a Cedar schema: {error}")]);
         }
     }
     typed
@@ -83,7 +83,8 @@ fn push_stand_in(out: &mut String, group: &str) {
 }
 
 fn push_tool(out: &mut String, capability: &Capability, input: Option<&InputType>) {
-    let parents: Vec<String> = parents(capability).into_iter().map(|group| format!("\"{group}\"")).collect();
+    let parents: Vec<String> =
+        parents(capability).into_iter().map(|group| format!("\"{group}\"")).collect();
     let input = input.map_or_else(String::new, |of| format!(", input: {}", type_text(of)));
     out.push_str(&format!(
         "\n  action \"{id}\" in [{parents}] appliesTo {{\n    principal: {PRINCIPALS}, resource: [Tool],\n    context: {{ req: RequestContext{input} }}\n  }};\n",

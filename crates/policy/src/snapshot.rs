@@ -27,7 +27,7 @@ use crate::{
     entities::ToolEntities,
     facts::Facts,
     input::InputType,
-    review::{ReviewRefusal, ReviewedRequest, Reviewer, Review},
+    review::{Review, ReviewRefusal, ReviewedRequest, Reviewer},
     surface,
     verdict::{PolicyEffect, Verdict},
     vocabulary::Vocabulary,
@@ -161,7 +161,11 @@ impl Snapshot {
     /// The tools that some circumstance could let this chain call or have held; all others do not exist for it. The groups
     /// are those of the user's verified claims.
     #[must_use]
-    pub fn surface(&self, chain: &PrincipalChain, extra_user_groups: &BTreeSet<GroupId>) -> BTreeSet<CapabilityId> {
+    pub fn surface(
+        &self,
+        chain: &PrincipalChain,
+        extra_user_groups: &BTreeSet<GroupId>,
+    ) -> BTreeSet<CapabilityId> {
         surface::surface(self, chain, extra_user_groups)
     }
 

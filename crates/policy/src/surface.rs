@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use cedar_policy::{Decision, EntityUid, Entities, PartialEntities, PartialEntityUid, PartialRequest};
+use cedar_policy::{
+    Decision, Entities, EntityUid, PartialEntities, PartialEntityUid, PartialRequest,
+};
 use placet_types::{
     ids::{CapabilityId, GroupId},
     principal::PrincipalChain,
@@ -26,7 +28,9 @@ pub(crate) fn surface(
     if floor::of_chain(&snapshot.directory, chain).is_some() {
         return BTreeSet::new();
     }
-    let Ok(principals) = entities::principals(&snapshot.names, &snapshot.directory, chain, extra_user_groups) else {
+    let Ok(principals) =
+        entities::principals(&snapshot.names, &snapshot.directory, chain, extra_user_groups)
+    else {
         return BTreeSet::new();
     };
     let links: Vec<EntityUid> = std::iter::once(&chain.actor)
@@ -34,9 +38,13 @@ pub(crate) fn surface(
         .map(|principal| snapshot.names.principal_uid(principal))
         .collect();
     let could = |plan: &ToolPlan| {
-        let known = principals.iter().cloned().chain([plan.entities.tool.clone(), plan.entities.adapter.clone()]);
+        let known = principals
+            .iter()
+            .cloned()
+            .chain([plan.entities.tool.clone(), plan.entities.adapter.clone()]);
         let known = Entities::from_entities(known, None).ok();
-        let known = known.and_then(|known| PartialEntities::from_concrete(known, &snapshot.schema).ok());
+        let known =
+            known.and_then(|known| PartialEntities::from_concrete(known, &snapshot.schema).ok());
         known.is_some_and(|known| links.iter().all(|link| could_link(snapshot, plan, link, &known)))
     };
     snapshot
@@ -44,14 +52,21 @@ pub(crate) fn surface(
         .iter()
         .filter(|(_, plan)| {
             let capability = plan.capability();
-            capability.is_some_and(|capability| floor::of_tool(chain, &plan.contract, capability).is_none())
+            capability.is_some_and(|capability| {
+                floor::of_tool(chain, &plan.contract, capability).is_none()
+            })
         })
         .filter(|(_, plan)| could(plan))
         .map(|(id, _)| id.clone())
         .collect()
 }
 
-fn could_link(snapshot: &Snapshot, plan: &ToolPlan, link: &EntityUid, known: &PartialEntities) -> bool {
+fn could_link(
+    snapshot: &Snapshot,
+    plan: &ToolPlan,
+    link: &EntityUid,
+    known: &PartialEntities,
+) -> bool {
     let request = PartialRequest::new(
         PartialEntityUid::from_concrete(link.clone()),
         plan.call.clone(),

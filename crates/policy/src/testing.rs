@@ -35,7 +35,9 @@ pub(crate) fn shipped() -> BundleSource {
         ("30-guards.cedar", include_str!("../../../policies/30-guards.cedar")),
         ("40-review.cedar", include_str!("../../../policies/40-review.cedar")),
     ];
-    BundleSource::new(files.map(|(name, text)| PolicyFile { name: name.to_owned(), text: text.to_owned() }))
+    BundleSource::new(
+        files.map(|(name, text)| PolicyFile { name: name.to_owned(), text: text.to_owned() }),
+    )
 }
 
 pub(crate) fn bundle(text: &str) -> BundleSource {
@@ -52,7 +54,10 @@ pub(crate) fn world() -> World {
     world_of(include_str!("testing_world.yaml"))
 }
 
-pub(crate) fn compile(source: &BundleSource, world: &World) -> Result<Snapshot, Vec<BundleProblem>> {
+pub(crate) fn compile(
+    source: &BundleSource,
+    world: &World,
+) -> Result<Snapshot, Vec<BundleProblem>> {
     Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 7)
 }
 
@@ -110,7 +115,8 @@ pub(crate) struct Swap<'a> {
 impl Draft {
     pub(crate) fn new(world: &World, tool: &str) -> Self {
         let tool: CapabilityId = tool.parse().unwrap();
-        let contract = world.contracts.iter().find(|contract| &contract.adapter == tool.adapter()).unwrap();
+        let contract =
+            world.contracts.iter().find(|contract| &contract.adapter == tool.adapter()).unwrap();
         Self {
             contract: Arc::clone(contract),
             tool,
@@ -120,7 +126,11 @@ impl Draft {
             mode: None,
             safety_mode: ApprovalMode::Destructive,
             engine_mode: EngineMode::Enforce,
-            budget: BudgetView { calls_left: 10, cents_left: 10_000, window_ends: NOW.plus_ms(86_400_000) },
+            budget: BudgetView {
+                calls_left: 10,
+                cents_left: 10_000,
+                window_ends: NOW.plus_ms(86_400_000),
+            },
             votes: None,
             approved_digest: None,
             approval_ends: NOW.plus_ms(3_600_000),

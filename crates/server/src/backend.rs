@@ -7,8 +7,9 @@ use std::future::Future;
 use placet_identity::VerifiedCaller;
 use placet_pipeline::{
     answer::Answer,
-    engine::{Engine, Ticket},
+    engine::Engine,
     submission::{Inbound, Submission},
+    ticket::Ticket,
     views::{
         ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest,
         ToolView,

@@ -37,7 +37,7 @@ impl<B: Backend, T: DeserializeOwned> FromRequest<Door<B>> for StrictJson<T> {
         let within = Duration::from_millis(config.request_timeout_ms);
         let bytes =
             tokio::time::timeout(within, read(request.into_body(), config.body_bytes_max)).await;
-        let bytes = bytes.map_err(|_| body_too_slow())??;
+        let bytes = bytes.map_err(|_elapsed| body_too_slow())??;
         parse(&bytes, config.body_bytes_max).map(Self)
     }
 }
@@ -70,7 +70,7 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
     let mut chunks = pin!(body.into_data_stream());
     let mut whole = BytesMut::new();
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.map_err(|_| Failure::malformed("the body ended early"))?;
+        let chunk = chunk.map_err(|error| ended_early(&error))?;
         if whole.len().saturating_add(chunk.len()) > bytes_max {
             drop(whole);
             discard(&mut chunks, bytes_max.saturating_mul(DISCARD_FACTOR)).await;
@@ -79,6 +79,11 @@ async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
         whole.extend_from_slice(&chunk);
     }
     Ok(whole.freeze())
+}
+
+fn ended_early(error: &axum::Error) -> Failure {
+    let refusal = Refusal::new(ErrorCode::ValidationError, "the body ended early");
+    Failure::new(refusal.with_detail(error))
 }
 
 /// Throws away what follows. A client that is refused while it still writes would see a reset connection only.

@@ -65,7 +65,7 @@ impl<B> Door<B> {
     /// A place for one more event stream.
     pub(crate) fn stream_place(&self) -> Result<OwnedSemaphorePermit, Failure> {
         const RETRY_AFTER_MS: u64 = 5_000;
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_| {
+        Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
             let refusal = Refusal::new(ErrorCode::Overloaded, "too many event streams are open")
                 .with_retry_after_ms(RETRY_AFTER_MS);
             Failure::new(refusal)

@@ -21,6 +21,9 @@ use crate::{
     problem::Failure,
 };
 
+/// How often in a row a call may say what it has said before; more often is a call that was forgotten.
+const REPEATS_MAX: usize = 3;
+
 /// How long one stream lives, and what ends it.
 struct Follower<T, C> {
     ticket: T,
@@ -69,11 +72,22 @@ impl<T: Follow, C: Future<Output = ()> + Unpin> Follower<T, C> {
             Some(sent) if sent.is_final() => None,
             Some(_) => {
                 tokio::select! {
-                    answer = self.ticket.changed() => Some(answer),
+                    answer = next_other(&mut self.ticket, self.sent.as_ref()) => answer,
                     () = tokio::time::sleep_until(self.ends_at) => None,
                     () = &mut self.closing => None,
                 }
             }
         }
     }
+}
+
+/// The next answer that says something else. None when the call only repeats itself: then nobody moves it any more.
+async fn next_other(ticket: &mut impl Follow, sent: Option<&Answer>) -> Option<Answer> {
+    for _ in 0..REPEATS_MAX {
+        let answer = ticket.changed().await;
+        if sent != Some(&answer) {
+            return Some(answer);
+        }
+    }
+    None
 }

@@ -27,8 +27,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Params {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Failure> {
         let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
-        let Query(pairs) =
-            pairs.map_err(|_| Failure::malformed("the query is not `name=value&name=value`"))?;
+        let Query(pairs) = pairs
+            .map_err(|_rejection| Failure::malformed("the query is not `name=value&name=value`"))?;
         if pairs.iter().any(|(_, value)| value.len() > VALUE_BYTES_MAX) {
             return Err(Failure::malformed(format!(
                 "a query parameter is longer than {VALUE_BYTES_MAX} bytes"
@@ -48,7 +48,7 @@ impl Params {
     /// Takes an identifier.
     pub(crate) fn id<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, Failure> {
         let parse = |text: String| {
-            text.parse().map_err(|_| Failure::malformed(format!("`{name}` is not an id")))
+            text.parse().map_err(|_malformed| Failure::malformed(format!("`{name}` is not an id")))
         };
         self.text(name).map(parse).transpose()
     }
@@ -75,7 +75,7 @@ impl Params {
     /// Takes the size of a page.
     pub(crate) fn limit(&mut self) -> Result<usize, Failure> {
         let limit = self.number("limit", 1..=LIMIT_MAX, LIMIT_DEFAULT)?;
-        usize::try_from(limit).map_err(|_| Failure::malformed("`limit` is too large"))
+        usize::try_from(limit).map_err(|_large| Failure::malformed("`limit` is too large"))
     }
 
     /// Refuses what nobody has taken.

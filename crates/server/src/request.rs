@@ -61,7 +61,7 @@ fn at_most_one<'h>(
     if values.next().is_some() {
         return Err("is there twice, send it once");
     }
-    first.to_str().map(Some).map_err(|_| "has characters other than visible ASCII")
+    first.to_str().map(Some).map_err(|_invisible| "has characters other than visible ASCII")
 }
 
 /// The caller that the router's middleware verified.

@@ -9,7 +9,18 @@ use serde::{Deserialize, Serialize};
 
 /// Milliseconds since the Unix epoch, UTC.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema, Default,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    JsonSchema,
+    Default,
 )]
 #[serde(transparent)]
 pub struct Timestamp(i64);
@@ -46,7 +57,8 @@ impl fmt::Display for Timestamp {
         let days = self.0.div_euclid(86_400_000);
         let ms = self.0.rem_euclid(86_400_000);
         let (year, month, day) = civil_from_days(days);
-        let (hour, minute) = (ms.div_euclid(3_600_000), ms.rem_euclid(3_600_000).div_euclid(60_000));
+        let (hour, minute) =
+            (ms.div_euclid(3_600_000), ms.rem_euclid(3_600_000).div_euclid(60_000));
         let (second, milli) = (ms.rem_euclid(60_000).div_euclid(1_000), ms.rem_euclid(1_000));
         write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milli:03}Z")
     }
@@ -73,9 +85,13 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let day = day_of_year
         .saturating_sub(month_from_march.saturating_mul(153).saturating_add(2).div_euclid(5))
         .saturating_add(1);
-    let month =
-        if month_from_march < 10 { month_from_march.saturating_add(3) } else { month_from_march.saturating_sub(9) };
-    let year = year_of_era.saturating_add(era.saturating_mul(400)).saturating_add(i64::from(month <= 2));
+    let month = if month_from_march < 10 {
+        month_from_march.saturating_add(3)
+    } else {
+        month_from_march.saturating_sub(9)
+    };
+    let year =
+        year_of_era.saturating_add(era.saturating_mul(400)).saturating_add(i64::from(month <= 2));
     (year, month, day)
 }
 

@@ -101,7 +101,9 @@ const fn yes() -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DirectoryError {
     /// An agent's owner is no user of its tenant.
-    #[error("agent `{agent}` of tenant `{tenant}` is owned by `{owner}`, who is not among its users")]
+    #[error(
+        "agent `{agent}` of tenant `{tenant}` is owned by `{owner}`, who is not among its users"
+    )]
     UnknownOwner {
         /// The tenant.
         tenant: TenantId,
@@ -144,10 +146,17 @@ impl Directory {
     }
 
     /// The ceilings of each class that `agent` is in.
-    pub fn classes_of(&self, tenant: &TenantId, agent: &PrincipalId) -> impl Iterator<Item = &ClassEntry> {
+    pub fn classes_of(
+        &self,
+        tenant: &TenantId,
+        agent: &PrincipalId,
+    ) -> impl Iterator<Item = &ClassEntry> {
         let entry = self.tenants.get(tenant);
         let classes = entry.and_then(|t| t.agents.get(agent)).map(|a| &a.classes);
-        classes.into_iter().flatten().filter_map(move |class| entry.and_then(|t| t.classes.get(class)))
+        classes
+            .into_iter()
+            .flatten()
+            .filter_map(move |class| entry.and_then(|t| t.classes.get(class)))
     }
 }
 
@@ -163,7 +172,9 @@ impl TenantDirectory {
             }
             check_declared(tenant, id, &agent.classes, &self.classes)?;
         }
-        self.users.iter().try_for_each(|(id, user)| check_declared(tenant, id, &user.groups, &self.groups))
+        self.users
+            .iter()
+            .try_for_each(|(id, user)| check_declared(tenant, id, &user.groups, &self.groups))
     }
 }
 
@@ -174,6 +185,10 @@ fn check_declared<T>(
     declared: &BTreeMap<GroupId, T>,
 ) -> Result<(), DirectoryError> {
     named.iter().find(|group| !declared.contains_key(*group)).map_or(Ok(()), |group| {
-        Err(DirectoryError::UnknownGroup { tenant: tenant.clone(), member: member.clone(), group: group.clone() })
+        Err(DirectoryError::UnknownGroup {
+            tenant: tenant.clone(),
+            member: member.clone(),
+            group: group.clone(),
+        })
     })
 }

@@ -152,9 +152,19 @@ impl Refusal {
     /// A refusal before anything was executed.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let execution =
-            if code == ErrorCode::OutcomeUnknown { Execution::Unknown } else { Execution::NotExecuted };
-        Self { code, message: message.into(), detail: None, problems: Vec::new(), execution, retry_after_ms: None }
+        let execution = if code == ErrorCode::OutcomeUnknown {
+            Execution::Unknown
+        } else {
+            Execution::NotExecuted
+        };
+        Self {
+            code,
+            message: message.into(),
+            detail: None,
+            problems: Vec::new(),
+            execution,
+            retry_after_ms: None,
+        }
     }
 
     /// Adds what only the log may know.

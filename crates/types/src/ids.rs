@@ -190,7 +190,9 @@ text_id!(
 );
 
 /// An operation of an adapter, `adapter/capability`: also the Cedar action's id (decisions.md 9).
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub struct CapabilityId {
@@ -246,8 +248,11 @@ impl CapabilityId {
     }
 }
 
-const NOT_A_TOOL: IdError =
-    IdError { kind: "tool", length_max: TOOL_NAME_LENGTH_MAX, allowed: "the form `adapter__capability`" };
+const NOT_A_TOOL: IdError = IdError {
+    kind: "tool",
+    length_max: TOOL_NAME_LENGTH_MAX,
+    allowed: "the form `adapter__capability`",
+};
 
 impl fmt::Display for CapabilityId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -281,7 +286,9 @@ impl From<CapabilityId> for String {
 }
 
 /// The identity of an effect record: who may ever see it, and under which key (decisions.md 11).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct RecordId(Digest);
 
@@ -306,7 +313,10 @@ impl RecordId {
             DigestBuilder::new("placet.record.v1")
                 .field("tenant", scope.tenant.as_str().as_bytes())
                 .field("agent", scope.agent.as_str().as_bytes())
-                .optional("on_behalf_of", scope.on_behalf_of.as_ref().map(|u| u.as_str().as_bytes()))
+                .optional(
+                    "on_behalf_of",
+                    scope.on_behalf_of.as_ref().map(|u| u.as_str().as_bytes()),
+                )
                 .field("capability", scope.capability.to_string().as_bytes())
                 .field("key", key.as_str().as_bytes())
                 .finish(),

@@ -4,18 +4,18 @@
 //! decide, store, send or read a clock: this crate is pure. Invariant: a value of a type in here has passed the checks
 //! its name promises (a [`ids::TenantId`] is never empty, a digest is over a strictly parsed value).
 
-pub mod ids;
-pub mod clock;
-pub mod digest;
-pub mod json;
-pub mod mode;
-pub mod error;
-pub mod principal;
-pub mod directory;
-pub mod run_context;
-pub mod envelope;
 pub mod approval;
 pub mod argument_schema;
-pub mod contract;
 pub mod binding;
+pub mod clock;
+pub mod contract;
+pub mod digest;
+pub mod directory;
+pub mod envelope;
+pub mod error;
+pub mod ids;
+pub mod json;
+pub mod mode;
+pub mod principal;
+pub mod run_context;
 pub mod schemas;

@@ -70,7 +70,9 @@ impl fmt::Display for ApprovalMode {
 
 /// A text is not one of the five modes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("approval mode must be one of `read_only`, `local_write`, `network`, `delegated`, `destructive`")]
+#[error(
+    "approval mode must be one of `read_only`, `local_write`, `network`, `delegated`, `destructive`"
+)]
 pub struct UnknownMode;
 
 impl FromStr for ApprovalMode {

@@ -11,7 +11,9 @@ use crate::{
 };
 
 /// What kind of actor a principal is (decisions.md 5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum PrincipalKind {
     /// A person.
@@ -92,7 +94,13 @@ impl PrincipalChain {
     pub fn digest_into(&self, builder: DigestBuilder) -> DigestBuilder {
         let links = std::iter::once(&self.actor).chain(&self.on_behalf_of);
         let parts: Vec<&[u8]> = links
-            .flat_map(|p| [p.kind.as_str().as_bytes(), p.tenant_id.as_str().as_bytes(), p.id.as_str().as_bytes()])
+            .flat_map(|p| {
+                [
+                    p.kind.as_str().as_bytes(),
+                    p.tenant_id.as_str().as_bytes(),
+                    p.id.as_str().as_bytes(),
+                ]
+            })
             .collect();
         builder.list("principal_chain", parts)
     }

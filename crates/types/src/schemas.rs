@@ -7,7 +7,9 @@ use schemars::{JsonSchema, Schema, generate::SchemaSettings};
 use crate::{
     contract::file::ContractFile,
     directory::Directory,
-    envelope::{call::ToolCallEnvelope, proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
+    envelope::{
+        call::ToolCallEnvelope, proposal::ToolProposalEnvelope, result::ToolResultEnvelope,
+    },
     run_context::RunContext,
 };
 
@@ -24,10 +26,26 @@ pub struct PublishedSchema {
 
 /// Every schema this crate publishes.
 pub const PUBLISHED: &[PublishedSchema] = &[
-    PublishedSchema { name: "tool-call", about: "a call envelope (TM-02)", schema: of::<ToolCallEnvelope> },
-    PublishedSchema { name: "tool-result", about: "a result envelope (TM-03)", schema: of::<ToolResultEnvelope> },
-    PublishedSchema { name: "tool-proposal", about: "a held call (TM-09)", schema: of::<ToolProposalEnvelope> },
-    PublishedSchema { name: "run-context", about: "a Run Context (TM-04)", schema: of::<RunContext> },
+    PublishedSchema {
+        name: "tool-call",
+        about: "a call envelope (TM-02)",
+        schema: of::<ToolCallEnvelope>,
+    },
+    PublishedSchema {
+        name: "tool-result",
+        about: "a result envelope (TM-03)",
+        schema: of::<ToolResultEnvelope>,
+    },
+    PublishedSchema {
+        name: "tool-proposal",
+        about: "a held call (TM-09)",
+        schema: of::<ToolProposalEnvelope>,
+    },
+    PublishedSchema {
+        name: "run-context",
+        about: "a Run Context (TM-04)",
+        schema: of::<RunContext>,
+    },
     PublishedSchema { name: "contract", about: "a contract file", schema: of::<ContractFile> },
     PublishedSchema { name: "directory", about: "the directory file", schema: of::<Directory> },
 ];

@@ -40,7 +40,12 @@ fn written(write: &Write, created: bool, made: MadeDirectories) -> Answer {
 }
 
 /// Writes the file; gives whether there was none before.
-fn write_file(tree: &Tree, mark: &Mark<'_>, write: &Write, made: &mut MadeDirectories) -> Result<bool, Fault> {
+fn write_file(
+    tree: &Tree,
+    mark: &Mark<'_>,
+    write: &Write,
+    made: &mut MadeDirectories,
+) -> Result<bool, Fault> {
     let path = &write.path;
     let (directory, name) = split(path)?;
     let parent = open_parent(tree, mark, write, directory, made)?;
@@ -71,14 +76,17 @@ fn check_write(
 ) -> Result<(), Fault> {
     let path = &write.path;
     match (existing, write.expected_digest) {
-        (Some(_), _) if !write.overwrite => {
-            Err(Fault::Refused(format!("`{}` exists already, and `overwrite` is false", path.as_str())))
-        }
+        (Some(_), _) if !write.overwrite => Err(Fault::Refused(format!(
+            "`{}` exists already, and `overwrite` is false",
+            path.as_str()
+        ))),
         (Some(_), Some(expected)) => {
             let (mut file, _) = open_regular(parent, name, path)?;
             require_digest(digest_of(&mut file, path, mark.gate)?, expected, path)
         }
-        (None, Some(_)) => Err(Fault::Refused(format!("no such file to replace: `{}`", path.as_str()))),
+        (None, Some(_)) => {
+            Err(Fault::Refused(format!("no such file to replace: `{}`", path.as_str())))
+        }
         (_, None) => Ok(()),
     }
 }
@@ -106,7 +114,8 @@ pub(crate) fn delete(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
     parent.remove_file(name).map_err(|error| Fault::at_change(path, &error))?;
     drop(guard);
     sync_directory(&parent).map_err(|error| not_durable(path, &error))?;
-    let output = json!({ "path": path.as_str(), "deleted": true, "bytes": opened.len(), "digest": digest });
+    let output =
+        json!({ "path": path.as_str(), "deleted": true, "bytes": opened.len(), "digest": digest });
     Ok(Answer { output, citations: Vec::new(), mutations: vec![mutation("delete", path.as_str())] })
 }
 
@@ -131,11 +140,17 @@ fn target(parent: &Dir, name: &str, path: &RelativePath) -> Result<Option<Metada
     }
 }
 
-fn require_digest(found: Option<Digest>, expected: Digest, path: &RelativePath) -> Result<(), Fault> {
+fn require_digest(
+    found: Option<Digest>,
+    expected: Digest,
+    path: &RelativePath,
+) -> Result<(), Fault> {
     let path = path.as_str();
     match found {
         Some(found) if found == expected => Ok(()),
-        Some(_) => Err(Fault::Refused(format!("`{path}` does not have the expected digest; read it again"))),
+        Some(_) => Err(Fault::Refused(format!(
+            "`{path}` does not have the expected digest; read it again"
+        ))),
         None => Err(Fault::Refused(format!("`{path}` is too large for `expected_digest`"))),
     }
 }
@@ -149,7 +164,11 @@ fn no_such_file(path: &RelativePath, error: &io::Error) -> Fault {
 }
 
 fn not_durable(path: &RelativePath, error: &io::Error) -> Fault {
-    Fault::Uncertain(format!("`{}` was changed, but whether that is durable is not known: {}", path.as_str(), error.kind()))
+    Fault::Uncertain(format!(
+        "`{}` was changed, but whether that is durable is not known: {}",
+        path.as_str(),
+        error.kind()
+    ))
 }
 
 fn mutation(action: &str, target: &str) -> Mutation {
@@ -230,11 +249,17 @@ impl<'a> Temporary<'a> {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
         let name = mark.temporary;
-        let file = parent.open_with(name, &options).map_err(|error| before_writing(path, &error))?;
+        let file =
+            parent.open_with(name, &options).map_err(|error| before_writing(path, &error))?;
         Ok(Self { parent, name, file })
     }
 
-    fn fill(&self, content: &[u8], permissions: Option<Permissions>, path: &RelativePath) -> Result<(), Fault> {
+    fn fill(
+        &self,
+        content: &[u8],
+        permissions: Option<Permissions>,
+        path: &RelativePath,
+    ) -> Result<(), Fault> {
         let fill = || {
             let mut file = &self.file;
             file.write_all(content)?;
@@ -263,7 +288,9 @@ impl Drop for Temporary<'_> {
             Ok(()) => {}
             // Renamed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => tracing::warn!(name = self.name, error = %error, "a temporary file is left behind"),
+            Err(error) => {
+                tracing::warn!(name = self.name, error = %error, "a temporary file is left behind")
+            }
         }
     }
 }

@@ -34,10 +34,14 @@ impl From<Fault> for Outcome {
         match fault {
             Fault::Refused(why) => Self::NothingHappened(AdapterError::Refused(why)),
             Fault::Unavailable(why) => Self::NothingHappened(AdapterError::Unavailable(why)),
-            Fault::Abandoned => Self::NothingHappened(AdapterError::Unavailable("the call was given up in time".to_owned())),
-            Fault::Partial(why, mutations) => {
-                Self::Failed(Answer { output: json!({ "error": why }), citations: Vec::new(), mutations })
-            }
+            Fault::Abandoned => Self::NothingHappened(AdapterError::Unavailable(
+                "the call was given up in time".to_owned(),
+            )),
+            Fault::Partial(why, mutations) => Self::Failed(Answer {
+                output: json!({ "error": why }),
+                citations: Vec::new(),
+                mutations,
+            }),
             Fault::Uncertain(why) => Self::Unknown(why),
         }
     }
@@ -47,16 +51,19 @@ impl Fault {
     /// The fault of an error that came before any change.
     pub(crate) fn before(path: &RelativePath, error: &Error) -> Self {
         let path = path.as_str();
-        let refused = match error.kind() {
-            ErrorKind::NotFound => format!("no such file or directory: `{path}`"),
-            ErrorKind::PermissionDenied => {
-                format!("`{path}` may not be used: permission is missing, or it leads out of the adapter's directory")
-            }
-            ErrorKind::NotADirectory => format!("`{path}` is not a directory, or a part of it is none"),
-            ErrorKind::IsADirectory => format!("`{path}` is a directory"),
-            ErrorKind::AlreadyExists => format!("`{path}` exists already"),
-            kind if is_mendable(error) => format!("`{path}` cannot be used: {kind}"),
-            kind => return Self::Unavailable(format!("`{path}`: {kind}")),
+        let kind = error.kind();
+        let refused = if kind == ErrorKind::NotFound {
+            format!("no such file or directory: `{path}`")
+        } else if kind == ErrorKind::PermissionDenied {
+            format!(
+                "`{path}` may not be used: permission is missing, or it leads out of the adapter's directory"
+            )
+        } else if kind == ErrorKind::NotADirectory {
+            format!("`{path}` is not a directory, or a part of it is none")
+        } else if is_mendable(error) {
+            format!("`{path}` cannot be used: {kind}")
+        } else {
+            return Self::Unavailable(format!("`{path}`: {kind}"));
         };
         Self::Refused(refused)
     }
@@ -66,14 +73,20 @@ impl Fault {
         if is_certain(error) {
             Self::before(path, error)
         } else {
-            Self::Uncertain(format!("changing `{}` ended with an error that does not say whether it happened", path.as_str()))
+            Self::Uncertain(format!(
+                "changing `{}` ended with an error that does not say whether it happened",
+                path.as_str()
+            ))
         }
     }
 
     /// What to tell the caller.
     pub(crate) fn message(&self) -> &str {
         match self {
-            Self::Refused(why) | Self::Unavailable(why) | Self::Partial(why, _) | Self::Uncertain(why) => why,
+            Self::Refused(why)
+            | Self::Unavailable(why)
+            | Self::Partial(why, _)
+            | Self::Uncertain(why) => why,
             Self::Abandoned => "the call was given up in time",
         }
     }
@@ -82,7 +95,14 @@ impl Fault {
 fn is_mendable(error: &Error) -> bool {
     // A loop of symbolic links has no kind of its own in this version of Rust.
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
-        || matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::InvalidFilename | ErrorKind::TooManyLinks)
+        || matches!(
+            error.kind(),
+            ErrorKind::IsADirectory
+                | ErrorKind::AlreadyExists
+                | ErrorKind::InvalidInput
+                | ErrorKind::InvalidFilename
+                | ErrorKind::TooManyLinks
+        )
 }
 
 /// Errors by which the kernel says that a change of a directory did not take place.
@@ -93,8 +113,6 @@ fn is_certain(error: &Error) -> bool {
             ErrorKind::NotFound
                 | ErrorKind::PermissionDenied
                 | ErrorKind::NotADirectory
-                | ErrorKind::IsADirectory
-                | ErrorKind::AlreadyExists
                 | ErrorKind::DirectoryNotEmpty
                 | ErrorKind::StorageFull
                 | ErrorKind::QuotaExceeded

@@ -28,9 +28,11 @@ const FRAME_BYTES: usize = 512;
 
 pub(crate) fn list(tree: &Tree, mark: &Mark<'_>, list: &List) -> Done {
     let path = &list.path;
-    let directory = tree.root().open_dir(path.as_path()).map_err(|error| Fault::before(path, &error))?;
+    let directory =
+        tree.root().open_dir(path.as_path()).map_err(|error| Fault::before(path, &error))?;
     let (names, complete) = names(&directory, path, mark)?;
-    let budget = tree.result_bytes_max().saturating_sub(FRAME_BYTES).saturating_sub(path.as_str().len());
+    let budget =
+        tree.result_bytes_max().saturating_sub(FRAME_BYTES).saturating_sub(path.as_str().len());
     let mut used = 0_usize;
     let mut entries = Vec::new();
     for name in names.iter().skip(list.offset).take(list.limit) {
@@ -55,7 +57,11 @@ pub(crate) fn list(tree: &Tree, mark: &Mark<'_>, list: &List) -> Done {
 }
 
 /// The names in a directory, sorted, the adapter's own temporary files left out; and whether these are all.
-fn names(directory: &Dir, path: &RelativePath, mark: &Mark<'_>) -> Result<(Vec<OsString>, bool), Fault> {
+fn names(
+    directory: &Dir,
+    path: &RelativePath,
+    mark: &Mark<'_>,
+) -> Result<(Vec<OsString>, bool), Fault> {
     let mut names = Vec::new();
     for entry in directory.entries().map_err(|error| Fault::before(path, &error))? {
         if mark.gate.is_closed() {
@@ -109,7 +115,10 @@ fn kind_of(kind: FileType) -> &'static str {
 
 pub(crate) fn stat(tree: &Tree, stat: &Stat) -> Done {
     let path = &stat.path;
-    let metadata = tree.root().symlink_metadata(path.as_path()).map_err(|error| Fault::before(path, &error))?;
+    let metadata = tree
+        .root()
+        .symlink_metadata(path.as_path())
+        .map_err(|error| Fault::before(path, &error))?;
     Ok(answer(json!({
         "path": path.as_str(),
         "kind": kind_of(metadata.file_type()),

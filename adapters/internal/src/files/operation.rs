@@ -68,7 +68,9 @@ impl Operation {
             "read" => arguments::<ReadArguments>(args)?.check().map(Self::Read),
             "write" => arguments::<WriteArguments>(args)?.check().map(Self::Write),
             "delete" => arguments::<DeleteArguments>(args)?.check().map(Self::Delete),
-            other => Err(AdapterError::Misconfigured(format!("`files` has no capability `{other}`"))),
+            other => {
+                Err(AdapterError::Misconfigured(format!("`files` has no capability `{other}`")))
+            }
         }
     }
 
@@ -160,9 +162,9 @@ impl WriteArguments {
     fn check(self) -> Result<Write, AdapterError> {
         let content = match self.encoding {
             Encoding::Utf8 => self.content.into_bytes(),
-            Encoding::Base64 => {
-                STANDARD.decode(&self.content).map_err(|error| refused(&format!("`content` is not base64: {error}")))?
-            }
+            Encoding::Base64 => STANDARD
+                .decode(&self.content)
+                .map_err(|error| refused(&format!("`content` is not base64: {error}")))?,
         };
         if content.len() > CONTENT_BYTES_MAX {
             return Err(refused("`content` is larger than 1,048,576 bytes"));
@@ -187,12 +189,16 @@ struct DeleteArguments {
 
 impl DeleteArguments {
     fn check(self) -> Result<Delete, AdapterError> {
-        Ok(Delete { path: path(&self.path)?, expected_digest: digest(self.expected_digest.as_deref())? })
+        Ok(Delete {
+            path: path(&self.path)?,
+            expected_digest: digest(self.expected_digest.as_deref())?,
+        })
     }
 }
 
 fn arguments<T: DeserializeOwned>(args: &Map<String, Value>) -> Result<T, AdapterError> {
-    T::deserialize(args).map_err(|error| refused(&format!("the arguments are not those of the tool: {error}")))
+    T::deserialize(args)
+        .map_err(|error| refused(&format!("the arguments are not those of the tool: {error}")))
 }
 
 fn path(text: &str) -> Result<RelativePath, AdapterError> {
@@ -200,7 +206,8 @@ fn path(text: &str) -> Result<RelativePath, AdapterError> {
 }
 
 fn digest(text: Option<&str>) -> Result<Option<Digest>, AdapterError> {
-    text.map(|text| text.parse().map_err(|error| refused(&format!("`expected_digest`: {error}")))).transpose()
+    text.map(|text| text.parse().map_err(|error| refused(&format!("`expected_digest`: {error}"))))
+        .transpose()
 }
 
 fn refused(why: &str) -> AdapterError {
@@ -237,7 +244,10 @@ mod tests {
             ("delete", json!({"path": "a/../b"})),
         ] {
             let outcome = parse(capability, &args);
-            assert!(matches!(outcome, Err(AdapterError::Refused(_))), "{capability} {args} gave {outcome:?}");
+            assert!(
+                matches!(outcome, Err(AdapterError::Refused(_))),
+                "{capability} {args} gave {outcome:?}"
+            );
         }
     }
 
@@ -248,7 +258,9 @@ mod tests {
 
     #[test]
     fn a_write_overwrites_unless_it_says_otherwise() {
-        let Ok(Operation::Write(write)) = parse("write", &json!({"path": "a", "content": "aGk=", "encoding": "base64"})) else {
+        let Ok(Operation::Write(write)) =
+            parse("write", &json!({"path": "a", "content": "aGk=", "encoding": "base64"}))
+        else {
             panic!("refused");
         };
         assert_eq!(write.content, b"hi");

@@ -77,7 +77,9 @@ fn check_component(component: &str) -> Result<(), &'static str> {
         return Err("names that begin with `.placet-` are reserved");
     }
     if !is_legible(component) {
-        return Err("the path has control, invisible or text-direction characters, or spaces at a component's end");
+        return Err(
+            "the path has control, invisible or text-direction characters, or spaces at a component's end",
+        );
     }
     Ok(())
 }
@@ -102,8 +104,23 @@ mod tests {
 
     #[test]
     fn plain_paths_are_taken_as_they_are() {
-        for text in [".", "a", "a.txt", "a/b/c", "..a", "a..", "...", ".hidden", "with space/b", "äöü/日本.txt", "-rf"] {
-            assert_eq!(RelativePath::parse(text).map(|path| path.as_str().to_owned()), Ok(text.to_owned()));
+        for text in [
+            ".",
+            "a",
+            "a.txt",
+            "a/b/c",
+            "..a",
+            "a..",
+            "...",
+            ".hidden",
+            "with space/b",
+            "äöü/日本.txt",
+            "-rf",
+        ] {
+            assert_eq!(
+                RelativePath::parse(text).map(|path| path.as_str().to_owned()),
+                Ok(text.to_owned())
+            );
         }
     }
 
@@ -112,10 +129,47 @@ mod tests {
         let long_component = "x".repeat(256);
         let long = "abcdefgh/".repeat(128);
         for text in [
-            "", "/", "/etc/passwd", "..", "../a", "a/..", "a/../b", "a/../../b", "./a", "a/.", "a/./b", "a//b", "a/", "//a",
-            "a\0b", "\0", "a\nb", "a\tb", "a\u{7f}b", "a\u{85}b", "..\\a", "a\\b", "C:a", "a.txt:stream", "a\u{202e}b",
-            "a\u{2066}b", "a\u{200b}b", "a\u{feff}b", "a\u{ad}b", "a\u{e0041}b", "a\u{a0}b", " a", "a ", "a / b",
-            ".placet-plc_1.tmp", "a/.placet-x", "a\u{fffd}b", "a\u{2028}b", "~\0", &long_component, &long,
+            "",
+            "/",
+            "/etc/passwd",
+            "..",
+            "../a",
+            "a/..",
+            "a/../b",
+            "a/../../b",
+            "./a",
+            "a/.",
+            "a/./b",
+            "a//b",
+            "a/",
+            "//a",
+            "a\0b",
+            "\0",
+            "a\nb",
+            "a\tb",
+            "a\u{7f}b",
+            "a\u{85}b",
+            "..\\a",
+            "a\\b",
+            "C:a",
+            "a.txt:stream",
+            "a\u{202e}b",
+            "a\u{2066}b",
+            "a\u{200b}b",
+            "a\u{feff}b",
+            "a\u{ad}b",
+            "a\u{e0041}b",
+            "a\u{a0}b",
+            " a",
+            "a ",
+            "a / b",
+            ".placet-plc_1.tmp",
+            "a/.placet-x",
+            "a\u{fffd}b",
+            "a\u{2028}b",
+            "~\0",
+            &long_component,
+            &long,
         ] {
             assert!(RelativePath::parse(text).is_err(), "accepted {text:?}");
         }
@@ -123,7 +177,9 @@ mod tests {
 
     #[test]
     fn a_path_splits_into_directory_and_name() {
-        let split = |text| RelativePath::parse(text).unwrap().split().map(|(d, n)| (d.to_owned(), n.to_owned()));
+        let split = |text| {
+            RelativePath::parse(text).unwrap().split().map(|(d, n)| (d.to_owned(), n.to_owned()))
+        };
         assert_eq!(split("."), None);
         assert_eq!(split("a"), Some((".".to_owned(), "a".to_owned())));
         assert_eq!(split("a/b/c"), Some(("a/b".to_owned(), "c".to_owned())));

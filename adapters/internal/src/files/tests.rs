@@ -73,18 +73,20 @@ impl Place {
     }
 
     async fn done(&self, name: &str, args: &Value) -> Answer {
-        match self.call(name, args).await {
-            Outcome::Done(answer) => answer,
-            other => panic!("{name} {args} gave {other:?}"),
-        }
+        let outcome = self.call(name, args).await;
+        let shown = format!("{outcome:?}");
+        let Outcome::Done(answer) = outcome else { panic!("{name} {args} gave {shown}") };
+        answer
     }
 
     /// Why the call was refused, with certainly no effect.
     async fn refused(&self, name: &str, args: &Value) -> String {
-        match self.call(name, args).await {
-            Outcome::NothingHappened(AdapterError::Refused(why)) => why,
-            other => panic!("{name} {args} gave {other:?}"),
-        }
+        let outcome = self.call(name, args).await;
+        let shown = format!("{outcome:?}");
+        let Outcome::NothingHappened(AdapterError::Refused(why)) = outcome else {
+            panic!("{name} {args} gave {shown}")
+        };
+        why
     }
 
     fn dispatch(&self, name: &str, args: &Value) -> Dispatch {
@@ -98,8 +100,10 @@ impl Place {
 
     /// Names in the root, hidden ones too.
     fn names(&self) -> Vec<String> {
-        let mut names: Vec<_> =
-            fs::read_dir(self.root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = fs::read_dir(self.root())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -128,7 +132,8 @@ fn conditions(timeout_ms: u64) -> Conditions {
 
 fn walk(from: &Path, except: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let mut found = Vec::new();
-    let mut paths: Vec<_> = fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        fs::read_dir(from).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     for path in paths {
         if path == except {

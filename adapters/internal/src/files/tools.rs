@@ -10,7 +10,13 @@ pub(crate) fn live_tools() -> Vec<LiveTool> {
     vec![delete(), list(), read(), stat(), write()]
 }
 
-fn tool(name: &str, title: &str, description: &str, schemas: (Value, Value), annotations: Value) -> LiveTool {
+fn tool(
+    name: &str,
+    title: &str,
+    description: &str,
+    schemas: (Value, Value),
+    annotations: Value,
+) -> LiveTool {
     let (input_schema, output_schema) = schemas;
     LiveTool {
         name: name.to_owned(),

@@ -14,11 +14,7 @@ use placet_types::digest::Digest;
 use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    fault::Fault,
-    gate::Gate,
-    path::RelativePath,
-};
+use super::{fault::Fault, gate::Gate, path::RelativePath};
 
 /// The largest file whose digest is computed.
 const DIGEST_BYTES_MAX: u64 = 268_435_456;
@@ -68,14 +64,19 @@ impl Tree {
 
     /// Opens a regular file for reading. Links are followed as long as they stay inside.
     pub(crate) fn open(&self, path: &RelativePath) -> Result<(File, Metadata), Fault> {
-        let seen = self.root.metadata(path.as_path()).map_err(|error| Fault::before(path, &error))?;
+        let seen =
+            self.root.metadata(path.as_path()).map_err(|error| Fault::before(path, &error))?;
         require_file(&seen, path)?;
         open_regular(&self.root, path.as_str(), path)
     }
 }
 
 /// Opens the file `name` of `directory` for reading, if it is a regular one.
-pub(crate) fn open_regular(directory: &Dir, name: &str, path: &RelativePath) -> Result<(File, Metadata), Fault> {
+pub(crate) fn open_regular(
+    directory: &Dir,
+    name: &str,
+    path: &RelativePath,
+) -> Result<(File, Metadata), Fault> {
     let mut options = OpenOptions::new();
     // A pipe put in the file's place must not block the thread; what was opened is looked at again.
     options.read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed());
@@ -101,7 +102,11 @@ pub(crate) fn require_file(metadata: &Metadata, path: &RelativePath) -> Result<(
 }
 
 /// The digest of a file's content; absent when it is too large for that.
-pub(crate) fn digest_of(file: &mut File, path: &RelativePath, gate: &Gate) -> Result<Option<Digest>, Fault> {
+pub(crate) fn digest_of(
+    file: &mut File,
+    path: &RelativePath,
+    gate: &Gate,
+) -> Result<Option<Digest>, Fault> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0_u8; 65_536];
     let mut total = 0_u64;

@@ -68,6 +68,11 @@ def call(request):
         ]})
     elif name == "big":
         result(request, text("x" * args["bytes"]))
+    elif name == "both":
+        result(request, {**text("x" * args["bytes"]), "structuredContent": {"n": 1}})
+    elif name == "twice":
+        result(request, text("first"))
+        result(request, text("second"))
     elif name == "number":
         result(request, {**text("n"), "structuredContent": {"n": 9007199254740993}})
     elif name == "change":
@@ -147,5 +152,8 @@ if MODE == "flood_pings":
 
 for line in sys.stdin:
     handle(json.loads(line))
+    if MODE.startswith("deaf:") and "initialized" in line:
+        time.sleep(int(MODE.split(":")[1]) / 1000)
+        os._exit(0)
 if MODE.startswith("family:"):
     time.sleep(600)

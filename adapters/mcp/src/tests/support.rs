@@ -63,9 +63,20 @@ pub(super) fn contract(transport: Value, change: impl FnOnce(&mut Value)) -> Arc
         "capabilities": {},
     });
     let capabilities = file["capabilities"].as_object_mut().unwrap();
-    for name in
-        ["echo", "slow", "sources", "big", "number", "change", "ask", "flood", "cancelled", "fail"]
-    {
+    for name in [
+        "echo",
+        "slow",
+        "sources",
+        "big",
+        "number",
+        "change",
+        "ask",
+        "flood",
+        "cancelled",
+        "fail",
+        "both",
+        "twice",
+    ] {
         capabilities.insert(name.to_owned(), read.clone());
     }
     for name in ["error", "die", "garbage", "other_kind", "input_required"] {

@@ -57,7 +57,11 @@ impl Actor for AdapterActor {
     type State = AdapterState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<AdapterState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<AdapterState, ActorProcessingErr> {
         self.tree.enter(&self.path, &myself, || AdapterMessage::Fault);
         self.port.supervisor.store(Some(Arc::new(myself.clone())));
         myself.cast(AdapterMessage::Connect)?;
@@ -103,7 +107,9 @@ impl AdapterActor {
             // In a task of its own, so that a connector's panic is a failed try.
             let outcome = match tokio::time::timeout(limit, connecting).await {
                 Ok(outcome) => outcome,
-                Err(_elapsed) => Err(AdapterError::Unavailable("it did not come up in time".to_owned())),
+                Err(_elapsed) => {
+                    Err(AdapterError::Unavailable("it did not come up in time".to_owned()))
+                }
             };
             if let Err(ractor::MessagingErr::SendErr(AdapterMessage::Connected(Ok(unwanted)))) =
                 actor.cast(AdapterMessage::Connected(outcome))

@@ -32,19 +32,11 @@ const PAGE: usize = 1_000;
 #[derive(Debug)]
 pub(crate) enum DeskMessage {
     /// People are asked.
-    Asked {
-        approval_id: ApprovalId,
-        expires_at: Timestamp,
-    },
+    Asked { approval_id: ApprovalId, expires_at: Timestamp },
     /// The call may run: people agreed, or its caller is back with fresh authority.
-    Resume {
-        approval_id: ApprovalId,
-        renewed: Option<Box<Identity>>,
-    },
+    Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
     /// The call could not run now.
-    RetryLater {
-        approval_id: ApprovalId,
-    },
+    RetryLater { approval_id: ApprovalId },
     /// Look at the timers.
     Tick,
     /// Panic.
@@ -70,7 +62,11 @@ impl Actor for DeskActor {
     type State = Timers;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<Timers, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<Timers, ActorProcessingErr> {
         // First reachable, then reading: what is told meanwhile waits in the mailbox, what was told before is in the ledger.
         self.context.routes.set_desk(myself.clone());
         let mut timers = Timers::default();
@@ -97,7 +93,10 @@ impl Actor for DeskActor {
                 self.resume(approval_id, renewed);
             }
             DeskMessage::RetryLater { approval_id } => {
-                let tries = timers.retries.get(&approval_id).map_or(0, |(_, tries)| tries.saturating_add(1));
+                let tries = timers
+                    .retries
+                    .get(&approval_id)
+                    .map_or(0, |(_, tries)| tries.saturating_add(1));
                 // From a quarter of a second to the half minute of the backoff.
                 let due = Instant::now() + backoff(tries.saturating_add(1));
                 timers.retries.insert(approval_id, (due, tries));
@@ -111,8 +110,11 @@ impl Actor for DeskActor {
 
 impl DeskActor {
     async fn read(&self, state: &str, timers: &mut Timers) -> Result<(), ActorProcessingErr> {
-        let mut query =
-            ApprovalQuery { state: Some(state.to_owned()), limit: PAGE, ..ApprovalQuery::default() };
+        let mut query = ApprovalQuery {
+            state: Some(state.to_owned()),
+            limit: PAGE,
+            ..ApprovalQuery::default()
+        };
         loop {
             let page = self.context.ledger.store().approvals(&query).await?;
             let Some(last) = page.last() else { return Ok(()) };
@@ -138,12 +140,18 @@ impl DeskActor {
             }
             timers.retries.remove(&approval_id);
             let context = Arc::clone(&self.context);
-            self.context.registry.spawn(async move { resume::expire(&context, &approval_id).await });
+            self.context
+                .registry
+                .spawn(async move { resume::expire(&context, &approval_id).await });
         }
         self.context.metrics.pending(timers.expiries.len());
         let now = Instant::now();
-        let due: Vec<ApprovalId> =
-            timers.retries.iter().filter(|(_, (at, _))| *at <= now).map(|(id, _)| id.clone()).collect();
+        let due: Vec<ApprovalId> = timers
+            .retries
+            .iter()
+            .filter(|(_, (at, _))| *at <= now)
+            .map(|(id, _)| id.clone())
+            .collect();
         for approval_id in due {
             // Tried again unless the next message says otherwise: an approved call is never forgotten.
             if let Some((at, tries)) = timers.retries.get_mut(&approval_id) {
@@ -156,6 +164,8 @@ impl DeskActor {
 
     fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {
         let context = Arc::clone(&self.context);
-        self.context.registry.spawn(async move { resume::resume(&context, &approval_id, renewed).await });
+        self.context
+            .registry
+            .spawn(async move { resume::resume(&context, &approval_id, renewed).await });
     }
 }

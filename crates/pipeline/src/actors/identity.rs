@@ -32,7 +32,11 @@ impl Actor for IdentityActor {
     type State = ();
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<(), ActorProcessingErr> {
         self.tree.enter("root/identity", &myself, || IdentityMessage::Fault);
         let every = Duration::from_millis(self.context.settings.identity_refresh_ms.max(1_000));
         myself.send_interval(every, || IdentityMessage::Refresh);

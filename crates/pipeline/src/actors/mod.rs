@@ -10,12 +10,12 @@
 //! Owns restarts with intensity and backoff; too many end the process, and recovery is the tested path. Actors hold no calls and no
 //! outcomes: those live in the registry and the ledger, so any of them may die at any moment.
 
-pub(crate) mod tree;
+pub(crate) mod adapter;
+pub(crate) mod desk;
+pub(crate) mod identity;
+pub(crate) mod policy;
+pub(crate) mod root;
 pub(crate) mod routes;
 pub(crate) mod supervisor;
+pub(crate) mod tree;
 pub(crate) mod worker;
-pub(crate) mod policy;
-pub(crate) mod identity;
-pub(crate) mod desk;
-pub(crate) mod adapter;
-pub(crate) mod root;

@@ -7,7 +7,10 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
-use placet_ledger::{audit::{AuditEvent, AuditKind}, store::Durability};
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    store::Durability,
+};
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
     snapshot::Snapshot,
@@ -40,7 +43,11 @@ impl Actor for PolicyActor {
     type State = ();
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<(), ActorProcessingErr> {
         self.tree.enter("root/policy", &myself, || PolicyMessage::Fault);
         self.context.routes.set_policy(myself);
         Ok(())
@@ -69,8 +76,13 @@ impl PolicyActor {
         let context = &self.context;
         let contracts: Vec<_> = context.catalog.contracts().cloned().collect();
         let epoch = context.policy.load().epoch().saturating_add(1);
-        let snapshot =
-            Snapshot::compile(source, &contracts, &context.directory, &context.settings.environment, epoch)?;
+        let snapshot = Snapshot::compile(
+            source,
+            &contracts,
+            &context.directory,
+            &context.settings.environment,
+            epoch,
+        )?;
         let digest = snapshot.digest();
         let mut event = AuditEvent::new(AuditKind::BundleActivated);
         event.digests.insert("bundle".to_owned(), digest);

@@ -49,7 +49,10 @@ pub(crate) async fn start(context: &Arc<Context>, tree: &Arc<Tree>) -> Result<()
             tokio::time::sleep(backoff(tries.saturating_sub(1))).await;
             match Actor::spawn(None, root(&context, &tree), ()).await {
                 Ok((_, next)) => running = next,
-                Err(error) => return context.die(format!("the root supervisor could not be started: {error}")),
+                Err(error) => {
+                    return context
+                        .die(format!("the root supervisor could not be started: {error}"));
+                }
             }
         }
     }));
@@ -114,11 +117,14 @@ fn take_give_back(context: &Arc<Context>, call: Call<crate::call::Invoked>) {
     stages::take::give_back(context, call);
 }
 
+/// What a worker does with a call.
+type Take<S> = fn(&Arc<Context>, Call<S>);
+
 fn workers<S: Send + Sync + std::fmt::Debug + 'static>(
     context: &Arc<Context>,
     tree: &Arc<Tree>,
     path: &str,
-    (publish, stage): (Publish<S>, fn(&Arc<Context>, Call<S>)),
+    (publish, stage): (Publish<S>, Take<S>),
 ) -> Vec<ChildSpec> {
     (0..context.settings.stage_workers.max(1))
         .map(|number| {
@@ -136,8 +142,18 @@ fn workers<S: Send + Sync + std::fmt::Debug + 'static>(
         .collect()
 }
 
-fn supervisor(context: &Arc<Context>, tree: &Arc<Tree>, path: &str, children: Vec<ChildSpec>) -> Supervisor {
-    Supervisor { context: Arc::clone(context), tree: Arc::clone(tree), path: path.to_owned(), children }
+fn supervisor(
+    context: &Arc<Context>,
+    tree: &Arc<Tree>,
+    path: &str,
+    children: Vec<ChildSpec>,
+) -> Supervisor {
+    Supervisor {
+        context: Arc::clone(context),
+        tree: Arc::clone(tree),
+        path: path.to_owned(),
+        children,
+    }
 }
 
 fn single<A>(
@@ -173,7 +189,8 @@ where
         spawn: Box::new(move |parent: ActorCell| {
             let actor = make();
             Box::pin(async move {
-                let (child, _): (ActorRef<A::Msg>, _) = Actor::spawn_linked(None, actor, (), parent).await?;
+                let (child, _): (ActorRef<A::Msg>, _) =
+                    Actor::spawn_linked(None, actor, (), parent).await?;
                 Ok(child.get_cell())
             })
         }),

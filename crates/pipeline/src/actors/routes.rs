@@ -52,7 +52,9 @@ impl<S: Send + Sync + 'static> Pool<S> {
         let mut call = call;
         for turn in 0..self.workers.len() {
             let number = start.wrapping_add(turn).checked_rem(self.workers.len()).unwrap_or(0);
-            let Some(worker) = self.workers.get(number).and_then(|place| place.load_full()) else { continue };
+            let Some(worker) = self.workers.get(number).and_then(|place| place.load_full()) else {
+                continue;
+            };
             match worker.cast(WorkerMessage::Take(call)) {
                 Ok(()) => return Ok(()),
                 Err(MessagingErr::SendErr(WorkerMessage::Take(back))) => call = back,
@@ -161,7 +163,10 @@ impl Routes {
 
     /// The caller of an approved call is back, with fresh authority.
     pub(crate) fn renewed(&self, approval_id: &ApprovalId, identity: Identity) {
-        self.tell_desk(DeskMessage::Resume { approval_id: approval_id.clone(), renewed: Some(Box::new(identity)) });
+        self.tell_desk(DeskMessage::Resume {
+            approval_id: approval_id.clone(),
+            renewed: Some(Box::new(identity)),
+        });
     }
 
     /// An approved call could not run now.

@@ -2,7 +2,10 @@
 //!
 //! Owns the restart rule, since supervision in ractor is notification only. Escalates by ending the process.
 
-use std::{collections::HashMap, collections::VecDeque, fmt, future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap, collections::VecDeque, fmt, future::Future, pin::Pin, sync::Arc,
+    time::Duration,
+};
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SpawnErr, SupervisionEvent};
 use tokio::time::Instant;
@@ -62,7 +65,11 @@ impl Actor for Supervisor {
     type State = SupervisorState;
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<SupervisorState, ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<SupervisorState, ActorProcessingErr> {
         let mut state = SupervisorState::default();
         for (number, child) in self.children.iter().enumerate() {
             let cell = (child.spawn)(myself.get_cell()).await?;
@@ -93,8 +100,10 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         let (cell, why) = match event {
             SupervisionEvent::ActorFailed(cell, error) => (cell, error.to_string()),
-            SupervisionEvent::ActorTerminated(cell, _, reason) => (cell, reason.unwrap_or_default()),
-            _ => return Ok(()),
+            SupervisionEvent::ActorTerminated(cell, _, reason) => {
+                (cell, reason.unwrap_or_default())
+            }
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
         };
         let Some(number) = state.running.remove(&cell.get_id()) else { return Ok(()) };
         if let Some(child) = self.children.get(number) {
@@ -107,7 +116,12 @@ impl Actor for Supervisor {
 }
 
 impl Supervisor {
-    async fn restart(&self, myself: &ActorRef<SupervisorMessage>, number: usize, state: &mut SupervisorState) {
+    async fn restart(
+        &self,
+        myself: &ActorRef<SupervisorMessage>,
+        number: usize,
+        state: &mut SupervisorState,
+    ) {
         let Some(child) = self.children.get(number) else { return };
         if self.context.stopping() {
             return;

@@ -31,7 +31,8 @@ impl Tree {
     /// Enters an actor under its path, `root/gate/2`; `fault` is the message that makes it panic.
     pub(crate) fn enter<M: Message>(&self, path: &str, actor: &ActorRef<M>, fault: fn() -> M) {
         let target = actor.clone();
-        let node = Node { cell: actor.get_cell(), fail: Box::new(move || target.cast(fault()).is_ok()) };
+        let node =
+            Node { cell: actor.get_cell(), fail: Box::new(move || target.cast(fault()).is_ok()) };
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned(), node);
     }
 
@@ -70,7 +71,10 @@ fn count(cell: &ActorCell) -> usize {
 }
 
 /// Panics: the injected fault of a drill.
-#[expect(clippy::panic, reason = "an injected fault must be a real panic; only `Engine::inject_fault` sends it")]
+#[expect(
+    clippy::panic,
+    reason = "an injected fault must be a real panic; only `Engine::inject_fault` sends it"
+)]
 pub(crate) fn injected_fault() {
     panic!("injected fault");
 }

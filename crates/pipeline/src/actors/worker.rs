@@ -40,7 +40,11 @@ impl<S: Send + Sync + std::fmt::Debug + 'static> Actor for Worker<S> {
     type State = ();
     type Arguments = ();
 
-    async fn pre_start(&self, myself: ActorRef<Self::Msg>, (): ()) -> Result<(), ActorProcessingErr> {
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Self::Msg>,
+        (): (),
+    ) -> Result<(), ActorProcessingErr> {
         self.tree.enter(&self.path, &myself, || WorkerMessage::Fault);
         (self.publish)(&self.context, self.number, myself);
         Ok(())

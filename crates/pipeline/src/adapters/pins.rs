@@ -39,7 +39,8 @@ impl LivePins {
         if !usable {
             *listed = Some(list(adapter, capability).await?);
         }
-        let live = listed.as_ref().and_then(|list| list.digests.get(capability.id.capability().as_str()));
+        let live =
+            listed.as_ref().and_then(|list| list.digests.get(capability.id.capability().as_str()));
         match (live, capability.pin) {
             (Some(live), Some(pin)) if *live == pin => Ok(()),
             (Some(live), Some(pin)) => Err(AdapterError::Drifted(format!(
@@ -48,8 +49,12 @@ impl LivePins {
                 live.short(),
                 pin.short()
             ))),
-            (Some(_), None) => Err(AdapterError::Drifted(format!("`{}` has no pin", capability.id))),
-            (None, _) => Err(AdapterError::Drifted(format!("`{}` is not offered any more", capability.id))),
+            (Some(_), None) => {
+                Err(AdapterError::Drifted(format!("`{}` has no pin", capability.id)))
+            }
+            (None, _) => {
+                Err(AdapterError::Drifted(format!("`{}` is not offered any more", capability.id)))
+            }
         }
     }
 }
@@ -58,7 +63,9 @@ async fn list(adapter: &dyn Adapter, capability: &Capability) -> Result<Listed, 
     let generation = adapter.generation();
     let tools = adapter.discover().await?;
     let at = Instant::now();
-    let digests =
-        tools.iter().map(|tool| (tool.name.clone(), tool.digest(capability.id.adapter()))).collect();
+    let digests = tools
+        .iter()
+        .map(|tool| (tool.name.clone(), tool.digest(capability.id.adapter())))
+        .collect();
     Ok(Listed { at, generation, digests })
 }

@@ -110,7 +110,10 @@ impl Port {
         entered
     }
 
-    async fn take_place_and_connection(self: &Arc<Self>, deadline: Instant) -> Result<Lease, Refusal> {
+    async fn take_place_and_connection(
+        self: &Arc<Self>,
+        deadline: Instant,
+    ) -> Result<Lease, Refusal> {
         let place = self.place(deadline).await?;
         let connection = self.connected(deadline).await?;
         Ok(Lease { port: Arc::clone(self), connection, used: false, _place: place })
@@ -118,8 +121,11 @@ impl Port {
 
     async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Refusal> {
         let overloaded = || {
-            Refusal::new(ErrorCode::Overloaded, "too many calls wait for this tool; nothing was executed")
-                .with_retry_after_ms(500)
+            Refusal::new(
+                ErrorCode::Overloaded,
+                "too many calls wait for this tool; nothing was executed",
+            )
+            .with_retry_after_ms(500)
         };
         if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
             return Ok(place);
@@ -155,10 +161,16 @@ impl Port {
                     }
                     Connection::Up(_) | Connection::Down => self.wake(),
                 },
-                Ok(Err(_closed)) => return Err(unavailable(&AdapterError::Unavailable("the engine stops".to_owned()))),
+                Ok(Err(_closed)) => {
+                    return Err(unavailable(&AdapterError::Unavailable(
+                        "the engine stops".to_owned(),
+                    )));
+                }
                 Err(_elapsed) => {
                     self.failed();
-                    return Err(unavailable(&AdapterError::Unavailable("no connection in time".to_owned())));
+                    return Err(unavailable(&AdapterError::Unavailable(
+                        "no connection in time".to_owned(),
+                    )));
                 }
             }
         }
@@ -234,7 +246,9 @@ impl Lease {
         let check = self.port.pins.check(self.connection.as_ref(), capability, fresh_ms);
         let checked = match tokio::time::timeout_at(deadline, check).await {
             Ok(checked) => checked,
-            Err(_elapsed) => Err(AdapterError::Unavailable("its tool list did not come in time".to_owned())),
+            Err(_elapsed) => {
+                Err(AdapterError::Unavailable("its tool list did not come in time".to_owned()))
+            }
         };
         checked.map_err(|error| {
             if !matches!(error, AdapterError::Drifted(_)) {
@@ -255,8 +269,12 @@ impl Lease {
         self.used = true;
         match outcome {
             Outcome::Unknown(_)
-            | Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => self.port.failed(),
-            Outcome::Done(_) | Outcome::Failed(_) | Outcome::NothingHappened(_) => self.port.breaker().succeeded(),
+            | Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => {
+                self.port.failed()
+            }
+            Outcome::Done(_) | Outcome::Failed(_) | Outcome::NothingHappened(_) => {
+                self.port.breaker().succeeded()
+            }
         }
         self.lost();
     }

@@ -2,5 +2,5 @@
 //!
 //! Owns taking up parked calls, expiry, and the people's side of an approval. Who may decide is Cedar's answer, never ours.
 
-pub(crate) mod resume;
 pub(crate) mod people;
+pub(crate) mod resume;

@@ -46,7 +46,12 @@ pub(crate) async fn list(
     };
     let mut seen = Vec::new();
     loop {
-        let page = context.ledger.store().approvals(&query).await.map_err(|error| ledger_refusal(&error.into()))?;
+        let page = context
+            .ledger
+            .store()
+            .approvals(&query)
+            .await
+            .map_err(|error| ledger_refusal(&error.into()))?;
         let Some(last) = page.last() else { return Ok(seen) };
         query.after = Some(last.approval_id.clone());
         for approval in &page {
@@ -67,7 +72,8 @@ pub(crate) async fn show(
     approval_id: &ApprovalId,
 ) -> Result<ApprovalDetail, Refusal> {
     let approval = visible(context, caller, approval_id).await?;
-    let mut proposal = context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
+    let mut proposal =
+        context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
     // What is shown is masked; the digests cover the real values.
     proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
     Ok(ApprovalDetail { approval: view_of(&approval), proposal })
@@ -82,7 +88,10 @@ pub(crate) async fn decide(
 ) -> Result<ApprovalView, Refusal> {
     check_reason(&request.reason)?;
     if caller.delegation.is_some() {
-        return Err(Refusal::new(ErrorCode::PolicyDenied, "a person decides in their own name, not through an agent"));
+        return Err(Refusal::new(
+            ErrorCode::PolicyDenied,
+            "a person decides in their own name, not through an agent",
+        ));
     }
     for _ in 0..TRIES {
         let approval = visible(context, caller, approval_id).await?;
@@ -97,7 +106,10 @@ pub(crate) async fn decide(
             }
         }
     }
-    Err(Refusal::new(ErrorCode::InProgress, "others are deciding at this moment; look at the approval again"))
+    Err(Refusal::new(
+        ErrorCode::InProgress,
+        "others are deciding at this moment; look at the approval again",
+    ))
 }
 
 async fn cast(
@@ -134,9 +146,17 @@ async fn after_vote(context: &Arc<Context>, approval: &ApprovalRecord) {
     match approval.state {
         ApprovalState::Approved => context.routes.approved(&approval.approval_id),
         ApprovalState::Denied => {
-            context.metrics.approval_ended("denied", approval, context.ledger.store().now().as_ms());
+            context.metrics.approval_ended(
+                "denied",
+                approval,
+                context.ledger.store().now().as_ms(),
+            );
             if let Ok(Some(record)) = context.ledger.store().effect(approval.record_id).await {
-                super::resume::publish(context, &record, recorded::denied(ErrorCode::ApprovalDenied));
+                super::resume::publish(
+                    context,
+                    &record,
+                    recorded::denied(ErrorCode::ApprovalDenied),
+                );
             }
         }
         ApprovalState::Pending
@@ -159,10 +179,11 @@ fn not_counted(error: &VoteError) -> Refusal {
 
 fn check_reason(reason: &str) -> Result<(), Refusal> {
     if reason.trim().is_empty() || reason.len() > REASON_BYTES_MAX {
-        return Err(Refusal::new(ErrorCode::ValidationError, "a decision needs a reason").with_problems(vec![Problem {
-            pointer: "/reason".to_owned(),
-            problem: format!("must be 1 to {REASON_BYTES_MAX} bytes of text"),
-        }]));
+        return Err(Refusal::new(ErrorCode::ValidationError, "a decision needs a reason")
+            .with_problems(vec![Problem {
+                pointer: "/reason".to_owned(),
+                problem: format!("must be 1 to {REASON_BYTES_MAX} bytes of text"),
+            }]));
     }
     Ok(())
 }
@@ -238,7 +259,10 @@ fn decided_by(approval: &ApprovalRecord) -> BTreeSet<PrincipalId> {
     approval.votes.iter().map(|vote| vote.approver.clone()).collect()
 }
 
-fn reviewed<'a>(approval: &'a ApprovalRecord, decided_by: &'a BTreeSet<PrincipalId>) -> ReviewedRequest<'a> {
+fn reviewed<'a>(
+    approval: &'a ApprovalRecord,
+    decided_by: &'a BTreeSet<PrincipalId>,
+) -> ReviewedRequest<'a> {
     ReviewedRequest {
         chain: &approval.chain,
         capability: &approval.capability,
@@ -264,7 +288,11 @@ fn event_of(kind: AuditKind, caller: &VerifiedCaller, approval: &ApprovalRecord)
 fn view_of(approval: &ApprovalRecord) -> ApprovalView {
     let void_reason = match &approval.state {
         ApprovalState::Void { reason } => Some(reason.clone()),
-        _ => None,
+        ApprovalState::Pending
+        | ApprovalState::Approved
+        | ApprovalState::Denied
+        | ApprovalState::Expired
+        | ApprovalState::Consumed { .. } => None,
     };
     ApprovalView {
         approval_id: approval.approval_id.clone(),

@@ -31,7 +31,11 @@ use crate::{
 };
 
 /// Takes up the call of an approval that was agreed to. Does nothing when it is over, or being taken up already.
-pub(crate) async fn resume(context: &Arc<Context>, approval_id: &ApprovalId, renewed: Option<Box<Identity>>) {
+pub(crate) async fn resume(
+    context: &Arc<Context>,
+    approval_id: &ApprovalId,
+    renewed: Option<Box<Identity>>,
+) {
     let Some(guard) = context.resuming.enter(approval_id) else { return };
     let (approval, record) = match waiting(context, approval_id).await {
         Ok(Some(found)) => found,
@@ -43,7 +47,11 @@ pub(crate) async fn resume(context: &Arc<Context>, approval_id: &ApprovalId, ren
     };
     match context.ledger.parked(&record).await {
         Ok(parked) => take_up(context, (approval, record, parked), renewed, guard),
-        Err(LedgerError::Store(error @ (StoreError::ContentAltered(_) | StoreError::ContentMissing(_) | StoreError::Damaged(_)))) => {
+        Err(LedgerError::Store(
+            error @ (StoreError::ContentAltered(_)
+            | StoreError::ContentMissing(_)
+            | StoreError::Damaged(_)),
+        )) => {
             void(context, &approval, &record, &error.to_string()).await;
         }
         Err(error) => {
@@ -63,7 +71,8 @@ async fn waiting(
         return Ok(None);
     }
     let Some(record) = store.effect(approval.record_id).await? else { return Ok(None) };
-    let waits = matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
+    let waits =
+        matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
     Ok(waits.then_some((approval, record)))
 }
 
@@ -74,7 +83,11 @@ fn take_up(
     guard: ResumeGuard,
 ) {
     let owner = Owner::of(&parked.envelope.principal_chain);
-    drop(context.registry.enter(&record.call_id, owner, Answer::InProgress(record.call_id.clone())));
+    drop(context.registry.enter(
+        &record.call_id,
+        owner,
+        Answer::InProgress(record.call_id.clone()),
+    ));
     match restore(context, (&approval, &record, parked), renewed) {
         Ok(built) => {
             let mut passage = passage(context, &record, &built);
@@ -98,7 +111,8 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
         tool_call_id: Some(record.call_id.as_str()),
         tool: Some(&tool),
     };
-    let span = continue_span(traceparent.as_deref().unwrap_or_default(), None, Stage::Approval, &fields);
+    let span =
+        continue_span(traceparent.as_deref().unwrap_or_default(), None, Stage::Approval, &fields);
     let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
@@ -167,15 +181,22 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
         user_groups: parked.user_groups.clone(),
         groups_as_of: parked.groups_as_of,
         authority_until: parked.authority_until,
-        auth_ref: parked.envelope.auth_ref.clone().unwrap_or(placet_types::envelope::call::AuthRef {
-            delegated_user_token_ref: None,
-            agent_token_ref: String::new(),
-        }),
+        auth_ref: parked.envelope.auth_ref.clone().unwrap_or(
+            placet_types::envelope::call::AuthRef {
+                delegated_user_token_ref: None,
+                agent_token_ref: String::new(),
+            },
+        ),
     }
 }
 
 /// Ends an approval because what was approved is no longer what would run.
-pub(crate) async fn void(context: &Context, approval: &ApprovalRecord, record: &EffectRecord, reason: &str) {
+pub(crate) async fn void(
+    context: &Context,
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
+    reason: &str,
+) {
     let mut event = ending(approval, record);
     event.code = Some(ErrorCode::ApprovalVoid);
     event.note = Some(reason.to_owned());
@@ -190,7 +211,9 @@ pub(crate) async fn void(context: &Context, approval: &ApprovalRecord, record: &
             .with_detail(reason);
             publish(context, record, refusal);
         }
-        Err(error) => tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be made void"),
+        Err(error) => {
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be made void")
+        }
     }
 }
 
@@ -263,6 +286,9 @@ impl Resuming {
 
 impl Drop for ResumeGuard {
     fn drop(&mut self) {
-        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&self.approval_id);
+        self.held
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(&self.approval_id);
     }
 }

@@ -19,7 +19,11 @@ use crate::{
 };
 
 /// Binds the principal chain and plans the credential.
-pub(crate) fn broker(context: &Context, trace_id: &str, mut built: Built) -> Result<Brokered, Refusal> {
+pub(crate) fn broker(
+    context: &Context,
+    trace_id: &str,
+    mut built: Built,
+) -> Result<Brokered, Refusal> {
     let (identity, run) = match &built.caller {
         Caller::Verified(caller) => {
             let identity = identity_of(context, caller)?;
@@ -28,7 +32,9 @@ pub(crate) fn broker(context: &Context, trace_id: &str, mut built: Built) -> Res
         }
         Caller::Recorded(identity) => {
             let parked = built.resumed.as_ref().map(|resumed| resumed.parked.run.clone());
-            let run = parked.ok_or_else(|| crate::context::internal("a recorded caller without a parked call"))?;
+            let run = parked.ok_or_else(|| {
+                crate::context::internal("a recorded caller without a parked call")
+            })?;
             (identity.as_ref().clone(), run)
         }
     };
@@ -56,7 +62,10 @@ pub(crate) fn broker(context: &Context, trace_id: &str, mut built: Built) -> Res
 /// The identity of a caller whose tokens were verified at the door, if they still hold.
 pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<Identity, Refusal> {
     if caller.expires_at() <= context.clock.now() {
-        return Err(Refusal::new(ErrorCode::CredentialExpired, "the token expired while the call waited to be taken up"));
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the token expired while the call waited to be taken up",
+        ));
     }
     let delegation = caller.delegation.as_ref();
     let authority = delegation.unwrap_or(&caller.actor);
@@ -78,7 +87,8 @@ fn with_displays(context: &Context, mut chain: PrincipalChain) -> PrincipalChain
     chain.actor.display =
         context.directory.agent(&tenant, &chain.actor.id).and_then(|agent| agent.display.clone());
     if let Some(user) = &mut chain.on_behalf_of {
-        user.display = context.directory.user(&tenant, &user.id).and_then(|entry| entry.display.clone());
+        user.display =
+            context.directory.user(&tenant, &user.id).and_then(|entry| entry.display.clone());
     }
     chain
 }
@@ -96,9 +106,11 @@ fn run_of(
     let mut budget = built.run.run_budget;
     for class in context.directory.classes_of(tenant, &actor.id) {
         safety_mode = class.safety_mode_max.map_or(safety_mode, |cap| safety_mode.meet(cap));
-        budget.calls_max = class.calls_max.map_or(budget.calls_max, |cap| budget.calls_max.min(cap));
-        budget.cost_cents_max =
-            class.cost_cents_max.map_or(budget.cost_cents_max, |cap| budget.cost_cents_max.min(cap));
+        budget.calls_max =
+            class.calls_max.map_or(budget.calls_max, |cap| budget.calls_max.min(cap));
+        budget.cost_cents_max = class
+            .cost_cents_max
+            .map_or(budget.cost_cents_max, |cap| budget.cost_cents_max.min(cap));
     }
     let entry = context.directory.agent(tenant, &actor.id);
     RunContext {
@@ -120,7 +132,8 @@ fn run_of(
             workload_identity: caller.actor.workload_identity().map(str::to_owned),
             role: entry.and_then(|agent| agent.classes.first()).map(ToString::to_string),
             token_ref: caller.actor.token_ref(),
-            lifecycle: if entry.is_none_or(|agent| agent.active) { "active" } else { "suspended" }.to_owned(),
+            lifecycle: if entry.is_none_or(|agent| agent.active) { "active" } else { "suspended" }
+                .to_owned(),
         },
         safety_mode,
         run_budget: budget,

@@ -21,8 +21,12 @@ use crate::{
 };
 
 /// Turns a plan into a call of a pinned capability with validated arguments.
-pub(crate) fn build(context: &Context, call_id: &ToolCallId, planned: Planned) -> Result<Built, Refusal> {
-    let Planned { submission, caller, .. } = planned;
+pub(crate) fn build(
+    context: &Context,
+    call_id: &ToolCallId,
+    planned: Planned,
+) -> Result<Built, Refusal> {
+    let Planned { submission, caller } = planned;
     check_labels(&submission)?;
     let target = resolve(context, &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
@@ -33,7 +37,9 @@ pub(crate) fn build(context: &Context, call_id: &ToolCallId, planned: Planned) -
         args,
         requested_digest,
         key,
-        mode_requested: submission.approval_mode_requested.unwrap_or(target.capability.mode_highest),
+        mode_requested: submission
+            .approval_mode_requested
+            .unwrap_or(target.capability.mode_highest),
         target,
         run: submission.run,
         step_id: submission.step_id,
@@ -67,7 +73,8 @@ fn resolve(context: &Context, caller: &VerifiedCaller, tool: &str) -> Result<Tar
 
 fn validate(target: &Target, args: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
     let schema = target.capability.arguments.as_ref().map_err(|why| {
-        Refusal::new(ErrorCode::ToolNotFound, "there is no such tool").with_detail(format_args!("quarantined: {why}"))
+        Refusal::new(ErrorCode::ToolNotFound, "there is no such tool")
+            .with_detail(format_args!("quarantined: {why}"))
     })?;
     match schema.validate(&Value::Object(args.clone())) {
         Ok(Value::Object(effective)) => Ok(effective),
@@ -90,7 +97,11 @@ fn located(problem: ArgumentProblem) -> Problem {
 }
 
 /// The caller's key, or the one derived from what is stable over retries (decisions.md 11).
-fn key_of(submission: &Submission, target: &Target, call_id: &ToolCallId) -> Result<IdempotencyKey, Refusal> {
+fn key_of(
+    submission: &Submission,
+    target: &Target,
+    call_id: &ToolCallId,
+) -> Result<IdempotencyKey, Refusal> {
     if let Some(key) = &submission.idempotency_key {
         return Ok(key.clone());
     }
@@ -102,9 +113,9 @@ fn key_of(submission: &Submission, target: &Target, call_id: &ToolCallId) -> Res
             .field("ordinal", submission.ordinal.to_be_bytes())
             .finish(),
         // A read that somebody holds still needs a record: one of its own, since nothing ties it to another call.
-        _ if !target.capability.is_write_class() => {
-            DigestBuilder::new("placet.key.read.v1").field("call", call_id.as_str().as_bytes()).finish()
-        }
+        _ if !target.capability.is_write_class() => DigestBuilder::new("placet.key.read.v1")
+            .field("call", call_id.as_str().as_bytes())
+            .finish(),
         (request, step) => return Err(key_missing(request.is_none(), step.is_none())),
     };
     IdempotencyKey::new(format!("derived:{derived}")).map_err(crate::context::internal)
@@ -117,7 +128,9 @@ fn key_missing(no_request: bool, no_step: bool) -> Refusal {
         .filter(|(absent, _)| *absent)
         .map(|(_, name)| Problem {
             pointer: format!("/{name}"),
-            problem: format!("`{name}` is required for a tool that writes, unless `idempotency_key` is given"),
+            problem: format!(
+                "`{name}` is required for a tool that writes, unless `idempotency_key` is given"
+            ),
         })
         .collect();
     Refusal::new(
@@ -130,16 +143,20 @@ fn key_missing(no_request: bool, no_step: bool) -> Refusal {
 fn check_labels(submission: &Submission) -> Result<(), Refusal> {
     let too_long = |text: &String| text.len() > LABEL_BYTES_MAX;
     let refuse = |name: &str| {
-        Err(Refusal::new(ErrorCode::ValidationError, format!("`{name}` is too large")).with_problems(vec![Problem {
-            pointer: format!("/{name}"),
-            problem: format!("at most {LABELS_MAX} entries of at most {LABEL_BYTES_MAX} bytes"),
-        }]))
+        Err(Refusal::new(ErrorCode::ValidationError, format!("`{name}` is too large"))
+            .with_problems(vec![Problem {
+                pointer: format!("/{name}"),
+                problem: format!("at most {LABELS_MAX} entries of at most {LABEL_BYTES_MAX} bytes"),
+            }]))
     };
-    if submission.evidence_refs.len() > LABELS_MAX || submission.evidence_refs.iter().any(too_long) {
+    if submission.evidence_refs.len() > LABELS_MAX || submission.evidence_refs.iter().any(too_long)
+    {
         return refuse("evidence_refs");
     }
     let labels = submission.metadata.iter().flatten();
-    if labels.clone().count() > LABELS_MAX || labels.clone().any(|(key, value)| too_long(key) || too_long(value)) {
+    if labels.clone().count() > LABELS_MAX
+        || labels.clone().any(|(key, value)| too_long(key) || too_long(value))
+    {
         return refuse("metadata");
     }
     Ok(())

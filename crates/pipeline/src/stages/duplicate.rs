@@ -38,17 +38,26 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             context.metrics.duplicate(Duplicate::Joined);
             attach(context, Call { passage, stage }, &record).await;
         }
-        EffectState::PendingApproval { approval_id, .. } | EffectState::Approved { approval_id, .. } => {
+        EffectState::PendingApproval { approval_id, .. }
+        | EffectState::Approved { approval_id, .. } => {
             context.metrics.duplicate(Duplicate::Joined);
             // After a restart nobody follows the original yet; and an approved call may wait for this very caller.
             let standing = recorded::answer(context, &record, false).await;
-            drop(context.registry.enter(&record.call_id, Owner::of(&stage.identity.chain), standing));
+            drop(context.registry.enter(
+                &record.call_id,
+                Owner::of(&stage.identity.chain),
+                standing,
+            ));
             if matches!(record.state, EffectState::Approved { .. }) {
                 context.routes.renewed(approval_id, stage.identity.clone());
             }
             attach(context, Call { passage, stage }, &record).await;
         }
-        _ => {
+        EffectState::Succeeded { .. }
+        | EffectState::FailedFinal { .. }
+        | EffectState::FailedRetriable { .. }
+        | EffectState::Indeterminate { .. }
+        | EffectState::Denied { .. } => {
             let mut event = refuse::event_of(AuditKind::Replayed, &passage, &stage);
             event.record_id = Some(record.record_id);
             context.note(event).await;
@@ -62,7 +71,8 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
     let passage = call.passage;
     let Some(mut original) = context.registry.follow_original(&record.call_id) else {
-        let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed").with_retry_after_ms(500);
+        let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed")
+            .with_retry_after_ms(500);
         return refuse::tell(context, passage, refusal, None);
     };
     loop {

@@ -78,13 +78,21 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup).await
         }
         None => {
-            let durability = if context.settings.durable_reads { Durability::Synced } else { Durability::Written };
+            let durability = if context.settings.durable_reads {
+                Durability::Synced
+            } else {
+                Durability::Written
+            };
             context.ledger.dispatch_read(permit, intent, durability).await
         }
     };
     match armed {
-        Ok(armed) => dispatched(context, passage, Executing { brokered, subject }, (armed, ready)).await,
-        Err(LedgerError::PolicyMoved) => context.routes.gate(context, Call { passage, stage: brokered }),
+        Ok(armed) => {
+            dispatched(context, passage, Executing { brokered, subject }, (armed, ready)).await
+        }
+        Err(LedgerError::PolicyMoved) => {
+            context.routes.gate(context, Call { passage, stage: brokered })
+        }
         Err(error) => {
             let refusal = ledger_refusal(&error);
             let passing = refusal.code != ErrorCode::Internal;
@@ -105,7 +113,11 @@ async fn dispatched(
     let started = Instant::now();
     let outcome = call_adapter(&executing.brokered, dispatch, ready).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    context.metrics.adapter_took(&executing.brokered.binding.capability, started.elapsed());
+    let capability = &executing.brokered.binding.capability;
+    context.metrics.adapter_took(capability, started.elapsed());
+    if let Some(port) = context.ports.of(capability.adapter()) {
+        context.metrics.breaker(capability.adapter(), port.is_open());
+    }
     let retries = executing.brokered.built.retries;
     let again = retries < RETRIES_MAX && may_repeat(&executing.brokered, &outcome);
     let (outcome, mut result) = conclude(context, &executing, outcome);
@@ -121,11 +133,7 @@ async fn dispatched(
 }
 
 /// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours.
-async fn call_adapter(
-    brokered: &Brokered,
-    dispatch: Dispatch,
-    ready: Ready,
-) -> AdapterOutcome {
+async fn call_adapter(brokered: &Brokered, dispatch: Dispatch, ready: Ready) -> AdapterOutcome {
     let Ready { lease, credential, deadline } = ready;
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());
@@ -135,12 +143,15 @@ async fn call_adapter(
         trace: trace_headers(&span),
     };
     let connection = lease.connection();
-    let task = tokio::spawn(async move { connection.invoke(dispatch, conditions).await }.instrument(span));
+    let task =
+        tokio::spawn(async move { connection.invoke(dispatch, conditions).await }.instrument(span));
     let limit = timeout.saturating_add(Duration::from_millis(GRACE_MS));
     let outcome = match tokio::time::timeout(limit, task).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(failed)) => AdapterOutcome::Unknown(format!("the adapter failed: {failed}")),
-        Err(_elapsed) => AdapterOutcome::Unknown("the adapter did not answer within its latency budget".to_owned()),
+        Err(_elapsed) => AdapterOutcome::Unknown(
+            "the adapter did not answer within its latency budget".to_owned(),
+        ),
     };
     lease.report(&outcome);
     outcome
@@ -149,7 +160,8 @@ async fn call_adapter(
 /// The span of one attempt, below the invoke stage's.
 fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
     let id = &brokered.binding.capability;
-    let is_mcp = !matches!(brokered.built.target.contract.transport, TransportFile::Internal { .. });
+    let is_mcp =
+        !matches!(brokered.built.target.contract.transport, TransportFile::Internal { .. });
     let fields = AdapterFields {
         adapter: id.adapter().as_str(),
         mcp_server_id: is_mcp.then(|| id.adapter().as_str()),
@@ -197,7 +209,12 @@ async fn repeat(
 }
 
 /// The outcome is known but could not be recorded: nobody is told a result that a restart would not know of (I6).
-fn unsettled(context: &Context, passage: Passage, result: &ToolResultEnvelope, error: &LedgerError) {
+fn unsettled(
+    context: &Context,
+    passage: Passage,
+    result: &ToolResultEnvelope,
+    error: &LedgerError,
+) {
     let refusal = Refusal::new(
         ErrorCode::LedgerUnavailable,
         "the call was sent, but its outcome could not be recorded; ask again with the same key after a restart",
@@ -224,11 +241,14 @@ fn conclude(
         result
     };
     match outcome {
-        AdapterOutcome::Done(answer) => (Outcome::Succeeded, answered(ResultStatus::Succeeded, answer)),
+        AdapterOutcome::Done(answer) => {
+            (Outcome::Succeeded, answered(ResultStatus::Succeeded, answer))
+        }
         AdapterOutcome::Failed(answer) => {
             let mut result = answered(ResultStatus::Failed, answer);
-            let refusal = Refusal::new(ErrorCode::AdapterFailed, "the tool reports that the call failed")
-                .with_execution(Execution::ExecutedAndFailed);
+            let refusal =
+                Refusal::new(ErrorCode::AdapterFailed, "the tool reports that the call failed")
+                    .with_execution(Execution::ExecutedAndFailed);
             result.error = Some(error_of(&refusal));
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
@@ -246,15 +266,20 @@ fn conclude(
                 return (Outcome::Unknown(reason), unknown(subject.clone(), now));
             }
             let mut result = subject.clone().result(ResultStatus::Failed, now);
-            let refusal = Refusal::new(ErrorCode::AdapterFailed, "the tool gave no usable answer in time")
-                .with_execution(Execution::ExecutedAndFailed);
+            let refusal =
+                Refusal::new(ErrorCode::AdapterFailed, "the tool gave no usable answer in time")
+                    .with_execution(Execution::ExecutedAndFailed);
             result.error = Some(error_of(&refusal));
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
     }
 }
 
-fn subject_of(passage: &Passage, brokered: &Brokered, permit: &placet_policy::permit::Permit) -> Subject {
+fn subject_of(
+    passage: &Passage,
+    brokered: &Brokered,
+    permit: &placet_policy::permit::Permit,
+) -> Subject {
     Subject {
         call_id: passage.call_id.clone(),
         run_id: brokered.run.run_id.clone(),
@@ -275,7 +300,8 @@ fn intent_of(
     brokered: &Brokered,
     (permit, deadline): (&placet_policy::permit::Permit, Instant),
 ) -> Intent {
-    let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(i64::MAX);
+    let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis())
+        .unwrap_or(i64::MAX);
     let chain = &brokered.identity.chain;
     let mut audit = refuse::event_of(AuditKind::Dispatched, passage, brokered);
     audit.decision = refuse::decision_json(permit.decision());
@@ -310,7 +336,11 @@ pub(crate) async fn settle_late(
     fill(&mut result, answer, true);
     match context.ledger.settle_recovered(record, Outcome::Succeeded, &result).await {
         Ok(_) => recorded::of_result(result, false),
-        Err(error) => recorded::refused(record, ledger_refusal(&error).with_execution(Execution::Unknown), None),
+        Err(error) => recorded::refused(
+            record,
+            ledger_refusal(&error).with_execution(Execution::Unknown),
+            None,
+        ),
     }
 }
 
@@ -327,8 +357,16 @@ pub(crate) async fn settle_not_found(
         "the process ended while the call was under way; the tool says that it did not happen",
     );
     result.error = Some(error_of(&refusal));
-    match context.ledger.settle_recovered(record, Outcome::FailedRetriable(refusal.code), &result).await {
+    match context
+        .ledger
+        .settle_recovered(record, Outcome::FailedRetriable(refusal.code), &result)
+        .await
+    {
         Ok(_) => recorded::of_result(result, false),
-        Err(error) => recorded::refused(record, ledger_refusal(&error).with_execution(Execution::Unknown), None),
+        Err(error) => recorded::refused(
+            record,
+            ledger_refusal(&error).with_execution(Execution::Unknown),
+            None,
+        ),
     }
 }

@@ -15,7 +15,7 @@ use placet_ledger::{
 };
 use placet_policy::{
     facts::{ApprovalFacts, BudgetView, Facts},
-    verdict::{Denial, Hold, Verdict},
+    verdict::{Denial, DenialKind, Hold, Verdict},
 };
 use placet_types::{
     digest::Digest,
@@ -41,11 +41,13 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     let held_before = call.stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
     let record = match held_before {
         Some(record) => Some(record),
-        None if call.stage.built.target.capability.is_write_class() => match claim(context, &mut call).await {
-            Ok(Claim::Ours(record)) => Some(record),
-            Ok(Claim::Taken(record)) => return taken(context, call, record).await,
-            Err(refusal) => return refuse(context, call, refusal).await,
-        },
+        None if call.stage.built.target.capability.is_write_class() => {
+            match claim(context, &mut call).await {
+                Ok(Claim::Ours(record)) => Some(record),
+                Ok(Claim::Taken(record)) => return taken(context, call, record).await,
+                Err(refusal) => return refuse(context, call, refusal).await,
+            }
+        }
         None => None,
     };
     let verdict = match decide(context, &call, &run, record.as_ref()) {
@@ -57,12 +59,20 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         Verdict::Permit(permit) => {
             let capability = &call.stage.binding.capability;
             let per_minute = call.stage.built.target.contract.limits.calls_per_minute_max;
-            if let Err(refusal) = context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute) {
+            if let Err(refusal) =
+                context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute)
+            {
                 let decision = permit.decision().clone();
-                return refuse::brokered(context, call, Refused { refusal, decision: Some(&decision), passing: true })
-                    .await;
+                return refuse::brokered(
+                    context,
+                    call,
+                    Refused { refusal, decision: Some(&decision), passing: true },
+                )
+                .await;
             }
-            context.routes.invoke(context, call.advance(|brokered| Gated { brokered, permit, record }));
+            context
+                .routes
+                .invoke(context, call.advance(|brokered| Gated { brokered, permit, record }));
         }
         Verdict::Hold(held) => held_by_policy(context, call, record, (held, budget_of(&run))).await,
         Verdict::Deny(denial) => denied(context, call, denial).await,
@@ -90,7 +100,8 @@ async fn open_run(context: &Context, stage: &Brokered) -> Result<RunRecord, Refu
         calls_used: 0,
         cents_used: 0,
     };
-    let known = context.ledger.open_run(wanted.clone()).await.map_err(|error| ledger_refusal(&error))?;
+    let known =
+        context.ledger.open_run(wanted.clone()).await.map_err(|error| ledger_refusal(&error))?;
     let differs = [
         (known.safety_mode != wanted.safety_mode, "/run/safety_mode"),
         (known.budget != wanted.budget, "/run/run_budget"),
@@ -106,8 +117,11 @@ async fn open_run(context: &Context, stage: &Brokered) -> Result<RunRecord, Refu
     if problems.is_empty() {
         return Ok(known);
     }
-    Err(Refusal::new(ErrorCode::ValidationError, "the run was opened with another ceiling or budget")
-        .with_problems(problems))
+    Err(Refusal::new(
+        ErrorCode::ValidationError,
+        "the run was opened with another ceiling or budget",
+    )
+    .with_problems(problems))
 }
 
 /// Takes the key for this call (T1).
@@ -155,15 +169,14 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     if !repeatable {
         return duplicate::answer(context, call, record).await;
     }
-    let approval = match &record.state {
-        EffectState::FailedRetriable { approval_id: Some(id), .. } => {
-            context.ledger.store().approval(id).await.ok().flatten()
-        }
-        _ => None,
+    let approval = match record.state.approval_id() {
+        Some(id) => context.ledger.store().approval(id).await.ok().flatten(),
+        None => None,
     };
     match context.ledger.parked(&record).await {
         Ok(parked) => {
-            call.stage.built.resumed = Some(Box::new(crate::call::Resumed { record, approval, parked }));
+            call.stage.built.resumed =
+                Some(Box::new(crate::call::Resumed { record, approval, parked }));
             Box::pin(gate(context, call)).await;
         }
         Err(error) => refuse(context, call, ledger_refusal(&error)).await,
@@ -199,8 +212,12 @@ fn decide(
     let now = context.ledger.store().now();
     authority_holds(stage, now)?;
     let args = Value::Object(stage.built.args.clone());
-    let approval =
-        stage.built.resumed.as_ref().and_then(|resumed| resumed.approval.as_ref()).map(approval_facts);
+    let approval = stage
+        .built
+        .resumed
+        .as_ref()
+        .and_then(|resumed| resumed.approval.as_ref())
+        .map(approval_facts);
     let facts = Facts {
         chain: &stage.identity.chain,
         user_groups: &stage.identity.user_groups,
@@ -291,7 +308,9 @@ async fn reopen(context: &Context, call: Call<Brokered>, approval: ApprovalRecor
     event.approval_id = Some(approval.approval_id.clone());
     event.decision = refuse::decision_json(&held.decision);
     event.note = Some("the active policies ask for more than was agreed".to_owned());
-    if let Err(error) = context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await {
+    if let Err(error) =
+        context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await
+    {
         tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
     }
     let mut passage = call.passage;
@@ -307,17 +326,27 @@ async fn reopen(context: &Context, call: Call<Brokered>, approval: ApprovalRecor
     passage.park(held);
 }
 
+/// What a caller is told of a denial: its kind, never a policy (decisions.md 20).
+const fn told(kind: DenialKind) -> &'static str {
+    match kind {
+        DenialKind::ModeUpgraded => "the call is stronger than the mode it asked for",
+        DenialKind::Ceiling => "the call is stronger than the run's safety mode allows",
+        DenialKind::Budget => "the run has used up its budget",
+        DenialKind::Error => "a policy could not be evaluated for this call, so it is refused",
+        DenialKind::Lockdown | DenialKind::Policy => "policy does not allow this call",
+        DenialKind::ApprovalRefused => "people denied this call",
+        DenialKind::ApprovalExpired => "nobody agreed to this call in time",
+        DenialKind::ApprovalChanged => "what was approved is not what would run",
+    }
+}
+
 async fn denied(context: &Context, call: Call<Brokered>, denial: Denial) {
-    let message = match denial.code {
-        ErrorCode::ModeUpgraded => "the call is stronger than the mode it asked for",
-        ErrorCode::BudgetExhausted => "the run has used up its budget",
-        ErrorCode::PolicyError => "a policy could not be evaluated for this call, so it is refused",
-        _ => "policy does not allow this call",
-    };
+    let message = told(denial.kind);
     context.metrics.denied();
     let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);
     let passing = denial.leaves_approval();
-    refuse::brokered(context, call, Refused { refusal, decision: Some(&denial.decision), passing }).await;
+    refuse::brokered(context, call, Refused { refusal, decision: Some(&denial.decision), passing })
+        .await;
 }
 
 async fn refuse(context: &Context, call: Call<Brokered>, refusal: Refusal) {

@@ -37,8 +37,12 @@ pub(crate) async fn park(
     let proposal = match proposal_of(context, &call, &hold, budget) {
         Ok(proposal) => proposal,
         Err(refusal) => {
-            return refuse::brokered(context, call, Refused { refusal, decision: Some(&hold.decision), passing: false })
-                .await;
+            return refuse::brokered(
+                context,
+                call,
+                Refused { refusal, decision: Some(&hold.decision), passing: false },
+            )
+            .await;
         }
     };
     let parked = parked_of(&call.passage, &call.stage, proposal.call.clone());
@@ -61,7 +65,12 @@ pub(crate) async fn park(
         }
         Err(error) => {
             let refusal = ledger_refusal(&error);
-            refuse::brokered(context, call, Refused { refusal, decision: Some(&hold.decision), passing: false }).await;
+            refuse::brokered(
+                context,
+                call,
+                Refused { refusal, decision: Some(&hold.decision), passing: false },
+            )
+            .await;
         }
     }
 }
@@ -129,7 +138,11 @@ pub(crate) fn envelope_of(passage: &Passage, stage: &Brokered) -> ToolCallEnvelo
 }
 
 /// The call as data.
-pub(crate) fn parked_of(passage: &Passage, stage: &Brokered, envelope: ToolCallEnvelope) -> ParkedCall {
+pub(crate) fn parked_of(
+    passage: &Passage,
+    stage: &Brokered,
+    envelope: ToolCallEnvelope,
+) -> ParkedCall {
     ParkedCall {
         envelope,
         run: stage.run.clone(),

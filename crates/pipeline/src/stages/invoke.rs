@@ -31,7 +31,9 @@ use crate::{
 
 /// Prepares a permitted call and has it executed.
 pub(crate) async fn invoke(context: &Arc<Context>, call: Call<Gated>) {
-    let budget = Duration::from_millis(call.stage.brokered.run.run_budget.tool_latency_ms_max.clamp(1, 600_000));
+    let budget = Duration::from_millis(
+        call.stage.brokered.run.run_budget.tool_latency_ms_max.clamp(1, 600_000),
+    );
     let deadline = Instant::now() + budget;
     match prepare(context, &call.stage, deadline).await {
         Ok((lease, credential)) => {
@@ -48,7 +50,10 @@ async fn prepare(
 ) -> Result<(Lease, Option<Credential>), Refusal> {
     let target = &gated.brokered.built.target;
     let port = context.ports.of(&target.contract.adapter).ok_or_else(|| {
-        Refusal::new(ErrorCode::AdapterUnavailable, "the tool's adapter is not running; nothing was executed")
+        Refusal::new(
+            ErrorCode::AdapterUnavailable,
+            "the tool's adapter is not running; nothing was executed",
+        )
     })?;
     let lease = port.enter(deadline).await?;
     let strictest = gated.permit.mode_effective() == ApprovalMode::Destructive
@@ -63,8 +68,11 @@ async fn prepare(
 fn credential_for(secrets: &Secrets, contract: &Contract) -> Result<Option<Credential>, Refusal> {
     let Some(CredentialFile { secret, header, .. }) = &contract.credential else { return Ok(None) };
     let value = secrets.get(secret).map_err(|error| {
-        Refusal::new(ErrorCode::CredentialRefused, "the credential for the tool is not available; nothing was executed")
-            .with_detail(error)
+        Refusal::new(
+            ErrorCode::CredentialRefused,
+            "the credential for the tool is not available; nothing was executed",
+        )
+        .with_detail(error)
     })?;
     let header = header.to_ascii_lowercase();
     let value = if header == "authorization" {
@@ -78,17 +86,24 @@ fn credential_for(secrets: &Secrets, contract: &Contract) -> Result<Option<Crede
 /// What a failure before the dispatch says to the caller.
 pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
     let (code, message) = match error {
-        AdapterError::Drifted(_) => {
-            (ErrorCode::ValidationError, "the tool is no longer what its contract says; nothing was executed")
-        }
-        AdapterError::CredentialRefused(_) => {
-            (ErrorCode::CredentialRefused, "the target refused the credential; nothing was executed")
-        }
+        AdapterError::Drifted(_) => (
+            ErrorCode::ValidationError,
+            "the tool is no longer what its contract says; nothing was executed",
+        ),
+        AdapterError::CredentialRefused(_) => (
+            ErrorCode::CredentialRefused,
+            "the target refused the credential; nothing was executed",
+        ),
         AdapterError::Refused(reason) => {
-            return Refusal::new(ErrorCode::AdapterFailed, format!("the tool refused the call: {}", shown(reason)))
-                .with_detail(error);
+            return Refusal::new(
+                ErrorCode::AdapterFailed,
+                format!("the tool refused the call: {}", shown(reason)),
+            )
+            .with_detail(error);
         }
-        AdapterError::Unavailable(_) | AdapterError::Garbled(_) | AdapterError::Misconfigured(_) => {
+        AdapterError::Unavailable(_)
+        | AdapterError::Garbled(_)
+        | AdapterError::Misconfigured(_) => {
             (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
         }
     };
@@ -118,5 +133,8 @@ pub(crate) fn back(call: Call<Gated>) -> Call<Brokered> {
 
 /// The trace headers of a span.
 pub(crate) fn trace_headers(span: &tracing::Span) -> TraceHeaders {
-    TraceHeaders { traceparent: placet_telemetry::trace::traceparent_of(span), tracestate: None }
+    TraceHeaders {
+        traceparent: placet_telemetry::trace::traceparent_of(span),
+        tracestate: placet_telemetry::trace::tracestate_of(span),
+    }
 }

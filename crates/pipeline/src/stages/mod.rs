@@ -2,16 +2,16 @@
 //!
 //! In the order of a call: build, broker, gate, invoke, return.
 
-pub(crate) mod take;
-pub(crate) mod build;
 pub(crate) mod broker;
+pub(crate) mod build;
+pub(crate) mod duplicate;
+pub(crate) mod execute;
 pub(crate) mod gate;
 pub(crate) mod hold;
-pub(crate) mod duplicate;
-pub(crate) mod rates;
 pub(crate) mod invoke;
-pub(crate) mod execute;
-pub(crate) mod result;
+pub(crate) mod rates;
 pub(crate) mod recorded;
 pub(crate) mod refuse;
+pub(crate) mod result;
 pub(crate) mod ret;
+pub(crate) mod take;

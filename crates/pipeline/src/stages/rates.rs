@@ -40,7 +40,8 @@ impl Rates {
         let Some(cost) = WINDOW.checked_div(per_minute_max) else { return Ok(()) };
         let now = Instant::now();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
-        let bucket = buckets.entry((tenant.clone(), capability.clone())).or_insert(Bucket { full_at: now });
+        let bucket =
+            buckets.entry((tenant.clone(), capability.clone())).or_insert(Bucket { full_at: now });
         let full_at = bucket.full_at.max(now) + cost;
         let over = full_at.saturating_duration_since(now).saturating_sub(WINDOW);
         if over.is_zero() {
@@ -48,8 +49,11 @@ impl Rates {
             return Ok(());
         }
         let wait_ms = u64::try_from(over.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
-        Err(Refusal::new(ErrorCode::RateLimited, "too many calls of this tool in a minute; nothing was executed")
-            .with_retry_after_ms(wait_ms))
+        Err(Refusal::new(
+            ErrorCode::RateLimited,
+            "too many calls of this tool in a minute; nothing was executed",
+        )
+        .with_retry_after_ms(wait_ms))
     }
 }
 

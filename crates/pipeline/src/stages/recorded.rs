@@ -21,17 +21,20 @@ use crate::{
 /// How `record` stands, as an answer. `replayed` marks the recorded result of an earlier call.
 pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: bool) -> Answer {
     match &record.state {
-        EffectState::Claimed { .. } | EffectState::Dispatched(_) => Answer::InProgress(record.call_id.clone()),
-        EffectState::PendingApproval { approval_id, .. } | EffectState::Approved { approval_id, .. } => {
-            held(context, record, approval_id).await
+        EffectState::Claimed { .. } | EffectState::Dispatched(_) => {
+            Answer::InProgress(record.call_id.clone())
         }
+        EffectState::PendingApproval { approval_id, .. }
+        | EffectState::Approved { approval_id, .. } => held(context, record, approval_id).await,
         EffectState::Succeeded { result }
         | EffectState::FailedFinal { result, .. }
         | EffectState::FailedRetriable { result, .. }
-        | EffectState::Indeterminate { result, .. } => match context.ledger.result(record, *result).await {
-            Ok(result) => of_result(result, replayed),
-            Err(error) => unreadable(record, &error),
-        },
+        | EffectState::Indeterminate { result, .. } => {
+            match context.ledger.result(record, *result).await {
+                Ok(result) => of_result(result, replayed),
+                Err(error) => unreadable(record, &error),
+            }
+        }
         EffectState::Denied { code, .. } => refused(record, denied(*code), None),
     }
 }
@@ -56,15 +59,20 @@ pub(crate) fn of_result(mut result: ToolResultEnvelope, replayed: bool) -> Answe
 
 /// What a denied or expired approval says to its caller.
 pub(crate) fn denied(code: ErrorCode) -> Refusal {
-    let message = match code {
-        ErrorCode::ApprovalExpired => "nobody agreed to this call in time; it was not executed",
-        _ => "people denied this call; it was not executed",
+    let message = if code == ErrorCode::ApprovalExpired {
+        "nobody agreed to this call in time; it was not executed"
+    } else {
+        "people denied this call; it was not executed"
     };
     Refusal::new(code, message)
 }
 
 /// How a waiting call stands.
-pub(crate) async fn held(context: &Context, record: &EffectRecord, approval_id: &ApprovalId) -> Answer {
+pub(crate) async fn held(
+    context: &Context,
+    record: &EffectRecord,
+    approval_id: &ApprovalId,
+) -> Answer {
     match context.ledger.store().approval(approval_id).await {
         Ok(Some(approval)) => Answer::Held(Box::new(Held {
             call_id: record.call_id.clone(),
@@ -74,7 +82,11 @@ pub(crate) async fn held(context: &Context, record: &EffectRecord, approval_id: 
             expires_at: approval.expires_at,
             trace_id: String::new(),
         })),
-        Ok(None) => refused(record, crate::context::internal("the approval of a waiting record is absent"), None),
+        Ok(None) => refused(
+            record,
+            crate::context::internal("the approval of a waiting record is absent"),
+            None,
+        ),
         Err(error) => refused(record, ledger_refusal(&error.into()), None),
     }
 }
@@ -102,7 +114,11 @@ pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &s
 }
 
 /// A refusal of a recorded call.
-pub(crate) fn refused(record: &EffectRecord, refusal: Refusal, decision_id: Option<DecisionId>) -> Answer {
+pub(crate) fn refused(
+    record: &EffectRecord,
+    refusal: Refusal,
+    decision_id: Option<DecisionId>,
+) -> Answer {
     Answer::Refused(Box::new(RefusedCall {
         call_id: record.call_id.clone(),
         refusal,
@@ -113,14 +129,22 @@ pub(crate) fn refused(record: &EffectRecord, refusal: Refusal, decision_id: Opti
 
 /// The outcome is recorded but its text cannot be read: the caller learns which, never a guess.
 fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
-    let message = format!("the call is recorded as {}, but its result cannot be read", record.state.name());
+    let message =
+        format!("the call is recorded as {}, but its result cannot be read", record.state.name());
     let execution = match record.state {
-        EffectState::Succeeded { .. } | EffectState::FailedFinal { .. } => Execution::ExecutedAndFailed,
-        EffectState::FailedRetriable { .. } => Execution::NotExecuted,
-        _ => Execution::Unknown,
+        EffectState::Succeeded { .. } | EffectState::FailedFinal { .. } => {
+            Execution::ExecutedAndFailed
+        }
+        EffectState::FailedRetriable { .. }
+        | EffectState::Denied { .. }
+        | EffectState::Claimed { .. }
+        | EffectState::PendingApproval { .. }
+        | EffectState::Approved { .. } => Execution::NotExecuted,
+        EffectState::Dispatched(_) | EffectState::Indeterminate { .. } => Execution::Unknown,
     };
-    let refusal =
-        Refusal::new(ErrorCode::LedgerUnavailable, message).with_execution(execution).with_detail(error);
+    let refusal = Refusal::new(ErrorCode::LedgerUnavailable, message)
+        .with_execution(execution)
+        .with_detail(error);
     refused(record, refusal, None)
 }
 

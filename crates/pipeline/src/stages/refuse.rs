@@ -21,7 +21,12 @@ use crate::{
 };
 
 /// Ends a call that has no record: the event is kept, the caller is told.
-pub(crate) async fn early(context: &Context, passage: Passage, mut event: AuditEvent, refusal: Refusal) {
+pub(crate) async fn early(
+    context: &Context,
+    passage: Passage,
+    mut event: AuditEvent,
+    refusal: Refusal,
+) {
     event.kind = if is_security(refusal.code) { AuditKind::Security } else { AuditKind::Refused };
     event.call_id = Some(passage.call_id.clone());
     event.trace_id = Some(passage.trace_id.clone());
@@ -70,7 +75,10 @@ pub(crate) async fn brokered(context: &Context, call: Call<Brokered>, refused: R
     event.decision = decision.and_then(decision_json);
     let decision_id = decision.map(|decision| decision.id.clone());
     if let Some(resumed) = &stage.built.resumed {
-        if matches!(resumed.record.state, EffectState::Approved { .. } | EffectState::PendingApproval { .. }) {
+        if matches!(
+            resumed.record.state,
+            EffectState::Approved { .. } | EffectState::PendingApproval { .. }
+        ) {
             return approved(context, call_of(passage, stage), event, (refusal, passing)).await;
         }
         context.note(event).await;
@@ -90,11 +98,18 @@ const fn call_of(passage: Passage, stage: Brokered) -> Call<Brokered> {
 }
 
 /// An approved call that cannot run now: it waits on, or its approval is void.
-async fn approved(context: &Context, call: Call<Brokered>, event: AuditEvent, why: (Refusal, bool)) {
+async fn approved(
+    context: &Context,
+    call: Call<Brokered>,
+    event: AuditEvent,
+    why: (Refusal, bool),
+) {
     let Call { mut passage, stage } = call;
     let (refusal, passing) = why;
     passage.leaves_record();
-    let Some((record, Some(approval))) = stage.built.resumed.map(|resumed| (resumed.record, resumed.approval)) else {
+    let Some((record, Some(approval))) =
+        stage.built.resumed.map(|resumed| (resumed.record, resumed.approval))
+    else {
         return tell(context, passage, internal("an approved record without its approval"), None);
     };
     if passing {
@@ -103,10 +118,11 @@ async fn approved(context: &Context, call: Call<Brokered>, event: AuditEvent, wh
         context.routes.retry_later(&approval.approval_id);
         return match answer {
             Answer::Held(held) => passage.park(*held),
-            other => passage.finish(other),
+            other @ (Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_)) => passage.finish(other),
         };
     }
-    let reason = format!("{}: {}", refusal.code, refusal.detail.as_deref().unwrap_or(&refusal.message));
+    let reason =
+        format!("{}: {}", refusal.code, refusal.detail.as_deref().unwrap_or(&refusal.message));
     match context.ledger.end_approval(&approval, ApprovalState::Void { reason }, event).await {
         Ok(_) => {
             context.metrics.approval_ended("void", &approval, context.ledger.store().now().as_ms());
@@ -122,14 +138,24 @@ async fn approved(context: &Context, call: Call<Brokered>, event: AuditEvent, wh
 }
 
 /// Tells the caller.
-pub(crate) fn tell(context: &Context, passage: Passage, refusal: Refusal, decision_id: Option<DecisionId>) {
+pub(crate) fn tell(
+    context: &Context,
+    passage: Passage,
+    refusal: Refusal,
+    decision_id: Option<DecisionId>,
+) {
     if let Some(detail) = &refusal.detail {
         tracing::info!(call_id = %passage.call_id, code = %refusal.code, %detail, "call refused");
     }
     context.metrics.refused(refusal.code);
     let call_id = passage.call_id.clone();
     let trace_id = Some(passage.trace_id.clone());
-    passage.finish(Answer::Refused(Box::new(RefusedCall { call_id, refusal, decision_id, trace_id })));
+    passage.finish(Answer::Refused(Box::new(RefusedCall {
+        call_id,
+        refusal,
+        decision_id,
+        trace_id,
+    })));
 }
 
 /// Codes that a security team wants to hear of (TM-15).

@@ -8,7 +8,9 @@ use placet_adapter::outcome::Answer as AdapterAnswer;
 use placet_ledger::{parked::ParkedCall, record::EffectRecord};
 use placet_types::{
     clock::Timestamp,
-    envelope::result::{Cost, Latency, Mutation, ResultError, ResultStatus, ResultVersion, ToolResultEnvelope},
+    envelope::result::{
+        Cost, Latency, Mutation, ResultError, ResultStatus, ResultVersion, ToolResultEnvelope,
+    },
     error::{ErrorCode, Execution, Refusal},
     ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
 };
@@ -80,9 +82,10 @@ pub(crate) fn fill(result: &mut ToolResultEnvelope, answer: AdapterAnswer, write
     result.citations = answer.citations;
     result.mutations = answer.mutations;
     if writes && result.mutations.is_empty() && result.status == ResultStatus::Succeeded {
-        result
-            .mutations
-            .push(Mutation { action: "write".to_owned(), target: result.capability_id.to_string() });
+        result.mutations.push(Mutation {
+            action: "write".to_owned(),
+            target: result.capability_id.to_string(),
+        });
     }
 }
 

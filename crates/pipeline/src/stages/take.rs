@@ -12,7 +12,10 @@ use placet_telemetry::trace::{Stage, stage_span};
 use crate::{
     call::{Brokered, Built, Call, Gated, Invoked, Planned},
     context::Context,
-    stages::{broker as broker_stage, build as build_stage, gate as gate_stage, invoke as invoke_stage, refuse, ret},
+    stages::{
+        broker as broker_stage, build as build_stage, gate as gate_stage, invoke as invoke_stage,
+        refuse, ret,
+    },
 };
 
 /// Takes a call through the build stage.
@@ -28,7 +31,9 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
         Ok(built) => context.routes.broker(context, Call { passage, stage: built }),
         Err(refusal) => {
             let owner = Arc::clone(context);
-            context.registry.spawn(async move { refuse::early(&owner, passage, event, refusal).await });
+            context
+                .registry
+                .spawn(async move { refuse::early(&owner, passage, event, refusal).await });
         }
     }
 }
@@ -45,7 +50,9 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
         Ok(brokered) => context.routes.gate(context, Call { passage, stage: brokered }),
         Err(refusal) => {
             let owner = Arc::clone(context);
-            context.registry.spawn(async move { refuse::early(&owner, passage, event, refusal).await });
+            context
+                .registry
+                .spawn(async move { refuse::early(&owner, passage, event, refusal).await });
         }
     }
 }
@@ -61,7 +68,9 @@ pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
 pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
     let span = stage_span(&call.passage.span, Stage::Invoke);
     let owner = Arc::clone(context);
-    context.registry.spawn(async move { invoke_stage::invoke(&owner, call).await }.instrument(span));
+    context
+        .registry
+        .spawn(async move { invoke_stage::invoke(&owner, call).await }.instrument(span));
 }
 
 /// Takes a call through the return stage.

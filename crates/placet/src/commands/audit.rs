@@ -8,7 +8,7 @@ use placet_types::clock::Timestamp;
 use serde_json::json;
 
 use crate::{
-    compose,
+    storage,
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
@@ -49,7 +49,7 @@ struct Verify {
 pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     let Action::Verify(args) = &args.action;
     let config = Config::load(&args.config, environment)?;
-    let journal = compose::journal_folder(&config.data);
+    let journal = storage::journal_folder(&config.data);
     if !journal.try_exists().unwrap_or(false) {
         return Err(Failure::new(format!("there is no journal in `{}`", journal.display()))
             .try_this("name the data folder with --data"));

@@ -19,8 +19,8 @@ use placet_types::{
 use serde::Serialize;
 
 use super::{
-    CallCase, CaseApproval, CaseFile, CaseFileError, CasePrincipal, Expectation, ExpectedOutcome, ExpectedReview,
-    ReviewAct, ReviewCase, SurfaceCase, WorldFile,
+    CallCase, CaseApproval, CaseFile, CaseFileError, CasePrincipal, Expectation, ExpectedOutcome,
+    ExpectedReview, ReviewAct, ReviewCase, SurfaceCase, WorldFile,
 };
 use crate::{
     bundle::BundleSource,
@@ -52,10 +52,19 @@ impl World {
     /// [`CaseFileError::World`] when its directory or a contract breaks a rule.
     pub fn from_file(file: &WorldFile) -> Result<Self, CaseFileError> {
         file.directory.check().map_err(|error| CaseFileError::World(error.to_string()))?;
-        let contracts = file.contracts.iter().cloned().map(|contract| Contract::from_file(contract).map(Arc::new));
-        let contracts =
-            contracts.collect::<Result<Vec<_>, _>>().map_err(|error| CaseFileError::World(error.to_string()))?;
-        Ok(Self { environment: file.environment.clone(), directory: file.directory.clone(), contracts })
+        let contracts = file
+            .contracts
+            .iter()
+            .cloned()
+            .map(|contract| Contract::from_file(contract).map(Arc::new));
+        let contracts = contracts
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| CaseFileError::World(error.to_string()))?;
+        Ok(Self {
+            environment: file.environment.clone(),
+            directory: file.directory.clone(),
+            contracts,
+        })
     }
 
     fn find(&self, id: &CapabilityId) -> Option<(&Contract, &Capability)> {
@@ -94,8 +103,9 @@ pub fn run_cases(
 ) -> Result<Vec<CaseOutcome>, CaseFileError> {
     let made_up = file.world.as_ref().map(World::from_file).transpose()?;
     let world = made_up.as_ref().or(configured).ok_or(CaseFileError::NoWorld)?;
-    let snapshot = Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 1)
-        .map_err(CaseFileError::Bundle)?;
+    let snapshot =
+        Snapshot::compile(source, &world.contracts, &world.directory, &world.environment, 1)
+            .map_err(CaseFileError::Bundle)?;
     let runner = Runner { snapshot: &snapshot, world };
     let calls = file.cases.iter().map(|case| runner.call(case));
     let reviews = file.reviews.iter().map(|case| runner.review(case));
@@ -104,7 +114,11 @@ pub fn run_cases(
 }
 
 /// Decides the call of one case, whatever is expected of it.
-pub(crate) fn decide_case(snapshot: &Snapshot, world: &World, case: &CallCase) -> Result<Verdict, String> {
+pub(crate) fn decide_case(
+    snapshot: &Snapshot,
+    world: &World,
+    case: &CallCase,
+) -> Result<Verdict, String> {
     Runner { snapshot, world }.decide(case)
 }
 
@@ -126,9 +140,14 @@ impl Runner<'_> {
     }
 
     fn decide(&self, case: &CallCase) -> Result<Verdict, String> {
-        let (contract, capability) =
-            self.world.find(&case.tool).ok_or_else(|| format!("no contract has the tool `{}`", case.tool))?;
-        let schema = capability.arguments.as_ref().map_err(|error| format!("the tool is quarantined: {error}"))?;
+        let (contract, capability) = self
+            .world
+            .find(&case.tool)
+            .ok_or_else(|| format!("no contract has the tool `{}`", case.tool))?;
+        let schema = capability
+            .arguments
+            .as_ref()
+            .map_err(|error| format!("the tool is quarantined: {error}"))?;
         let args = schema.validate(&case.args).map_err(|problems| {
             let places: Vec<String> =
                 problems.iter().map(|one| format!("{}: {}", one.pointer, one.problem)).collect();
@@ -143,7 +162,11 @@ impl Runner<'_> {
             target: contract.target(),
             credential: contract.credential_plan(),
         };
-        let approval = case.approval.as_ref().map(|approval| approval_of(approval, binding.digest())).transpose()?;
+        let approval = case
+            .approval
+            .as_ref()
+            .map(|approval| approval_of(approval, binding.digest()))
+            .transpose()?;
         let key = IdempotencyKey::new("case").map_err(|error| error.to_string())?;
         let facts = Facts {
             chain: &chain,
@@ -190,7 +213,8 @@ impl Runner<'_> {
             decided_by: &case.decided_by,
         };
         let reviewer = Reviewer { principal: &reviewer, groups: &case.groups };
-        let decided = |choice| self.snapshot.may_review(&Review { reviewer, request, choice, now: NOW });
+        let decided =
+            |choice| self.snapshot.may_review(&Review { reviewer, request, choice, now: NOW });
         let answer = match case.act {
             ReviewAct::View => self.snapshot.may_view(&reviewer, &request, NOW),
             ReviewAct::Approve => decided(VoteChoice::Approve),
@@ -201,10 +225,13 @@ impl Runner<'_> {
         if got != case.expect {
             differences.push(match got {
                 ExpectedReview::Allow => "the review is allowed, expected a refusal".to_owned(),
-                ExpectedReview::Refuse => "the review is refused, expected to be allowed".to_owned(),
+                ExpectedReview::Refuse => {
+                    "the review is refused, expected to be allowed".to_owned()
+                }
             });
         }
-        let against = answer.as_ref().err().map(|refusal| &refusal.determining).into_iter().flatten();
+        let against =
+            answer.as_ref().err().map(|refusal| &refusal.determining).into_iter().flatten();
         let against: BTreeSet<String> = against.map(|one| one.policy.clone()).collect();
         differences.extend(difference_of_policies(case.policies.as_ref(), &against));
         let explanation = answer.err().map(|refusal| refusal.to_string()).into_iter().collect();
@@ -214,9 +241,18 @@ impl Runner<'_> {
     fn surface(&self, case: &SurfaceCase) -> CaseOutcome {
         let chain = chain_of(&case.actor, case.user.as_ref());
         let tools = self.snapshot.surface(&chain, &case.user_groups);
-        let missing = case.tools.difference(&tools).map(|tool| format!("`{tool}` is hidden, expected to be there"));
-        let extra = tools.difference(&case.tools).map(|tool| format!("`{tool}` is there, expected to be hidden"));
-        CaseOutcome { name: case.name.clone(), differences: missing.chain(extra).collect(), explanation: vec![] }
+        let missing = case
+            .tools
+            .difference(&tools)
+            .map(|tool| format!("`{tool}` is hidden, expected to be there"));
+        let extra = tools
+            .difference(&case.tools)
+            .map(|tool| format!("`{tool}` is there, expected to be hidden"));
+        CaseOutcome {
+            name: case.name.clone(),
+            differences: missing.chain(extra).collect(),
+            explanation: vec![],
+        }
     }
 }
 
@@ -260,12 +296,18 @@ fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
     let (outcome, code, kind, requirement) = match verdict {
         Verdict::Permit(_) => (ExpectedOutcome::Allow, None, None, None),
         Verdict::Hold(hold) => (ExpectedOutcome::Hold, None, None, Some(&hold.requirement)),
-        Verdict::Deny(denial) => (ExpectedOutcome::Deny, Some(denial.code), Some(denial.kind), None),
+        Verdict::Deny(denial) => {
+            (ExpectedOutcome::Deny, Some(denial.code), Some(denial.kind), None)
+        }
     };
     let decision = verdict.decision();
     let mut found = Vec::new();
     if outcome != expect.outcome {
-        found.push(format!("the outcome is {}, expected {}", outcome.as_str(), expect.outcome.as_str()));
+        found.push(format!(
+            "the outcome is {}, expected {}",
+            outcome.as_str(),
+            expect.outcome.as_str()
+        ));
     }
     if let Some(wanted) = expect.code.filter(|wanted| code != Some(*wanted)) {
         let got = code.map_or("none", |code| code.as_str());
@@ -287,14 +329,18 @@ fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
                 && wanted.expires_in_ms.is_none_or(|ms| ms == got.expires_in_ms)
         });
         if !same {
-            let got = requirement.map_or_else(|| "none".to_owned(), crate::explain::requirement_line);
+            let got =
+                requirement.map_or_else(|| "none".to_owned(), crate::explain::requirement_line);
             found.push(format!("the requirement differs, it is: {got}"));
         }
     }
     found
 }
 
-fn difference_of_policies(wanted: Option<&BTreeSet<String>>, got: &BTreeSet<String>) -> Option<String> {
+fn difference_of_policies(
+    wanted: Option<&BTreeSet<String>>,
+    got: &BTreeSet<String>,
+) -> Option<String> {
     let wanted = wanted.filter(|wanted| *wanted != got)?;
     let list = |names: &BTreeSet<String>| names.iter().cloned().collect::<Vec<_>>().join(", ");
     Some(format!("decided by [{}], expected [{}]", list(got), list(wanted)))

@@ -17,7 +17,14 @@ fn the_shipped_bundle_decides_its_cases_as_written() {
         let failed: Vec<String> = outcomes
             .iter()
             .filter(|outcome| !outcome.passed())
-            .map(|outcome| format!("{}: {:?}\n  {}", outcome.name, outcome.differences, outcome.explanation.join("\n  ")))
+            .map(|outcome| {
+                format!(
+                    "{}: {:?}\n  {}",
+                    outcome.name,
+                    outcome.differences,
+                    outcome.explanation.join("\n  ")
+                )
+            })
             .collect();
         assert!(failed.is_empty(), "{}", failed.join("\n"));
     }
@@ -28,14 +35,19 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
     let mut named: BTreeSet<String> = BTreeSet::new();
     for text in SHIPPED {
         let file = CaseFile::parse(text).unwrap();
-        named.extend(file.cases.iter().flat_map(|case| case.expect.policies.iter().flatten().cloned()));
+        named.extend(
+            file.cases.iter().flat_map(|case| case.expect.policies.iter().flatten().cloned()),
+        );
         named.extend(file.reviews.iter().flat_map(|case| case.policies.iter().flatten().cloned()));
     }
     // A review that is allowed names no policy: these two permit the reviews that are expected to be allowed.
     named.extend(["approver-in-group".to_owned(), "view-approvals".to_owned()]);
     let world = crate::testing::world();
-    let all: BTreeSet<String> =
-        crate::testing::compile(&shipped(), &world).unwrap().policies().map(|policy| policy.id).collect();
+    let all: BTreeSet<String> = crate::testing::compile(&shipped(), &world)
+        .unwrap()
+        .policies()
+        .map(|policy| policy.id)
+        .collect();
     assert_eq!(named, all);
 }
 
@@ -51,7 +63,9 @@ fn without_any_one_shipped_policy_some_case_fails() {
             file.text = file.text.replace(&policy.text, "");
         }
         assert_ne!(less, whole, "{}", policy.id);
-        let all_pass = files.iter().all(|file| run_cases(&less, None, file).unwrap().iter().all(super::run::CaseOutcome::passed));
+        let all_pass = files.iter().all(|file| {
+            run_cases(&less, None, file).unwrap().iter().all(super::run::CaseOutcome::passed)
+        });
         assert!(!all_pass, "no case notices that `{}` is missing", policy.id);
     }
 }
@@ -63,12 +77,20 @@ fn a_case_that_expects_something_else_fails_and_says_why() {
     let failed: Vec<_> = outcomes.iter().filter(|outcome| !outcome.passed()).collect();
     assert_eq!(failed.len(), 1);
     assert_eq!(failed[0].differences, ["decided by [agents-read-only], expected [another]"]);
-    assert!(failed[0].explanation.iter().any(|line| line.contains("policy `agents-read-only` permits it")));
+    assert!(
+        failed[0]
+            .explanation
+            .iter()
+            .any(|line| line.contains("policy `agents-read-only` permits it"))
+    );
 }
 
 #[test]
 fn a_case_that_cannot_be_put_fails() {
-    for (from, to) in [("tool: files/read\n    args: *args", "tool: files/none\n    args: *args"), ("args: &args { path: a.txt }", "args: &args { path: 7 }")] {
+    for (from, to) in [
+        ("tool: files/read\n    args: *args", "tool: files/none\n    args: *args"),
+        ("args: &args { path: a.txt }", "args: &args { path: 7 }"),
+    ] {
         let text = SHIPPED[0].replace(from, to);
         assert_ne!(text, SHIPPED[0]);
         let outcomes = run_cases(&shipped(), None, &CaseFile::parse(&text).unwrap()).unwrap();
@@ -80,7 +102,9 @@ fn a_case_that_cannot_be_put_fails() {
 fn an_unknown_key_or_an_empty_file_is_refused() {
     let head = "cases_version: placet.policy-cases.v1\n";
     assert_eq!(CaseFile::parse(head), Err(CaseFileError::Empty));
-    let misspelt = format!("{head}cases: [{{ name: a, actor: {{ id: b, tenant: c }}, tool: d/e, expcet: {{ outcome: allow }} }}]");
+    let misspelt = format!(
+        "{head}cases: [{{ name: a, actor: {{ id: b, tenant: c }}, tool: d/e, expcet: {{ outcome: allow }} }}]"
+    );
     assert!(matches!(CaseFile::parse(&misspelt), Err(CaseFileError::Syntax(_))));
     let twice = format!("{head}surfaces: []\nsurfaces: []");
     assert!(matches!(CaseFile::parse(&twice), Err(CaseFileError::Syntax(_))));
@@ -98,5 +122,8 @@ fn cases_without_a_world_need_one() {
     let outcomes = run_cases(&shipped(), Some(&crate::testing::world()), &file).unwrap();
     assert_eq!(outcomes[0].differences, Vec::<String>::new());
     let broken = bundle("permit (principal, action, resource);");
-    assert!(matches!(run_cases(&broken, Some(&crate::testing::world()), &file), Err(CaseFileError::Bundle(_))));
+    assert!(matches!(
+        run_cases(&broken, Some(&crate::testing::world()), &file),
+        Err(CaseFileError::Bundle(_))
+    ));
 }

@@ -37,8 +37,12 @@ pub(crate) fn of(snapshot: &Snapshot, facts: &Facts<'_>) -> Option<Obstacle> {
 /// Facts that do not belong together.
 pub(crate) fn contradiction(snapshot: &Snapshot, facts: &Facts<'_>) -> Option<&'static str> {
     let (binding, id) = (facts.binding, &facts.capability.id);
-    let Some(plan) = snapshot.tools.get(id) else { return Some("the snapshot does not know the tool") };
-    if plan.contract_digest != facts.contract.digest || binding.contract_digest != facts.contract.digest {
+    let Some(plan) = snapshot.tools.get(id) else {
+        return Some("the snapshot does not know the tool");
+    };
+    if plan.contract_digest != facts.contract.digest
+        || binding.contract_digest != facts.contract.digest
+    {
         return Some("the contract is not the one the snapshot was compiled for");
     }
     if &binding.capability != id || &binding.principal_chain != facts.chain {
@@ -59,9 +63,15 @@ pub(crate) fn of_chain(directory: &Directory, chain: &PrincipalChain) -> Option<
         return against("the caller is not in the directory, or not active");
     }
     match &chain.on_behalf_of {
-        Some(user) if user.kind != PrincipalKind::User => against("the caller acts for somebody who is no user"),
-        Some(user) if &user.tenant_id != tenant => against("the caller acts for a user of another tenant"),
-        Some(user) if !is_active_person(directory, user) => against("the user the caller acts for is not active"),
+        Some(user) if user.kind != PrincipalKind::User => {
+            against("the caller acts for somebody who is no user")
+        }
+        Some(user) if &user.tenant_id != tenant => {
+            against("the caller acts for a user of another tenant")
+        }
+        Some(user) if !is_active_person(directory, user) => {
+            against("the user the caller acts for is not active")
+        }
         Some(_) | None => None,
     }
 }
@@ -70,7 +80,11 @@ fn is_active_person(directory: &Directory, person: &Principal) -> bool {
     directory.user(&person.tenant_id, &person.id).is_none_or(|user| user.active)
 }
 
-pub(crate) fn of_tool(chain: &PrincipalChain, contract: &Contract, capability: &Capability) -> Option<Obstacle> {
+pub(crate) fn of_tool(
+    chain: &PrincipalChain,
+    contract: &Contract,
+    capability: &Capability,
+) -> Option<Obstacle> {
     if !contract.admits(chain.tenant()) {
         return against("the contract is not for this tenant");
     }
@@ -94,6 +108,7 @@ fn of_write(facts: &Facts<'_>) -> Option<Obstacle> {
 }
 
 fn of_budget(facts: &Facts<'_>) -> Option<Obstacle> {
-    let spent = facts.budget.calls_left == 0 || facts.budget.cents_left < facts.capability.cost_cents;
+    let spent =
+        facts.budget.calls_left == 0 || facts.budget.cents_left < facts.capability.cost_cents;
     spent.then_some(Obstacle { kind: DenialKind::Budget, note: "the run's budget is used up" })
 }

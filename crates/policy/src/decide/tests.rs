@@ -11,7 +11,9 @@ use serde_json::json;
 use crate::{
     facts::BudgetView,
     snapshot::Snapshot,
-    testing::{Draft, NOW, Swap, agent, agent_for, bundle, compile, policies, shipped, vote, word, world},
+    testing::{
+        Draft, NOW, Swap, agent, agent_for, bundle, compile, policies, shipped, vote, word, world,
+    },
     verdict::{DenialKind, Link, Outcome, Verdict},
 };
 
@@ -79,24 +81,46 @@ fn the_table_of_the_policy_page_holds() {
     };
     let both = ["destructive-needs-two", "destructive-needs-two"];
     check(refund(), "hold", &both);
-    check(Draft { votes: two.clone(), ..refund() }, "allow", &["finance-agents-refund", "user-baseline"]);
+    check(
+        Draft { votes: two.clone(), ..refund() },
+        "allow",
+        &["finance-agents-refund", "user-baseline"],
+    );
     let changed = Some(Digest::of(b"other"));
-    check(Draft { votes: two.clone(), approved_digest: changed, ..refund() }, "approval_changed", &both);
+    check(
+        Draft { votes: two.clone(), approved_digest: changed, ..refund() },
+        "approval_changed",
+        &both,
+    );
     check(Draft { votes: two.clone(), approval_ends: NOW, ..refund() }, "approval_expired", &both);
     // The beneficiary's vote does not count, so one more is needed.
-    check(Draft { votes: Some(vec![vote("dan", &[]), vote("ada", &[])]), ..refund() }, "hold", &both);
+    check(
+        Draft { votes: Some(vec![vote("dan", &[]), vote("ada", &[])]), ..refund() },
+        "hold",
+        &both,
+    );
     // Two votes, none from security: more are needed.
-    check(Draft { votes: Some(vec![vote("ben", &[]), vote("cleo", &[])]), ..refund() }, "hold", &both);
+    check(
+        Draft { votes: Some(vec![vote("ben", &[]), vote("cleo", &[])]), ..refund() },
+        "hold",
+        &both,
+    );
     let poor = BudgetView { cents_left: 499, ..refund().budget };
     check(Draft { budget: poor, votes: two.clone(), ..refund() }, "budget", &[]);
     check(Draft { budget: poor, ..refund() }, "budget", &both);
-    let remove = Draft { tool: "ops/remove".parse().unwrap(), args: json!({ "name": "x" }), ..refund() };
+    let remove =
+        Draft { tool: "ops/remove".parse().unwrap(), args: json!({ "name": "x" }), ..refund() };
     check(remove, "policy", &both);
     let locked = ["destructive-needs-two", "lockdown", "destructive-needs-two", "lockdown"];
     check(Draft { engine_mode: EngineMode::Lockdown, ..refund() }, "lockdown", &locked);
     let approved_then_locked = Draft { engine_mode: EngineMode::Lockdown, votes: two, ..refund() };
     check(approved_then_locked, "lockdown", &["lockdown", "lockdown"]);
-    let fetch = Draft { tool: "ops/fetch".parse().unwrap(), args: json!({ "url": "u" }), chain: agent("bot"), ..refund() };
+    let fetch = Draft {
+        tool: "ops/fetch".parse().unwrap(),
+        args: json!({ "url": "u" }),
+        chain: agent("bot"),
+        ..refund()
+    };
     check(fetch, "allow", &["agents-read-and-network-in-own-tenant"]);
 }
 
@@ -104,9 +128,14 @@ fn the_table_of_the_policy_page_holds() {
 fn a_hold_says_who_has_to_agree_in_all() {
     let snapshot = example_snapshot();
     for votes in [None, Some(vec![]), Some(vec![vote("dan", &[])])] {
-        let Verdict::Hold(hold) = (Draft { votes, ..refund() }).decide(&snapshot) else { panic!("not held") };
+        let Verdict::Hold(hold) = (Draft { votes, ..refund() }).decide(&snapshot) else {
+            panic!("not held")
+        };
         assert_eq!(hold.requirement.quorum, 2);
-        assert_eq!(hold.requirement.groups.iter().map(|(g, n)| (g.as_str(), *n)).collect::<Vec<_>>(), [("security", 1)]);
+        assert_eq!(
+            hold.requirement.groups.iter().map(|(g, n)| (g.as_str(), *n)).collect::<Vec<_>>(),
+            [("security", 1)]
+        );
         assert_eq!(hold.requirement.expires_in_ms, 4 * 3_600_000);
         assert_eq!(hold.requirement.reasons.len(), 1);
         assert_eq!(hold.requirement.reasons[0].policy, "destructive-needs-two");
@@ -154,8 +183,14 @@ fn votes_of_the_interested_the_inactive_and_the_misled_do_not_count() {
         vote("eve", &["security"]),
         vote("fin-bot", &["security"]),
         vote("mia", &[]),
-        placet_types::approval::Vote { shown_digest: Digest::of(b"other"), ..vote("dan", &["security"]) },
-        placet_types::approval::Vote { groups_as_of: NOW.plus_ms(-86_400_001), ..vote("mia", &["security"]) },
+        placet_types::approval::Vote {
+            shown_digest: Digest::of(b"other"),
+            ..vote("dan", &["security"])
+        },
+        placet_types::approval::Vote {
+            groups_as_of: NOW.plus_ms(-86_400_001),
+            ..vote("mia", &["security"])
+        },
         placet_types::approval::Vote { at: NOW.plus_ms(3_600_000), ..vote("dan", &["security"]) },
     ] {
         let votes = Some(vec![first.clone(), second.clone()]);
@@ -172,7 +207,10 @@ fn one_no_ends_an_approval_whoever_agreed_before() {
     let votes = Some(vec![vote("dan", &[]), vote("cleo", &[]), no]);
     let verdict = Draft { votes, ..refund() }.decide(&snapshot);
     let Verdict::Deny(denial) = verdict else { panic!("not denied") };
-    assert_eq!((denial.kind, denial.code), (DenialKind::ApprovalRefused, ErrorCode::ApprovalDenied));
+    assert_eq!(
+        (denial.kind, denial.code),
+        (DenialKind::ApprovalRefused, ErrorCode::ApprovalDenied)
+    );
 }
 
 /// A careless condition: it asks only whether there is an approval.
@@ -183,12 +221,23 @@ fn a_careless_condition_is_not_satisfied_by_an_approval_that_does_not_count() {
 @id("gate") @approval("required") @approver_group("approvers")
 forbid (principal, action in Placet::Action::"cap_destructive", resource is Placet::Tool) unless { context.req has approval };"#;
     let snapshot = compile(&bundle(careless), &world()).unwrap();
-    let with = |votes, changed, ends| Draft { votes: Some(votes), approved_digest: changed, approval_ends: ends, ..refund() };
+    let with = |votes, changed, ends| Draft {
+        votes: Some(votes),
+        approved_digest: changed,
+        approval_ends: ends,
+        ..refund()
+    };
     let later = NOW.plus_ms(1);
     assert_eq!(word(&with(vec![], None, later).decide(&snapshot)), "hold");
     assert_eq!(word(&with(vec![vote("olga", &[])], None, later).decide(&snapshot)), "hold");
-    assert_eq!(word(&with(vec![vote("ben", &[])], Some(Digest::of(b"x")), later).decide(&snapshot)), "approval_changed");
-    assert_eq!(word(&with(vec![vote("ben", &[])], None, NOW).decide(&snapshot)), "approval_expired");
+    assert_eq!(
+        word(&with(vec![vote("ben", &[])], Some(Digest::of(b"x")), later).decide(&snapshot)),
+        "approval_changed"
+    );
+    assert_eq!(
+        word(&with(vec![vote("ben", &[])], None, NOW).decide(&snapshot)),
+        "approval_expired"
+    );
     assert_eq!(word(&with(vec![vote("ben", &[])], None, later).decide(&snapshot)), "allow");
 }
 
@@ -218,10 +267,12 @@ when { principal in Placet::Group::"acme/finance" };"#,
     let verdict = look(agent_for("bot", "cleo")).decide(&snapshot);
     assert_eq!(word(&verdict), "policy");
     assert!(verdict.decision().notes[0].contains(Link::User.as_str()));
-    let claimed = Draft { user_groups: vec!["finance".to_owned()], ..look(agent_for("bot", "cleo")) };
+    let claimed =
+        Draft { user_groups: vec!["finance".to_owned()], ..look(agent_for("bot", "cleo")) };
     assert_eq!(word(&claimed.decide(&snapshot)), "allow");
     // Somebody the directory does not list exists by the verified token alone.
-    let unlisted = Draft { user_groups: vec!["finance".to_owned()], ..look(agent_for("bot", "mia")) };
+    let unlisted =
+        Draft { user_groups: vec!["finance".to_owned()], ..look(agent_for("bot", "mia")) };
     assert_eq!(word(&unlisted.decide(&snapshot)), "allow");
 }
 
@@ -252,7 +303,10 @@ when { context has input && context.input has cents && context.input.cents * 2 >
         .replace("action in Placet::Action::\"ops/refund\"", "action == Placet::Action::\"ops/refund\"")
         .replace("context has input && context.input has cents && ", "");
     let snapshot = compile(&bundle(&text), &world()).unwrap();
-    let cents = |cents: serde_json::Value| Draft { args: json!({ "order": "o", "cents": cents }), ..refund() };
+    let cents = |cents: serde_json::Value| Draft {
+        args: json!({ "order": "o", "cents": cents }),
+        ..refund()
+    };
     assert_eq!(word(&cents(json!(10)).decide(&snapshot)), "allow");
     assert_eq!(word(&cents(json!(1_000)).decide(&snapshot)), "policy");
     let verdict = cents(json!(i64::MAX)).decide(&snapshot);
@@ -305,7 +359,8 @@ fn no_argument_is_quoted_in_a_decision() {
 @id("odd") permit (principal, action == Placet::Action::"ops/refund", resource is Placet::Tool)
 when { decimal("1.0") == decimal("1.0") && context.input.cents + 9223372036854775807 > 0 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
-    let verdict = Draft { args: json!({ "order": "canary", "cents": 424_242 }), ..refund() }.decide(&snapshot);
+    let verdict = Draft { args: json!({ "order": "canary", "cents": 424_242 }), ..refund() }
+        .decide(&snapshot);
     assert_eq!(word(&verdict), "error");
     let text = serde_json::to_string(verdict.decision()).unwrap();
     assert!(!text.contains("canary") && !text.contains("424242"), "{text}");
@@ -321,7 +376,11 @@ unless { context.req has approval && context.req.approval.total >= 2 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let verdict = refund().decide(&snapshot);
     assert_eq!(word(&verdict), "policy");
-    assert!(verdict.decision().notes[0].contains("`gate` would still forbid it"), "{:?}", verdict.decision().notes);
+    assert!(
+        verdict.decision().notes[0].contains("`gate` would still forbid it"),
+        "{:?}",
+        verdict.decision().notes
+    );
 }
 
 #[test]
@@ -337,7 +396,10 @@ when { context.req has approval && context.req.approval.approvers.contains(Place
     assert_eq!(word(&refund().decide(&snapshot)), "hold");
     let verdict = Draft { votes: Some(vec![vote("ben", &[])]), ..refund() }.decide(&snapshot);
     assert_eq!((word(&verdict), policies(&verdict)), ("policy", vec!["not-by-ben", "not-by-ben"]));
-    assert_eq!(word(&Draft { votes: Some(vec![vote("dan", &[])]), ..refund() }.decide(&snapshot)), "allow");
+    assert_eq!(
+        word(&Draft { votes: Some(vec![vote("dan", &[])]), ..refund() }.decide(&snapshot)),
+        "allow"
+    );
 }
 
 #[test]
@@ -351,7 +413,11 @@ permit (principal, action == Placet::Action::"ops/refund#lower", resource is Pla
 when { context.input.cents <= 1000 && context.mode_target == Placet::ApprovalMode::"local_write" };"#
     );
     let snapshot = compile(&bundle(&text), &world()).unwrap();
-    let ask = |cents: i64, mode| Draft { args: json!({ "order": "o", "cents": cents }), mode: Some(mode), ..refund() };
+    let ask = |cents: i64, mode| Draft {
+        args: json!({ "order": "o", "cents": cents }),
+        mode: Some(mode),
+        ..refund()
+    };
     let small = ask(1_000, ApprovalMode::LocalWrite).decide(&snapshot);
     assert_eq!(word(&small), "allow");
     assert_eq!(small.decision().mode_effective, ApprovalMode::LocalWrite);
@@ -362,7 +428,8 @@ when { context.input.cents <= 1000 && context.mode_target == Placet::ApprovalMod
     assert_eq!(word(&ask(1_000, ApprovalMode::Network).decide(&snapshot)), "mode_upgraded");
     assert_eq!(word(&ask(1_000, ApprovalMode::Destructive).decide(&snapshot)), "hold");
     // A guard by what the tool can do is not lowered with the mode.
-    let alone = Draft { chain: agent("bot"), ..ask(1_000, ApprovalMode::LocalWrite) }.decide(&snapshot);
+    let alone =
+        Draft { chain: agent("bot"), ..ask(1_000, ApprovalMode::LocalWrite) }.decide(&snapshot);
     assert_eq!((word(&alone), policies(&alone)), ("policy", vec!["delegated-needs-user"]));
 }
 
@@ -376,7 +443,8 @@ when { context.input.cents + 1 > 0 };"#;
     let low = Draft { mode: Some(ApprovalMode::LocalWrite), ..refund() };
     assert_eq!(word(&Draft { chain: agent("bot"), ..low.clone() }.decide(&snapshot)), "allow");
     assert_eq!(word(&low.decide(&snapshot)), "mode_upgraded");
-    let most = Draft { args: json!({ "order": "o", "cents": i64::MAX }), chain: agent("bot"), ..low };
+    let most =
+        Draft { args: json!({ "order": "o", "cents": i64::MAX }), chain: agent("bot"), ..low };
     assert_eq!(word(&most.decide(&snapshot)), "error");
 }
 
@@ -397,7 +465,8 @@ fn the_floor_holds_under_a_bundle_that_permits_everything() {
   [Placet::Action::"tier_read_only", Placet::Action::"tier_local_write", Placet::Action::"tier_network",
    Placet::Action::"tier_delegated", Placet::Action::"tier_destructive"], resource is Placet::Tool);"#;
     let snapshot = compile(&bundle(everything), &world()).unwrap();
-    let note = |text: &str| Draft { args: json!({ "text": text }), ..Draft::new(&world(), "ops/note") };
+    let note =
+        |text: &str| Draft { args: json!({ "text": text }), ..Draft::new(&world(), "ops/note") };
     assert_eq!(word(&note("x").decide(&snapshot)), "allow");
     let budget = |calls_left, cents_left| BudgetView { calls_left, cents_left, ..note("").budget };
     let mut foreign = agent_for("bot", "zoe");
@@ -430,7 +499,10 @@ fn acting_for_somebody_who_is_no_user_is_an_error() {
     let mut chain = agent_for("bot", "sync");
     chain.on_behalf_of.as_mut().unwrap().kind = placet_types::principal::PrincipalKind::Service;
     assert!(snapshot.surface(&chain, &[].into()).is_empty());
-    assert_eq!(word(&Draft { chain, ..Draft::new(&world(), "ops/look") }.decide(&snapshot)), "error");
+    assert_eq!(
+        word(&Draft { chain, ..Draft::new(&world(), "ops/look") }.decide(&snapshot)),
+        "error"
+    );
 }
 
 #[test]
@@ -445,10 +517,24 @@ fn facts_that_contradict_each_other_deny_as_an_error() {
     let mut contract = (*look.contract).clone();
     contract.digest = Digest::of(b"another contract");
     assert_eq!(word(&look.decide(&snapshot)), "allow");
-    assert_eq!(word(&look.decide_with(&snapshot, Swap { chain: Some(&chain), ..Swap::default() })), "error");
-    assert_eq!(word(&look.decide_with(&snapshot, Swap { binding: Some(&binding), ..Swap::default() })), "error");
-    assert_eq!(word(&look.decide_with(&snapshot, Swap { binding: Some(&other_binding), ..Swap::default() })), "error");
-    assert_eq!(word(&look.decide_with(&snapshot, Swap { contract: Some(&contract), ..Swap::default() })), "error");
+    assert_eq!(
+        word(&look.decide_with(&snapshot, Swap { chain: Some(&chain), ..Swap::default() })),
+        "error"
+    );
+    assert_eq!(
+        word(&look.decide_with(&snapshot, Swap { binding: Some(&binding), ..Swap::default() })),
+        "error"
+    );
+    assert_eq!(
+        word(
+            &look.decide_with(&snapshot, Swap { binding: Some(&other_binding), ..Swap::default() })
+        ),
+        "error"
+    );
+    assert_eq!(
+        word(&look.decide_with(&snapshot, Swap { contract: Some(&contract), ..Swap::default() })),
+        "error"
+    );
 }
 
 #[test]
@@ -460,7 +546,10 @@ fn only_lockdown_and_budget_leave_an_approval_as_it_is() {
         Verdict::Permit(_) | Verdict::Hold(_) => panic!("not denied"),
     };
     assert!(leaves(Draft { engine_mode: EngineMode::Lockdown, ..approved.clone() }));
-    assert!(leaves(Draft { budget: BudgetView { calls_left: 0, ..approved.budget }, ..approved.clone() }));
+    assert!(leaves(Draft {
+        budget: BudgetView { calls_left: 0, ..approved.budget },
+        ..approved.clone()
+    }));
     assert!(!leaves(Draft { safety_mode: ApprovalMode::Network, ..approved.clone() }));
     assert!(!leaves(Draft { approval_ends: NOW, ..approved.clone() }));
     assert!(!leaves(Draft { chain: agent_for("retired", "ada"), ..approved }));

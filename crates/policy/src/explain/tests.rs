@@ -20,21 +20,28 @@ fn remove() -> Draft {
 
 #[test]
 fn an_allowed_call_names_what_permits_it() {
-    let draft = Draft { votes: Some(vec![vote("ben", &[])]), chain: agent_for("bot", "ada"), ..remove() };
-    check(&draft, &expect![[r#"
+    let draft =
+        Draft { votes: Some(vec![vote("ben", &[])]), chain: agent_for("bot", "ada"), ..remove() };
+    check(
+        &draft,
+        &expect![[r#"
         ops/remove is allowed
         mode: destructive; asked for: destructive; the contract's: destructive
         policy `agents-gated` permits it to the caller: Agents may propose network, delegated and destructive calls; the gates hold them for people.
-        policy `user-baseline` permits it to the user it acts for: An active user may have agents of the same tenant act in the user's name."#]]);
+        policy `user-baseline` permits it to the user it acts for: An active user may have agents of the same tenant act in the user's name."#]],
+    );
 }
 
 #[test]
 fn a_held_call_says_who_has_to_agree() {
-    check(&remove(), &expect![[r#"
+    check(
+        &remove(),
+        &expect![[r#"
         ops/remove waits for people
         mode: destructive; asked for: destructive; the contract's: destructive
         policy `gate-destructive` forbids it to the caller: The call cannot be undone: one approver agrees.
-        needs: 1 person in all, 1 person of `approvers`, within 1440 minutes"#]]);
+        needs: 1 person in all, 1 person of `approvers`, within 1440 minutes"#]],
+    );
 }
 
 #[test]
@@ -43,18 +50,24 @@ fn a_denied_call_says_what_to_look_at() {
         actor: crate::testing::principal(placet_types::principal::PrincipalKind::Service, "sync"),
         on_behalf_of: None,
     };
-    check(&Draft { chain, ..remove() }, &expect![[r#"
+    check(
+        &Draft { chain, ..remove() },
+        &expect![[r#"
         ops/remove is denied, and no approval would help
         mode: destructive; asked for: destructive; the contract's: destructive
         note: no approval would help: no policy permits the call to the caller
         policy `gate-destructive` forbids it to the caller: The call cannot be undone: one approver agrees.
-        permits for this tool, each with its own principals and conditions: `agents-gated`, `user-baseline`"#]]);
+        permits for this tool, each with its own principals and conditions: `agents-gated`, `user-baseline`"#]],
+    );
 }
 
 #[test]
 fn an_error_is_told_without_arguments() {
-    check(&Draft { args: json!({ "name": 7 }), ..remove() }, &expect![[r#"
+    check(
+        &Draft { args: json!({ "name": 7 }), ..remove() },
+        &expect![[r#"
         ops/remove is denied because it could not be decided
         mode: destructive; asked for: destructive; the contract's: destructive
-        error: the argument at `/name` cannot be put to policy; a call is never allowed past an error"#]]);
+        error: the argument at `/name` cannot be put to policy; a call is never allowed past an error"#]],
+    );
 }

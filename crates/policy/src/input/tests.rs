@@ -60,7 +60,8 @@ fn a_required_argument_that_may_be_null_is_optional_to_policies() {
 
 #[test]
 fn a_number_has_a_type_only_within_what_a_decimal_holds() {
-    let fits = property(json!({ "type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 1000 }));
+    let fits =
+        property(json!({ "type": "number", "multipleOf": 0.01, "minimum": 0, "maximum": 1000 }));
     assert!(of_schema(&fits).of.is_ok());
     for schema in [
         json!({ "type": "number" }),
@@ -88,12 +89,18 @@ fn what_cedar_cannot_express_loses_the_input_as_a_whole_and_is_named() {
         (property(json!({ "type": "array", "items": { "type": "number" } })), "/a/items: "),
         (property(json!({ "type": "array", "prefixItems": [{ "type": "string" }] })), "/a: "),
         (property(json!({ "type": "object" })), "/a: "),
-        (property(json!({ "type": "object", "additionalProperties": { "type": "string" } })), "/a: "),
+        (
+            property(json!({ "type": "object", "additionalProperties": { "type": "string" } })),
+            "/a: ",
+        ),
         (property(json!({ "anyOf": [{ "type": "string" }, { "type": "integer" }] })), "/a: "),
         (property(json!({ "enum": ["x", 1] })), "/a: "),
         (property(json!({ "$ref": "https://example.com/schema" })), "/a: "),
         (json!({ "type": "string" }), "/: "),
-        (json!({ "type": "object", "properties": {}, "anyOf": [{ "properties": { "x": {} } }] }), "/: "),
+        (
+            json!({ "type": "object", "properties": {}, "anyOf": [{ "properties": { "x": {} } }] }),
+            "/: ",
+        ),
         (json!({ "type": "object", "patternProperties": { "^x": { "type": "string" } } }), "/: "),
         (json!({ "$ref": "#" }), "/: "),
     ] {

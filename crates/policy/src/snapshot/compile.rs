@@ -19,7 +19,9 @@ use placet_types::{
 use super::{Snapshot, ToolPlan, UntypedTool, slice::Slicer};
 use crate::{
     annotations::{self, Place, PolicyMeta},
-    bundle::{BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity},
+    bundle::{
+        BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity,
+    },
     entities::ToolEntities,
     input::InputType,
     schema,
@@ -42,9 +44,13 @@ pub(super) fn compile(
     let (policies, set) = read_policies(source)?;
     let names = Vocabulary::new().map_err(internal)?;
     let (drafts, untyped) = draft_tools(contracts);
-    let schema_text =
-        schema::text(environment, drafts.iter().map(|draft| (draft.capability, draft.input.as_ref())));
-    let schema = Schema::from_cedarschema_str(&schema_text).map(|(schema, _warnings)| schema).map_err(internal)?;
+    let schema_text = schema::text(
+        environment,
+        drafts.iter().map(|draft| (draft.capability, draft.input.as_ref())),
+    );
+    let schema = Schema::from_cedarschema_str(&schema_text)
+        .map(|(schema, _warnings)| schema)
+        .map_err(internal)?;
     validate(source, &policies, &set, schema.clone())?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
@@ -52,10 +58,13 @@ pub(super) fn compile(
         let id = draft.capability.id.clone();
         let plan = plan_tool(&names, &mut slicer, draft)?;
         if tools.insert(id.clone(), Arc::new(plan)).is_some() {
-            return Err(vec![BundleProblem::of_bundle(format!("two contracts have the tool `{id}`"))]);
+            return Err(vec![BundleProblem::of_bundle(format!(
+                "two contracts have the tool `{id}`"
+            ))]);
         }
     }
-    let review = ["approve", "deny", "view", "review"].map(|action| names.action_uid(action)).into();
+    let review =
+        ["approve", "deny", "view", "review"].map(|action| names.action_uid(action)).into();
     Ok(Snapshot {
         digest: source.digest(),
         epoch,
@@ -77,7 +86,9 @@ fn internal(error: impl std::fmt::Display) -> Problems {
 
 fn check_sizes(source: &BundleSource) -> Result<(), Problems> {
     if source.files.len() > FILES_MAX {
-        return Err(vec![BundleProblem::of_bundle(format!("there are more than {FILES_MAX} files"))]);
+        return Err(vec![BundleProblem::of_bundle(format!(
+            "there are more than {FILES_MAX} files"
+        ))]);
     }
     let large = source.files.iter().filter(|file| file.text.len() > FILE_BYTES_MAX);
     let problems: Problems = large
@@ -106,7 +117,10 @@ fn read_policies(source: &BundleSource) -> Result<(Vec<PolicyMeta>, PolicySet), 
                 file: meta.file.clone(),
                 line: meta.line,
                 policy: Some(meta.id.clone()),
-                ..BundleProblem::of_bundle(format!("the `@id` is taken by a policy in {}", first.file))
+                ..BundleProblem::of_bundle(format!(
+                    "the `@id` is taken by a policy in {}",
+                    first.file
+                ))
             });
         }
     }
@@ -117,7 +131,8 @@ fn read_policies(source: &BundleSource) -> Result<(Vec<PolicyMeta>, PolicySet), 
         );
     }
     if read.len() > POLICIES_MAX {
-        problems.push(BundleProblem::of_bundle(format!("there are more than {POLICIES_MAX} policies")));
+        problems
+            .push(BundleProblem::of_bundle(format!("there are more than {POLICIES_MAX} policies")));
     }
     if !problems.is_empty() {
         problems.sort();
@@ -130,7 +145,10 @@ fn read_policies(source: &BundleSource) -> Result<(Vec<PolicyMeta>, PolicySet), 
 
 fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
     let parsed: PolicySet = file.text.parse().map_err(|errors: cedar_policy::ParseErrors| {
-        errors.iter().map(|error| diagnosed(file, None, Severity::Error, error)).collect::<Problems>()
+        errors
+            .iter()
+            .map(|error| diagnosed(file, None, Severity::Error, error))
+            .collect::<Problems>()
     })?;
     let mut problems = Problems::new();
     for template in parsed.templates() {
@@ -190,8 +208,11 @@ fn validate(
         let file = meta.and_then(|meta| source.files.iter().find(|file| file.name == meta.file));
         diagnosed(file.unwrap_or(&nowhere), meta, severity, error)
     };
-    let errors = result.validation_errors().map(|error| locate(error.policy_id(), Severity::Error, error));
-    let warnings = result.validation_warnings().map(|warning| locate(warning.policy_id(), Severity::Warning, warning));
+    let errors =
+        result.validation_errors().map(|error| locate(error.policy_id(), Severity::Error, error));
+    let warnings = result
+        .validation_warnings()
+        .map(|warning| locate(warning.policy_id(), Severity::Warning, warning));
     let mut problems: Problems = errors.chain(warnings).collect();
     problems.sort();
     problems.dedup();
@@ -208,7 +229,9 @@ struct Draft<'a> {
 fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>) {
     let mut untyped = Vec::new();
     let mut drafts = Vec::new();
-    let tools = contracts.iter().flat_map(|contract| contract.capabilities.values().map(move |tool| (contract, tool)));
+    let tools = contracts
+        .iter()
+        .flat_map(|contract| contract.capabilities.values().map(move |tool| (contract, tool)));
     for (contract, capability) in tools {
         let typed = schema::typed_input(capability);
         let (input, lost) = match typed.of {
@@ -223,11 +246,20 @@ fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>
     (drafts, untyped)
 }
 
-fn plan_tool(names: &Vocabulary, slicer: &mut Slicer<'_>, draft: Draft<'_>) -> Result<ToolPlan, Problems> {
+fn plan_tool(
+    names: &Vocabulary,
+    slicer: &mut Slicer<'_>,
+    draft: Draft<'_>,
+) -> Result<ToolPlan, Problems> {
     let capability = draft.capability;
     let entities = ToolEntities::of(names, draft.contract, capability).map_err(internal)?;
     let lineage = |action: &str, groups: Vec<String>| -> BTreeSet<EntityUid> {
-        groups.iter().map(String::as_str).chain([action]).map(|name| names.action_uid(name)).collect()
+        groups
+            .iter()
+            .map(String::as_str)
+            .chain([action])
+            .map(|name| names.action_uid(name))
+            .collect()
     };
     let (call, lower) = (capability.id.to_string(), lower_action(&capability.id));
     let mut groups = schema::parents(capability);
@@ -239,7 +271,9 @@ fn plan_tool(names: &Vocabulary, slicer: &mut Slicer<'_>, draft: Draft<'_>) -> R
         call: names.action_uid(&call),
         lower: names.action_uid(&lower),
         call_slice: slicer.slice(&lineage(&call, groups)).map_err(internal)?,
-        lower_slice: slicer.slice(&lineage(&lower, vec!["lower_mode".to_owned()])).map_err(internal)?,
+        lower_slice: slicer
+            .slice(&lineage(&lower, vec!["lower_mode".to_owned()]))
+            .map_err(internal)?,
         input: draft.input,
         contract: Arc::clone(draft.contract),
         name: capability.id.capability().clone(),

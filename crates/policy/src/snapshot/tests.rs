@@ -5,8 +5,10 @@ use crate::{
     testing::{bundle, compile, shipped, world},
 };
 
-const PERMIT: &str = r#"@id("p") permit (principal, action in Placet::Action::"tier_read_only", resource);"#;
-const WHEN_APPROVED: &str = "unless { context.req has approval && context.req.approval.total >= 1 }";
+const PERMIT: &str =
+    r#"@id("p") permit (principal, action in Placet::Action::"tier_read_only", resource);"#;
+const WHEN_APPROVED: &str =
+    "unless { context.req has approval && context.req.approval.total >= 1 }";
 
 fn problems(text: &str) -> Vec<BundleProblem> {
     compile(&bundle(text), &world()).unwrap_err()
@@ -20,7 +22,9 @@ fn the_problem(text: &str) -> BundleProblem {
 }
 
 fn forbid(annotations: &str) -> String {
-    format!("{PERMIT}\n@id(\"f\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource) {WHEN_APPROVED};")
+    format!(
+        "{PERMIT}\n@id(\"f\") {annotations}\nforbid (principal, action in Placet::Action::\"call_tool\", resource) {WHEN_APPROVED};"
+    )
 }
 
 #[test]
@@ -48,7 +52,8 @@ fn an_empty_bundle_is_refused() {
 
 #[test]
 fn a_policy_that_does_not_parse_is_named_by_file_and_line() {
-    let problem = the_problem(&format!("{PERMIT}\n\npermit (principal, action, resource) when {{ 1 + }};"));
+    let problem =
+        the_problem(&format!("{PERMIT}\n\npermit (principal, action, resource) when {{ 1 + }};"));
     assert_eq!((problem.file.as_str(), problem.line), ("test.cedar", Some(3)));
 }
 
@@ -72,7 +77,9 @@ fn a_policy_that_can_never_apply_is_refused() {
 #[test]
 fn references_are_followed_no_further_than_two_steps() {
     let deep = |condition: &str| {
-        format!("@id(\"p\") permit (principal is Placet::Agent, action in Placet::Action::\"tier_read_only\", resource is Placet::Tool) when {{ {condition} }};")
+        format!(
+            "@id(\"p\") permit (principal is Placet::Agent, action in Placet::Action::\"tier_read_only\", resource is Placet::Tool) when {{ {condition} }};"
+        )
     };
     assert!(compile(&bundle(&deep("principal.owner.active")), &world()).is_ok());
     assert!(!problems(&deep("principal.owner.tenant in Placet::Tenant::\"acme\" && context.req.approval.approvers.contains(principal.owner)")).is_empty());
@@ -86,7 +93,8 @@ fn every_policy_has_a_name_of_its_own() {
     assert!(the_problem(&twice).message.contains("is taken"));
     let spaced = PERMIT.replace("@id(\"p\")", "@id(\"p q\")");
     assert!(the_problem(&spaced).message.contains("`@id`"));
-    let files = ["a.cedar", "b.cedar"].map(|name| PolicyFile { name: name.to_owned(), text: PERMIT.to_owned() });
+    let files = ["a.cedar", "b.cedar"]
+        .map(|name| PolicyFile { name: name.to_owned(), text: PERMIT.to_owned() });
     let found = compile(&BundleSource::new(files), &world()).unwrap_err();
     assert!(found[0].message.contains("in a.cedar"), "{}", found[0]);
 }
@@ -106,7 +114,10 @@ fn annotations_that_mean_nothing_are_refused() {
         (r#"@approval("required") @approver_group("a") @quorum("two")"#, "`@quorum`"),
         (r#"@approval("required") @approver_group("a") @expires("8d")"#, "`@expires`"),
         (r#"@approval("required") @approver_group("a") @expires("soon")"#, "`@expires`"),
-        (r#"@approval("required") @approver_group("a") @expires("18446744073709551615d")"#, "`@expires`"),
+        (
+            r#"@approval("required") @approver_group("a") @expires("18446744073709551615d")"#,
+            "`@expires`",
+        ),
         (r#"@approval("required") @approver_group("a") @four_eyes("false")"#, "`@four_eyes`"),
         (r#"@approval("required") @approver_group("a") @quroum("2")"#, "`@quroum`"),
         (r#"@approval("never") @quorum("2")"#, "means nothing beside"),
@@ -135,7 +146,9 @@ fn a_permit_names_tiers_and_says_which_actions() {
 
 #[test]
 fn templates_and_oversized_files_are_refused() {
-    let template = format!("{PERMIT}\n@id(\"t\") permit (principal == ?principal, action in Placet::Action::\"tier_read_only\", resource);");
+    let template = format!(
+        "{PERMIT}\n@id(\"t\") permit (principal == ?principal, action in Placet::Action::\"tier_read_only\", resource);"
+    );
     assert!(the_problem(&template).message.contains("templates"));
     let large = format!("{PERMIT}\n//{}", "x".repeat(crate::bundle::FILE_BYTES_MAX));
     assert!(the_problem(&large).message.contains("longer than"));
@@ -143,7 +156,8 @@ fn templates_and_oversized_files_are_refused() {
 
 #[test]
 fn all_problems_of_a_bundle_are_reported_at_once() {
-    let found = problems("permit (principal, action, resource);\nforbid (principal, action, resource);");
+    let found =
+        problems("permit (principal, action, resource);\nforbid (principal, action, resource);");
     assert_eq!(found.len(), 4, "{found:#?}");
 }
 
@@ -181,7 +195,11 @@ fn the_shipped_bundle_compiles_whatever_tools_there_are() {
 #[test]
 fn a_tool_that_cannot_be_typed_keeps_its_action_and_is_reported() {
     let snapshot = compile(&shipped(), &world()).unwrap();
-    let blob = snapshot.untyped_tools().iter().find(|tool| tool.capability.to_string() == "ops/blob").unwrap();
+    let blob = snapshot
+        .untyped_tools()
+        .iter()
+        .find(|tool| tool.capability.to_string() == "ops/blob")
+        .unwrap();
     assert_eq!(blob.lost.len(), 1);
     assert!(blob.lost[0].starts_with("/data: `number`"), "{:?}", blob.lost);
     assert_eq!(blob.open, ["/"]);
@@ -195,7 +213,8 @@ fn the_digest_names_the_text_of_the_bundle() {
     let one = bundle(PERMIT);
     assert_eq!(one.digest(), bundle(PERMIT).digest());
     assert_ne!(one.digest(), bundle(&format!("{PERMIT} ")).digest());
-    let renamed = BundleSource::new([PolicyFile { name: "other.cedar".to_owned(), text: PERMIT.to_owned() }]);
+    let renamed =
+        BundleSource::new([PolicyFile { name: "other.cedar".to_owned(), text: PERMIT.to_owned() }]);
     assert_ne!(one.digest(), renamed.digest());
     let mut shuffled = shipped();
     shuffled.files.reverse();

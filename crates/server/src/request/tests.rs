@@ -34,7 +34,7 @@ fn credentials_are_taken_as_they_are_and_never_twice() {
     assert!(Credentials::of(&none).unwrap().authorization.is_none());
 
     for list in [
-        &[("authorization", b"Bearer a" as &[u8]), ("authorization", b"Bearer a")][..],
+        &[("authorization", &b"Bearer a"[..]), ("authorization", b"Bearer a")][..],
         &[("authorization", b"Bearer a"), ("placet-delegation", b"b"), ("placet-delegation", b"c")],
         &[("authorization", b"Bearer \xff")],
     ] {
@@ -75,7 +75,7 @@ async fn header_and_body_must_not_name_two_keys() {
 async fn a_key_that_is_no_key_or_there_twice_is_refused() {
     let long = "k".repeat(257);
     for list in [
-        &[("idempotency-key", b"" as &[u8])][..],
+        &[("idempotency-key", &b""[..])][..],
         &[("idempotency-key", b"two words")],
         &[("idempotency-key", b"\xc3\xa9")],
         &[("idempotency-key", long.as_bytes())],

@@ -117,3 +117,27 @@ async fn streams_are_counted_and_a_dropped_one_makes_room() {
     let mut again = follow(&door).await;
     assert!(frame(&mut again).await.unwrap().starts_with("event: finished"));
 }
+
+#[tokio::test]
+async fn a_stream_of_a_forgotten_call_ends_instead_of_repeating_itself() {
+    let door = TestDoor::with(Fake { forgetful: true, ..Fake::new() }, ServerConfig::default());
+    door.fake.call.send_replace(held());
+    let mut body = follow(&door).await;
+    assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
+    assert_eq!(frame(&mut body).await, None);
+}
+
+#[tokio::test]
+async fn an_answer_that_is_given_twice_is_sent_once() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    let mut body = follow(&door).await;
+    frame(&mut body).await.unwrap();
+    door.fake.call.send_replace(held());
+    let finish = async {
+        tokio::task::yield_now().await;
+        door.fake.call.send_replace(finished());
+    };
+    let (next, ()) = tokio::join!(frame(&mut body), finish);
+    assert!(next.unwrap().starts_with("event: finished"));
+}

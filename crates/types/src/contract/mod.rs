@@ -19,7 +19,8 @@ use crate::{
 pub mod file;
 
 use file::{
-    CapabilityFile, ContractFile, CredentialFile, DataClass, DedupFile, LimitsFile, TenantsFile, TransportFile,
+    CapabilityFile, ContractFile, CredentialFile, DataClass, DedupFile, LimitsFile, TenantsFile,
+    TransportFile,
 };
 
 /// The most capabilities a contract may have.
@@ -142,7 +143,8 @@ impl Contract {
             .capabilities
             .into_iter()
             .map(|(name, capability)| {
-                Capability::from_file(&file.adapter, name.clone(), capability).map(|checked| (name, checked))
+                Capability::from_file(&file.adapter, name.clone(), capability)
+                    .map(|checked| (name, checked))
             })
             .collect::<Result<_, _>>()?;
         Ok(Self {
@@ -171,7 +173,9 @@ impl Contract {
     pub fn target(&self) -> String {
         match &self.transport {
             TransportFile::Internal { builtin, root } => format!("internal:{builtin}:{root}"),
-            TransportFile::McpStdio { command, args, .. } => format!("mcp+stdio:{command} {}", args.join(" ")),
+            TransportFile::McpStdio { command, args, .. } => {
+                format!("mcp+stdio:{command} {}", args.join(" "))
+            }
             TransportFile::McpHttp { url, .. } => format!("mcp+{url}"),
         }
     }
@@ -201,8 +205,9 @@ impl Capability {
         name: CapabilityName,
         file: CapabilityFile,
     ) -> Result<Self, ContractError> {
-        let id = CapabilityId::new(adapter.clone(), name.clone())
-            .map_err(|source| ContractError::Name { adapter: adapter.clone(), capability: name.clone(), source })?;
+        let id = CapabilityId::new(adapter.clone(), name.clone()).map_err(|source| {
+            ContractError::Name { adapter: adapter.clone(), capability: name.clone(), source }
+        })?;
         let rule = |problem: &str| ContractError::Rule {
             adapter: adapter.clone(),
             place: format!("capabilities.{name}"),
@@ -212,12 +217,17 @@ impl Capability {
             return Err(rule("the description is longer than 8,192 bytes"));
         }
         if file.description.chars().any(is_invisible) {
-            return Err(rule("the description has control, zero-width or text-direction characters"));
+            return Err(rule(
+                "the description has control, zero-width or text-direction characters",
+            ));
         }
         let effect_fits = match file.effect {
             Effect::Write => file.mode != ApprovalMode::ReadOnly,
             Effect::None => {
-                matches!(file.mode, ApprovalMode::ReadOnly | ApprovalMode::Network | ApprovalMode::Delegated)
+                matches!(
+                    file.mode,
+                    ApprovalMode::ReadOnly | ApprovalMode::Network | ApprovalMode::Delegated
+                )
             }
         };
         if !effect_fits {
@@ -228,7 +238,9 @@ impl Capability {
         let dedup = match (file.effect, file.dedup) {
             (Effect::None, None) => Dedup::ReadOnly,
             (Effect::None, Some(_)) => return Err(rule("`dedup` goes with `effect: write` only")),
-            (Effect::Write, None) => return Err(rule("`effect: write` needs `dedup`; say `class: opaque` if unsure")),
+            (Effect::Write, None) => {
+                return Err(rule("`effect: write` needs `dedup`; say `class: opaque` if unsure"));
+            }
             (Effect::Write, Some(dedup)) => dedup.into(),
         };
         let mut also = file.also;
@@ -236,7 +248,8 @@ impl Capability {
         Ok(Self {
             id,
             description: file.description,
-            arguments: ArgumentSchema::compile(&file.input_schema).map_err(|error| error.to_string()),
+            arguments: ArgumentSchema::compile(&file.input_schema)
+                .map_err(|error| error.to_string()),
             input_schema: file.input_schema,
             output_schema: file.output_schema,
             mode_highest: file.mode,
@@ -288,9 +301,16 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
     if let Some(credential) = &file.credential
         && matches!(file.transport, TransportFile::Internal { .. })
     {
-        return rule("credential", format!("an internal adapter takes no credential (`{}`)", credential.secret));
+        return rule(
+            "credential",
+            format!("an internal adapter takes no credential (`{}`)", credential.secret),
+        );
     }
-    if file.credential.as_ref().is_some_and(|c| c.scopes.iter().any(|s| s.contains('*') || s.is_empty())) {
+    if file
+        .credential
+        .as_ref()
+        .is_some_and(|c| c.scopes.iter().any(|s| s.contains('*') || s.is_empty()))
+    {
         return rule("credential.scopes", "a scope may not be empty or hold a wildcard".to_owned());
     }
     Ok(())

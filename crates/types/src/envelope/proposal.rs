@@ -5,12 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    approval::Requirement,
-    binding::CredentialPlan,
-    clock::Timestamp,
-    digest::Digest,
-    envelope::call::ToolCallEnvelope,
-    ids::ApprovalId,
+    approval::Requirement, binding::CredentialPlan, clock::Timestamp, digest::Digest,
+    envelope::call::ToolCallEnvelope, ids::ApprovalId,
 };
 
 /// The version tag of a proposal envelope.

@@ -30,7 +30,7 @@ async fn an_absolute_root_has_to_be_there() {
     let elsewhere = folder.path().join("elsewhere");
     let missing = connect(folder.path(), contract(elsewhere.to_str().unwrap(), 1_024)).await;
     assert!(matches!(missing, Err(AdapterError::Unavailable(_))));
-    assert!(!elsewhere.exists());
+    assert!(!elsewhere.try_exists().unwrap());
     fs::create_dir(&elsewhere).unwrap();
     connect(folder.path(), contract(elsewhere.to_str().unwrap(), 1_024)).await.unwrap();
 }
@@ -40,7 +40,10 @@ async fn a_root_that_leaves_the_data_folder_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     for root in ["", "..", "../x", "a/../../x"] {
         let outcome = connect(folder.path(), contract(root, 1_024)).await;
-        assert!(matches!(outcome, Err(AdapterError::Misconfigured(_))), "{root:?} gave {outcome:?}");
+        assert!(
+            matches!(outcome, Err(AdapterError::Misconfigured(_))),
+            "{root:?} gave {outcome:?}"
+        );
     }
 }
 
@@ -56,7 +59,8 @@ async fn a_root_that_is_a_file_is_no_root() {
 async fn a_contract_of_something_else_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut other = contract("root", 1_024);
-    other.transport = TransportFile::Internal { builtin: "mail".to_owned(), root: "root".to_owned() };
+    other.transport =
+        TransportFile::Internal { builtin: "mail".to_owned(), root: "root".to_owned() };
     assert!(matches!(connect(folder.path(), other).await, Err(AdapterError::Misconfigured(_))));
     let mut newer = contract("root", 1_024);
     newer.protocol_version = "files/2".to_owned();
@@ -69,8 +73,12 @@ async fn what_is_discovered_is_what_the_builtin_contract_pins() {
     let tools = place.adapter.discover().await.unwrap();
     assert_eq!(tools.len(), place.contract.capabilities.len());
     for tool in tools {
-        let capability =
-            place.contract.capabilities.values().find(|c| c.id.capability().as_str() == tool.name).unwrap();
+        let capability = place
+            .contract
+            .capabilities
+            .values()
+            .find(|c| c.id.capability().as_str() == tool.name)
+            .unwrap();
         assert_eq!(capability.pin, Some(tool.digest(&place.contract.adapter)), "{}", tool.name);
     }
     assert_eq!(place.adapter.generation(), 0);
@@ -81,8 +89,10 @@ async fn a_call_permitted_under_another_contract_has_no_effect() {
     let place = Place::new().await;
     place.put("a.txt", "keep");
     let other = contract("elsewhere", 1_048_576);
-    let outcome =
-        place.adapter.invoke(dispatch(&other, "delete", &json!({"path": "a.txt"})), conditions(1_000)).await;
+    let outcome = place
+        .adapter
+        .invoke(dispatch(&other, "delete", &json!({"path": "a.txt"})), conditions(1_000))
+        .await;
     assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Drifted(_))), "{outcome:?}");
     assert_eq!(place.text("a.txt"), "keep");
 }

@@ -9,7 +9,12 @@ use super::Place;
 use crate::files::FilesSettings;
 
 fn names(output: &Value) -> Vec<&str> {
-    output["entries"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap()).collect()
+    output["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| entry["name"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -51,9 +56,15 @@ async fn ten_thousand_entries_come_in_pages() {
         fs::write(place.root().join(format!("f{number:05}")), "").unwrap();
     }
     let first = place.done("list", &json!({})).await.output;
-    assert_eq!((names(&first).len(), &first["truncated"], &first["total"]), (1_000, &json!(true), &json!(10_000)));
+    assert_eq!(
+        (names(&first).len(), &first["truncated"], &first["total"]),
+        (1_000, &json!(true), &json!(10_000))
+    );
     let last = place.done("list", &json!({"offset": 9_500, "limit": 10_000})).await.output;
-    assert_eq!((names(&last).len(), names(&last)[0], &last["truncated"]), (500, "f09500", &json!(false)));
+    assert_eq!(
+        (names(&last).len(), names(&last)[0], &last["truncated"]),
+        (500, "f09500", &json!(false))
+    );
     let past = place.done("list", &json!({"offset": 20_000})).await.output;
     assert_eq!((names(&past).len(), &past["truncated"]), (0, &json!(false)));
 }
@@ -82,7 +93,13 @@ async fn a_list_never_exceeds_the_largest_result() {
 #[tokio::test]
 async fn names_that_cannot_be_given_as_paths_are_shown_escaped() {
     let place = Place::new().await;
-    for name in [b"bad\xff\xfe".as_slice(), "turn\u{202e}txt.exe".as_bytes(), b"line\nbreak", b"col:on", b"good"] {
+    for name in [
+        b"bad\xff\xfe".as_slice(),
+        "turn\u{202e}txt.exe".as_bytes(),
+        b"line\nbreak",
+        b"col:on",
+        b"good",
+    ] {
         fs::write(place.root().join(OsStr::from_bytes(name)), "").unwrap();
     }
     let output = place.done("list", &json!({})).await.output;
@@ -109,7 +126,12 @@ async fn a_missing_place_is_refused_by_every_look() {
     let place = Place::new().await;
     place.put("file", "");
     for (name, path) in [
-        ("list", "missing"), ("list", "file"), ("stat", "missing"), ("stat", "file/x"), ("read", "missing"), ("read", "file/x"),
+        ("list", "missing"),
+        ("list", "file"),
+        ("stat", "missing"),
+        ("stat", "file/x"),
+        ("read", "missing"),
+        ("read", "file/x"),
         ("read", "."),
     ] {
         let why = place.refused(name, &json!({"path": path})).await;
@@ -157,15 +179,23 @@ async fn what_is_no_text_is_read_as_base64() {
 async fn a_part_of_a_file_is_read_by_offset_and_length() {
     let place = Place::new().await;
     place.put("a.txt", "0123456789");
-    for (offset, length, content) in
-        [(0, Some(4), "0123"), (4, Some(100), "456789"), (9, None, "9"), (10, None, ""), (99, Some(1), "")]
-    {
+    for (offset, length, content) in [
+        (0, Some(4), "0123"),
+        (4, Some(100), "456789"),
+        (9, None, "9"),
+        (10, None, ""),
+        (99, Some(1), ""),
+    ] {
         let args = length.map_or_else(
             || json!({"path": "a.txt", "offset": offset}),
             |length| json!({"path": "a.txt", "offset": offset, "length": length}),
         );
         let output = place.done("read", &args).await.output;
-        assert_eq!((&output["content"], &output["digest"]), (&json!(content), &Value::Null), "{args}");
+        assert_eq!(
+            (&output["content"], &output["digest"]),
+            (&json!(content), &Value::Null),
+            "{args}"
+        );
         assert_eq!((&output["bytes"], &output["size"]), (&json!(content.len()), &json!(10)));
     }
 }
@@ -182,7 +212,10 @@ async fn a_file_too_large_for_one_answer_is_refused_and_read_in_parts() {
     }
     let (mut content, mut offset) = (String::new(), 0);
     while offset < 5_000 {
-        let part = place.done("read", &json!({"path": "large.txt", "offset": offset, "length": 1_500})).await.output;
+        let part = place
+            .done("read", &json!({"path": "large.txt", "offset": offset, "length": 1_500}))
+            .await
+            .output;
         assert!(part.to_string().len() <= 2_048);
         content.push_str(part["content"].as_str().unwrap());
         offset += part["bytes"].as_u64().unwrap();

@@ -2,17 +2,20 @@
 
 use std::{
     path::Path,
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool, mpsc},
     time::Duration,
 };
 
-use placet_adapter::outcome::{AdapterError, Outcome};
+use cap_std::{ambient_authority, fs::Dir};
+use placet_adapter::{
+    adapter::Adapter,
+    outcome::{AdapterError, Outcome},
+};
 use serde_json::json;
 
 use super::{Place, TIMEOUT_MS, conditions};
 use crate::files::{
-    FilesSettings,
-    change,
+    Files, FilesSettings, change,
     fault::Fault,
     gate::Gate,
     operation::Operation,
@@ -23,18 +26,40 @@ fn drill(pause_after_effect_ms: u64) -> FilesSettings {
     FilesSettings { pause_after_effect_ms }
 }
 
+/// The lock that every change takes last is held, so that the calls get as far as they can without changing anything.
 #[tokio::test]
-async fn a_call_that_never_begins_in_time_has_no_effect_then_or_later() {
+async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_later() {
     let place = Place::new().await;
     place.put("a.txt", "keep");
+    let root = Dir::open_ambient_dir(place.root(), ambient_authority()).unwrap();
+    let tree = Arc::new(Tree::new(root, 1_024));
+    let files = Files {
+        contract: Arc::clone(&place.contract),
+        tree: Arc::clone(&tree),
+        settings: FilesSettings::default(),
+        closed: AtomicBool::new(false),
+    };
+    let (release, held) = mpsc::channel::<()>();
+    let (taken, is_taken) = mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let guard = tree.changes();
+        taken.send(()).unwrap();
+        held.recv().unwrap();
+        drop(guard);
+    });
+    is_taken.recv().unwrap();
     for (name, args) in [
         ("delete", json!({"path": "a.txt"})),
         ("write", json!({"path": "a.txt", "content": "changed"})),
-        ("read", json!({"path": "a.txt"})),
     ] {
-        let outcome = place.adapter.invoke(place.dispatch(name, &args), conditions(0)).await;
-        assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))), "{outcome:?}");
+        let outcome = files.invoke(place.dispatch(name, &args), conditions(100)).await;
+        assert!(
+            matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))),
+            "{outcome:?}"
+        );
     }
+    release.send(()).unwrap();
+    holder.join().unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!((place.text("a.txt"), place.names()), ("keep".to_owned(), vec!["a.txt".to_owned()]));
 }
@@ -78,7 +103,9 @@ async fn a_caller_that_goes_away_leaves_the_whole_effect_or_none() {
         let args = json!({"path": format!("f{round}"), "content": "whole"});
         let call = tokio::spawn({
             let place = Arc::clone(&place);
-            async move { place.adapter.invoke(place.dispatch("write", &args), conditions(TIMEOUT_MS)).await }
+            async move {
+                place.adapter.invoke(place.dispatch("write", &args), conditions(TIMEOUT_MS)).await
+            }
         });
         tokio::time::sleep(Duration::from_micros(round * 20)).await;
         call.abort();
@@ -96,7 +123,7 @@ async fn a_caller_that_goes_away_leaves_the_whole_effect_or_none() {
 fn behind_a_closed_gate_nothing_changes() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.txt"), "keep").unwrap();
-    let root = cap_std::fs::Dir::open_ambient_dir(folder.path(), cap_std::ambient_authority()).unwrap();
+    let root = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
     let tree = Tree::new(root, 1_024);
     let gate = Gate::default();
     gate.close();
@@ -110,11 +137,14 @@ fn behind_a_closed_gate_nothing_changes() {
         let outcome = match Operation::parse(name, args.as_object().unwrap()).unwrap() {
             Operation::Write(write) => change::write(&tree, &mark, &write),
             Operation::Delete(delete) => change::delete(&tree, &mark, &delete),
-            other => panic!("{other:?}"),
+            look @ (Operation::List(_) | Operation::Stat(_) | Operation::Read(_)) => {
+                panic!("{look:?}")
+            }
         };
         assert!(matches!(outcome, Err(Fault::Abandoned)), "{name} {args}");
     }
-    let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let names: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["a.txt"]);
     assert_eq!(std::fs::read_to_string(folder.path().join("a.txt")).unwrap(), "keep");
 }

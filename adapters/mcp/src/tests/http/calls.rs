@@ -15,7 +15,9 @@ use super::{
     peer::{Manner, Peer},
     sessions::over,
 };
-use crate::tests::support::{in_seconds, TOKEN, TRACEPARENT, call, connect, dispatch, done, within};
+use crate::tests::support::{
+    TOKEN, TRACEPARENT, call, connect, dispatch, done, in_seconds, within,
+};
 
 #[tokio::test]
 async fn a_call_carries_its_trace_its_token_and_its_credential() {

@@ -14,7 +14,7 @@ use placet_types::contract::Contract;
 use super::peer::{Manner, Peer};
 use crate::{
     connector::{McpConnector, McpSettings},
-    tests::support::{in_seconds, self, Secrets, call, connect, done, make_write},
+    tests::support::{self, Secrets, call, connect, done, in_seconds, make_write},
 };
 
 /// A contract for `peer` whose tools are writes, so that nothing about them is taken lightly.

@@ -12,8 +12,9 @@ use placet_adapter::{
 };
 use placet_types::envelope::result::{Citation, Mutation};
 
-use crate::tests::support::{in_seconds, 
-    TOKEN, TRACEPARENT, call, connect, contract, dispatch, done, make_write, python, within,
+use crate::tests::support::{
+    TOKEN, TRACEPARENT, call, connect, contract, dispatch, done, in_seconds, make_write, python,
+    within,
 };
 
 #[tokio::test]
@@ -229,6 +230,33 @@ async fn an_answer_that_cannot_be_kept_is_withheld_and_the_call_still_done() {
     assert!(answer.output.get("withheld").is_none());
     let answer = done(call(adapter.as_ref(), &contract, "number", json!({})).await);
     assert_eq!(answer.output["withheld"], json!(true));
+    let answer = done(call(adapter.as_ref(), &contract, "both", json!({"bytes": 5_000})).await);
+    assert_eq!(answer.output["structured"], json!({"n": 1}));
+    assert!(answer.output.get("content").is_none() && answer.output["notes"][0].is_string());
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn of_two_answers_the_first_counts_and_the_second_reaches_nobody() {
+    let contract = contract(python("good"), |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    for _ in 0..5 {
+        let answer = done(call(adapter.as_ref(), &contract, "twice", json!({})).await);
+        assert_eq!(answer.output["content"][0]["text"], json!("first"));
+        let answer = done(call(adapter.as_ref(), &contract, "slow", json!({"ms": 1})).await);
+        assert_eq!(answer.output["content"][0]["text"], json!("slept 1"));
+    }
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_reaches_no_later_call() {
+    let contract = contract(python("good"), |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let outcome = adapter.invoke(dispatch(&contract, "slow", json!({"ms": 300})), within(50)).await;
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    let answer = done(call(adapter.as_ref(), &contract, "slow", json!({"ms": 600})).await);
+    assert_eq!(answer.output["content"][0]["text"], json!("slept 600"));
     adapter.close().await;
 }
 
@@ -298,4 +326,30 @@ async fn a_probe_never_guesses() {
     let adapter = connect(&contract).await.unwrap();
     assert!(matches!(adapter.probe(TOKEN).await, Probe::Unknown));
     adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_message_that_was_written_in_part_leaves_the_call_unknown() {
+    let contract = contract(python("deaf:500"), |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let begun = Instant::now();
+    // More than a pipe holds: it is still being written when the server ends.
+    let outcome =
+        call(adapter.as_ref(), &contract, "echo", json!({"long": "x".repeat(1_000_000)})).await;
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    assert!(begun.elapsed() < Duration::from_secs(8), "it was found out only by its deadline");
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_read_holds_up_neither_a_call_nor_the_close() {
+    let contract = contract(python("deaf:60000"), |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let begun = Instant::now();
+    let args = json!({"long": "x".repeat(1_000_000)});
+    let outcome = adapter.invoke(dispatch(&contract, "echo", args), within(300)).await;
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    adapter.close().await;
+    assert!(begun.elapsed() < Duration::from_secs(15));
 }

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use placet_adapter::{adapter::Connector, outcome::AdapterError};
 
-use crate::tests::support::{in_seconds, call, connect, connector, contract, done, python};
+use crate::tests::support::{call, connect, connector, contract, done, in_seconds, python};
 
 #[tokio::test]
 async fn a_server_that_does_not_come_up_is_refused_in_time() {

@@ -7,7 +7,9 @@ use tokio::time::Instant;
 
 use placet_adapter::{adapter::Connector, outcome::AdapterError};
 
-use crate::tests::support::{in_seconds, call, connect, connector, contract, done, endpoint, python};
+use crate::tests::support::{
+    call, connect, connector, contract, done, endpoint, in_seconds, python,
+};
 
 #[tokio::test]
 async fn every_page_is_listed_and_an_ambiguous_definition_is_left_out() {

@@ -273,6 +273,22 @@ async fn a_read_audit_is_answered_when_written_and_synced_soon_after() {
 }
 
 #[tokio::test]
+async fn a_read_audit_does_not_weaken_the_batch_it_comes_in() {
+    let bench = bench();
+    bench.gate.close();
+    let writer = bench.writer.clone();
+    let first = tokio::spawn(async move { writer.submit(synced(b"intent")).await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let writer = bench.writer.clone();
+    let second = tokio::spawn(async move { writer.submit(written(b"read")).await.unwrap() });
+    bench.queued(1).await;
+    bench.gate.open();
+    let seq = first.await.unwrap();
+    assert!(bench.writer.reader().durable_seq() >= seq);
+    assert_eq!((second.await.unwrap(), bench.writer.stats().batches), (2, 1));
+}
+
+#[tokio::test]
 async fn a_stream_of_read_audits_does_not_put_off_the_sync() {
     let bench = bench_with(|config| config.sync_within = Duration::from_millis(20), |_| {});
     let reader = bench.writer.reader();

@@ -1,0 +1,7 @@
+use placet_ledger::dispatch::Dispatch;
+
+fn double(dispatch: Dispatch) -> (Dispatch, Dispatch) {
+    (dispatch.clone(), dispatch)
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+use placet_adapter::adapter::{Adapter, Conditions};
+use placet_ledger::dispatch::{Armed, Dispatch};
+
+async fn keep(adapter: &dyn Adapter, armed: Armed, conditions: Conditions) -> Dispatch {
+    let _outcome = adapter.invoke(armed.dispatch, conditions).await;
+    armed.dispatch
+}
+
+fn main() {}

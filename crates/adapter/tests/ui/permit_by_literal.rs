@@ -1,0 +1,14 @@
+use placet_policy::{permit::Permit, verdict::Decision};
+
+fn forge(decision: Decision) -> Permit {
+    Permit {
+        request_digest: decision.request_digest,
+        capability: decision.capability.clone(),
+        decision,
+        record: None,
+        approval_id: None,
+        write_class: false,
+    }
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use placet_policy::permit::Permit;
+
+fn double(permit: &Permit) -> Permit {
+    *permit
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use placet_policy::permit::Permit;
+
+fn forge() -> Permit {
+    Permit::default()
+}
+
+fn main() {}

@@ -1,0 +1,7 @@
+use placet_ledger::dispatch::Settlement;
+
+fn forge() -> Settlement {
+    Settlement { subject: todo!() }
+}
+
+fn main() {}

@@ -1,0 +1,358 @@
+//! `placet adapters import`: a contract from a live MCP server.
+//!
+//! Owns the conversion of a tool list into a contract file. Invariants: every imported tool starts as a write of the mode the
+//! operator named, `destructive` if none was; the server's hints are kept beside it for people to read; what is written parses
+//! back and passes the checks of a contract.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, OpenOptions},
+    io::Write as _,
+    path::{Path, PathBuf},
+};
+
+use clap::{ArgGroup, Args as ClapArgs};
+use placet_adapter_mcp::connector::Endpoint;
+use placet_types::{
+    argument_schema::ArgumentSchema,
+    contract::{
+        Contract, DESCRIPTION_BYTES_MAX, LiveTool,
+        file::{CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue, LimitsFile, TenantsFile, TransportFile},
+    },
+    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName},
+    mode::{ApprovalMode, Effect},
+};
+
+use super::{
+    live::{self, Live},
+    servers::{self, Source},
+};
+use crate::{
+    config::load::{Config, ConfigArgs},
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output,
+};
+
+/// Write a contract from a live MCP server, or from an existing mcpServers file.
+#[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("source").required(true).args(["stdio", "url", "mcp_servers"]))]
+pub(crate) struct Args {
+    /// The adapter's name; of an mcpServers file, the one server to take.
+    #[arg(long)]
+    name: Option<AdapterName>,
+    /// A server to start as a child process: its command follows `--`.
+    #[arg(long, requires = "command")]
+    stdio: bool,
+    /// A server over streamable HTTP.
+    #[arg(long)]
+    url: Option<String>,
+    /// Every server of an `mcpServers` JSON file.
+    #[arg(long, value_name = "FILE")]
+    mcp_servers: Option<PathBuf>,
+    /// A variable of the child's environment; PATH and HOME are passed on anyway.
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// A variable of the child's environment, from a secret of the configuration.
+    #[arg(long, value_name = "NAME=SECRET")]
+    env_secret: Vec<String>,
+    /// The bearer token to call with, a secret of the configuration.
+    #[arg(long, value_name = "SECRET")]
+    credential: Option<String>,
+    /// The host may be in a private or loopback range, and be spoken to over plain http.
+    #[arg(long)]
+    private_network: bool,
+    /// The mode every tool starts with.
+    #[arg(long, default_value = "destructive")]
+    mode_default: ApprovalMode,
+    /// Leave the pins out, so that nothing is callable until `placet adapters pin`.
+    #[arg(long)]
+    no_pins: bool,
+    /// The folder to write into [default: the configured contracts, else contracts/ENVIRONMENT].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the contract instead of writing it.
+    #[arg(long)]
+    print: bool,
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// The command of --stdio and its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// How tools are turned into capabilities.
+#[derive(Debug, Clone)]
+pub(crate) struct ImportOptions {
+    /// The environment of the contract.
+    pub(crate) environment: EnvironmentName,
+    /// The mode every tool starts with.
+    pub(crate) mode: ApprovalMode,
+    /// Whether what is imported counts as reviewed.
+    pub(crate) pins: bool,
+}
+
+/// A contract and what the operator has to know about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Imported {
+    /// The contract.
+    pub(crate) file: ContractFile,
+    /// Notes, one line each.
+    pub(crate) notes: Vec<String>,
+}
+
+/// Imports one server, or every server of a file.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let config = Config::load(&args.config, environment)?;
+    let sources = sources(args, environment)?;
+    let options =
+        ImportOptions { environment: config.environment.clone(), mode: args.mode_default, pins: !args.no_pins };
+    let folder = args.out.clone().unwrap_or_else(|| {
+        let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
+        root.join(config.environment.as_str())
+    });
+    let mut exit = Exit::Ok;
+    for source in sources {
+        let path = folder.join(format!("{}.yaml", source.name));
+        // Asked before the server is: a refusal costs nothing then.
+        let free = if args.print { Ok(()) } else { check_free(&path) };
+        let done = match free {
+            Ok(()) => one(&source, &options, &config, args.print.then_some(()).map_or(Some(path.as_path()), |()| None)).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = done {
+            // One dead server does not keep the others from being imported.
+            output::failure(&failure);
+            exit = Exit::Findings;
+        }
+    }
+    Ok(exit)
+}
+
+fn check_free(path: &Path) -> Result<(), Failure> {
+    if path.symlink_metadata().is_ok() {
+        return Err(Failure::new(format!("`{}` is there already", path.display()))
+            .because("`import` never overwrites what was reviewed")
+            .try_this("`placet adapters diff` compares it with the live server, `placet adapters pin` accepts a change"));
+    }
+    Ok(())
+}
+
+async fn one(source: &Source, options: &ImportOptions, config: &Config, path: Option<&Path>) -> Result<(), Failure> {
+    let endpoint = Endpoint {
+        adapter: source.name.clone(),
+        transport: source.transport.clone(),
+        credential: source.credential.clone(),
+        limits: LimitsFile::default(),
+    };
+    let live = live::ask(&endpoint, source.secrets.clone(), config).await?;
+    let imported = contract_of(source, &live, options)?;
+    let text = text_of(&imported.file, &live)?;
+    match path {
+        None => output::raw(&text),
+        Some(path) => {
+            write(path, &text)?;
+            output::line(format!("wrote {} ({} tools, {} each)", path.display(), imported.file.capabilities.len(), options.mode));
+            told(&imported.file, &live);
+        }
+    }
+    source.notes.iter().chain(&imported.notes).for_each(|note| output::note(format!("note: {note}")));
+    Ok(())
+}
+
+fn told(file: &ContractFile, live: &Live) {
+    let rows = live.tools.iter().map(|tool| {
+        let taken = file.capabilities.keys().any(|name| name.as_str() == tool.name);
+        [
+            tool.name.clone(),
+            if taken { "imported" } else { "left out" }.to_owned(),
+            tool.annotations.as_ref().map(ToString::to_string).unwrap_or_default(),
+        ]
+    });
+    output::table(["tool", "", "what the server claims about it (not trusted)"], rows);
+    output::line("\nReview it: lower a `mode` only where you know the tool, and give `effect: none` to those that only read.");
+}
+
+/// Turns a live tool list into a contract.
+///
+/// # Errors
+/// [`Failure`] when no tool can be used, or the result breaks a rule of contracts.
+pub(crate) fn contract_of(source: &Source, live: &Live, options: &ImportOptions) -> Result<Imported, Failure> {
+    let mut notes = Vec::new();
+    let mut capabilities = BTreeMap::new();
+    for tool in &live.tools {
+        match capability(&source.name, tool, options) {
+            Ok((name, file, remarks)) => {
+                notes.extend(remarks.into_iter().map(|remark| format!("`{}`: {remark}", tool.name)));
+                capabilities.insert(name, file);
+            }
+            Err(why) => notes.push(format!("`{}` is left out: {why}", tool.name)),
+        }
+    }
+    let file = ContractFile {
+        contract_version: ContractVersion::V1,
+        adapter: source.name.clone(),
+        environment: options.environment.clone(),
+        description: live.server.clone().unwrap_or_default(),
+        tenants: TenantsFile::default(),
+        data_class: DataClass::Internal,
+        transport: source.transport.clone(),
+        protocol_version: live.protocol_version.clone(),
+        credential: source.credential.clone(),
+        limits: LimitsFile::default(),
+        capabilities,
+    };
+    Contract::from_file(file.clone()).attempted(format!("no contract can be made of `{}`", source.name))?;
+    Ok(Imported { file, notes })
+}
+
+/// One tool as a capability, with remarks for the operator.
+pub(crate) fn capability(
+    adapter: &AdapterName,
+    tool: &LiveTool,
+    options: &ImportOptions,
+) -> Result<(CapabilityName, CapabilityFile, Vec<String>), String> {
+    let name = CapabilityName::new(tool.name.as_str()).map_err(|error| error.to_string())?;
+    CapabilityId::new(adapter.clone(), name.clone()).map_err(|error| error.to_string())?;
+    let mut remarks = Vec::new();
+    let mut enabled = true;
+    let description = clean(&tool.description);
+    if description != tool.description {
+        remarks.push("its description hides characters or is too long: look at it before you set `enabled: true`".to_owned());
+        enabled = false;
+    }
+    if let Err(error) = ArgumentSchema::compile(&tool.input_schema) {
+        remarks.push(format!("quarantined, its schema cannot be enforced: {error}"));
+    }
+    let effect = if options.mode == ApprovalMode::ReadOnly { Effect::None } else { Effect::Write };
+    let file = CapabilityFile {
+        description,
+        input_schema: tool.input_schema.clone(),
+        output_schema: tool.output_schema.clone(),
+        mode: options.mode,
+        also: BTreeSet::new(),
+        effect,
+        dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
+        cost_cents: 0,
+        enabled,
+        pin: options.pins.then(|| tool.digest(adapter)),
+        server_hints: tool.annotations.clone(),
+    };
+    Ok((name, file, remarks))
+}
+
+/// A description without characters that hide or reorder what a reader sees, within the limit.
+fn clean(text: &str) -> String {
+    let hides = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    };
+    let mut kept = String::new();
+    for c in text.chars().filter(|c| !hides(*c)) {
+        if kept.len().saturating_add(c.len_utf8()) > DESCRIPTION_BYTES_MAX {
+            break;
+        }
+        kept.push(c);
+    }
+    kept
+}
+
+/// The contract as YAML that parses back to the same contract.
+///
+/// # Errors
+/// [`Failure`] when it does not.
+pub(crate) fn text_of(file: &ContractFile, live: &Live) -> Result<String, Failure> {
+    let what = "the contract cannot be written";
+    let body = serde_saphyr::to_string(file).attempted(what)?;
+    let back: ContractFile = serde_saphyr::from_str(&body).attempted(what)?;
+    if back != *file {
+        return Err(Failure::new(what).because("it would not be read back as it is"));
+    }
+    Ok(format!(
+        "# Imported from a live server that speaks MCP {}. Review every mode: each tool starts as strong as the import said.\n\
+         # `server_hints` is what the server claims about itself; nothing trusts it. `pin` is the definition that was reviewed.\n{body}",
+        output::printable(&live.protocol_version)
+    ))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    let what = || format!("`{}` cannot be written", path.display());
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).attempted(what())?;
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).attempted(what())?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).attempted(what())
+}
+
+fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failure> {
+    let mut sources = match &args.mcp_servers {
+        Some(path) => {
+            let all = servers::read(path, environment)?;
+            let wanted = |source: &Source| args.name.as_ref().is_none_or(|name| *name == source.name);
+            all.into_iter().filter(wanted).collect()
+        }
+        None => vec![described(args)?],
+    };
+    if sources.is_empty() {
+        return Err(Failure::usage("the file names no server of that name"));
+    }
+    for source in &mut sources {
+        pass_on(&mut source.transport, environment);
+    }
+    Ok(sources)
+}
+
+/// The server that the options describe.
+fn described(args: &Args) -> Result<Source, Failure> {
+    let name = args.name.clone().ok_or_else(|| Failure::usage("`--name` says what the adapter is called"))?;
+    let transport = match (&args.url, args.command.split_first()) {
+        (Some(url), _) => {
+            let private_network = args.private_network;
+            TransportFile::McpHttp { url: url.clone(), private_network }
+        }
+        (None, Some((command, rest))) => TransportFile::McpStdio {
+            command: command.clone(),
+            args: rest.to_vec(),
+            env: variables(args)?,
+            cwd: None,
+        },
+        (None, None) => return Err(Failure::usage("the command of the server follows `--`")),
+    };
+    let credential = args.credential.clone().map(|secret| placet_types::contract::file::CredentialFile {
+        secret,
+        header: "authorization".to_owned(),
+        audience: None,
+        scopes: BTreeSet::new(),
+    });
+    Ok(Source { name, transport, credential, secrets: BTreeMap::new(), notes: Vec::new() })
+}
+
+fn variables(args: &Args) -> Result<BTreeMap<String, EnvValue>, Failure> {
+    let split = |pair: &String| {
+        let parts = pair.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        parts.map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .ok_or_else(|| Failure::usage(format!("`{}` is not NAME=VALUE", pair.split('=').next().unwrap_or_default())))
+    };
+    let mut variables = BTreeMap::new();
+    for pair in &args.env {
+        let (name, value) = split(pair)?;
+        variables.insert(name, EnvValue::Literal(value));
+    }
+    for pair in &args.env_secret {
+        let (name, secret) = split(pair)?;
+        variables.insert(name, EnvValue::Secret { secret });
+    }
+    Ok(variables)
+}
+
+/// Programs are found by PATH, and many keep their caches under HOME; a contract has to say so, because nothing is inherited.
+fn pass_on(transport: &mut TransportFile, environment: &Environment) {
+    if let TransportFile::McpStdio { env, .. } = transport {
+        for name in ["PATH", "HOME"] {
+            if let Some(value) = environment.get(name) {
+                env.entry(name.to_owned()).or_insert(EnvValue::Literal(value));
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Asking a live adapter what it offers, before or beside its contract.
+//!
+//! Owns the connection of the import and of the comparison. It can list tools; it cannot call them.
+
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use placet_adapter::adapter::{Adapter, Connector as _};
+use placet_adapter_internal::files::{FilesConnector, FilesSettings};
+use placet_adapter_mcp::connector::{Endpoint, McpConnector, McpSettings, SecretLookup};
+use placet_types::contract::{Contract, LiveTool, file::TransportFile};
+use secrecy::SecretString;
+
+use crate::{
+    compose::{ConfiguredSecrets, data_folder},
+    config::load::Config,
+    failure::{Attempted as _, Failure},
+};
+
+/// What a live adapter says about itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Live {
+    /// The protocol version that was negotiated.
+    pub(crate) protocol_version: String,
+    /// What it calls itself; not to be trusted.
+    pub(crate) server: Option<String>,
+    /// Its tools.
+    pub(crate) tools: Vec<LiveTool>,
+}
+
+/// Secrets of an import: those in hand, before those of the configuration.
+#[derive(Debug)]
+struct InHand {
+    secrets: BTreeMap<String, SecretString>,
+    configured: ConfiguredSecrets,
+}
+
+impl SecretLookup for InHand {
+    fn secret(&self, name: &str) -> Result<SecretString, String> {
+        self.secrets.get(name).cloned().map_or_else(|| self.configured.secret(name), Ok)
+    }
+}
+
+/// Asks an endpoint for which there may be no contract yet.
+///
+/// # Errors
+/// [`Failure`] when it cannot be asked.
+pub(crate) async fn ask(
+    endpoint: &Endpoint,
+    secrets: BTreeMap<String, SecretString>,
+    config: &Config,
+) -> Result<Live, Failure> {
+    let lookup = InHand { secrets, configured: ConfiguredSecrets::new(&config.secrets) };
+    let data_dir = data_folder(config)?;
+    let connector = McpConnector::new(McpSettings {
+        data_dir,
+        client_name: "placet".to_owned(),
+        client_version: env!("CARGO_PKG_VERSION").to_owned(),
+        secrets: Arc::new(lookup),
+        extra_roots_pem: Vec::new(),
+        own_listeners: Vec::new(),
+    });
+    let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
+    let connected = connector.connect_any(endpoint).await.attempted(what.clone())?;
+    let tools = tools_of(connected.adapter.as_ref()).await.map_err(|why| Failure::new(what).because(why))?;
+    Ok(Live { protocol_version: connected.protocol_version, server: connected.server, tools })
+}
+
+/// Asks the adapter of a contract, whatever version it speaks now.
+///
+/// # Errors
+/// [`Failure`] when it cannot be asked.
+pub(crate) async fn ask_contracted(contract: &Arc<Contract>, config: &Config) -> Result<Live, Failure> {
+    if matches!(contract.transport, TransportFile::Internal { .. }) {
+        return ask_builtin(contract, &config.data).await;
+    }
+    let endpoint = Endpoint {
+        adapter: contract.adapter.clone(),
+        transport: contract.transport.clone(),
+        credential: contract.credential.clone(),
+        limits: contract.limits.clone(),
+    };
+    ask(&endpoint, BTreeMap::new(), config).await
+}
+
+async fn ask_builtin(contract: &Arc<Contract>, data: &Path) -> Result<Live, Failure> {
+    let what = format!("the adapter `{}` cannot be asked", contract.adapter);
+    let connector = FilesConnector::new(data.to_owned(), FilesSettings::default());
+    let adapter = connector.connect(Arc::clone(contract)).await.attempted(what.clone())?;
+    let tools = tools_of(adapter.as_ref()).await.map_err(|why| Failure::new(what).because(why))?;
+    Ok(Live { protocol_version: contract.protocol_version.clone(), server: None, tools })
+}
+
+async fn tools_of(adapter: &dyn Adapter) -> Result<Vec<LiveTool>, String> {
+    let tools = adapter.discover().await.map_err(|error| error.to_string());
+    adapter.close().await;
+    tools
+}

@@ -1,0 +1,196 @@
+//! `mcpServers`: the form in which MCP clients keep their servers, read for import.
+//!
+//! Owns the reading and what becomes of secrets in it: a value that looks like one is never written into a contract; the
+//! contract names a secret instead, and the operator is told how to provide it. Unknown keys are other clients' business.
+
+use std::{collections::BTreeMap, path::Path};
+
+use placet_telemetry::redact::{holds_secret, is_secret_name};
+use placet_types::{
+    contract::file::{CredentialFile, EnvValue, TransportFile},
+    ids::AdapterName,
+};
+use secrecy::SecretString;
+use serde::Deserialize;
+
+use crate::{environment::Environment, failure::{Attempted as _, Failure}, yaml};
+
+/// A server to import.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    /// The adapter's name.
+    pub(crate) name: AdapterName,
+    /// How it is reached.
+    pub(crate) transport: TransportFile,
+    /// The credential it wants.
+    pub(crate) credential: Option<CredentialFile>,
+    /// Values of the secrets that transport and credential name, for the connection of the import itself.
+    pub(crate) secrets: BTreeMap<String, SecretString>,
+    /// What the operator has to know.
+    pub(crate) notes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct ServersFile {
+    #[serde(rename = "mcpServers", alias = "servers")]
+    servers: BTreeMap<String, Server>,
+}
+
+/// One server. No `Debug`: it may hold secrets.
+#[derive(Deserialize)]
+struct Server {
+    command: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    cwd: Option<String>,
+    #[serde(alias = "serverUrl", alias = "httpUrl")]
+    url: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    #[serde(default)]
+    disabled: bool,
+}
+
+/// The servers of a file.
+///
+/// # Errors
+/// [`Failure`] when the file cannot be read, or a server in it cannot be expressed as a contract.
+pub(crate) fn read(path: &Path, environment: &Environment) -> Result<Vec<Source>, Failure> {
+    let what = || format!("`{}` cannot be imported", path.display());
+    let text = yaml::read_text(path).attempted(what())?;
+    parse(&text, environment).map_err(|problem| Failure::new(what()).because(problem))
+}
+
+/// The servers in the text of such a file.
+///
+/// # Errors
+/// What is wrong with it, without any of its values.
+pub(crate) fn parse(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
+    let file: ServersFile = serde_json::from_str(text)
+        .map_err(|error| format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column()))?;
+    let enabled = file.servers.into_iter().filter(|(_, server)| !server.disabled);
+    let sources: Vec<Source> =
+        enabled.map(|(name, server)| source(&name, server, environment)).collect::<Result<_, _>>()?;
+    if sources.is_empty() {
+        return Err("it names no server that is enabled".to_owned());
+    }
+    Ok(sources)
+}
+
+fn source(name: &str, server: Server, environment: &Environment) -> Result<Source, String> {
+    let adapter = adapter_name(name)?;
+    let mut notes = Vec::new();
+    if adapter.as_str() != name {
+        notes.push(format!("the server `{name}` becomes the adapter `{adapter}`"));
+    }
+    let mut vault = Vault { adapter: adapter.clone(), environment, secrets: BTreeMap::new(), notes };
+    let Server { command, args, env, cwd, url, headers, .. } = server;
+    let (transport, credential) = match (command, url) {
+        (Some(command), None) => {
+            if args.iter().any(|argument| holds_secret(argument)) {
+                return Err(format!("an argument of server `{name}` looks like a secret: pass it in `env` instead"));
+            }
+            let env = env.into_iter().map(|(variable, value)| vault.variable(variable, value)).collect::<Result<_, _>>()?;
+            (TransportFile::McpStdio { command, args, env, cwd }, None)
+        }
+        (None, Some(url)) => {
+            let private_network = is_private(&url);
+            (TransportFile::McpHttp { url, private_network }, vault.credential(name, headers)?)
+        }
+        (Some(_), Some(_)) => return Err(format!("server `{name}` has both a command and a url")),
+        (None, None) => return Err(format!("server `{name}` has neither a command nor a url")),
+    };
+    Ok(Source { name: adapter, transport, credential, secrets: vault.secrets, notes: vault.notes })
+}
+
+/// Lower case, dashes for everything else that is not a letter or digit.
+fn adapter_name(name: &str) -> Result<AdapterName, String> {
+    let lower = name.to_lowercase();
+    let words = lower.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    AdapterName::new(words.collect::<Vec<_>>().join("-"))
+        .map_err(|error| format!("server `{name}` cannot be named as an adapter: {error}"))
+}
+
+/// Whether a URL was evidently meant for this machine or network.
+pub(crate) fn is_private(url: &str) -> bool {
+    let parsed = url::Url::parse(url).ok();
+    parsed.as_ref().is_some_and(|url| {
+        url.scheme() == "http"
+            || match url.host() {
+                Some(url::Host::Ipv4(ip)) => ip.is_loopback() || ip.is_private(),
+                Some(url::Host::Ipv6(ip)) => ip.is_loopback(),
+                Some(url::Host::Domain(name)) => name == "localhost",
+                None => false,
+            }
+    })
+}
+
+/// Turns values that look like secrets into names of secrets.
+struct Vault<'a> {
+    adapter: AdapterName,
+    environment: &'a Environment,
+    secrets: BTreeMap<String, SecretString>,
+    notes: Vec<String>,
+}
+
+impl Vault<'_> {
+    fn variable(&mut self, variable: String, value: String) -> Result<(String, EnvValue), String> {
+        let reference = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
+        if reference.is_none() && !is_secret_name(&variable) && !holds_secret(&value) {
+            return Ok((variable, EnvValue::Literal(value)));
+        }
+        let from = reference.clone().unwrap_or_else(|| variable.clone());
+        let value = match reference {
+            None => value,
+            Some(name) => self
+                .environment
+                .get(&name)
+                .ok_or_else(|| format!("the variable `{name}` that it refers to is not set"))?,
+        };
+        let secret = self.keep(&variable, value, &from);
+        Ok((variable, EnvValue::Secret { secret }))
+    }
+
+    fn credential(
+        &mut self,
+        server: &str,
+        headers: BTreeMap<String, String>,
+    ) -> Result<Option<CredentialFile>, String> {
+        let mut headers = headers.into_iter();
+        let Some((header, value)) = headers.next() else { return Ok(None) };
+        if headers.next().is_some() {
+            return Err(format!("server `{server}` wants several headers; a contract carries one credential"));
+        }
+        let header = header.to_ascii_lowercase();
+        let value = if header == "authorization" {
+            let token = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("bearer "));
+            token.ok_or_else(|| format!("server `{server}` wants an authorization that is no bearer token"))?.to_owned()
+        } else {
+            value
+        };
+        let reference = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
+        let value = match &reference {
+            None => value,
+            Some(name) => self
+                .environment
+                .get(name)
+                .ok_or_else(|| format!("the variable `{name}` that it refers to is not set"))?,
+        };
+        let variable = format!("{}_TOKEN", self.adapter.as_str().to_uppercase().replace('-', "_"));
+        let secret = self.keep("token", value, &reference.unwrap_or(variable));
+        Ok(Some(CredentialFile { secret, header, audience: None, scopes: std::collections::BTreeSet::new() }))
+    }
+
+    /// Keeps a value for the connection and gives its name.
+    fn keep(&mut self, what: &str, value: String, variable: &str) -> String {
+        let secret = format!("{}-{}", self.adapter, what.to_lowercase().replace('_', "-"));
+        self.notes.push(format!(
+            "`{what}` looks like a secret and is not written into the contract: put `{secret}: ${{{variable}}}` under \
+             `secrets:` in placet.yaml"
+        ));
+        self.secrets.insert(secret.clone(), SecretString::from(value));
+        secret
+    }
+}

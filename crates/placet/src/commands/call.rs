@@ -1,0 +1,260 @@
+//! `placet call`: one call of a tool, and how it stands.
+//!
+//! Owns how arguments are written on a command line and how an answer is told to a person.
+
+use std::fmt::Write as _;
+
+use clap::Args as ClapArgs;
+use http::StatusCode;
+use placet_pipeline::submission::Submission;
+use placet_server::documents::HeldDocument;
+use placet_types::{
+    clock::{Clock as _, IdSource as _},
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    ids::{IdempotencyKey, RequestId, RunId, StepId},
+    json::{JsonLimits, parse_strict},
+    mode::ApprovalMode,
+    run_context::{RunBudget, RunRequest},
+};
+use serde_json::{Map, Value};
+
+use crate::{
+    client::{Client, ClientArgs, Reply},
+    clock::{SystemClock, UlidSource},
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output,
+};
+
+/// Call a tool.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet call files__list\n  \
+    placet call files__write --arg path=a.txt --arg content=hello --mode local_write\n  \
+    placet call files__delete --arg path=a.txt --mode destructive --wait 60\n  \
+    placet call files__delete --args '{\"path\": \"a.txt\"}' --run r1 --step s1 --request q1\n\n\
+    Exit codes: 0 it succeeded, 1 it waits for people, failed or was refused, 2 usage.")]
+pub(crate) struct Args {
+    /// The tool, adapter__capability.
+    tool: String,
+    /// An argument: name=text, or name:=json for numbers, lists and objects.
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    arg: Vec<String>,
+    /// All arguments as a JSON object; --arg adds to it.
+    #[arg(long, value_name = "JSON")]
+    args: Option<String>,
+    /// The run; repeat it to retry a call [default: a fresh one].
+    #[arg(long)]
+    run: Option<RunId>,
+    /// The step of the plan; repeat it to retry a call.
+    #[arg(long, default_value = "s1")]
+    step: StepId,
+    /// The planner's request; repeat it to retry a call [default: the run's name].
+    #[arg(long)]
+    request: Option<RequestId>,
+    /// The key under which the effect happens at most once [default: derived from run, request and step].
+    #[arg(long)]
+    key: Option<IdempotencyKey>,
+    /// The mode you believe the call has: read_only, local_write, network, delegated, destructive.
+    #[arg(long)]
+    mode: Option<ApprovalMode>,
+    /// The run's ceiling; fixed by its first call [default: --mode, else read_only].
+    #[arg(long)]
+    safety_mode: Option<ApprovalMode>,
+    /// How many seconds to wait for people.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
+    wait: u64,
+    /// How long the tool may take, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    latency_ms: u64,
+    /// What the run may spend, in cents.
+    #[arg(long, value_name = "CENTS", default_value_t = 0)]
+    budget_cents: u64,
+    /// Which Placet.
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+/// Makes the call and tells how it stands.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let submission = submission(args)?;
+    let client = Client::of(&args.client, environment)?;
+    let reply = client.post(&["v1", "calls"], &submission).await?;
+    if args.client.json {
+        output::json(&reply.read::<Value>()?);
+        return Ok(exit_of(&reply));
+    }
+    tell(&reply, &submission, environment.program())
+}
+
+/// The call that a command line describes.
+fn submission(args: &Args) -> Result<Submission, Failure> {
+    let ids = UlidSource::new(SystemClock);
+    let run_id = match &args.run {
+        Some(run) => run.clone(),
+        None => RunId::new(format!("run_{}", ids.fresh())).attempted("no run id could be made")?,
+    };
+    let request_id = match &args.request {
+        Some(request) => request.clone(),
+        None => RequestId::new(run_id.as_str()).attempted("no request id could be made")?,
+    };
+    let budget = RunBudget {
+        cost_cents_max: args.budget_cents,
+        tool_latency_ms_max: args.latency_ms,
+        ..RunBudget::default()
+    };
+    Ok(Submission {
+        tool: args.tool.clone(),
+        args: arguments(args.args.as_deref(), &args.arg)?,
+        step_id: Some(args.step.clone()),
+        request_id: Some(request_id),
+        ordinal: 0,
+        idempotency_key: args.key.clone(),
+        approval_mode_requested: args.mode,
+        wait_ms: args.wait.saturating_mul(1_000),
+        run: RunRequest {
+            run_id,
+            session_id: None,
+            safety_mode: args.safety_mode.or(args.mode).unwrap_or(ApprovalMode::ReadOnly),
+            run_budget: budget,
+        },
+        evidence_refs: Vec::new(),
+        metadata: None,
+    })
+}
+
+/// Arguments from an object and from `name=text` and `name:=json`.
+///
+/// # Errors
+/// [`Failure`] when one is malformed or there twice.
+pub(crate) fn arguments(object: Option<&str>, pairs: &[String]) -> Result<Map<String, Value>, Failure> {
+    let mut args = match object.map(json_of).transpose()? {
+        None => Map::new(),
+        Some(Value::Object(args)) => args,
+        Some(_) => return Err(Failure::usage("`--args` must be a JSON object, such as '{\"path\": \"a.txt\"}'")),
+    };
+    for pair in pairs {
+        let (name, value) = pair
+            .split_once('=')
+            .ok_or_else(|| Failure::usage(format!("`--arg {pair}` is neither name=text nor name:=json")))?;
+        let (name, value) = match name.strip_suffix(':') {
+            Some(name) => (name, json_of(value)?),
+            None => (name, Value::String(value.to_owned())),
+        };
+        if args.insert(name.to_owned(), value).is_some() {
+            return Err(Failure::usage(format!("the argument `{name}` is there twice")));
+        }
+    }
+    Ok(args)
+}
+
+fn json_of(text: &str) -> Result<Value, Failure> {
+    parse_strict(text.as_bytes(), &JsonLimits::default())
+        .map_err(|error| Failure::usage("the JSON cannot be read").because(error))
+}
+
+fn exit_of(reply: &Reply) -> Exit {
+    let succeeded = reply.status == StatusCode::OK
+        && reply.read::<ToolResultEnvelope>().is_ok_and(|result| result.status == ResultStatus::Succeeded);
+    if succeeded { Exit::Ok } else { Exit::Findings }
+}
+
+fn tell(reply: &Reply, submission: &Submission, program: &str) -> Outcome {
+    if reply.status == StatusCode::ACCEPTED {
+        output::line(held(&reply.read()?, submission, program));
+    } else {
+        output::line(finished(&reply.document()?));
+    }
+    Ok(exit_of(reply))
+}
+
+/// A result as a person reads it.
+fn finished(result: &ToolResultEnvelope) -> String {
+    let how = match result.status {
+        ResultStatus::Succeeded => "succeeded",
+        ResultStatus::Failed => "failed",
+        ResultStatus::Refused => "refused",
+        ResultStatus::Pending => "waits for people",
+        ResultStatus::InProgress => "in progress",
+        ResultStatus::Unknown => "outcome unknown",
+    };
+    let replayed = if result.replayed { " (the recorded result; nothing was done again)" } else { "" };
+    let mut text = format!("{} {how}{replayed}, {} ms", result.capability_id, result.latency.total_ms);
+    for mutation in &result.mutations {
+        // Writing to a string cannot fail.
+        write!(text, "\n  {}: {}", mutation.action, mutation.target).unwrap_or_default();
+    }
+    if let Some(error) = &result.error {
+        write!(text, "\n  {}: {}\n  try: {}", error.error_code, error.message, error.remediation).unwrap_or_default();
+    }
+    if !result.output.is_null() {
+        write!(text, "\n{:#}", result.output).unwrap_or_default();
+    }
+    text
+}
+
+/// A held call as a person reads it, with what to type next.
+fn held(held: &HeldDocument, submission: &Submission, program: &str) -> String {
+    let requirement = placet_policy::explain::requirement_line(&held.requirement);
+    let request = submission.request_id.as_ref().map(RequestId::as_str).unwrap_or_default();
+    let step = submission.step_id.as_ref().map(StepId::as_str).unwrap_or_default();
+    format!(
+        "{} waits for people: {requirement}\n  approval {} ({}), until {}\n  an approver types: {program} approvals approve {} --reason \"…\"\n  \
+         then the same call again collects the result: --run {} --request {request} --step {step}",
+        submission.tool, held.approval_id, held.state, held.expires_at, held.approval_id, submission.run.run_id,
+    )
+}
+
+/// The time, for views.
+pub(crate) fn now_ms() -> i64 {
+    SystemClock.now().as_ms()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use placet_types::mode::ApprovalMode;
+    use serde_json::json;
+
+    use super::{arguments, submission};
+    use crate::cli::{Cli, Command};
+
+    fn parsed(object: Option<&str>, pairs: &[&str]) -> Result<serde_json::Value, String> {
+        let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
+        arguments(object, &pairs).map(serde_json::Value::Object).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn arguments_are_text_or_json() {
+        assert_eq!(parsed(None, &["a=1", "b:=1", "c=x=y", "d="]), Ok(json!({"a": "1", "b": 1, "c": "x=y", "d": ""})));
+        assert_eq!(parsed(Some("{\"a\": [1]}"), &["b:={\"c\": null}"]), Ok(json!({"a": [1], "b": {"c": null}})));
+    }
+
+    #[test]
+    fn malformed_and_doubled_arguments_are_refused() {
+        for (object, pairs) in [
+            (Some("[1]"), &[][..]),
+            (Some("{\"a\":1,\"a\":2}"), &[][..]),
+            (None, &["novalue"][..]),
+            (None, &["a:=nope"][..]),
+            (None, &["a=1", "a=2"][..]),
+            (Some("{\"a\":1}"), &["a=2"][..]),
+        ] {
+            assert!(parsed(object, pairs).is_err(), "{object:?} {pairs:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_asks_for_no_more_than_its_mode_unless_told() {
+        let of = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
+            Command::Call(args) => submission(&args).unwrap(),
+            _ => panic!("not `call`"),
+        };
+        assert_eq!(of("placet call t__x").run.safety_mode, ApprovalMode::ReadOnly);
+        assert_eq!(of("placet call t__x --mode network").run.safety_mode, ApprovalMode::Network);
+        let call = of("placet call t__x --mode network --safety-mode destructive --run r --request q --wait 2");
+        assert_eq!(call.run.safety_mode, ApprovalMode::Destructive);
+        assert_eq!((call.wait_ms, call.request_id.unwrap().as_str()), (2_000, "q"));
+        assert_ne!(of("placet call t__x").run.run_id, of("placet call t__x").run.run_id);
+    }
+}

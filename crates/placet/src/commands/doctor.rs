@@ -1,0 +1,302 @@
+//! `placet doctor`: looks at everything a start needs, changes nothing, and says for each thing what to do.
+//!
+//! Owns the list of checks. Each is independent: one that fails does not hide the others.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    sync::Arc,
+};
+
+use clap::Args as ClapArgs;
+use placet_types::clock::Clock;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::{
+    clock::SystemClock,
+    commands::adapters::state_of,
+    compose,
+    config::load::{Config, ConfigArgs},
+    environment::Environment,
+    failure::{Exit, Outcome},
+    output, storage,
+    world::{self, World},
+};
+
+/// Below this the engine takes nothing new; the journal's own watermark.
+const FREE_BYTES_MIN: u64 = 256 << 20;
+/// So much room is comfortable.
+const FREE_BYTES_GOOD: u64 = 2 << 30;
+/// How many syncs are measured.
+const SYNCS: u32 = 50;
+
+/// Check the whole set-up.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  placet doctor\n  placet doctor -f placet.yaml --json")]
+pub(crate) struct Args {
+    /// Print JSON for programs.
+    #[arg(long)]
+    json: bool,
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One check.
+#[derive(Debug, Clone, Serialize)]
+struct Check {
+    about: &'static str,
+    level: Level,
+    found: String,
+    todo: Option<String>,
+}
+
+impl Check {
+    fn ok(about: &'static str, found: impl Into<String>) -> Self {
+        Self { about, level: Level::Ok, found: found.into(), todo: None }
+    }
+
+    fn warn(about: &'static str, found: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { about, level: Level::Warn, found: found.into(), todo: Some(todo.into()) }
+    }
+
+    fn fail(about: &'static str, found: impl Into<String>, todo: impl Into<String>) -> Self {
+        Self { about, level: Level::Fail, found: found.into(), todo: Some(todo.into()) }
+    }
+}
+
+/// Checks everything.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let mut checks = Vec::new();
+    match Config::load(&args.config, environment) {
+        // Without a configuration there is nothing to check the rest against.
+        Err(failure) => checks.push(Check::fail("configuration", failure.to_string(), "mend the file, then run this again")),
+        Ok(config) => {
+            checks.push(configuration(&config));
+            checks.extend(data_folder(&config));
+            checks.extend(contracts(&config));
+            checks.extend(policies_and_issuers(&config).await);
+            checks.push(secrets(&config));
+            checks.extend(ports(&config));
+        }
+    }
+    let failed = checks.iter().any(|check| check.level == Level::Fail);
+    if args.json {
+        output::json(&checks);
+    } else {
+        checks.iter().for_each(told);
+        let verdict = if failed { "something has to be mended before `placet serve` can start" } else { "`placet serve` can start" };
+        output::line(verdict);
+    }
+    Ok(if failed { Exit::Findings } else { Exit::Ok })
+}
+
+fn told(check: &Check) {
+    let mark = match check.level {
+        Level::Ok => "ok  ",
+        Level::Warn => "warn",
+        Level::Fail => "FAIL",
+    };
+    output::line(format!("{mark}  {:<14} {}", check.about, check.found));
+    if let Some(todo) = &check.todo {
+        output::line(format!("      {:<14} → {todo}", ""));
+    }
+}
+
+fn configuration(config: &Config) -> Check {
+    let origin = config.origin.as_ref().map_or_else(|| "the defaults".to_owned(), |path| path.display().to_string());
+    match config.check_listeners() {
+        Ok(()) => Check::ok("configuration", format!("{origin}, environment `{}`", config.environment)),
+        Err(failure) => Check::fail("configuration", failure.to_string(), "see above"),
+    }
+}
+
+fn data_folder(config: &Config) -> Vec<Check> {
+    let folder = &config.data;
+    let about = "data folder";
+    let metadata = match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => metadata,
+        Ok(_) => return vec![Check::fail(about, format!("`{}` is not a folder", folder.display()), "name another with --data")],
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return vec![Check::ok(about, format!("`{}` is not there yet; the first start makes it", folder.display()))];
+        }
+        Err(error) => return vec![Check::fail(about, format!("`{}`: {error}", folder.display()), "give its owner access")],
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    let open_to_others = mode & 0o077 != 0;
+    let mut checks = vec![if open_to_others {
+        Check::warn(about, format!("`{}` has mode {mode:03o}", folder.display()), format!("chmod 700 {}", folder.display()))
+    } else {
+        Check::ok(about, format!("`{}`, for its owner only", folder.display()))
+    }];
+    checks.push(free_space(folder));
+    let holder = storage::lock_holder(folder);
+    checks.push(match &holder {
+        None => Check::ok("lock", "free"),
+        Some(holder) => Check::warn("lock", format!("{holder} has the store open"), "a second Placet cannot start on this folder"),
+    });
+    checks.push(sync_speed(folder));
+    checks
+}
+
+fn free_space(folder: &Path) -> Check {
+    let about = "free space";
+    match rustix::fs::statvfs(folder) {
+        Err(error) => Check::warn(about, format!("cannot be found out: {error}"), "look at it yourself"),
+        Ok(volume) => {
+            let free = volume.f_bavail.saturating_mul(volume.f_frsize);
+            let found = format!("{} MiB", free.div_euclid(1 << 20));
+            match free {
+                0..FREE_BYTES_MIN => Check::fail(about, found, "below 256 MiB nothing new is taken: make room"),
+                FREE_BYTES_MIN..FREE_BYTES_GOOD => Check::warn(about, found, "make room before it falls below 256 MiB"),
+                _ => Check::ok(about, found),
+            }
+        }
+    }
+}
+
+/// How often the disk can say that something is on it: every write waits for that.
+fn sync_speed(folder: &Path) -> Check {
+    let about = "disk sync";
+    let measured = || -> io::Result<f64> {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let began = Instant::now();
+        for _ in 0..SYNCS {
+            file.write_all(&[0; 4096])?;
+            file.as_file().sync_data()?;
+        }
+        Ok(f64::from(SYNCS) / began.elapsed().as_secs_f64().max(f64::EPSILON))
+    };
+    match measured() {
+        Err(error) => Check::fail(about, format!("cannot write: {error}"), "give the owner of the process write access"),
+        Ok(rate) => {
+            let found = format!("{rate:.0} syncs per second; calls that arrive together share one");
+            if rate < 50.0 { Check::warn(about, found, "writes will be slow: use a faster disk for the data folder") } else { Check::ok(about, found) }
+        }
+    }
+}
+
+fn contracts(config: &Config) -> Vec<Check> {
+    let about = "contracts";
+    let entries = match world::contracts(config) {
+        Err(problem) => return vec![Check::fail(about, problem.to_string(), "`placet schema contract` prints every key")],
+        Ok(entries) => entries,
+    };
+    let mut checks = Vec::new();
+    let all: Vec<_> = entries.iter().flat_map(|entry| entry.contract.capabilities.values()).collect();
+    let callable = all.iter().filter(|capability| capability.is_callable()).count();
+    checks.push(Check::ok(about, format!("{} adapters, {} tools, {callable} callable", entries.len(), all.len())));
+    for capability in all.iter().filter(|capability| capability.enabled && !capability.is_callable()) {
+        let todo = if capability.pin.is_none() {
+            format!("`placet adapters diff {0}`, then `placet adapters pin {0}`", capability.id.adapter())
+        } else {
+            "the schema has to be mended where the tool comes from; until then it cannot be called".to_owned()
+        };
+        checks.push(Check::warn("tool", format!("`{}` is {}", capability.id.tool_name(), state_of(capability)), todo));
+    }
+    checks
+}
+
+async fn policies_and_issuers(config: &Config) -> Vec<Check> {
+    let world = match World::load(config) {
+        Ok(world) => world,
+        Err(failure) => return vec![Check::fail("world", failure.to_string(), "see above")],
+    };
+    let mut checks = vec![match world.compile(&world.bundle, config) {
+        Ok(snapshot) => Check::ok("policies", format!("{} policies, {}", snapshot.policies().count(), snapshot.digest().short())),
+        Err(problems) => {
+            let first = problems.first().map(ToString::to_string).unwrap_or_default();
+            Check::fail("policies", format!("{} problems, the first: {first}", problems.len()), "`placet policy check` lists them")
+        }
+    }];
+    checks.push(issuers(config, &world).await);
+    checks
+}
+
+async fn issuers(config: &Config, world: &World) -> Check {
+    let about = "issuers";
+    if config.development_tokens && !config.data.try_exists().unwrap_or(false) {
+        return Check::ok(about, "the development key, made at the first start");
+    }
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let verifier = match compose::verifier(config, &world.directory, &[], &clock) {
+        Ok(verifier) => verifier,
+        Err(failure) => return Check::fail(about, failure.to_string(), "see above"),
+    };
+    let failures = verifier.refresh().await;
+    if let Some(failure) = failures.first() {
+        let found = format!("the keys of `{}` cannot be had: {}", failure.issuer, failure.cause);
+        return Check::fail(about, found, "check its `keys`; nobody with its tokens can call");
+    }
+    let development = if config.development_tokens { ", and the development key" } else { "" };
+    Check::ok(about, format!("{} configured{development}", config.identity.issuers.len()))
+}
+
+fn secrets(config: &Config) -> Check {
+    let count = config.secrets.names().count();
+    match config.secrets.check() {
+        Ok(()) => Check::ok("secrets", format!("{count} can be read")),
+        Err(error) => Check::fail("secrets", error.to_string(), "provide it, or take it out"),
+    }
+}
+
+fn ports(config: &Config) -> Vec<Check> {
+    [("listen", config.server.listen), ("admin listen", config.server.admin_listen)].map(port).into()
+}
+
+fn port((about, address): (&'static str, SocketAddr)) -> Check {
+    match TcpListener::bind(address) {
+        Ok(listener) => {
+            drop(listener);
+            Check::ok(about, format!("{address} is free"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Check::warn(
+            about,
+            format!("{address} is taken"),
+            "by a running Placet? else name another address in the configuration",
+        ),
+        Err(error) => Check::fail(about, format!("{address}: {error}"), "name another address in the configuration"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::{Level, data_folder};
+    use crate::{
+        config::load::{Config, ConfigArgs},
+        environment::Environment,
+    };
+
+    #[test]
+    fn a_data_folder_that_others_can_read_is_a_warning_and_a_file_in_its_place_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("placet.yaml");
+        fs::write(&file, "{}").unwrap();
+        let args = ConfigArgs { config: Some(file), data: Some(dir.path().join("data")) };
+        let config = Config::load(&args, &Environment::of([])).unwrap();
+        assert!(data_folder(&config).iter().all(|check| check.level == Level::Ok));
+        fs::create_dir(&config.data).unwrap();
+        fs::set_permissions(&config.data, fs::Permissions::from_mode(0o755)).unwrap();
+        let checks = data_folder(&config);
+        assert_eq!(checks[0].level, Level::Warn);
+        assert!(checks.iter().any(|check| check.about == "disk sync" && check.level != Level::Fail));
+        fs::remove_dir(&config.data).unwrap();
+        fs::write(&config.data, "x").unwrap();
+        assert_eq!(data_folder(&config)[0].level, Level::Fail);
+    }
+}

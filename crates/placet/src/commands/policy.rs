@@ -1,0 +1,354 @@
+//! `placet policy`: is a bundle sound, does it decide what it is meant to, and why was a call decided as it was.
+//!
+//! Owns where bundle and cases come from and how findings are printed. Decides nothing: `placet-policy` does.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_policy::{
+    bundle::{BundleProblem, BundleSource},
+    cases::{
+        CallCase, CaseBudget, CaseFile, CasePrincipal, CasesVersion, Expectation, ExpectedOutcome,
+        run::{CaseOutcome, run_cases},
+    },
+};
+use placet_types::{
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
+    mode::{ApprovalMode, EngineMode},
+    principal::PrincipalKind,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    commands::{call::arguments, token::DEV_TENANT},
+    config::load::{Config, ConfigArgs},
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output, shipped,
+    world::{self, World},
+    yaml,
+};
+
+/// Check, test and explain policies.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet policy check policies\n  \
+    placet policy test policies\n  \
+    placet policy explain --case 10-calls.yaml:\"a delete waits\"\n  \
+    placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive")]
+pub(crate) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do with policies.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Say what is wrong with a bundle, with file and line.
+    Check(Bundle),
+    /// Run its cases.
+    Test(Bundle),
+    /// Say in words why a call is decided as it is.
+    Explain(Box<Explain>),
+}
+
+/// Which bundle.
+#[derive(Debug, ClapArgs)]
+struct Bundle {
+    /// The folder with *.cedar and cases/*.yaml [default: the configured one, else the shipped policies].
+    dir: Option<PathBuf>,
+    /// Print JSON for programs.
+    #[arg(long)]
+    json: bool,
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Which call.
+#[derive(Debug, ClapArgs)]
+struct Explain {
+    /// A case: FILE:NAME, the file in the bundle's cases folder.
+    #[arg(long, value_name = "FILE:NAME", conflicts_with_all = ["tool", "agent"])]
+    case: Option<String>,
+    /// The tool, adapter__capability.
+    #[arg(long, required_unless_present = "case")]
+    tool: Option<String>,
+    /// Who calls.
+    #[arg(long, required_unless_present = "case")]
+    agent: Option<PrincipalId>,
+    /// For whom.
+    #[arg(long)]
+    user: Option<PrincipalId>,
+    /// Groups in the user's token.
+    #[arg(long, value_delimiter = ',')]
+    groups: Vec<GroupId>,
+    /// The tenant of both.
+    #[arg(long, default_value = DEV_TENANT)]
+    tenant: TenantId,
+    /// All arguments as a JSON object.
+    #[arg(long, value_name = "JSON")]
+    args: Option<String>,
+    /// An argument: name=text, or name:=json.
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    arg: Vec<String>,
+    /// The mode asked for [default: the contract's].
+    #[arg(long)]
+    mode: Option<ApprovalMode>,
+    /// The run's ceiling.
+    #[arg(long, default_value = "destructive")]
+    safety_mode: ApprovalMode,
+    /// While the engine is in lockdown.
+    #[arg(long)]
+    lockdown: bool,
+    /// Which bundle.
+    #[command(flatten)]
+    bundle: Bundle,
+}
+
+/// Does what was asked.
+pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
+    match &args.action {
+        Action::Check(bundle) => check(bundle, environment),
+        Action::Test(bundle) => test(bundle, environment),
+        Action::Explain(explain) => self::explain(explain, environment),
+    }
+}
+
+/// The configuration, what it names, and the bundle in question.
+struct Subject {
+    config: Config,
+    world: World,
+    source: BundleSource,
+    folder: Option<PathBuf>,
+}
+
+fn subject(args: &Bundle, environment: &Environment) -> Result<Subject, Failure> {
+    let mut config = Config::load(&args.config, environment)?;
+    if args.dir.is_some() {
+        config.policies.clone_from(&args.dir);
+    }
+    let folder = config.policies.clone();
+    let world = World::load(&config)?;
+    let source = world.bundle.clone();
+    Ok(Subject { config, world, source, folder })
+}
+
+fn check(args: &Bundle, environment: &Environment) -> Outcome {
+    let Subject { config, world, source, folder } = subject(args, environment)?;
+    let place = folder.as_deref().map_or_else(|| "the shipped policies".to_owned(), |dir| dir.display().to_string());
+    match world.compile(&source, &config) {
+        Ok(snapshot) => {
+            if args.json {
+                output::json(&json!({
+                    "ok": true,
+                    "policies": snapshot.policies().count(),
+                    "digest": snapshot.digest(),
+                    "untyped_tools": snapshot.untyped_tools(),
+                }));
+                return Ok(Exit::Ok);
+            }
+            output::line(format!("ok: {} policies in {place}, {}", snapshot.policies().count(), snapshot.digest()));
+            for tool in snapshot.untyped_tools() {
+                let lost = if tool.lost.is_empty() { String::new() } else { format!(" without input: {}", tool.lost.join("; ")) };
+                let open = if tool.open.is_empty() { String::new() } else { format!(" open at: {}", tool.open.join("; ")) };
+                output::line(format!("note: policies do not see all of `{}`:{lost}{open}", tool.capability));
+            }
+            Ok(Exit::Ok)
+        }
+        Err(problems) => Ok(problems_told(&problems, folder.as_deref(), args.json)),
+    }
+}
+
+/// Prints problems with file and line, as compilers do.
+fn problems_told(problems: &[BundleProblem], folder: Option<&Path>, json: bool) -> Exit {
+    if json {
+        output::json(&json!({ "ok": false, "problems": problems }));
+        return Exit::Findings;
+    }
+    for problem in problems {
+        let mut placed = problem.clone();
+        if let Some(folder) = folder.filter(|_| !problem.file.is_empty()) {
+            placed.file = folder.join(&problem.file).display().to_string();
+        }
+        output::line(placed.to_string());
+    }
+    output::line(format!("{} problems; a bundle with any is not used", problems.len()));
+    Exit::Findings
+}
+
+/// What came of one file of cases.
+#[derive(Debug, Serialize)]
+struct FileOutcome {
+    file: String,
+    cases: Vec<CaseOutcome>,
+}
+
+fn test(args: &Bundle, environment: &Environment) -> Outcome {
+    let subject = subject(args, environment)?;
+    let files = case_files(subject.folder.as_deref())?;
+    let world = subject.world.for_cases(&subject.config);
+    let mut outcomes = Vec::with_capacity(files.len());
+    for (name, text) in files {
+        let what = || format!("the cases in `{name}` cannot be run");
+        let parsed = CaseFile::parse(&text).attempted(what())?;
+        let cases = run_cases(&subject.source, Some(&world), &parsed).attempted(what())?;
+        outcomes.push(FileOutcome { file: name, cases });
+    }
+    let (mut passed, mut failed) = (0_usize, 0_usize);
+    for case in outcomes.iter().flat_map(|outcome| &outcome.cases) {
+        let counter = if case.passed() { &mut passed } else { &mut failed };
+        *counter = counter.saturating_add(1);
+    }
+    if args.json {
+        output::json(&json!({ "passed": passed, "failed": failed, "files": outcomes }));
+    } else {
+        outcomes.iter().for_each(cases_told);
+        output::line(format!("{passed} passed, {failed} failed"));
+    }
+    Ok(if failed == 0 { Exit::Ok } else { Exit::Findings })
+}
+
+fn cases_told(outcome: &FileOutcome) {
+    output::line(&outcome.file);
+    for case in &outcome.cases {
+        output::line(format!("  {} {}", if case.passed() { "✓" } else { "✗" }, case.name));
+        if !case.passed() {
+            let why = case.differences.iter().map(|difference| format!("      {difference}"));
+            let how = case.explanation.iter().map(|line| format!("      | {line}"));
+            why.chain(how).for_each(output::line);
+        }
+    }
+}
+
+/// The case files of a bundle: of its folder, or the shipped ones.
+fn case_files(folder: Option<&Path>) -> Result<Vec<(String, String)>, Failure> {
+    let Some(folder) = folder.map(|folder| folder.join("cases")) else {
+        return Ok(shipped::CASES.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect());
+    };
+    let what = || format!("the cases in `{}` cannot be read", folder.display());
+    let paths = world::files_of(&folder, &["yaml", "yml"]).attempted(what())?;
+    if paths.is_empty() {
+        return Err(Failure::new(what()).because("there is no `*.yaml`, so nothing would be tested"));
+    }
+    let read = paths.into_iter().map(|path| {
+        let text = yaml::read_text(&path).attempted(what())?;
+        Ok((path.display().to_string(), text))
+    });
+    read.collect()
+}
+
+fn explain(args: &Explain, environment: &Environment) -> Outcome {
+    let subject = subject(&args.bundle, environment)?;
+    let file = match &args.case {
+        Some(case) => chosen_case(case, subject.folder.as_deref())?,
+        None => made_up_case(args)?,
+    };
+    let world = subject.world.for_cases(&subject.config);
+    let outcomes =
+        run_cases(&subject.source, Some(&world), &file).attempted("the call cannot be put to these policies")?;
+    let outcome = outcomes.first().ok_or_else(|| Failure::new("there was nothing to explain"))?;
+    if outcome.explanation.is_empty() {
+        // The case could not be put at all: its only difference says why.
+        return Err(Failure::new("the call cannot be put to these policies").because(outcome.differences.join("; ")));
+    }
+    if args.bundle.json {
+        output::json(&json!({ "name": outcome.name, "explanation": outcome.explanation }));
+    } else {
+        outcome.explanation.iter().for_each(output::line);
+    }
+    Ok(Exit::Ok)
+}
+
+/// The one case of a file that was named, in its world.
+fn chosen_case(case: &str, folder: Option<&Path>) -> Result<CaseFile, Failure> {
+    let (file, name) = case
+        .split_once(':')
+        .ok_or_else(|| Failure::usage("`--case` is FILE:NAME, such as 10-calls.yaml:\"a read is allowed\""))?;
+    let files = case_files(folder)?;
+    let found = files.iter().find(|(path, _)| path == file || Path::new(path).file_name() == Path::new(file).file_name());
+    let (_, text) = found.ok_or_else(|| Failure::usage(format!("there is no case file `{file}`")))?;
+    let mut parsed = CaseFile::parse(text).attempted(format!("the cases in `{file}` cannot be read"))?;
+    parsed.cases.retain(|case| case.name == name);
+    parsed.reviews.retain(|case| case.name == name);
+    parsed.surfaces.clear();
+    if parsed.cases.is_empty() && parsed.reviews.is_empty() {
+        return Err(Failure::usage(format!("`{file}` has no case `{name}`")).try_this("`placet policy test` lists them"));
+    }
+    Ok(parsed)
+}
+
+/// A case from the command line. What is expected plays no part.
+fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
+    let missing = || Failure::usage("`--tool` and `--agent` say which call to explain");
+    let tool = args.tool.as_deref().ok_or_else(missing)?;
+    let tool = CapabilityId::from_tool_name(tool)
+        .or_else(|error| tool.parse().map_err(|_not_an_id: placet_types::ids::IdError| error))
+        .map_err(|error| Failure::usage(format!("`{tool}` is not a tool")).because(error))?;
+    let principal = |id: &PrincipalId, kind| CasePrincipal { kind: Some(kind), id: id.clone(), tenant: args.tenant.clone() };
+    let case = CallCase {
+        name: "the call".to_owned(),
+        actor: principal(args.agent.as_ref().ok_or_else(missing)?, PrincipalKind::Agent),
+        user: args.user.as_ref().map(|user| principal(user, PrincipalKind::User)),
+        user_groups: args.groups.iter().cloned().collect(),
+        tool,
+        args: Value::Object(arguments(args.args.as_deref(), &args.arg)?),
+        mode: args.mode,
+        safety_mode: args.safety_mode,
+        engine_mode: if args.lockdown { EngineMode::Lockdown } else { EngineMode::Enforce },
+        attested: true,
+        budget: CaseBudget::default(),
+        approval: None,
+        expect: Expectation {
+            outcome: ExpectedOutcome::Allow,
+            code: None,
+            kind: None,
+            mode: None,
+            policies: None,
+            requirement: None,
+        },
+    };
+    Ok(CaseFile { cases_version: CasesVersion::V1, world: None, cases: vec![case], reviews: Vec::new(), surfaces: Vec::new() })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use crate::{
+        cli::{Cli, Command},
+        environment::Environment,
+        failure::{Exit, Outcome},
+    };
+
+    fn policy(words: &[&str]) -> Outcome {
+        let words = ["placet", "policy"].iter().chain(words).copied();
+        let Command::Policy(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not `policy`") };
+        super::run(&args, &Environment::of([]))
+    }
+
+    #[test]
+    fn the_shipped_policies_are_sound_and_their_cases_pass() {
+        assert_eq!(policy(&["check"]), Ok(Exit::Ok));
+        assert_eq!(policy(&["test"]), Ok(Exit::Ok));
+    }
+
+    #[test]
+    fn a_bundle_with_a_problem_is_a_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.cedar"), "permit(principal, action, resource);").unwrap();
+        assert_eq!(policy(&["check", dir.path().to_str().unwrap()]), Ok(Exit::Findings));
+        assert!(policy(&["test", dir.path().to_str().unwrap()]).is_err(), "a bundle without cases tests nothing");
+    }
+
+    #[test]
+    fn a_call_is_explained_and_a_call_that_cannot_be_is_refused() {
+        let call = ["explain", "--tool", "files__delete", "--agent", "dev-agent"];
+        assert_eq!(policy(&[&call[..], &["--arg", "path=a.txt"]].concat()), Ok(Exit::Ok));
+        assert!(policy(&[&call[..], &["--arg", "pth=a.txt"]].concat()).is_err());
+        assert!(policy(&["explain", "--tool", "files__fly", "--agent", "dev-agent"]).is_err());
+        assert!(policy(&["explain", "--case", "10-calls.yaml:no such case"]).is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! `placet serve`: the engine and its doors, until somebody asks it to stop.
+//!
+//! Owns what is printed at the start, the signals and the exit code. Invariant: a process whose engine cannot go on ends with
+//! a code that is not zero, so that whoever watches it starts it again.
+
+use std::{future::Future, net::SocketAddr, path::PathBuf};
+
+use clap::Args as ClapArgs;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::{
+    compose::{self, Drills, Running},
+    config::{
+        file::LogFormatFile,
+        load::{Config, ConfigArgs, log_format},
+    },
+    environment::Environment,
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output, shipped,
+    world::World,
+};
+
+/// Start the engine and its HTTP doors.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Without a configuration file everything has a default: loopback, the data folder ./placet-data, the\n\
+    files adapter in it, the shipped policies, a development directory and a development key.\n\n\
+    Examples:\n  placet serve\n  placet serve -f placet.yaml --log json\n  placet serve --data /var/lib/placet --listen 127.0.0.1:7500")]
+pub(crate) struct Args {
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Where callers come in, whatever the file says [default: 127.0.0.1:7411].
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// Where health and metrics are, whatever the file says [default: 127.0.0.1:7412].
+    #[arg(long, value_name = "ADDRESS")]
+    admin_listen: Option<SocketAddr>,
+    /// How log lines look, whatever the file says.
+    #[arg(long, value_name = "FORMAT")]
+    log: Option<LogFormatFile>,
+    /// Say where it listens as one line of JSON instead of a greeting.
+    #[arg(long)]
+    json: bool,
+    /// A fault drill: hold the answer of a file write or delete back, to rehearse a crash in between.
+    #[arg(long, value_name = "MS", hide = true, default_value_t = 0)]
+    drill_pause_after_effect_ms: u64,
+}
+
+/// Serves until asked to stop.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let mut config = Config::load(&args.config, environment)?;
+    config.server.listen = args.listen.unwrap_or(config.server.listen);
+    config.server.admin_listen = args.admin_listen.unwrap_or(config.server.admin_listen);
+    config.telemetry.log_format = args.log.map_or(config.telemetry.log_format, log_format);
+    let world = World::load(&config)?;
+    let drills = Drills { pause_after_effect_ms: args.drill_pause_after_effect_ms };
+    // Asked for before anything is open, so that no signal is missed.
+    let mut signals = Signals::listen()?;
+    let running = tokio::select! {
+        running = compose::start(&config, &world, drills) => running?,
+        () = signals.next() => return Ok(Exit::Ok),
+    };
+    greet(args, &config, &world, &running, environment);
+    let Running { engine, bound, telemetry, .. } = running;
+    let (asked, mut heard) = tokio::sync::watch::channel(false);
+    let served = bound.serve(engine.clone(), async move {
+        // The sender outlives the doors; were it gone, stopping would be right as well.
+        heard.wait_for(|asked| *asked).await.map(|_| ()).unwrap_or_default();
+    });
+    let ended = tokio::select! {
+        ended = until_stopped(served, &engine, &mut signals, &asked) => ended,
+        reason = engine.stopped() => {
+            Err(Failure::new("the engine cannot go on").because(reason).try_this("start it again: it recovers what is recorded"))
+        }
+    };
+    if let Err(error) = telemetry.shutdown().await {
+        output::note(format!("note: {error}"));
+    }
+    ended.map(|()| Exit::Ok)
+}
+
+/// Serves, and on a signal lets open requests end; on a second one it ends at once.
+async fn until_stopped(
+    served: impl Future<Output = Result<(), placet_server::listen::ServerError>>,
+    engine: &placet_pipeline::engine::Engine,
+    signals: &mut Signals,
+    asked: &tokio::sync::watch::Sender<bool>,
+) -> Result<(), Failure> {
+    tokio::pin!(served);
+    tokio::select! {
+        served = &mut served => return served.attempted("the doors broke"),
+        () = signals.next() => {}
+    }
+    tracing::info!("stopping: nothing new is taken, open calls get their time to end");
+    asked.send_replace(true);
+    let stop = async {
+        let served = served.await;
+        engine.shutdown().await;
+        served.attempted("the doors broke")
+    };
+    tokio::select! {
+        stopped = stop => stopped,
+        () = signals.next() => Err(Failure::new("stopped at once, because it was asked twice")),
+    }
+}
+
+/// The signals that ask a process to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let what = "signals cannot be listened for";
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).attempted(what)?,
+            interrupt: signal(SignalKind::interrupt()).attempted(what)?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn greet(args: &Args, config: &Config, world: &World, running: &Running, environment: &Environment) {
+    let (listen, admin) = (running.bound.address(), running.bound.admin_address());
+    if args.json {
+        return output::json_line(&json!({
+            "listen": format!("http://{listen}"),
+            "admin_listen": format!("http://{admin}"),
+            "data": config.data,
+            "version": env!("CARGO_PKG_VERSION"),
+        }));
+    }
+    let tools = world.contracts.iter().map(|entry| entry.contract.capabilities.len()).fold(0, usize::saturating_add);
+    let policies = config.policies.as_ref().map_or_else(
+        || format!("the {} shipped files", shipped::POLICIES.len()),
+        |folder| folder.display().to_string(),
+    );
+    output::line(format!(
+        "Placet {} listens on http://{listen} (health and metrics: http://{admin})\n\
+         data {} · {tools} tools of {} adapters · policies: {policies}\n{}",
+        env!("CARGO_PKG_VERSION"),
+        config.data.display(),
+        world.contracts.len(),
+        running.recovered,
+    ));
+    if config.development_tokens && config.directory.is_none() {
+        output::line(first_steps(args, config, listen, environment.program()));
+    }
+}
+
+/// What to type next, so that it can be copied.
+fn first_steps(args: &Args, config: &Config, listen: SocketAddr, program: &str) -> String {
+    let default_data = PathBuf::from("placet-data");
+    let data = if config.data == default_data { String::new() } else { format!(" --data {}", config.data.display()) };
+    let file = args.config.config.as_ref().map(|file| format!(" -f {}", file.display())).unwrap_or_default();
+    let url = if listen.port() == placet_server::config::PORT {
+        String::new()
+    } else {
+        format!("  export PLACET_URL=http://{listen}\n")
+    };
+    format!(
+        "\nIn another terminal, as the agent `dev-agent`:\n{url}  \
+         export PLACET_TOKEN=$({program} token agent dev-agent{data}{file})\n  \
+         {program} tools\n  \
+         {program} call files__write --arg path=hello.txt --arg content=hi --mode local_write\n  \
+         {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # waits for people\n\
+         As the approver `ben`, then as the agent once more:\n  \
+         PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals list\n  \
+         PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals approve APPROVAL --reason \"agreed\"\n  \
+         {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # the recorded result\n\
+         Development tokens are accepted on loopback only. Stop with Ctrl-C.\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::first_steps;
+    use crate::{
+        cli::{Cli, Command},
+        config::load::{Config, ConfigArgs},
+        environment::Environment,
+    };
+
+    #[test]
+    fn every_command_of_the_greeting_is_one_that_the_command_line_takes() {
+        let environment = Environment::of([]);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("placet.yaml");
+        std::fs::write(&file, "{}").unwrap();
+        let config = Config::load(&ConfigArgs { config: Some(file), data: None }, &environment).unwrap();
+        let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else { panic!() };
+        let text = first_steps(&args, &config, "127.0.0.1:7500".parse().unwrap(), "placet");
+        assert!(text.contains("export PLACET_URL=http://127.0.0.1:7500"));
+        let mut checked = 0;
+        for line in text.lines().filter(|line| line.contains("placet ")) {
+            let line = line.split(" #").next().unwrap();
+            for command in line.split("$(").flat_map(|part| part.split(')')) {
+                let Some(at) = command.find("placet ") else { continue };
+                if !command[..at].trim().is_empty() {
+                    continue;
+                }
+                let words = command.trim().replace("\"agreed\"", "agreed");
+                assert!(Cli::try_parse_from(words.split_whitespace()).is_ok(), "{words}");
+                checked += 1;
+            }
+        }
+        assert!(checked >= 7, "{checked}");
+    }
+}

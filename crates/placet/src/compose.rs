@@ -1,0 +1,181 @@
+//! The composition root: puts the parts together into a running engine behind its doors.
+//!
+//! Owns the order of the start: configuration checked, listeners bound, data folder locked, journal verified, policies compiled;
+//! only then is anything served. Makes no decision of its own.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::PathBuf,
+    sync::Arc,
+};
+
+use placet_adapter_internal::files::{FilesConnector, FilesSettings};
+use placet_adapter_mcp::connector::{McpConnector, McpSettings, SecretLookup};
+use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
+use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
+use placet_ledger::ledger::Ledger;
+use placet_pipeline::engine::{Connectors, Engine, EngineParts, StartError};
+use placet_server::listen::{Bound, bind};
+use placet_telemetry::export::{TelemetryGuard, init};
+use placet_types::{
+    clock::Clock,
+    directory::Directory,
+};
+use secrecy::SecretString;
+
+use crate::{
+    clock::{SystemClock, UlidSource},
+    commands::token::{dev_key, make_data_folder},
+    config::load::Config,
+    failure::{Attempted as _, Failure},
+    storage,
+    world::World,
+};
+
+/// The configured secrets, for connections.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfiguredSecrets(Secrets);
+
+impl ConfiguredSecrets {
+    /// These.
+    pub(crate) fn new(secrets: &Secrets) -> Self {
+        Self(secrets.clone())
+    }
+}
+
+impl SecretLookup for ConfiguredSecrets {
+    fn secret(&self, name: &str) -> Result<SecretString, String> {
+        self.0.get(name).map_err(|error| error.to_string())
+    }
+}
+
+/// Everything that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// The engine.
+    pub(crate) engine: Engine,
+    /// The doors, bound and not yet served.
+    pub(crate) bound: Bound,
+    /// The telemetry.
+    pub(crate) telemetry: TelemetryGuard,
+    /// What opening the store found, in words.
+    pub(crate) recovered: String,
+}
+
+/// What only the command line can ask for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Drills {
+    /// See [`FilesSettings::pause_after_effect_ms`].
+    pub(crate) pause_after_effect_ms: u64,
+}
+
+/// Starts everything up to the point where the doors can be served.
+///
+/// # Errors
+/// [`Failure`] for the first part that cannot come up; nothing runs then.
+pub(crate) async fn start(config: &Config, world: &World, drills: Drills) -> Result<Running, Failure> {
+    config.check_listeners()?;
+    let telemetry = telemetry(config)?;
+    let data = data_folder(config)?;
+    let bound = bind(config.server.clone()).await.map_err(|error| {
+        Failure::new("the doors cannot be opened")
+            .because(error)
+            .try_this("is another Placet running? --listen and --admin-listen name other addresses; port 0 takes a free one")
+    })?;
+    let own = vec![bound.address(), bound.admin_address()];
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let verifier = verifier(config, &world.directory, &own, &clock)?;
+    let opened = storage::open(&data, Arc::clone(&clock)).await?;
+    let parts = EngineParts {
+        settings: config.settings.clone(),
+        ledger: Ledger::new(opened.store),
+        verifier,
+        secrets: Arc::new(config.secrets.clone()),
+        contracts: world.checked(),
+        directory: Arc::new(world.directory.clone()),
+        bundle: world.bundle.clone(),
+        connectors: connectors(config, data, own, drills),
+        clock,
+        ids: Arc::new(UlidSource::new(SystemClock)),
+        metrics: telemetry.metrics(),
+    };
+    let engine = Engine::start(parts).await.map_err(not_started)?;
+    Ok(Running { engine, bound, telemetry, recovered: opened.report })
+}
+
+fn not_started(error: StartError) -> Failure {
+    let failure = Failure::new("the engine does not start");
+    match &error {
+        StartError::Bundle(problems) => problems
+            .iter()
+            .fold(failure, |failure, problem| failure.because(problem))
+            .try_this("`placet policy check` says the same, without starting anything"),
+        other => failure.because(other),
+    }
+}
+
+fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Drills) -> Connectors {
+    let files = FilesSettings { pause_after_effect_ms: drills.pause_after_effect_ms };
+    let mcp = McpSettings {
+        data_dir: data.clone(),
+        client_name: "placet".to_owned(),
+        client_version: env!("CARGO_PKG_VERSION").to_owned(),
+        secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
+        extra_roots_pem: Vec::new(),
+        own_listeners: own,
+    };
+    Connectors { internal: Arc::new(FilesConnector::new(data, files)), mcp: Arc::new(McpConnector::new(mcp)) }
+}
+
+/// The data folder, made if it is missing, as an absolute path.
+///
+/// # Errors
+/// [`Failure`] when it cannot be made.
+pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
+    make_data_folder(config)?;
+    fs::canonicalize(&config.data).attempted(format!("the data folder `{}` cannot be used", config.data.display()))
+}
+
+/// Who verifies tokens: the configured issuers, and the development key where it is accepted.
+///
+/// # Errors
+/// [`Failure`] when keys or issuers cannot be used.
+pub(crate) fn verifier(
+    config: &Config,
+    directory: &Directory,
+    own_listeners: &[SocketAddr],
+    clock: &Arc<dyn Clock>,
+) -> Result<Verifier, Failure> {
+    let what = "the issuers cannot be used";
+    let mut identity: IdentityConfig = config.identity.clone();
+    if config.development_tokens {
+        let key: DevKey = dev_key(config)?;
+        for tenant in directory.tenants.keys() {
+            let audiences = [config.audience.clone()].into();
+            let issuer = key.issuer_config(config.server.listen.ip(), tenant.clone(), audiences).attempted(what)?;
+            identity.issuers.push(issuer);
+        }
+    }
+    let destinations = identity.key_destinations().attempted(what)?;
+    let egress = if destinations.is_empty() {
+        None
+    } else {
+        let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
+        Some(EgressClient::new(policy, Limits::default()).attempted(what)?)
+    };
+    Verifier::new(identity, Arc::clone(clock), egress).attempted(what)
+}
+
+fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
+    let what = "the telemetry cannot start";
+    let egress = match &config.telemetry.otlp {
+        None => None,
+        Some(otlp) => {
+            // The configuration names the collector, so it may be on a private network (decisions.md 29).
+            let destination = Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
+            Some(EgressClient::new(EgressPolicy::new(vec![destination]), Limits::default()).attempted(what)?)
+        }
+    };
+    init(&config.telemetry, egress.as_ref()).attempted(what)
+}

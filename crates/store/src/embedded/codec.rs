@@ -1,0 +1,303 @@
+//! The forms in which the store keeps things: entries of the journal, and values of the index.
+//!
+//! Owns the versioned JSON of an entry (one for each commit), its outline (what start-up needs of it), and the checked
+//! envelope around a value of the index. Not here: what is kept where (`keys`, `index`).
+//! Invariants: an unknown version is refused, never guessed at; a value is read only under the key it was written for.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::audit::AuditEvent;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{Reservation, RunKey, RunRecord};
+use placet_ledger::store::{Changes, EffectChange};
+use placet_types::ids::{ApprovalId, RecordId};
+
+/// The form of [`Entry`] that this build writes and reads.
+pub const ENTRY_VERSION: u16 = 1;
+
+/// An entry with changes of records, runs or budgets.
+pub(super) const KIND_CHANGE: u8 = 1;
+/// An entry with audit events only: the index does not look at it.
+pub(super) const KIND_AUDIT: u8 = 2;
+
+/// What one commit recorded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The form of this entry; another number is refused.
+    pub version: u16,
+    /// Effect records as they became, or their removal, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<EffectEntry>,
+    /// Approvals as they became.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalRecord>,
+    /// Runs opened, unless they were open already.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<RunRecord>,
+    /// What was taken from a run's budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Reservation>,
+    /// Events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audit: Vec<AuditEvent>,
+}
+
+/// What became of one effect record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum EffectEntry {
+    /// It became this.
+    Put(Box<EffectRecord>),
+    /// Its key returned to absent.
+    Removed {
+        /// The record.
+        record_id: RecordId,
+        /// Its last revision.
+        rev: u64,
+    },
+}
+
+/// The same as [`Entry`], borrowed.
+#[derive(Serialize)]
+struct EntryRef<'a> {
+    version: u16,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    effects: Vec<EffectRef<'a>>,
+    #[serde(skip_serializing_if = "slice_is_empty")]
+    approvals: &'a [ApprovalRecord],
+    #[serde(skip_serializing_if = "slice_is_empty")]
+    runs: &'a [RunRecord],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reserve: Option<&'a Reservation>,
+    #[serde(skip_serializing_if = "slice_is_empty")]
+    audit: &'a [AuditEvent],
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum EffectRef<'a> {
+    Put(&'a EffectRecord),
+    Removed { record_id: RecordId, rev: u64 },
+}
+
+fn slice_is_empty<T>(slice: &&[T]) -> bool {
+    slice.is_empty()
+}
+
+/// The kind and the payload of the entry that `changes` become.
+pub(super) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_json::Error> {
+    let effects = changes.effects.iter().map(|change| match change {
+        EffectChange::Put(record) => EffectRef::Put(record),
+        EffectChange::Remove { record_id, rev } => {
+            EffectRef::Removed { record_id: *record_id, rev: *rev }
+        }
+    });
+    let entry = EntryRef {
+        version: ENTRY_VERSION,
+        effects: effects.collect(),
+        approvals: &changes.approvals,
+        runs: &changes.runs,
+        reserve: changes.reserve.as_ref(),
+        audit: &changes.audit,
+    };
+    let only_audit = entry.effects.is_empty()
+        && entry.approvals.is_empty()
+        && entry.runs.is_empty()
+        && entry.reserve.is_none();
+    let kind = if only_audit { KIND_AUDIT } else { KIND_CHANGE };
+    Ok((kind, serde_json::to_vec(&entry)?))
+}
+
+/// Why bytes are not what this build can read.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Of a form that this build does not know.
+    #[error("unknown version {0}")]
+    Version(u16),
+    /// Of a kind that this build does not know.
+    #[error("unknown kind {0}")]
+    Kind(u8),
+    /// Not of the form it says.
+    #[error("malformed: {0}")]
+    Malformed(#[from] serde_json::Error),
+}
+
+#[derive(Deserialize)]
+struct VersionOnly {
+    version: u16,
+}
+
+/// Reads an entry back.
+///
+/// # Errors
+/// [`DecodeError`] when it is of another form.
+pub(super) fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
+    check_kind(kind)?;
+    match serde_json::from_slice::<Entry>(payload) {
+        Ok(entry) if entry.version == ENTRY_VERSION => Ok(entry),
+        Ok(entry) => Err(DecodeError::Version(entry.version)),
+        // A later form may have fields that this build does not know: say so rather than "malformed".
+        Err(error) => match serde_json::from_slice::<VersionOnly>(payload) {
+            Ok(found) if found.version != ENTRY_VERSION => Err(DecodeError::Version(found.version)),
+            Ok(_) | Err(_) => Err(error.into()),
+        },
+    }
+}
+
+fn check_kind(kind: u8) -> Result<(), DecodeError> {
+    if kind == KIND_CHANGE || kind == KIND_AUDIT { Ok(()) } else { Err(DecodeError::Kind(kind)) }
+}
+
+/// What start-up needs of an entry: which records it changes, and whether they are open after it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Outline<'a> {
+    version: u16,
+    #[serde(default, borrow)]
+    pub(super) effects: Vec<EffectOutline<'a>>,
+    #[serde(default)]
+    pub(super) approvals: Vec<ApprovalOutline>,
+    #[serde(default)]
+    pub(super) runs: Vec<RunOutline>,
+    #[serde(default)]
+    pub(super) reserve: Option<ReservationOutline>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum EffectOutline<'a> {
+    Put {
+        record_id: RecordId,
+        #[serde(borrow)]
+        state: StateOutline<'a>,
+    },
+    Removed {
+        record_id: RecordId,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct StateOutline<'a> {
+    #[serde(borrow)]
+    pub(super) state: Cow<'a, str>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ApprovalOutline {
+    pub(super) approval_id: ApprovalId,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RunOutline {
+    pub(super) key: RunKey,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ReservationOutline {
+    pub(super) run: RunKey,
+}
+
+/// Reads an entry's outline; `None` where it changes no record.
+pub(super) fn outline(kind: u8, payload: &[u8]) -> Result<Option<Outline<'_>>, DecodeError> {
+    check_kind(kind)?;
+    if kind == KIND_AUDIT {
+        return Ok(None);
+    }
+    let outline: Outline<'_> = serde_json::from_slice(payload)?;
+    if outline.version == ENTRY_VERSION {
+        Ok(Some(outline))
+    } else {
+        Err(DecodeError::Version(outline.version))
+    }
+}
+
+/// The longest value that is kept in the index itself; of a longer one the index keeps only the entry it stands in
+/// (sled writes values of 16 KiB and more to files that it never syncs).
+const INLINE_BYTES_MAX: usize = 4096;
+
+const MAGIC: [u8; 4] = *b"PLIX";
+const VALUE_VERSION: u8 = 1;
+const INLINE: u8 = 0;
+const IN_JOURNAL: u8 = 1;
+
+/// A value of the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stored {
+    /// The entry that wrote it.
+    pub(super) seq: u64,
+    /// The record's JSON; `None`: it stands in that entry.
+    pub(super) body: Option<Vec<u8>>,
+}
+
+/// The envelope: magic, version, place, sequence number, CRC-32C over the key and all of these and the body, body.
+pub(super) fn encode_value(key: &[u8], seq: u64, body: &[u8]) -> Vec<u8> {
+    let inline = body.len() <= INLINE_BYTES_MAX;
+    let body = if inline { body } else { &[] };
+    let mut out = Vec::with_capacity(body.len().saturating_add(18));
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&[VALUE_VERSION, if inline { INLINE } else { IN_JOURNAL }]);
+    out.extend_from_slice(&seq.to_le_bytes());
+    let crc = checksum(key, &out, body);
+    out.extend_from_slice(&crc.to_le_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+/// Opens the envelope; `None`: it is not what was written under this key.
+pub(super) fn decode_value(key: &[u8], bytes: &[u8]) -> Option<Stored> {
+    let (head, rest) = bytes.split_first_chunk::<14>()?;
+    let (crc, body) = rest.split_first_chunk::<4>()?;
+    if checksum(key, head, body) != u32::from_le_bytes(*crc) {
+        return None;
+    }
+    let (magic, fields) = head.split_first_chunk::<4>()?;
+    let ([version, place], seq) = fields.split_first_chunk::<2>()?;
+    if *magic != MAGIC || *version != VALUE_VERSION {
+        return None;
+    }
+    let seq = u64::from_le_bytes(seq.try_into().ok()?);
+    let body = match *place {
+        INLINE => Some(body.to_vec()),
+        IN_JOURNAL => None,
+        _ => return None,
+    };
+    Some(Stored { seq, body })
+}
+
+fn checksum(key: &[u8], head: &[u8], body: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(key), head), body)
+}
+
+/// What the index says about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meta {
+    /// The last entry taken over.
+    pub(super) applied_seq: u64,
+    /// Its hash: an index of another journal has another.
+    pub(super) head: [u8; 32],
+    /// Whether the process that wrote it came to an orderly end after that.
+    pub(super) closed: bool,
+}
+
+impl Meta {
+    pub(super) fn encode(&self, key: &[u8]) -> Vec<u8> {
+        let mut body = self.head.to_vec();
+        body.push(u8::from(self.closed));
+        encode_value(key, self.applied_seq, &body)
+    }
+
+    pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<Self> {
+        let stored = decode_value(key, bytes)?;
+        let body = stored.body?;
+        let (head, rest) = body.split_first_chunk::<32>()?;
+        match rest {
+            [closed] => {
+                Some(Self { applied_seq: stored.seq, head: *head, closed: *closed != 0 })
+            }
+            _ => None,
+        }
+    }
+}

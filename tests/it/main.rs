@@ -1,0 +1,16 @@
+//! One binary with everything that is tested from outside: the repository itself, and the built program.
+//!
+//! Owns nothing but the list. The first group reads the sources, the manifests and the book; whatever drives the program
+//! comes after it. Add a module here: `#[cfg(test)]` tells the lints that it is test code.
+
+#[cfg(test)]
+mod workspace;
+#[cfg(test)]
+mod program;
+
+#[cfg(test)]
+mod tidy;
+#[cfg(test)]
+mod layers;
+#[cfg(test)]
+mod docs;
