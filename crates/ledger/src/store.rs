@@ -158,6 +158,9 @@ pub enum StoreError {
     /// Space runs low; nothing new is accepted.
     #[error("too little free space for new work")]
     NoSpace,
+    /// More than the store keeps in one piece.
+    #[error("too large to be kept: {0}")]
+    TooLarge(String),
     /// The store has failed and stopped.
     #[error("the store is stopped: {0}")]
     Stopped(String),

@@ -111,7 +111,7 @@ pub(crate) enum SecretFile {
 /// The text `${VARIABLE}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schemars(with = "String", regex(pattern = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"))]
+#[schemars(with = "String", extend("pattern" = r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$"))]
 pub(crate) struct Interpolated {
     /// The variable's name.
     pub(crate) variable: String,
@@ -192,7 +192,7 @@ pub(crate) enum LogFormatFile {
 #[serde(deny_unknown_fields)]
 pub(crate) struct OtlpFile {
     /// Its base URL, such as `http://127.0.0.1:4317`.
-    #[schemars(with = "String", url)]
+    #[schemars(with = "String", extend("format" = "uri"))]
     pub(crate) endpoint: url::Url,
     /// The protocol.
     #[serde(default)]

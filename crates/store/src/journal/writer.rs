@@ -92,6 +92,9 @@ pub trait Apply: Send + 'static {
     /// # Errors
     /// The index failed: the writer stops, the waiters are refused, the process has to end.
     fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed>;
+
+    /// That many entries were made durable by one sync, which took so long; for measurements.
+    fn synced(&mut self, _entries: usize, _took: Duration) {}
 }
 
 /// What one request wants recorded.

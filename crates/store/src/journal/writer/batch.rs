@@ -214,7 +214,9 @@ impl<A: Apply> Worker<A> {
 
     fn sync(&mut self) -> Result<(), JournalError> {
         if !self.unapplied.is_empty() {
+            let began = Instant::now();
             self.parts.journal.sync()?;
+            self.parts.apply.synced(self.unapplied.len(), began.elapsed());
             self.parts.counters.syncs.fetch_add(1, Ordering::Relaxed);
             let applied = self.parts.apply.applied(&self.unapplied);
             applied.map_err(|error| JournalError::Apply { reason: error.to_string() })?;

@@ -1,0 +1,215 @@
+//! Whether changes may be made, and what they make of the records.
+//!
+//! Owns the checks of one commit against the records as they stand: revisions, legal moves, claims, budgets, epochs. Not here:
+//! where the records come from ([`Base`]) and where the outcome goes. Invariants I7 (legal moves) and I8 (no dispatch of
+//! another epoch); a refusal leaves nothing behind.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::record::{EffectRecord, EffectState, IllegalMove};
+use placet_ledger::run::{Reservation, RunKey, RunRecord};
+use placet_ledger::store::StoreError;
+use placet_types::ids::{ApprovalId, RecordId};
+
+use super::claims::Claims;
+use super::index::Op;
+
+/// The records as they stand, with everything that is prepared.
+pub(super) trait Base {
+    /// An effect record.
+    fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError>;
+    /// An approval.
+    fn approval(&self, approval_id: &ApprovalId)
+    -> Result<Option<Arc<ApprovalRecord>>, StoreError>;
+    /// A run.
+    fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError>;
+}
+
+/// What is held against new changes, but not against entries of the journal, which were checked when they were written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) epoch: u64,
+    pub(super) claims: &'a Claims,
+}
+
+/// The changes of one commit so far.
+pub(super) struct Transaction<'a> {
+    base: &'a dyn Base,
+    rules: Option<Rules<'a>>,
+    pub(super) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
+    pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
+    pub(super) ops: Vec<Op>,
+}
+
+/// A record with its JSON.
+pub(super) struct Encoded<T> {
+    pub(super) record: T,
+    pub(super) body: Vec<u8>,
+}
+
+impl<'a> Transaction<'a> {
+    pub(super) fn new(base: &'a dyn Base, rules: Option<Rules<'a>>) -> Self {
+        Self {
+            base,
+            rules,
+            effects: HashMap::new(),
+            approvals: HashMap::new(),
+            runs: HashMap::new(),
+            ops: Vec::new(),
+        }
+    }
+
+    /// Opens runs; one that is open stays as it is.
+    pub(super) fn open_runs(&mut self, runs: Vec<RunRecord>) -> Result<(), StoreError> {
+        for run in runs {
+            if self.run(&run.key)?.is_none() {
+                self.put_run(run)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from a run's budget.
+    pub(super) fn reserve(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
+        let run = self.run(&reservation.run)?.ok_or(StoreError::BudgetExhausted)?;
+        self.put_run(run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?)
+    }
+
+    /// Puts an effect record. `reopened` names the approvals that return to their approvers in the same commit.
+    pub(super) fn put_effect(
+        &mut self,
+        put: Encoded<EffectRecord>,
+        reopened: &[ApprovalId],
+    ) -> Result<(), StoreError> {
+        let after = Arc::new(put.record);
+        let before = self.effect(&after.record_id)?;
+        check_rev(before.as_ref().map(|before| before.rev), after.rev)?;
+        if let Some(rules) = self.rules {
+            match &before {
+                Some(before) => check_same(before, &after)?,
+                None if rules.claims.is_foreign(&after) => return Err(StoreError::Conflict),
+                None => {}
+            }
+            check_move(before.as_deref(), &after, rules.epoch, reopened)?;
+        }
+        self.effects.insert(after.record_id, Some(Arc::clone(&after)));
+        self.ops.push(Op::Effect { before, after, body: put.body });
+        Ok(())
+    }
+
+    /// Returns a key to absent.
+    pub(super) fn remove_effect(
+        &mut self,
+        record_id: RecordId,
+        rev: u64,
+    ) -> Result<(), StoreError> {
+        let before = self.effect(&record_id)?.ok_or(StoreError::Conflict)?;
+        if before.rev != rev || !before.state.may_be_removed() {
+            return Err(StoreError::Conflict);
+        }
+        self.effects.insert(record_id, None);
+        self.ops.push(Op::Removed(before));
+        Ok(())
+    }
+
+    /// Puts an approval.
+    pub(super) fn put_approval(&mut self, put: Encoded<ApprovalRecord>) -> Result<(), StoreError> {
+        let after = Arc::new(put.record);
+        let before = match self.approvals.get(&after.approval_id) {
+            Some(changed) => Some(Arc::clone(changed)),
+            None => self.base.approval(&after.approval_id)?,
+        };
+        check_rev(before.as_ref().map(|before| before.rev), after.rev)?;
+        if self.rules.is_some() {
+            let legal = match &before {
+                Some(before) => {
+                    before.record_id == after.record_id
+                        && before.chain == after.chain
+                        && before.created_at == after.created_at
+                        && before.state.may_become(&after.state)
+                }
+                None => after.state == ApprovalState::Pending,
+            };
+            if !legal {
+                return Err(StoreError::Conflict);
+            }
+        }
+        self.approvals.insert(after.approval_id.clone(), Arc::clone(&after));
+        self.ops.push(Op::Approval { before, after, body: put.body });
+        Ok(())
+    }
+
+    fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
+        match self.effects.get(record_id) {
+            Some(changed) => Ok(changed.clone()),
+            None => self.base.effect(record_id),
+        }
+    }
+
+    fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
+        match self.runs.get(key) {
+            Some(changed) => Ok(Some(Arc::clone(changed))),
+            None => self.base.run(key),
+        }
+    }
+
+    fn put_run(&mut self, run: RunRecord) -> Result<(), StoreError> {
+        let body = encode(&run)?;
+        let run = Arc::new(run);
+        self.runs.insert(run.key.clone(), Arc::clone(&run));
+        self.ops.push(Op::Run(run, body));
+        Ok(())
+    }
+}
+
+/// The JSON of a record.
+pub(super) fn encode<T: serde::Serialize>(record: &T) -> Result<Vec<u8>, StoreError> {
+    serde_json::to_vec(record)
+        .map_err(|error| StoreError::Damaged(format!("a record has no JSON form: {error}")))
+}
+
+fn check_rev(before: Option<u64>, after: u64) -> Result<(), StoreError> {
+    if before.unwrap_or(0).checked_add(1) == Some(after) {
+        Ok(())
+    } else {
+        Err(StoreError::Conflict)
+    }
+}
+
+/// What a record is about never changes.
+fn check_same(before: &EffectRecord, after: &EffectRecord) -> Result<(), StoreError> {
+    let same = before.scope == after.scope
+        && before.key == after.key
+        && before.call_id == after.call_id
+        && before.requested_digest == after.requested_digest
+        && before.created_at == after.created_at;
+    if same { Ok(()) } else { Err(StoreError::Conflict) }
+}
+
+fn check_move(
+    before: Option<&EffectRecord>,
+    after: &EffectRecord,
+    epoch: u64,
+    reopened: &[ApprovalId],
+) -> Result<(), StoreError> {
+    // A record that is not stored was claimed, by whatever epoch: the next state does not depend on it.
+    let claimed = EffectState::Claimed { epoch };
+    let from = before.map_or(&claimed, |before| &before.state);
+    let legal = match (from, &after.state) {
+        (EffectState::Approved { .. }, EffectState::PendingApproval { approval_id, .. }) => {
+            from.may_become(&after.state) && reopened.contains(approval_id)
+        }
+        (_, next) => from.may_become(next),
+    };
+    if !legal {
+        let (from, to) = (from.name(), after.state.name());
+        return Err(IllegalMove { record_id: after.record_id, from, to }.into());
+    }
+    match &after.state {
+        EffectState::Dispatched(attempt) if attempt.epoch != epoch => Err(StoreError::Conflict),
+        _ => Ok(()),
+    }
+}

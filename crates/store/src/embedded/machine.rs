@@ -1,0 +1,283 @@
+//! The state machine that the journal's writer runs.
+//!
+//! Owns what is prepared and not yet in the index, and the way of an entry into the index. Not here: the checks (`decide`),
+//! the tree (`index`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it is as
+//! durable as it asked to be (I6).
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::record::{EffectRecord, EffectState};
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::{self, Changes, Committed, EffectChange, StoreError};
+use placet_types::ids::{ApprovalId, RecordId};
+
+use super::SyncObserver;
+use super::codec::{Meta, encode_entry};
+use super::decide::{Base, Encoded, Rules, Transaction, encode};
+use super::index::{BATCH_ENTRIES, Change, Index, Op};
+use super::state::State;
+use crate::journal::JournalError;
+use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
+
+/// Changes with their JSON, which the caller's thread has made.
+pub(super) struct Request {
+    changes: Changes,
+    kind: u8,
+    payload: Vec<u8>,
+    effects: Vec<Vec<u8>>,
+    approvals: Vec<Vec<u8>>,
+    durability: Durability,
+}
+
+impl Request {
+    pub(super) fn new(changes: Changes) -> Result<Self, StoreError> {
+        let (kind, payload) = encode_entry(&changes)
+            .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
+        let effects = changes.effects.iter().map(|change| match change {
+            EffectChange::Put(record) => encode(record),
+            EffectChange::Remove { .. } => Ok(Vec::new()),
+        });
+        let effects = effects.collect::<Result<_, _>>()?;
+        let approvals = changes.approvals.iter().map(encode).collect::<Result<_, _>>()?;
+        let durability = durability(&changes);
+        Ok(Self { changes, kind, payload, effects, approvals, durability })
+    }
+}
+
+/// Records are always synced before anybody is told; only runs, budgets and events may ask for less.
+fn durability(changes: &Changes) -> Durability {
+    let has_records = !changes.effects.is_empty() || !changes.approvals.is_empty();
+    match changes.durability {
+        store::Durability::Written if !has_records => Durability::Written,
+        store::Durability::Written | store::Durability::Synced => Durability::Synced,
+    }
+}
+
+/// What is prepared, by the entry that does it.
+struct Riding<T> {
+    seq: u64,
+    record: T,
+}
+
+/// The machine.
+pub(super) struct Machine {
+    state: Arc<State>,
+    index: Arc<Index>,
+    effects: HashMap<RecordId, Riding<Option<Arc<EffectRecord>>>>,
+    approvals: HashMap<ApprovalId, Riding<Arc<ApprovalRecord>>>,
+    queue: VecDeque<Change>,
+    on_sync: Option<SyncObserver>,
+}
+
+impl Machine {
+    pub(super) fn new(
+        state: Arc<State>,
+        index: Arc<Index>,
+        on_sync: Option<SyncObserver>,
+    ) -> Self {
+        let (effects, approvals) = (HashMap::new(), HashMap::new());
+        Self { state, index, effects, approvals, queue: VecDeque::new(), on_sync }
+    }
+
+    fn decide(&self, request: &mut Request) -> Result<Transaction<'_>, StoreError> {
+        let rules = Rules { epoch: self.state.epoch, claims: &self.state.claims };
+        let mut transaction = Transaction::new(self, Some(rules));
+        let changes = &mut request.changes;
+        transaction.open_runs(std::mem::take(&mut changes.runs))?;
+        if let Some(reservation) = &changes.reserve {
+            transaction.reserve(reservation)?;
+        }
+        let reopened: Vec<ApprovalId> = changes
+            .approvals
+            .iter()
+            .filter(|approval| approval.state == ApprovalState::Pending)
+            .map(|approval| approval.approval_id.clone())
+            .collect();
+        let effects = std::mem::take(&mut changes.effects);
+        for (change, body) in effects.into_iter().zip(std::mem::take(&mut request.effects)) {
+            match change {
+                EffectChange::Put(record) => {
+                    transaction.put_effect(Encoded { record: *record, body }, &reopened)?;
+                }
+                EffectChange::Remove { record_id, rev } => {
+                    transaction.remove_effect(record_id, rev)?;
+                }
+            }
+        }
+        let approvals = std::mem::take(&mut changes.approvals);
+        for (record, body) in approvals.into_iter().zip(std::mem::take(&mut request.approvals)) {
+            transaction.put_approval(Encoded { record, body })?;
+        }
+        Ok(transaction)
+    }
+
+    /// Puts what was decided on its way: from here on it counts for everything that is prepared later.
+    fn board(&mut self, seq: u64, decided: Decided) {
+        for op in &decided.ops {
+            if let Op::Effect { before: None, after, .. } = op {
+                let claimed = EffectState::Claimed { epoch: self.state.epoch };
+                let claimed = EffectRecord { state: claimed, rev: 0, ..EffectRecord::clone(after) };
+                self.state.claims.board(claimed);
+            }
+        }
+        for (record_id, record) in decided.effects {
+            self.effects.insert(record_id, Riding { seq, record });
+        }
+        for (approval_id, record) in decided.approvals {
+            self.approvals.insert(approval_id, Riding { seq, record });
+        }
+        for run in decided.runs.into_values() {
+            self.state.board_run(seq, &run);
+        }
+        self.queue.push_back(Change { seq, ops: decided.ops });
+    }
+
+    /// The index has what an entry did.
+    fn arrived(&mut self, change: &Change) {
+        for op in &change.ops {
+            match op {
+                Op::Effect { after: record, .. } | Op::Removed(record) => {
+                    if self.effects.get(&record.record_id).is_some_and(|r| r.seq <= change.seq) {
+                        self.effects.remove(&record.record_id);
+                    }
+                    self.state.claims.arrived(&record.record_id);
+                }
+                Op::Approval { after, .. } => {
+                    let id = &after.approval_id;
+                    if self.approvals.get(id).is_some_and(|riding| riding.seq <= change.seq) {
+                        self.approvals.remove(id);
+                    }
+                }
+                Op::Run(run, _) => self.state.run_arrived(change.seq, &run.key),
+            }
+        }
+    }
+
+    /// The changes of these entries, which are the next ones in the queue.
+    fn take_changes(&mut self, frames: &[AppliedFrame]) -> Result<Vec<Change>, ApplyFailed> {
+        let mut changes = Vec::with_capacity(frames.len());
+        for frame in frames {
+            match self.queue.pop_front() {
+                Some(change) if change.seq == frame.seq => changes.push(change),
+                _ => return Err(ApplyFailed(format!("entry {} was not prepared", frame.seq))),
+            }
+        }
+        Ok(changes)
+    }
+
+    fn take_over(&mut self, frames: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+        let Some(last) = frames.last() else { return Ok(()) };
+        let changes = self.take_changes(frames)?;
+        let meta = Meta { applied_seq: last.seq, head: last.hash, closed: false };
+        self.index.apply(&changes, &meta).map_err(|fault| {
+            let reason = fault.to_string();
+            drop(self.state.fail(&reason));
+            ApplyFailed(reason)
+        })?;
+        for change in &changes {
+            self.arrived(change);
+        }
+        Ok(())
+    }
+}
+
+/// A [`Transaction`] that has come to its end.
+struct Decided {
+    effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
+    approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    runs: HashMap<RunKey, Arc<RunRecord>>,
+    ops: Vec<Op>,
+}
+
+impl Base for Machine {
+    fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
+        match self.effects.get(record_id) {
+            Some(riding) => Ok(riding.record.clone()),
+            None => Ok(self.state.effect(&self.index, record_id)?.map(Arc::new)),
+        }
+    }
+
+    fn approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
+        match self.approvals.get(approval_id) {
+            Some(riding) => Ok(Some(Arc::clone(&riding.record))),
+            None => Ok(self.state.approval(&self.index, approval_id)?.map(Arc::new)),
+        }
+    }
+
+    fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
+        match self.state.riding_run(key) {
+            Some(run) => Ok(Some(run)),
+            None => Ok(self.state.run(&self.index, key)?.map(Arc::new)),
+        }
+    }
+}
+
+impl Apply for Machine {
+    type Request = Request;
+    type Reply = Committed;
+    type Error = StoreError;
+
+    fn admission(request: &Request) -> Admission {
+        match request.changes.admission {
+            store::Admission::New => Admission::New,
+            store::Admission::Completion => Admission::Completion,
+        }
+    }
+
+    fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
+        // Refuses after a fault, whoever found it.
+        drop(self.state.index()?);
+        let Transaction { effects, approvals, runs, ops, .. } = self.decide(&mut request)?;
+        let decided = Decided { effects, approvals, runs, ops };
+        out.answer_when(request.durability);
+        for (tenant, bytes) in request.changes.content {
+            out.blob(tenant.as_str(), bytes)?;
+        }
+        let seq = out.frame(request.kind, request.payload)?;
+        let at = out.now();
+        self.state.note_time(at);
+        self.board(seq, decided);
+        Ok(Committed { seq, at })
+    }
+
+    fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+        if let Err(error) = self.state.index() {
+            return Err(ApplyFailed(error.to_string()));
+        }
+        for frames in batch.chunks(BATCH_ENTRIES) {
+            self.take_over(frames)?;
+        }
+        Ok(())
+    }
+
+    fn synced(&mut self, entries: usize, took: Duration) {
+        if let Some(observer) = &self.on_sync {
+            observer.call(entries, took);
+        }
+    }
+}
+
+impl From<JournalError> for StoreError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::NoSpace { .. } => Self::NoSpace,
+            JournalError::TooLarge { .. } => Self::TooLarge(error.to_string()),
+            JournalError::Locked { .. }
+            | JournalError::Corrupt { .. }
+            | JournalError::Forgotten { .. }
+            | JournalError::Io { .. }
+            | JournalError::Poisoned
+            | JournalError::Absent { .. }
+            | JournalError::Visit { .. }
+            | JournalError::Apply { .. }
+            | JournalError::Content { .. }
+            | JournalError::Closed => Self::Stopped(error.to_string()),
+        }
+    }
+}

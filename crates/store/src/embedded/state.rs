@@ -1,0 +1,211 @@
+//! What the writer's thread and the readers share.
+//!
+//! Owns the index handle, the claims, the runs on their way, the clock and the health of the store. Not here: the trait
+//! (`mod`), the machine (`machine`). Invariant: after the first fault nothing is answered any more but that fault.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::StoreError;
+use placet_types::clock::{Clock, Timestamp};
+use placet_types::ids::{ApprovalId, RecordId};
+
+use super::claims::Claims;
+use super::codec::{EffectEntry, Entry, Stored, decode_entry};
+use super::index::{Index, IndexFault};
+use super::keys;
+use crate::journal::JournalReader;
+
+/// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
+pub(super) type Health = watch::Sender<Option<String>>;
+
+/// Shared between the writer's thread and all readers.
+#[derive(Debug)]
+pub(super) struct State {
+    index: RwLock<Option<Arc<Index>>>,
+    pub(super) journal: JournalReader,
+    pub(super) claims: Claims,
+    runs: Mutex<HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>>,
+    /// The last entry that the operating system has, as far as answers have told.
+    written_seq: AtomicU64,
+    last_at_ms: AtomicI64,
+    clock: Arc<dyn Clock>,
+    pub(super) epoch: u64,
+    pub(super) health: Health,
+}
+
+impl State {
+    pub(super) fn new(
+        index: Arc<Index>,
+        journal: JournalReader,
+        clock: Arc<dyn Clock>,
+        (epoch, last_at_ms): (u64, Option<i64>),
+    ) -> Self {
+        Self {
+            index: RwLock::new(Some(index)),
+            journal,
+            claims: Claims::default(),
+            runs: Mutex::default(),
+            written_seq: AtomicU64::new(0),
+            last_at_ms: AtomicI64::new(last_at_ms.unwrap_or(i64::MIN)),
+            clock,
+            epoch,
+            health: watch::Sender::new(None),
+        }
+    }
+
+    /// The index, while the store is open and sound.
+    pub(super) fn index(&self) -> Result<Arc<Index>, StoreError> {
+        if let Some(reason) = self.health.borrow().as_ref() {
+            return Err(StoreError::Stopped(reason.clone()));
+        }
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        index.clone().ok_or_else(|| StoreError::Stopped("it was closed".to_owned()))
+    }
+
+    /// Takes the index out: the store is closed.
+    pub(super) fn take_index(&self) -> Option<Arc<Index>> {
+        self.index.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A fault: the store answers nothing from here on, and the process is told to end.
+    pub(super) fn fail(&self, reason: &str) -> StoreError {
+        self.health.send_if_modified(|health| {
+            let first = health.is_none();
+            if first {
+                tracing::error!(reason, "the store stops; the process has to end and recover");
+                *health = Some(reason.to_owned());
+            }
+            first
+        });
+        StoreError::Stopped(reason.to_owned())
+    }
+
+    fn fault(&self, fault: &IndexFault) -> StoreError {
+        self.fail(&fault.to_string())
+    }
+
+    /// The present: the clock's, but never before the last entry.
+    pub(super) fn now(&self) -> Timestamp {
+        let last = self.last_at_ms.load(Ordering::Acquire);
+        Timestamp::from_ms(self.clock.now().as_ms().max(last))
+    }
+
+    /// An entry carries this time.
+    pub(super) fn note_time(&self, at: Timestamp) {
+        self.last_at_ms.fetch_max(at.as_ms(), Ordering::AcqRel);
+    }
+
+    /// The operating system has all entries up to this one.
+    pub(super) fn note_written(&self, seq: u64) {
+        self.written_seq.fetch_max(seq, Ordering::AcqRel);
+    }
+
+    /// A stored effect record.
+    pub(super) fn effect(
+        &self,
+        index: &Index,
+        record_id: &RecordId,
+    ) -> Result<Option<EffectRecord>, StoreError> {
+        self.load(index.read(&keys::effect(record_id)), |entry| last_effect(entry, record_id))
+    }
+
+    /// A stored approval.
+    pub(super) fn approval(
+        &self,
+        index: &Index,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        let read = index.read(&keys::approval(approval_id));
+        self.load(read, |entry| last_approval(entry, approval_id))
+    }
+
+    /// A run as entries that are written have made it.
+    pub(super) fn run(&self, index: &Index, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
+        let written = self.written_seq.load(Ordering::Acquire);
+        let riding = self.runs().get(key).and_then(|forms| {
+            forms.iter().rev().find(|(seq, _)| *seq <= written).map(|(_, run)| Arc::clone(run))
+        });
+        match riding {
+            Some(run) => Ok(Some(RunRecord::clone(&run))),
+            None => self.load(index.read(&keys::run(key)), |_entry| None),
+        }
+    }
+
+    /// What the index answered, as a record; a fault ends the store.
+    fn load<T: DeserializeOwned>(
+        &self,
+        read: Result<Option<Stored>, IndexFault>,
+        pick: impl FnOnce(Entry) -> Option<T>,
+    ) -> Result<Option<T>, StoreError> {
+        let stored = read.map_err(|fault| self.fault(&fault))?;
+        stored
+            .map(|stored| decode_stored(&self.journal, &stored, pick))
+            .transpose()
+            .map_err(|reason| self.fail(&reason))
+    }
+
+    /// A run is as this entry makes it, once that is written.
+    pub(super) fn board_run(&self, seq: u64, run: &Arc<RunRecord>) {
+        self.runs().entry(run.key.clone()).or_default().push_back((seq, Arc::clone(run)));
+    }
+
+    /// The latest form of a run that is prepared and not in the index.
+    pub(super) fn riding_run(&self, key: &RunKey) -> Option<Arc<RunRecord>> {
+        self.runs().get(key)?.back().map(|(_, run)| Arc::clone(run))
+    }
+
+    /// The index has the run as of this entry.
+    pub(super) fn run_arrived(&self, seq: u64, key: &RunKey) {
+        let mut runs = self.runs();
+        if let Some(forms) = runs.get_mut(key) {
+            forms.retain(|(riding, _)| *riding > seq);
+            if forms.is_empty() {
+                runs.remove(key);
+            }
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stored record: from its value, or from the entry that the value names.
+pub(super) fn decode_stored<T: DeserializeOwned>(
+    journal: &JournalReader,
+    stored: &Stored,
+    pick: impl FnOnce(Entry) -> Option<T>,
+) -> Result<T, String> {
+    let seq = stored.seq;
+    if let Some(body) = &stored.body {
+        return serde_json::from_slice(body)
+            .map_err(|error| format!("a record of entry {seq} cannot be read: {error}"));
+    }
+    let frame = journal.read(seq).map_err(|error| error.to_string())?;
+    let entry = decode_entry(frame.kind, &frame.payload)
+        .map_err(|error| format!("entry {seq} cannot be read: {error}"))?;
+    pick(entry).ok_or_else(|| format!("entry {seq} does not hold the record it should"))
+}
+
+/// The last form of a record in an entry.
+pub(super) fn last_effect(entry: Entry, wanted: &RecordId) -> Option<EffectRecord> {
+    entry.effects.into_iter().rev().find_map(|effect| match effect {
+        EffectEntry::Put(record) if record.record_id == *wanted => Some(*record),
+        EffectEntry::Put(_) | EffectEntry::Removed { .. } => None,
+    })
+}
+
+/// The last form of an approval in an entry.
+pub(super) fn last_approval(entry: Entry, wanted: &ApprovalId) -> Option<ApprovalRecord> {
+    let mut approvals = entry.approvals.into_iter().rev();
+    approvals.find(|approval| approval.approval_id == *wanted)
+}
