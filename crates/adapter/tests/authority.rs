@@ -16,15 +16,26 @@ use placet_ledger::{
 use placet_policy::permit::Permit;
 use placet_types::{contract::Dedup, envelope::result::ToolResultEnvelope};
 
-async fn permit_to_dispatch(ledger: &Ledger, permit: Permit, intent: Intent, record: &EffectRecord) -> Armed {
-    ledger.dispatch(permit, intent, record, None, &Dedup::Opaque).await.unwrap()
+type Dispatched = Result<Armed, LedgerError>;
+
+async fn permit_to_dispatch(
+    ledger: &Ledger,
+    permit: Permit,
+    intent: Intent,
+    record: &EffectRecord,
+) -> Dispatched {
+    ledger.dispatch(permit, intent, record, None, &Dedup::Opaque).await
 }
 
-async fn permit_to_read(ledger: &Ledger, permit: Permit, intent: Intent) -> Armed {
-    ledger.dispatch_read(permit, intent, Durability::Synced).await.unwrap()
+async fn permit_to_read(ledger: &Ledger, permit: Permit, intent: Intent) -> Dispatched {
+    ledger.dispatch_read(permit, intent, Durability::Synced).await
 }
 
-async fn dispatch_to_effect(adapter: &dyn Adapter, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+async fn dispatch_to_effect(
+    adapter: &dyn Adapter,
+    dispatch: Dispatch,
+    conditions: Conditions,
+) -> Outcome {
     adapter.invoke(dispatch, conditions).await
 }
 

@@ -251,7 +251,9 @@ impl EffectState {
             Self::PendingApproval { approval_id, .. }
             | Self::Approved { approval_id, .. }
             | Self::Denied { approval_id, .. } => Some(approval_id),
-            Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. } => attempt.approval_id.as_ref(),
+            Self::Dispatched(attempt) | Self::Indeterminate { attempt, .. } => {
+                attempt.approval_id.as_ref()
+            }
             Self::FailedRetriable { approval_id, .. } => approval_id.as_ref(),
             Self::Claimed { .. } | Self::Succeeded { .. } | Self::FailedFinal { .. } => None,
         }

@@ -170,3 +170,6 @@ pub(crate) fn ideal(
         total: requirement.quorum,
     }
 }
+
+#[cfg(test)]
+mod tests;

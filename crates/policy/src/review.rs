@@ -197,3 +197,6 @@ fn entities_of(
     known.retain(|entity| seen.insert(entity.uid()));
     Ok((Entities::from_entities(known, None)?, target))
 }
+
+#[cfg(test)]
+mod tests;

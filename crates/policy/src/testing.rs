@@ -189,6 +189,15 @@ impl Draft {
     }
 }
 
+/// A refund of five euros, by an agent for a user.
+pub(crate) fn refund() -> Draft {
+    Draft {
+        chain: agent_for("fin-bot", "ada"),
+        args: json!({ "order": "o1", "cents": 500 }),
+        ..Draft::new(&world(), "ops/refund")
+    }
+}
+
 /// A verdict in a word, for comparing.
 pub(crate) fn word(verdict: &Verdict) -> &'static str {
     match verdict {

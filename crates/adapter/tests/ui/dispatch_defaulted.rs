@@ -1,7 +1,11 @@
 use placet_ledger::dispatch::Dispatch;
 
+fn made<T: Default>() -> T {
+    T::default()
+}
+
 fn forge() -> Dispatch {
-    Dispatch::default()
+    made()
 }
 
 fn main() {}

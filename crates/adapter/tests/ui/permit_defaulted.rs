@@ -1,7 +1,11 @@
 use placet_policy::permit::Permit;
 
+fn made<T: Default>() -> T {
+    T::default()
+}
+
 fn forge() -> Permit {
-    Permit::default()
+    made()
 }
 
 fn main() {}

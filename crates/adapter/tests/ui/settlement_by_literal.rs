@@ -1,7 +1,7 @@
 use placet_ledger::dispatch::Settlement;
 
-fn forge() -> Settlement {
-    Settlement { subject: todo!() }
+fn swap(one: Settlement, two: Settlement) -> Settlement {
+    Settlement { subject: one.subject, ..two }
 }
 
 fn main() {}

@@ -39,7 +39,7 @@ impl Tree {
     /// The paths of all actors that are up.
     pub(crate) fn names(&self) -> Vec<String> {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        let up = nodes.iter().filter(|(_, node)| node.cell.get_status() == ActorStatus::Running);
+        let up = nodes.iter().filter(|(_, node)| is_up(&node.cell));
         up.map(|(path, _)| path.clone()).collect()
     }
 
@@ -62,8 +62,16 @@ impl Tree {
     pub(crate) fn id(&self, path: &str) -> Option<String> {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
         let node = nodes.get(path)?;
-        (node.cell.get_status() == ActorStatus::Running).then(|| node.cell.get_id().to_string())
+        (is_up(&node.cell)).then(|| node.cell.get_id().to_string())
     }
+}
+
+/// Whether an actor takes messages; one that is just starting does.
+fn is_up(cell: &ActorCell) -> bool {
+    matches!(
+        cell.get_status(),
+        ActorStatus::Unstarted | ActorStatus::Starting | ActorStatus::Running | ActorStatus::Upgrading
+    )
 }
 
 fn count(cell: &ActorCell) -> usize {

@@ -1,10 +1,8 @@
 //! Held, voted on, ended: an approval and its effect move together.
 
-use placet_types::{
-    approval::VoteChoice, envelope::result::ResultStatus, error::ErrorCode, ids::PrincipalId,
-};
+use placet_types::{approval::VoteChoice, error::ErrorCode, ids::PrincipalId};
 
-use super::world::{World, event, result, store_error, vote, yes};
+use super::world::{World, event, store_error, vote, yes};
 use crate::{
     approval::{ApprovalState, VoteError},
     ledger::LedgerError,
@@ -78,12 +76,8 @@ fn a_denial_ends_the_key_for_good() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
     let held = world.held(&call, 1);
-    let denied = ready(world.ledger.vote(
-        &held,
-        vote(&held, "ann", VoteChoice::Deny),
-        event(),
-    ))
-    .unwrap();
+    let denied =
+        ready(world.ledger.vote(&held, vote(&held, "ann", VoteChoice::Deny), event())).unwrap();
     assert_eq!(denied.state, ApprovalState::Denied);
     let record = world.record(&call);
     assert!(matches!(record.state, EffectState::Denied { code: ErrorCode::ApprovalDenied, .. }));
