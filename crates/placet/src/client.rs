@@ -103,7 +103,15 @@ impl Client {
     /// # Errors
     /// [`Failure`] when it cannot be had.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, Failure> {
-        self.send(Method::GET, path, query, Bytes::new()).await?.document()
+        self.fetch(path, query).await?.document()
+    }
+
+    /// Reads what is answered, whatever the status.
+    ///
+    /// # Errors
+    /// [`Failure`] when nothing was answered.
+    pub(crate) async fn fetch(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Reply, Failure> {
+        self.send(Method::GET, path, query, Bytes::new()).await
     }
 
     /// Sends a document and reads what is answered, whatever the status.

@@ -106,13 +106,11 @@ pub(crate) async fn start(config: &Config, world: &World, drills: Drills) -> Res
 
 fn not_started(error: StartError) -> Failure {
     let failure = Failure::new("the engine does not start");
-    match &error {
-        StartError::Bundle(problems) => problems
-            .iter()
-            .fold(failure, |failure, problem| failure.because(problem))
-            .try_this("`placet policy check` says the same, without starting anything"),
-        other => failure.because(other),
+    if let StartError::Bundle(problems) = &error {
+        let failure = problems.iter().fold(failure, |failure, problem| failure.because(problem));
+        return failure.try_this("`placet policy check` says the same, without starting anything");
     }
+    failure.because(error)
 }
 
 fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Drills) -> Connectors {

@@ -8,9 +8,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
+/// Finds a variable.
+type Lookup = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
 /// The variables a command may look at.
 pub(crate) struct Environment {
-    lookup: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    lookup: Lookup,
     program: String,
     executable: Option<PathBuf>,
 }

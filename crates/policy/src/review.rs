@@ -19,7 +19,7 @@ use crate::{
     entities::{self, entity},
     evaluate::{Question, evaluate},
     snapshot::Snapshot,
-    verdict::{Determining, Link},
+    verdict::{Determining, Link, PolicyEffect},
     vocabulary::{self, datetime, uids},
 };
 
@@ -144,8 +144,8 @@ fn ask(
     }
     let code =
         if answer.errors.is_empty() { ErrorCode::PolicyDenied } else { ErrorCode::PolicyError };
-    let determining =
-        answer.determining.iter().filter_map(|id| snapshot.determining(id, Link::User)).collect();
+    let named = answer.determining.iter().filter_map(|id| snapshot.determining(id, Link::User));
+    let determining = named.filter(|policy| policy.effect == PolicyEffect::Forbid).collect();
     Err(ReviewRefusal { code, determining, errors: answer.errors })
 }
 

@@ -5,4 +5,5 @@
 //! Invariant: nothing is acknowledged before it is as durable as its request asked for.
 
 pub mod content;
+pub mod embedded;
 pub mod journal;

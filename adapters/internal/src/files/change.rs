@@ -298,3 +298,28 @@ impl Drop for Temporary<'_> {
 fn before_writing(path: &RelativePath, error: &io::Error) -> Fault {
     Fault::Unavailable(format!("`{}` was not written: {}", path.as_str(), error.kind()))
 }
+
+#[cfg(test)]
+mod tests {
+    use cap_std::{ambient_authority, fs::Dir};
+
+    use super::{Mark, RelativePath, Temporary};
+    use crate::files::gate::Gate;
+
+    /// Another program takes the name after the last look at it.
+    #[test]
+    fn a_name_taken_at_the_last_moment_is_kept_unless_it_may_be_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
+        let path = RelativePath::parse("a.txt").unwrap();
+        let (gate, temporary) = (Gate::default(), ".placet-t.tmp");
+        for (overwrite, content) in [(false, "theirs"), (true, "ours")] {
+            root.write("a.txt", "theirs").unwrap();
+            let ours = Temporary::create(&root, &Mark { gate: &gate, temporary }, &path).unwrap();
+            ours.fill(b"ours", None, &path).unwrap();
+            assert_eq!(ours.publish("a.txt", overwrite).is_ok(), overwrite);
+            assert_eq!(root.read_to_string("a.txt").unwrap(), content);
+            assert!(!root.try_exists(temporary).unwrap());
+        }
+    }
+}

@@ -93,14 +93,12 @@ fn sound(args: &Verify, report: &VerifyReport) -> Exit {
 }
 
 fn damaged(args: &Verify, error: &JournalError) -> Outcome {
-    let place = match error {
-        JournalError::Corrupt { segment, offset, seq, .. } => {
-            json!({ "segment": segment, "offset": offset, "entry": seq })
-        }
-        JournalError::Forgotten { witness_seq, found_seq } => {
-            json!({ "last_durable_entry": witness_seq, "last_entry_found": found_seq })
-        }
-        other => return Err(Failure::new("the journal cannot be read").because(other)),
+    let place = if let JournalError::Corrupt { segment, offset, seq, .. } = error {
+        json!({ "segment": segment, "offset": offset, "entry": seq })
+    } else if let JournalError::Forgotten { witness_seq, found_seq } = error {
+        json!({ "last_durable_entry": witness_seq, "last_entry_found": found_seq })
+    } else {
+        return Err(Failure::new("the journal cannot be read").because(error));
     };
     if args.json {
         output::json(&json!({ "ok": false, "problem": error.to_string(), "at": place }));

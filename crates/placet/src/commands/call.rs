@@ -246,9 +246,9 @@ mod tests {
 
     #[test]
     fn a_call_asks_for_no_more_than_its_mode_unless_told() {
-        let of = |line: &str| match Cli::try_parse_from(line.split(' ')).unwrap().command {
-            Command::Call(args) => submission(&args).unwrap(),
-            _ => panic!("not `call`"),
+        let of = |line: &str| {
+            let Command::Call(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else { panic!("{line}") };
+            submission(&args).unwrap()
         };
         assert_eq!(of("placet call t__x").run.safety_mode, ApprovalMode::ReadOnly);
         assert_eq!(of("placet call t__x --mode network").run.safety_mode, ApprovalMode::Network);

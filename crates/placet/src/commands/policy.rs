@@ -325,8 +325,12 @@ mod tests {
 
     fn policy(words: &[&str]) -> Outcome {
         let words = ["placet", "policy"].iter().chain(words).copied();
-        let Command::Policy(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not `policy`") };
-        super::run(&args, &Environment::of([]))
+        super::run(&args(Cli::try_parse_from(words).unwrap()), &Environment::of([]))
+    }
+
+    fn args(cli: Cli) -> super::Args {
+        let Command::Policy(args) = cli.command else { panic!("not `policy`") };
+        args
     }
 
     #[test]

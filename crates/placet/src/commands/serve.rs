@@ -205,11 +205,10 @@ mod tests {
         for line in text.lines().filter(|line| line.contains("placet ")) {
             let line = line.split(" #").next().unwrap();
             for command in line.split("$(").flat_map(|part| part.split(')')) {
-                let Some(at) = command.find("placet ") else { continue };
-                if !command[..at].trim().is_empty() {
+                let words = command.trim().replace("\"agreed\"", "agreed");
+                if !words.starts_with("placet ") {
                     continue;
                 }
-                let words = command.trim().replace("\"agreed\"", "agreed");
                 assert!(Cli::try_parse_from(words.split_whitespace()).is_ok(), "{words}");
                 checked += 1;
             }

@@ -154,8 +154,12 @@ mod tests {
 
     fn token(line: &str, data: &std::path::Path) -> crate::failure::Outcome {
         let words = line.split(' ').map(str::to_owned).chain(["--data".to_owned(), data.display().to_string()]);
-        let Command::Token(args) = Cli::try_parse_from(words).unwrap().command else { panic!("not `token`") };
-        super::run(&args, &Environment::of([]))
+        super::run(&args(Cli::try_parse_from(words).unwrap()), &Environment::of([]))
+    }
+
+    fn args(cli: Cli) -> super::Args {
+        let Command::Token(args) = cli.command else { panic!("not `token`") };
+        args
     }
 
     #[test]

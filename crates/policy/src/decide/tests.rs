@@ -9,7 +9,6 @@ use serde_json::json;
 
 use crate::{
     facts::BudgetView,
-    snapshot::Snapshot,
     testing::{
         Draft, NOW, Swap, agent, agent_for, bundle, compile, policies, refund, shipped, vote, word,
         world,

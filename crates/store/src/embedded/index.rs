@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -22,7 +23,6 @@ use placet_types::ids::RecordId;
 
 use super::codec::{Meta, Stored, decode_value, encode_value};
 use super::keys::{self, Stamps};
-use crate::journal::medium::to_u64;
 
 /// How often what sled holds in memory is given to the operating system. sled's own flusher is not used: it ignores errors.
 /// What a crash takes with it is taken over from the journal again.
@@ -89,9 +89,23 @@ impl Index {
             db,
             directory: directory.to_owned(),
             stamps: known.stamps,
-            open: RwLock::new(known.open.into_keys().collect()),
+            open: RwLock::new(known.open),
             applying: RwLock::new(()),
         }
+    }
+
+    /// Lets the tree go and gives back what the journal says, for another tree.
+    pub(super) fn into_known(self) -> Known {
+        let Self { db, stamps, open, .. } = self;
+        if let Err(fault) = guarded(|| Ok(drop(db))) {
+            tracing::warn!(%fault, "while the index was let go");
+        }
+        Known { stamps, open: open.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> Result<bool, IndexFault> {
+        guarded(|| Ok(self.db.is_empty()))
     }
 
     /// What is stored under a primary key, checked against what the journal knows.
@@ -137,8 +151,8 @@ impl Index {
         }
     }
 
-    /// Takes entries over, all or none.
-    pub(super) fn apply(&self, changes: &[Change], meta: &Meta) -> Result<(), IndexFault> {
+    /// Takes over entries that the journal is known to have, all or none: while the index catches up at the start.
+    pub(super) fn catch_up(&self, changes: &[Change], meta: &Meta) -> Result<(), IndexFault> {
         let mut batch = Batch::default();
         for change in changes {
             for op in &change.ops {
@@ -146,8 +160,13 @@ impl Index {
             }
         }
         batch.insert(keys::META, meta.encode(keys::META));
+        guarded(|| self.db.apply_batch(batch))
+    }
+
+    /// Takes over new entries, all or none.
+    pub(super) fn apply(&self, changes: &[Change], meta: &Meta) -> Result<(), IndexFault> {
         let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
-        guarded(|| self.db.apply_batch(batch))?;
+        self.catch_up(changes, meta)?;
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         for change in changes {
             for op in &change.ops {
@@ -178,12 +197,11 @@ impl Index {
         }
     }
 
-    /// Open effect records after one, in order.
-    pub(super) fn open_after(&self, after: Option<RecordId>) -> Vec<RecordId> {
-        use std::ops::Bound;
+    /// The next open effect records after one, in order.
+    pub(super) fn open_after(&self, after: Option<RecordId>, most: usize) -> Vec<RecordId> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        open.range((from, Bound::Unbounded)).copied().collect()
+        open.range((from, Bound::Unbounded)).take(most).copied().collect()
     }
 
     /// Keys and values of several lists at once, merged by the part of the key after each list's own beginning; `visit`
@@ -298,8 +316,7 @@ impl Index {
 #[derive(Debug, Default)]
 pub(super) struct Known {
     pub(super) stamps: Stamps,
-    /// Open effect records with the name of their state.
-    pub(super) open: BTreeMap<RecordId, &'static str>,
+    pub(super) open: BTreeSet<RecordId>,
 }
 
 /// A part of the tree in which to list, and where to begin.
@@ -404,8 +421,3 @@ pub(super) fn flush_until(
 
 /// The number of entries that are taken over in one batch: enough to be quick, few enough that readers hardly wait.
 pub(super) const BATCH_ENTRIES: usize = 64;
-
-/// A count of memory as a count of the report.
-pub(super) fn count(items: usize) -> u64 {
-    to_u64(items)
-}

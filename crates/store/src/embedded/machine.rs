@@ -139,12 +139,14 @@ impl Machine {
     fn arrived(&mut self, change: &Change) {
         for op in &change.ops {
             match op {
-                Op::Effect { after: record, .. } | Op::Removed(record) => {
-                    if self.effects.get(&record.record_id).is_some_and(|r| r.seq <= change.seq) {
-                        self.effects.remove(&record.record_id);
+                Op::Effect { before, after, .. } => {
+                    self.effect_arrived(&after.record_id, change.seq);
+                    // Only a record that was absent has ridden on a claim.
+                    if before.is_none() {
+                        self.state.claims.arrived(&after.record_id);
                     }
-                    self.state.claims.arrived(&record.record_id);
                 }
+                Op::Removed(before) => self.effect_arrived(&before.record_id, change.seq),
                 Op::Approval { after, .. } => {
                     let id = &after.approval_id;
                     if self.approvals.get(id).is_some_and(|riding| riding.seq <= change.seq) {
@@ -153,6 +155,12 @@ impl Machine {
                 }
                 Op::Run(run, _) => self.state.run_arrived(change.seq, &run.key),
             }
+        }
+    }
+
+    fn effect_arrived(&mut self, record_id: &RecordId, seq: u64) {
+        if self.effects.get(record_id).is_some_and(|riding| riding.seq <= seq) {
+            self.effects.remove(record_id);
         }
     }
 

@@ -49,7 +49,7 @@
 
 mod error;
 mod frame;
-mod lock;
+pub(crate) mod lock;
 pub mod medium;
 mod reader;
 mod recovery;
@@ -69,7 +69,7 @@ use std::sync::Arc;
 pub use error::{Fault, JournalError, VisitError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use reader::{FrameIter, JournalReader};
-pub use scan::{VerifyReport, verify};
+pub use scan::{VerifyReport, verify, verify_each};
 
 use frame::{Header, encode, frame_bytes};
 use lock::Lock;

@@ -45,7 +45,18 @@ pub struct VerifyReport {
 /// # Errors
 /// The first thing that is wrong, with its exact place; or what the operating system answered.
 pub fn verify(directory: &Path) -> Result<VerifyReport, JournalError> {
-    let (witness, scan) = scan(&Disk, directory, &mut |_| Ok(()))?;
+    verify_each(directory, &mut |_| Ok(()))
+}
+
+/// The same, and hands each entry to `visit`, in order, once it is verified.
+///
+/// # Errors
+/// As [`verify`]; and what `visit` refuses.
+pub fn verify_each(
+    directory: &Path,
+    visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
+) -> Result<VerifyReport, JournalError> {
+    let (witness, scan) = scan(&Disk, directory, visit)?;
     Ok(VerifyReport {
         frames: scan.position.seq,
         segments: to_u64(scan.segments.len()),

@@ -187,7 +187,10 @@ async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
         })
     };
     let (mut reads, mut refusals) = (0, 0);
-    for round in 0..400 {
+    for round in 0..5_000 {
+        if round >= 300 && reads >= 20 && refusals >= 20 {
+            break;
+        }
         match place.call("read", &json!({"path": "door/a.txt"})).await {
             Outcome::Done(answer) => {
                 assert_eq!(answer.output["content"], "inside");
@@ -209,7 +212,7 @@ async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
     stop.store(true, Ordering::SeqCst);
     let swaps = swapper.join().unwrap();
     assert!(
-        reads > 0 && refusals > 0 && swaps > 400,
+        reads >= 20 && refusals >= 20 && swaps > 40,
         "the race did not take place: {reads}, {refusals}, {swaps}"
     );
     assert_eq!(place.outside(), before);

@@ -19,11 +19,23 @@ use crate::files::{
     fault::Fault,
     gate::Gate,
     operation::Operation,
+    path::RESERVED_PREFIX,
     tree::{Mark, Tree},
 };
 
 fn drill(pause_after_effect_ms: u64) -> FilesSettings {
     FilesSettings { pause_after_effect_ms }
+}
+
+/// Waits until what was begun has ended by itself: no temporary file is left.
+async fn settle(place: &Place) {
+    for _ in 0..200 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if !place.names().iter().any(|name| name.starts_with(RESERVED_PREFIX)) {
+            return;
+        }
+    }
+    panic!("temporary files are left: {:?}", place.names());
 }
 
 /// The lock that every change takes last is held, so that the calls get as far as they can without changing anything.
@@ -60,11 +72,12 @@ async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_la
     }
     release.send(()).unwrap();
     holder.join().unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    settle(&place).await;
     assert_eq!((place.text("a.txt"), place.names()), ("keep".to_owned(), vec!["a.txt".to_owned()]));
 }
 
-#[tokio::test]
+// Paused time stands still while a blocking operation runs.
+#[tokio::test(start_paused = true)]
 async fn a_change_that_is_made_but_not_confirmed_in_time_is_unknown() {
     let place = Place::with(drill(60_000), 1_048_576).await;
     place.put("a.txt", "x");
@@ -77,7 +90,7 @@ async fn a_change_that_is_made_but_not_confirmed_in_time_is_unknown() {
     assert_eq!(place.names(), ["b.txt"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_drill_holds_the_answer_back_after_an_effect_only() {
     let place = Arc::new(Place::with(drill(300), 1_048_576).await);
     let begun = tokio::time::Instant::now();
@@ -111,8 +124,7 @@ async fn a_caller_that_goes_away_leaves_the_whole_effect_or_none() {
         call.abort();
         drop(call.await);
     }
-    // What was begun ends by itself.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    settle(&place).await;
     for name in place.names() {
         assert_eq!(place.text(&name), "whole", "{name}");
     }
