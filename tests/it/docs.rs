@@ -20,18 +20,26 @@ use super::{
 const SECTIONS: [&str; 5] = ["Meaning", "Status", "Execution", "What to do", "For operators"];
 
 fn pages() -> impl Iterator<Item = String> {
-    files(&["docs/src"], &[".md"]).into_iter().map(|file| file.path).filter(|path| !path.ends_with("SUMMARY.md"))
+    files(&["docs/src"], &[".md"])
+        .into_iter()
+        .map(|file| file.path)
+        .filter(|path| !path.ends_with("SUMMARY.md"))
 }
 
 fn stale(paths: impl IntoIterator<Item = Option<String>>) {
     let stale: Vec<String> = paths.into_iter().flatten().collect();
-    none("stale; refresh with `UPDATE_EXPECT=1 cargo test -p placet-e2e --test it docs` and read the difference", &stale);
+    none(
+        "stale; refresh with `UPDATE_EXPECT=1 cargo test -p placet-e2e --test it docs` and read the difference",
+        &stale,
+    );
 }
 
 #[test]
 fn every_error_code_has_a_page_and_every_page_a_code() {
-    let codes: BTreeSet<String> = ErrorCode::ALL.iter().map(|code| format!("docs/src/errors/{code}.md")).collect();
-    let pages: BTreeSet<String> = pages().filter(|page| page.starts_with("docs/src/errors/")).collect();
+    let codes: BTreeSet<String> =
+        ErrorCode::ALL.iter().map(|code| format!("docs/src/errors/{code}.md")).collect();
+    let pages: BTreeSet<String> =
+        pages().filter(|page| page.starts_with("docs/src/errors/")).collect();
     assert_eq!(codes, pages);
 }
 
@@ -40,20 +48,34 @@ fn an_error_page_has_its_sections_and_says_what_the_code_says() {
     let mut findings = Vec::new();
     for code in ErrorCode::ALL {
         let text = read(&format!("docs/src/errors/{code}.md"));
-        let sections: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let sections: Vec<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         if !text.starts_with(&format!("# {code}\n")) || sections != SECTIONS {
-            findings.push(format!("{code}: begins with its name and has the sections {SECTIONS:?}"));
+            findings
+                .push(format!("{code}: begins with its name and has the sections {SECTIONS:?}"));
         }
-        let section = |name: &str| text.split(&format!("## {name}\n")).nth(1).and_then(|rest| rest.split("\n## ").next());
-        let status = format!("HTTP {}. Retryable: {}.", code.http_status(), if code.retryable() { "yes" } else { "no" });
+        let section = |name: &str| {
+            text.split(&format!("## {name}\n")).nth(1).and_then(|rest| rest.split("\n## ").next())
+        };
+        let status = format!(
+            "HTTP {}. Retryable: {}.",
+            code.http_status(),
+            if code.retryable() { "yes" } else { "no" }
+        );
         if !section("Status").is_some_and(|section| section.contains(&status)) {
             findings.push(format!("{code}: `Status` says `{status}`"));
         }
         if !section("What to do").is_some_and(|section| section.contains(code.remediation())) {
             findings.push(format!("{code}: `What to do` says `{}`", code.remediation()));
         }
-        if !section("Execution").is_some_and(|section| ["*not executed*", "*executed and failed*", "*unknown*"].iter().any(|word| section.contains(word))) {
-            findings.push(format!("{code}: `Execution` says which of *not executed*, *executed and failed*, *unknown*"));
+        if !section("Execution").is_some_and(|section| {
+            ["*not executed*", "*executed and failed*", "*unknown*"]
+                .iter()
+                .any(|word| section.contains(word))
+        }) {
+            findings.push(format!(
+                "{code}: `Execution` says which of *not executed*, *executed and failed*, *unknown*"
+            ));
         }
     }
     none("error pages", &findings);
@@ -63,7 +85,8 @@ fn an_error_page_has_its_sections_and_says_what_the_code_says() {
 fn the_summary_lists_every_page_once_and_no_other() {
     let summary = read("docs/src/SUMMARY.md");
     let link = Regex::new(r"\]\(([^)]+)\)").expect("a pattern");
-    let listed: Vec<String> = link.captures_iter(&summary).map(|parts| format!("docs/src/{}", &parts[1])).collect();
+    let listed: Vec<String> =
+        link.captures_iter(&summary).map(|parts| format!("docs/src/{}", &parts[1])).collect();
     let unique: BTreeSet<String> = listed.iter().cloned().collect();
     assert_eq!(listed.len(), unique.len(), "a page is listed twice");
     assert_eq!(unique, pages().collect::<BTreeSet<_>>());
@@ -83,20 +106,30 @@ fn the_list_of_error_codes_is_current() {
 fn the_published_schemas_are_current() {
     let names = generated::schema_names();
     let schemas = names.iter().map(|(name, _)| {
-        expect_file(&format!("docs/src/reference/schemas/{name}.json"), &program::print(&["schema", name]))
+        expect_file(
+            &format!("docs/src/reference/schemas/{name}.json"),
+            &program::print(&["schema", name]),
+        )
     });
     let mut results: Vec<Option<String>> = schemas.collect();
     results.push(expect_file("docs/src/reference/schemas.md", &generated::schemas(&names)));
-    let wanted: BTreeSet<String> = names.iter().map(|(name, _)| format!("docs/src/reference/schemas/{name}.json")).collect();
+    let wanted: BTreeSet<String> =
+        names.iter().map(|(name, _)| format!("docs/src/reference/schemas/{name}.json")).collect();
     for file in files(&["docs/src/reference/schemas"], &[".json"]) {
-        results.push((!wanted.contains(&file.path)).then(|| format!("{} is no schema any more: remove it", file.path)));
+        results.push(
+            (!wanted.contains(&file.path))
+                .then(|| format!("{} is no schema any more: remove it", file.path)),
+        );
     }
     stale(results);
 }
 
 #[test]
 fn the_description_of_the_http_api_is_current() {
-    stale([expect_file("docs/src/reference/openapi.json", &program::print(&["schema", "openapi"]))]);
+    stale([expect_file(
+        "docs/src/reference/openapi.json",
+        &program::print(&["schema", "openapi"]),
+    )]);
 }
 
 #[test]
@@ -120,17 +153,23 @@ fn every_example_that_names_a_schema_is_accepted_by_it() {
                 "yaml" => serde_saphyr::from_str(&parts[3]).map_err(|error| error.to_string()),
                 _ => serde_json::from_str(&parts[3]).map_err(|error| error.to_string()),
             };
-            let schema = serde_json::from_str(&program::print(&["schema", &parts[2]])).expect("a schema is JSON");
+            let schema = serde_json::from_str(&program::print(&["schema", &parts[2]]))
+                .expect("a schema is JSON");
             let validator = jsonschema::validator_for(&schema).expect("a schema is one");
             match example {
                 Err(error) => findings.push(format!("{}: {error}", file.path)),
                 Ok(example) => findings.extend(
-                    validator.iter_errors(&example).map(|error| format!("{}: {}: {error}", file.path, error.instance_path())),
+                    validator
+                        .iter_errors(&example)
+                        .map(|error| format!("{}: {}: {error}", file.path, error.instance_path())),
                 ),
             }
         }
     }
-    assert!(seen > 3, "only {seen} examples were found: the pattern does not fit the book any more");
+    assert!(
+        seen > 3,
+        "only {seen} examples were found: the pattern does not fit the book any more"
+    );
     none("examples that the program would not accept", &findings);
 }
 

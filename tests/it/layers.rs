@@ -106,7 +106,8 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
 ];
 
 /// Crates that have no place in the tree at all, whoever asks for them.
-const BANNED: &[&str] = &["reqwest", "native-tls", "openssl-sys", "ractor_cluster", "async-std", "serde_yaml"];
+const BANNED: &[&str] =
+    &["reqwest", "native-tls", "openssl-sys", "ractor_cluster", "async-std", "serde_yaml"];
 
 fn metadata(with_dependencies: bool) -> Metadata {
     let mut command = MetadataCommand::new();
@@ -133,7 +134,12 @@ fn is_ours(name: &str) -> bool {
 
 fn direct(package: &Package, of_tests: bool) -> BTreeSet<&str> {
     let wanted = |kind: DependencyKind| (kind == DependencyKind::Development) == of_tests;
-    package.dependencies.iter().filter(|dependency| wanted(dependency.kind)).map(|dependency| dependency.name.as_str()).collect()
+    package
+        .dependencies
+        .iter()
+        .filter(|dependency| wanted(dependency.kind))
+        .map(|dependency| dependency.name.as_str())
+        .collect()
 }
 
 fn allowed_of(name: &str) -> Option<&'static [&'static str]> {
@@ -146,7 +152,10 @@ fn no_crate_uses_one_that_its_layer_may_not() {
     let mut findings = Vec::new();
     for package in members(&metadata) {
         let Some(allowed) = allowed_of(&package.name) else {
-            findings.push(format!("{} is in no layer: add it to LAYERS and to ARCHITECTURE.md", package.name));
+            findings.push(format!(
+                "{} is in no layer: add it to LAYERS and to ARCHITECTURE.md",
+                package.name
+            ));
             continue;
         };
         // Tests may use what is below them, and themselves with `test-support`; of the end-to-end crate all are tests.
@@ -165,7 +174,8 @@ fn no_crate_uses_one_that_its_layer_may_not() {
 #[test]
 fn the_layers_have_no_circle_and_name_no_crate_that_is_gone() {
     let metadata = metadata(false);
-    let names: BTreeSet<&str> = members(&metadata).into_iter().map(|package| package.name.as_str()).collect();
+    let names: BTreeSet<&str> =
+        members(&metadata).into_iter().map(|package| package.name.as_str()).collect();
     let mut below: BTreeSet<&str> = BTreeSet::new();
     for (layer, allowed) in LAYERS {
         assert!(names.contains(layer), "{layer} does not exist");
@@ -236,9 +246,10 @@ fn some_crates_are_not_in_the_tree_at_all() {
 #[test]
 fn every_dependency_comes_from_the_registry_or_the_repository() {
     let metadata = metadata(true);
-    let strange = metadata.packages.iter().filter(|package| {
-        package.source.as_ref().is_some_and(|source| !source.is_crates_io())
-    });
+    let strange = metadata
+        .packages
+        .iter()
+        .filter(|package| package.source.as_ref().is_some_and(|source| !source.is_crates_io()));
     none("sources", &strange.map(|package| package.id.to_string()).collect::<Vec<_>>());
 }
 
@@ -270,10 +281,13 @@ fn satisfied(licence: &str, allowed: &BTreeSet<String>) -> bool {
 #[test]
 fn a_licence_expression_is_read_as_spdx_means_it() {
     let allowed = BTreeSet::from(["MIT".to_owned(), "ISC".to_owned()]);
-    for fine in ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "MIT AND ISC", "(GPL-3.0 OR MIT) AND ISC"] {
+    for fine in ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "MIT AND ISC", "(GPL-3.0 OR MIT) AND ISC"]
+    {
         assert!(satisfied(fine, &allowed), "{fine}");
     }
-    for refused in ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT OR ISC) AND GPL-3.0", "GPL-3.0 OR MPL-2.0"] {
+    for refused in
+        ["", "GPL-3.0", "MIT AND GPL-3.0", "(MIT OR ISC) AND GPL-3.0", "GPL-3.0 OR MPL-2.0"]
+    {
         assert!(!satisfied(refused, &allowed), "{refused}");
     }
 }
@@ -284,21 +298,38 @@ fn deny() -> toml::Table {
 
 fn denied_list(path: &[&str; 2]) -> BTreeSet<String> {
     let table = deny();
-    let list = table.get(path[0]).and_then(|section| section.get(path[1])).and_then(toml::Value::as_array);
-    list.expect("the list is there").iter().filter_map(|entry| entry.as_str().map(str::to_owned)).collect()
+    let list =
+        table.get(path[0]).and_then(|section| section.get(path[1])).and_then(toml::Value::as_array);
+    list.expect("the list is there")
+        .iter()
+        .filter_map(|entry| entry.as_str().map(str::to_owned))
+        .collect()
 }
 
 #[test]
 fn deny_toml_says_the_same_wrappers_and_bans() {
     let table = deny();
-    let entries = table.get("bans").and_then(|bans| bans.get("deny")).and_then(toml::Value::as_array);
+    let entries =
+        table.get("bans").and_then(|bans| bans.get("deny")).and_then(toml::Value::as_array);
     let mut said: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for entry in entries.expect("there is a list of bans") {
         let wrappers = entry.get("wrappers").and_then(toml::Value::as_array);
-        let ours = wrappers.into_iter().flatten().filter_map(toml::Value::as_str).filter(|name| is_ours(name));
-        said.insert(entry.get("crate").and_then(toml::Value::as_str).expect("an entry names a crate"), ours.collect());
+        let ours = wrappers
+            .into_iter()
+            .flatten()
+            .filter_map(toml::Value::as_str)
+            .filter(|name| is_ours(name));
+        said.insert(
+            entry.get("crate").and_then(toml::Value::as_str).expect("an entry names a crate"),
+            ours.collect(),
+        );
     }
-    let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BANNED.iter().map(|name| (*name, BTreeSet::new())).collect();
-    wanted.extend(WRAPPED.iter().map(|(name, users, testers)| (*name, users.iter().chain(*testers).copied().collect())));
+    let mut wanted: BTreeMap<&str, BTreeSet<&str>> =
+        BANNED.iter().map(|name| (*name, BTreeSet::new())).collect();
+    wanted.extend(
+        WRAPPED
+            .iter()
+            .map(|(name, users, testers)| (*name, users.iter().chain(*testers).copied().collect())),
+    );
     assert_eq!(said, wanted);
 }

@@ -4,13 +4,13 @@
 //! comes after it. Add a module here: `#[cfg(test)]` tells the lints that it is test code.
 
 #[cfg(test)]
-mod workspace;
-#[cfg(test)]
 mod program;
+#[cfg(test)]
+mod workspace;
 
 #[cfg(test)]
-mod tidy;
+mod docs;
 #[cfg(test)]
 mod layers;
 #[cfg(test)]
-mod docs;
+mod tidy;

@@ -4,6 +4,7 @@
 //! program of this checkout, never one that happens to be installed.
 
 use std::{
+    os::unix::process::CommandExt as _,
     path::PathBuf,
     process::{Command, Output, Stdio},
     sync::OnceLock,
@@ -21,6 +22,7 @@ pub(crate) fn placet() -> PathBuf {
 #[expect(clippy::disallowed_methods, reason = "this is the test of a program: it is started")]
 pub(crate) fn run(arguments: &[&str]) -> Output {
     Command::new(placet())
+        .arg0("placet")
         .args(arguments)
         .env_clear()
         .env("COLUMNS", "100")

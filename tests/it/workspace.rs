@@ -33,7 +33,10 @@ pub(crate) fn files(folders: &[&str], extensions: &[&str]) -> Vec<SourceFile> {
         walk(&root().join(folder), extensions, &mut found);
     }
     found.sort_by(|a, b| a.path.cmp(&b.path));
-    assert!(!found.is_empty(), "no {extensions:?} below {folders:?}: a check without files checks nothing");
+    assert!(
+        !found.is_empty(),
+        "no {extensions:?} below {folders:?}: a check without files checks nothing"
+    );
     found
 }
 
@@ -64,7 +67,8 @@ pub(crate) fn expect_file(path: &str, wanted: &str) -> Option<String> {
 }
 
 fn walk(folder: &Path, extensions: &[&str], found: &mut Vec<SourceFile>) {
-    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let entries =
+        fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     for entry in entries {
         let entry = entry.expect("the folder can be read");
         let name = entry.file_name().into_string().expect("names are text");
@@ -73,7 +77,8 @@ fn walk(folder: &Path, extensions: &[&str], found: &mut Vec<SourceFile>) {
             walk(&entry.path(), extensions, found);
         } else if kind.is_file() && extensions.iter().any(|extension| name.ends_with(extension)) {
             let path = entry.path();
-            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let text = fs::read_to_string(&path)
+                .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let short = path.strip_prefix(root()).expect("it is below the root");
             found.push(SourceFile { path: short.to_string_lossy().replace('\\', "/"), text });
         }

@@ -71,7 +71,13 @@ mod tests {
 
     #[test]
     fn a_wrong_command_line_is_a_usage_error() {
-        for line in ["placet", "placet fly", "placet token robot x", "placet call", "placet call t --mode mighty"] {
+        for line in [
+            "placet",
+            "placet fly",
+            "placet token robot x",
+            "placet call",
+            "placet call t --mode mighty",
+        ] {
             let error = Cli::try_parse_from(line.split(' ')).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{line}");
         }
@@ -83,7 +89,12 @@ mod tests {
             for sub in command.get_subcommands() {
                 assert!(sub.get_about().is_some(), "{} has no help", sub.get_name());
                 for argument in sub.get_arguments() {
-                    assert!(argument.get_help().is_some(), "{} {} has no help", sub.get_name(), argument.get_id());
+                    assert!(
+                        argument.get_help().is_some(),
+                        "{} {} has no help",
+                        sub.get_name(),
+                        argument.get_id()
+                    );
                 }
                 check(sub);
             }

@@ -74,7 +74,10 @@ impl Client {
         let token = environment.get("PLACET_TOKEN").ok_or_else(|| {
             Failure::usage("there is no token to call with")
                 .because("the variable `PLACET_TOKEN` is not set")
-                .try_this(format!("export PLACET_TOKEN=$({} token agent dev-agent)", environment.program()))
+                .try_this(format!(
+                    "export PLACET_TOKEN=$({} token agent dev-agent)",
+                    environment.program()
+                ))
         })?;
         let delegation = environment.get("PLACET_DELEGATION").map(SecretString::from);
         Self::new(url, SecretString::from(token), delegation)
@@ -84,8 +87,14 @@ impl Client {
     ///
     /// # Errors
     /// [`Failure`] when the URL cannot be used.
-    pub(crate) fn new(base: Url, token: SecretString, delegation: Option<SecretString>) -> Result<Self, Failure> {
-        let unusable = |error: EgressError| Failure::usage(format!("`{base}` cannot be called")).because(error);
+    pub(crate) fn new(
+        base: Url,
+        token: SecretString,
+        delegation: Option<SecretString>,
+    ) -> Result<Self, Failure> {
+        let unusable = |error: EgressError| {
+            Failure::usage(format!("`{base}` cannot be called")).because(error)
+        };
         // The person who runs the command names the host, so it may be a private one.
         let destination = Destination::from_url(&base, PrivateRanges::Allowed).map_err(unusable)?;
         let limits = Limits {
@@ -94,7 +103,8 @@ impl Client {
             request_bytes_max: 16 * 1024 * 1024,
             ..Limits::default()
         };
-        let http = EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
+        let http =
+            EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
         Ok(Self { base, http, token, delegation })
     }
 
@@ -102,7 +112,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Failure`] when it cannot be had.
-    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &[&str], query: &[(&str, &str)]) -> Result<T, Failure> {
+    pub(crate) async fn get<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, Failure> {
         self.fetch(path, query).await?.document()
     }
 
@@ -110,7 +124,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Failure`] when nothing was answered.
-    pub(crate) async fn fetch(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Reply, Failure> {
+    pub(crate) async fn fetch(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Reply, Failure> {
         self.send(Method::GET, path, query, Bytes::new()).await
     }
 
@@ -118,7 +136,11 @@ impl Client {
     ///
     /// # Errors
     /// [`Failure`] when nothing was answered.
-    pub(crate) async fn post(&self, path: &[&str], document: &impl Serialize) -> Result<Reply, Failure> {
+    pub(crate) async fn post(
+        &self,
+        path: &[&str],
+        document: &impl Serialize,
+    ) -> Result<Reply, Failure> {
         let body = serde_json::to_vec(document)
             .map_err(|error| Failure::new("the request cannot be written").because(error))?;
         self.send(Method::POST, path, &[], Bytes::from(body)).await
@@ -147,8 +169,9 @@ impl Client {
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request =
-            request.body(body).map_err(|error| Failure::usage("the request cannot be formed").because(error))?;
+        let request = request
+            .body(body)
+            .map_err(|error| Failure::usage("the request cannot be formed").because(error))?;
         let response = self.http.send(request).await.map_err(|error| self.unanswered(&error))?;
         Ok(Reply::of(response))
     }
@@ -156,7 +179,8 @@ impl Client {
     fn unanswered(&self, error: &EgressError) -> Failure {
         let failure = Failure::new(format!("no answer from {}", self.base)).because(error);
         if error.nothing_was_sent() {
-            failure.try_this("is it running? `placet serve` starts it; PLACET_URL names another one")
+            failure
+                .try_this("is it running? `placet serve` starts it; PLACET_URL names another one")
         } else {
             failure.try_this("send the same call again with the same --run, --step and --request: it is never executed twice")
         }
@@ -235,13 +259,18 @@ mod tests {
 
     #[test]
     fn a_client_without_a_token_says_how_to_get_one() {
-        let failure = Client::of(&ClientArgs::default(), &Environment::of([])).unwrap_err().to_string();
-        assert!(failure.contains("PLACET_TOKEN") && failure.contains("placet token agent dev-agent"), "{failure}");
+        let failure =
+            Client::of(&ClientArgs::default(), &Environment::of([])).unwrap_err().to_string();
+        assert!(
+            failure.contains("PLACET_TOKEN") && failure.contains("placet token agent dev-agent"),
+            "{failure}"
+        );
     }
 
     #[test]
     fn a_client_never_shows_its_tokens() {
-        let environment = Environment::of([("PLACET_TOKEN", "tok-123"), ("PLACET_DELEGATION", "tok-456")]);
+        let environment =
+            Environment::of([("PLACET_TOKEN", "tok-123"), ("PLACET_DELEGATION", "tok-456")]);
         let client = Client::of(&ClientArgs::default(), &environment).unwrap();
         assert!(!format!("{client:?}").contains("tok-"));
     }
@@ -265,7 +294,10 @@ mod tests {
             retryable: false,
             remediation: "correct them".to_owned(),
             execution: Execution::NotExecuted,
-            problems: vec![Problem { pointer: "/args/pth".to_owned(), problem: "unknown".to_owned() }],
+            problems: vec![Problem {
+                pointer: "/args/pth".to_owned(),
+                problem: "unknown".to_owned(),
+            }],
             retry_after_ms: None,
             call_id: None,
             policy_decision_id: None,

@@ -14,7 +14,10 @@ use placet_types::clock::{Clock, IdSource, Timestamp};
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the one clock that all others stand for")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the one clock that all others stand for"
+    )]
     fn now(&self) -> Timestamp {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
@@ -41,7 +44,10 @@ impl<C: Clock> IdSource for UlidSource<C> {
         let at = UNIX_EPOCH.checked_add(Duration::from_millis(now_ms)).unwrap_or(UNIX_EPOCH);
         let mut generator = self.generator.lock().unwrap_or_else(PoisonError::into_inner);
         // 2^80 identifiers of one millisecond are never used up; were they, the next millisecond's come early.
-        generator.generate_from_datetime(at).unwrap_or_else(ulid::Overflow::commit_overflow_increment).to_string()
+        generator
+            .generate_from_datetime(at)
+            .unwrap_or_else(ulid::Overflow::commit_overflow_increment)
+            .to_string()
     }
 }
 

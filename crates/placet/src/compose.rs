@@ -3,25 +3,18 @@
 //! Owns the order of the start: configuration checked, listeners bound, data folder locked, journal verified, policies compiled;
 //! only then is anything served. Makes no decision of its own.
 
-use std::{
-    fs,
-    net::SocketAddr,
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{McpConnector, McpSettings, SecretLookup};
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
 use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
-use placet_ledger::ledger::Ledger;
+use placet_ledger::{ledger::Ledger, store::Store};
 use placet_pipeline::engine::{Connectors, Engine, EngineParts, StartError};
 use placet_server::listen::{Bound, bind};
+use placet_store::embedded::EmbeddedStore;
 use placet_telemetry::export::{TelemetryGuard, init};
-use placet_types::{
-    clock::Clock,
-    directory::Directory,
-};
+use placet_types::{clock::Clock, directory::Directory};
 use secrecy::SecretString;
 
 use crate::{
@@ -74,7 +67,11 @@ pub(crate) struct Drills {
 ///
 /// # Errors
 /// [`Failure`] for the first part that cannot come up; nothing runs then.
-pub(crate) async fn start(config: &Config, world: &World, drills: Drills) -> Result<Running, Failure> {
+pub(crate) async fn start(
+    config: &Config,
+    world: &World,
+    drills: Drills,
+) -> Result<Running, Failure> {
     config.check_listeners()?;
     let telemetry = telemetry(config)?;
     let data = data_folder(config)?;
@@ -86,10 +83,11 @@ pub(crate) async fn start(config: &Config, world: &World, drills: Drills) -> Res
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = verifier(config, &world.directory, &own, &clock)?;
-    let opened = storage::open(&data, Arc::clone(&clock)).await?;
+    let opened = storage::open(&data, Arc::clone(&clock), telemetry.metrics()).await?;
+    let store: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&opened.store);
     let parts = EngineParts {
         settings: config.settings.clone(),
-        ledger: Ledger::new(opened.store),
+        ledger: Ledger::new(store),
         verifier,
         secrets: Arc::new(config.secrets.clone()),
         contracts: world.checked(),
@@ -101,6 +99,9 @@ pub(crate) async fn start(config: &Config, world: &World, drills: Drills) -> Res
         metrics: telemetry.metrics(),
     };
     let engine = Engine::start(parts).await.map_err(not_started)?;
+    let (dying, died) = (engine.clone(), opened.store.died());
+    // The task ends with the process: a store that closes in order never says that it died.
+    drop(tokio::spawn(async move { dying.die(&died.await) }));
     Ok(Running { engine, bound, telemetry, recovered: opened.report })
 }
 
@@ -123,7 +124,10 @@ fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Dril
         extra_roots_pem: Vec::new(),
         own_listeners: own,
     };
-    Connectors { internal: Arc::new(FilesConnector::new(data, files)), mcp: Arc::new(McpConnector::new(mcp)) }
+    Connectors {
+        internal: Arc::new(FilesConnector::new(data, files)),
+        mcp: Arc::new(McpConnector::new(mcp)),
+    }
 }
 
 /// The data folder, made if it is missing, as an absolute path.
@@ -132,7 +136,8 @@ fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Dril
 /// [`Failure`] when it cannot be made.
 pub(crate) fn data_folder(config: &Config) -> Result<PathBuf, Failure> {
     make_data_folder(config)?;
-    fs::canonicalize(&config.data).attempted(format!("the data folder `{}` cannot be used", config.data.display()))
+    fs::canonicalize(&config.data)
+        .attempted(format!("the data folder `{}` cannot be used", config.data.display()))
 }
 
 /// Who verifies tokens: the configured issuers, and the development key where it is accepted.
@@ -151,7 +156,9 @@ pub(crate) fn verifier(
         let key: DevKey = dev_key(config)?;
         for tenant in directory.tenants.keys() {
             let audiences = [config.audience.clone()].into();
-            let issuer = key.issuer_config(config.server.listen.ip(), tenant.clone(), audiences).attempted(what)?;
+            let issuer = key
+                .issuer_config(config.server.listen.ip(), tenant.clone(), audiences)
+                .attempted(what)?;
             identity.issuers.push(issuer);
         }
     }
@@ -171,8 +178,12 @@ fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
         None => None,
         Some(otlp) => {
             // The configuration names the collector, so it may be on a private network (decisions.md 29).
-            let destination = Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
-            Some(EgressClient::new(EgressPolicy::new(vec![destination]), Limits::default()).attempted(what)?)
+            let destination =
+                Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
+            Some(
+                EgressClient::new(EgressPolicy::new(vec![destination]), Limits::default())
+                    .attempted(what)?,
+            )
         }
     };
     init(&config.telemetry, egress.as_ref()).attempted(what)

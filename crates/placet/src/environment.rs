@@ -3,8 +3,7 @@
 //! Owns nothing but the reading. Everything else gets an [`Environment`], so that tests say what is in it.
 
 use std::{
-    env,
-    fmt,
+    env, fmt,
     path::{Path, PathBuf},
 };
 
@@ -39,8 +38,10 @@ impl Environment {
     /// An environment made up for a test.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(variables: [(&str, &str); N]) -> Self {
-        let variables: std::collections::BTreeMap<String, String> =
-            variables.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let variables: std::collections::BTreeMap<String, String> = variables
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
         Self {
             lookup: Box::new(move |name| variables.get(name).cloned()),
             program: "placet".to_owned(),

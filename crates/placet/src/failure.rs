@@ -60,6 +60,16 @@ impl Failure {
         self
     }
 
+    /// What happened and why, in one line, for a list.
+    pub(crate) fn in_a_line(&self) -> String {
+        std::iter::once(&self.what).chain(&self.why).cloned().collect::<Vec<_>>().join(": ")
+    }
+
+    /// What to do, where that is known.
+    pub(crate) fn remedy(&self) -> String {
+        self.todo.join("; or ")
+    }
+
     /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -97,8 +107,14 @@ mod tests {
 
     #[test]
     fn a_failure_says_what_why_and_what_to_do() {
-        let failure = Failure::usage("the thing is missing").because("nobody made it").try_this("make it");
+        let failure =
+            Failure::usage("the thing is missing").because("nobody made it").try_this("make it");
         assert_eq!(failure.exit(), Exit::Usage);
-        assert_eq!(failure.to_string(), "placet: the thing is missing\n  why: nobody made it\n  try: make it");
+        assert_eq!(
+            failure.to_string(),
+            "placet: the thing is missing\n  why: nobody made it\n  try: make it"
+        );
+        assert_eq!(failure.in_a_line(), "the thing is missing: nobody made it");
+        assert_eq!(failure.remedy(), "make it");
     }
 }

@@ -4,19 +4,19 @@
 //! configuration, and puts the parts together ([`compose`]); it decides nothing about a call.
 
 mod cli;
+mod client;
 mod clock;
+mod commands;
+mod compose;
+mod config;
+mod demo;
 mod environment;
 mod failure;
 mod output;
-mod yaml;
 mod shipped;
-mod config;
-mod world;
 mod storage;
-mod compose;
-mod client;
-mod commands;
-mod demo;
+mod world;
+mod yaml;
 
 use std::process::ExitCode;
 

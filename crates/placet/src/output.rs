@@ -48,7 +48,10 @@ pub(crate) fn raw(text: &str) {
 }
 
 /// A table for people.
-pub(crate) fn table<const N: usize>(header: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+pub(crate) fn table<const N: usize>(
+    header: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) {
     line(table_text(header, rows));
 }
 
@@ -61,10 +64,15 @@ pub(crate) fn table_text<const N: usize>(
     table.load_style(presets::NOTHING);
     table.set_header(header.map(str::to_uppercase));
     for row in rows {
-        table.add_row(row.map(|cell| clipped(&printable(&cell).replace('\n', " "), CELL_CHARS_MAX)));
+        table
+            .add_row(row.map(|cell| clipped(&printable(&cell).replace('\n', " "), CELL_CHARS_MAX)));
     }
     let lines = table.to_string();
-    lines.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end()).collect::<Vec<_>>().join("\n")
+    lines
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 const CELL_CHARS_MAX: usize = 120;
@@ -151,8 +159,14 @@ mod tests {
 
     #[test]
     fn a_table_has_one_line_for_each_row_and_no_frame() {
-        let rows = [["files__read".to_owned(), "reads\na file".to_owned()], ["x".to_owned(), String::new()]];
-        assert_eq!(table_text(["tool", "what it does"], rows), "TOOL         WHAT IT DOES\nfiles__read  reads a file\nx");
+        let rows = [
+            ["files__read".to_owned(), "reads\na file".to_owned()],
+            ["x".to_owned(), String::new()],
+        ];
+        assert_eq!(
+            table_text(["tool", "what it does"], rows),
+            "TOOL         WHAT IT DOES\nfiles__read  reads a file\nx"
+        );
     }
 
     #[test]

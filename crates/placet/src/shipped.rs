@@ -37,7 +37,9 @@ pub(crate) const CONFIG: &str = include_str!("../assets/placet.yaml");
 /// The shipped bundle.
 pub(crate) fn bundle() -> BundleSource {
     BundleSource::new(
-        POLICIES.iter().map(|(name, text)| PolicyFile { name: (*name).to_owned(), text: (*text).to_owned() }),
+        POLICIES
+            .iter()
+            .map(|(name, text)| PolicyFile { name: (*name).to_owned(), text: (*text).to_owned() }),
     )
 }
 
@@ -49,12 +51,17 @@ mod tests {
 
     fn files(folder: &str, extension: &str) -> BTreeSet<String> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies").join(folder);
-        let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(extension)).collect()
     }
 
     fn listed(files: &[ShippedFile]) -> BTreeSet<String> {
-        files.iter().map(|(name, _)| name.strip_prefix("cases/").unwrap_or(name).to_owned()).collect()
+        files
+            .iter()
+            .map(|(name, _)| name.strip_prefix("cases/").unwrap_or(name).to_owned())
+            .collect()
     }
 
     #[test]

@@ -94,7 +94,11 @@ impl World {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub(crate) fn compile(&self, bundle: &BundleSource, config: &Config) -> Result<Snapshot, Vec<BundleProblem>> {
+    pub(crate) fn compile(
+        &self,
+        bundle: &BundleSource,
+        config: &Config,
+    ) -> Result<Snapshot, Vec<BundleProblem>> {
         Snapshot::compile(bundle, &self.checked(), &self.directory, &config.environment, 1)
     }
 }
@@ -110,7 +114,10 @@ pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProbl
         FileProblem::of_file(&folder, format!("the contracts cannot be read: {error}"))
     })?;
     if paths.is_empty() || paths.len() > CONTRACTS_MAX {
-        return Err(FileProblem::of_file(&folder, format!("there must be 1 to {CONTRACTS_MAX} contracts (*.yaml)")));
+        return Err(FileProblem::of_file(
+            &folder,
+            format!("there must be 1 to {CONTRACTS_MAX} contracts (*.yaml)"),
+        ));
     }
     paths.into_iter().map(|path| contract(&path, config)).collect()
 }
@@ -126,25 +133,33 @@ fn contract(path: &Path, config: &Config) -> Result<ContractEntry, FileProblem> 
     let file: ContractFile = yaml::read(path)?;
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     if file.adapter.as_str() != stem {
-        let problem = format!("the file is named `{stem}`, the adapter `{}`: they must be the same", file.adapter);
+        let problem = format!(
+            "the file is named `{stem}`, the adapter `{}`: they must be the same",
+            file.adapter
+        );
         return Err(FileProblem::at(path, "adapter", problem));
     }
     if file.environment != config.environment {
-        let problem = format!("is `{}` in the folder of `{}`", file.environment, config.environment);
+        let problem =
+            format!("is `{}` in the folder of `{}`", file.environment, config.environment);
         return Err(FileProblem::at(path, "environment", problem));
     }
-    let contract = Contract::from_file(file.clone()).map_err(|error| FileProblem::of_file(path, error))?;
+    let contract =
+        Contract::from_file(file.clone()).map_err(|error| FileProblem::of_file(path, error))?;
     Ok(ContractEntry { path: Some(path.to_owned()), file, contract: Arc::new(contract) })
 }
 
 /// The secrets that a contract names, each with the key that names it.
 pub(crate) fn secrets_of(file: &ContractFile) -> Vec<(String, &str)> {
-    let credential = file.credential.iter().map(|one| ("credential.secret".to_owned(), one.secret.as_str()));
+    let credential =
+        file.credential.iter().map(|one| ("credential.secret".to_owned(), one.secret.as_str()));
     let variables = match &file.transport {
         TransportFile::McpStdio { env, .. } => env
             .iter()
             .filter_map(|(name, value)| match value {
-                EnvValue::Secret { secret } => Some((format!("transport.env.{name}.secret"), secret.as_str())),
+                EnvValue::Secret { secret } => {
+                    Some((format!("transport.env.{name}.secret"), secret.as_str()))
+                }
                 EnvValue::Literal(_) => None,
             })
             .collect(),
@@ -157,14 +172,18 @@ fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FilePro
     let missing = secrets_of(&entry.file).into_iter().find(|(_, secret)| !secrets.contains(secret));
     missing.map_or(Ok(()), |(key, secret)| {
         let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
-        Err(FileProblem::at(path, key, format!("no secret of the configuration is named `{secret}`")))
+        Err(FileProblem::at(
+            path,
+            key,
+            format!("no secret of the configuration is named `{secret}`"),
+        ))
     })
 }
 
 fn refused_contract(problem: FileProblem) -> Failure {
-    Failure::new("a contract cannot be used")
-        .because(problem)
-        .try_this("`placet schema contract` prints every key, `placet adapters list` shows what is there")
+    Failure::new("a contract cannot be used").because(problem).try_this(
+        "`placet schema contract` prints every key, `placet adapters list` shows what is there",
+    )
 }
 
 fn directory(config: &Config) -> Result<Directory, Failure> {
@@ -196,9 +215,11 @@ pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
     for path in paths {
         let text = yaml::read_text(&path).attempted(what())?;
         if text.len() > FILE_BYTES_MAX {
-            return Err(Failure::new(what()).because(format!("`{}` is larger than {FILE_BYTES_MAX} bytes", path.display())));
+            return Err(Failure::new(what())
+                .because(format!("`{}` is larger than {FILE_BYTES_MAX} bytes", path.display())));
         }
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name =
+            path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         files.push(PolicyFile { name, text });
     }
     Ok(BundleSource::new(files))
@@ -236,7 +257,8 @@ mod tests {
     fn config(dir: &Path, text: &str) -> Config {
         let path = dir.join("placet.yaml");
         fs::write(&path, text).unwrap();
-        Config::load(&ConfigArgs { config: Some(path), data: None }, &Environment::of([("T", "t")])).unwrap()
+        Config::load(&ConfigArgs { config: Some(path), data: None }, &Environment::of([("T", "t")]))
+            .unwrap()
     }
 
     fn load(dir: &Path, text: &str) -> Result<World, String> {
@@ -266,7 +288,11 @@ mod tests {
     #[test]
     fn a_directory_with_an_unknown_owner_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("d.yaml"), "tenants: { t: { agents: { a: { owner: nobody } } } }").unwrap();
+        fs::write(
+            dir.path().join("d.yaml"),
+            "tenants: { t: { agents: { a: { owner: nobody } } } }",
+        )
+        .unwrap();
         assert!(load(dir.path(), "directory: d.yaml").unwrap_err().contains("owned by `nobody`"));
     }
 
@@ -284,15 +310,28 @@ mod tests {
             load(dir.path(), "contracts: contracts\nsecrets: { other: '${T}' }")
         };
         let missing = with(text).unwrap_err();
-        assert!(missing.contains("transport.env.KEY.secret") && missing.contains("`mail-key`"), "{missing}");
+        assert!(
+            missing.contains("transport.env.KEY.secret") && missing.contains("`mail-key`"),
+            "{missing}"
+        );
         let text = text.replace("mail-key", "other");
         assert_eq!(with(&text).unwrap().contracts.len(), 1);
-        assert!(with(&text.replace("adapter: mail", "adapter: post")).unwrap_err().contains("must be the same"));
-        assert!(with(&text.replace("environment: dev", "environment: prod")).unwrap_err().contains("`environment`"));
+        assert!(
+            with(&text.replace("adapter: mail", "adapter: post"))
+                .unwrap_err()
+                .contains("must be the same")
+        );
+        assert!(
+            with(&text.replace("environment: dev", "environment: prod"))
+                .unwrap_err()
+                .contains("`environment`")
+        );
         let unknown = with(&text.replace("protocol_version", "protocol_versio")).unwrap_err();
         assert!(unknown.contains("mail.yaml:5"), "{unknown}");
         fs::remove_file(&file).unwrap();
-        assert!(load(dir.path(), "contracts: contracts").unwrap_err().contains("1 to 1000 contracts"));
+        assert!(
+            load(dir.path(), "contracts: contracts").unwrap_err().contains("1 to 1000 contracts")
+        );
     }
 
     #[test]
@@ -302,7 +341,13 @@ mod tests {
         directory.check().unwrap();
         let local = directory.tenants.values().next().unwrap();
         let owner = &local.agents.values().next().unwrap().owner;
-        let approvers = local.users.iter().filter(|(_, user)| user.groups.iter().any(|g| g.as_str() == "approvers"));
-        assert!(approvers.map(|(name, _)| name).all(|name| name != owner), "somebody else than the owner approves");
+        let approvers = local
+            .users
+            .iter()
+            .filter(|(_, user)| user.groups.iter().any(|g| g.as_str() == "approvers"));
+        assert!(
+            approvers.map(|(name, _)| name).all(|name| name != owner),
+            "somebody else than the owner approves"
+        );
     }
 }

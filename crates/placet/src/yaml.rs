@@ -57,7 +57,8 @@ impl fmt::Display for FileProblem {
 /// # Errors
 /// [`FileProblem`] when it cannot be read, is too large or no text.
 pub(crate) fn read_text(path: &Path) -> Result<String, FileProblem> {
-    let failed = |error: std::io::Error| FileProblem::of_file(path, format!("cannot be read: {error}"));
+    let failed =
+        |error: std::io::Error| FileProblem::of_file(path, format!("cannot be read: {error}"));
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(failed)?;
     if !file.metadata().map_err(failed)?.is_file() {
@@ -105,7 +106,10 @@ fn first_line(error: &serde_saphyr::Error) -> String {
     let line = line.strip_prefix("error: ").unwrap_or(line);
     let without_place = line.rfind(" at line ").and_then(|at| line.get(..at));
     let line = without_place.unwrap_or(line);
-    line.split_once(": ").filter(|(place, _)| place.starts_with("line ")).map_or(line, |(_, rest)| rest).to_owned()
+    line.split_once(": ")
+        .filter(|(place, _)| place.starts_with("line "))
+        .map_or(line, |(_, rest)| rest)
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -151,6 +155,11 @@ mod tests {
     #[test]
     fn a_folder_and_a_missing_file_are_problems_and_not_panics() {
         assert!(read_text(Path::new("/")).unwrap_err().to_string().contains("not a file"));
-        assert!(read_text(Path::new("/no/such/file.yaml")).unwrap_err().to_string().contains("cannot be read"));
+        assert!(
+            read_text(Path::new("/no/such/file.yaml"))
+                .unwrap_err()
+                .to_string()
+                .contains("cannot be read")
+        );
     }
 }

@@ -9,15 +9,22 @@ use serde_json::Value;
 
 use crate::program;
 
-const NOTE: &str = "<!-- Generated; `UPDATE_EXPECT=1 cargo test -p placet-e2e --test it docs` refreshes it. -->";
+const NOTE: &str =
+    "<!-- Generated; `UPDATE_EXPECT=1 cargo test -p placet-e2e --test it docs` refreshes it. -->";
 
 /// The table of error codes.
 pub(super) fn errors() -> String {
-    let mut page = format!("# Error codes\n\n{NOTE}\n\nOne code per cause, the same on every door. A code's page says what it means and what to do.\n\n");
+    let mut page = format!(
+        "# Error codes\n\n{NOTE}\n\nOne code per cause, the same on every door. A code's page says what it means and what to do.\n\n"
+    );
     page.push_str("| code | HTTP | retryable | what to do |\n|---|---|---|---|\n");
     for code in ErrorCode::ALL {
         let retryable = if code.retryable() { "yes" } else { "no" };
-        let row = format!("| [`{code}`](../errors/{code}.md) | {} | {retryable} | {} |\n", code.http_status(), code.remediation());
+        let row = format!(
+            "| [`{code}`](../errors/{code}.md) | {} | {retryable} | {} |\n",
+            code.http_status(),
+            code.remediation()
+        );
         page.push_str(&row);
     }
     page
@@ -25,14 +32,23 @@ pub(super) fn errors() -> String {
 
 /// Name and description of every schema.
 pub(super) fn schema_names() -> Vec<(String, String)> {
-    let list: Value = serde_json::from_str(&program::print(&["schema", "--json"])).expect("the list is JSON");
-    let text = |entry: &Value, key: &str| entry.get(key).and_then(Value::as_str).expect("a text").to_owned();
-    list.as_array().expect("a list").iter().map(|entry| (text(entry, "name"), text(entry, "about"))).collect()
+    let list: Value =
+        serde_json::from_str(&program::print(&["schema", "--json"])).expect("the list is JSON");
+    let text = |entry: &Value, key: &str| {
+        entry.get(key).and_then(Value::as_str).expect("a text").to_owned()
+    };
+    list.as_array()
+        .expect("a list")
+        .iter()
+        .map(|entry| (text(entry, "name"), text(entry, "about")))
+        .collect()
 }
 
 /// The page that lists the schemas.
 pub(super) fn schemas(names: &[(String, String)]) -> String {
-    let mut page = format!("# Schemas\n\n{NOTE}\n\nJSON Schemas (draft 2020-12), generated from the types. `placet schema NAME` prints the same.\n\n");
+    let mut page = format!(
+        "# Schemas\n\n{NOTE}\n\nJSON Schemas (draft 2020-12), generated from the types. `placet schema NAME` prints the same.\n\n"
+    );
     page.push_str("| name | describes |\n|---|---|\n");
     for (name, about) in names {
         page.push_str(&format!("| [`{name}`](schemas/{name}.json) | {about} |\n"));
@@ -70,11 +86,13 @@ fn subcommands(help: &str) -> impl Iterator<Item = &str> {
 
 /// The reference of the command line.
 pub(super) fn command_line() -> String {
-    let mut page = format!("# Command line\n\n{NOTE}\n\nExit codes: 0 ok, 1 findings or refused, 2 usage.\n");
+    let mut page =
+        format!("# Command line\n\n{NOTE}\n\nExit codes: 0 ok, 1 findings or refused, 2 usage.\n");
     for (words, help) in commands() {
         let name = if words.is_empty() { "placet".to_owned() } else { format!("placet {words}") };
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();
-        write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim()).expect("a text takes text");
+        write!(page, "\n## {name}\n\n```text\n{}\n```\n", help.join("\n").trim())
+            .expect("a text takes text");
     }
     page
 }
@@ -84,7 +102,9 @@ pub(super) fn check_line(known: &BTreeMap<String, String>, line: &str) -> Result
     let line = line.split(" #").next().unwrap_or_default();
     let mut command = String::new();
     let mut options = Vec::new();
-    for word in line.split_whitespace().take_while(|word| *word != "&" && *word != "&&" && *word != "\\") {
+    for word in
+        line.split_whitespace().take_while(|word| *word != "&" && *word != "&&" && *word != "\\")
+    {
         let deeper = if command.is_empty() { word.to_owned() } else { format!("{command} {word}") };
         if word.starts_with("--") {
             options.extend(word.split('=').next());
@@ -102,8 +122,11 @@ pub(super) fn check_line(known: &BTreeMap<String, String>, line: &str) -> Result
 
 /// The reference of the configuration file.
 pub(super) fn configuration() -> String {
-    let schema: Value = serde_json::from_str(&program::print(&["schema", "config"])).expect("a schema is JSON");
-    let mut page = format!("# Configuration keys\n\n{NOTE}\n\nThe keys of `placet.yaml`. Unknown keys are errors. [Configuration](../configuration.md) explains them.\n\n");
+    let schema: Value =
+        serde_json::from_str(&program::print(&["schema", "config"])).expect("a schema is JSON");
+    let mut page = format!(
+        "# Configuration keys\n\n{NOTE}\n\nThe keys of `placet.yaml`. Unknown keys are errors. [Configuration](../configuration.md) explains them.\n\n"
+    );
     page.push_str("| key | default | what it is |\n|---|---|---|\n");
     rows(&schema, &schema, "", &mut page);
     page
@@ -115,7 +138,9 @@ fn rows(root: &Value, schema: &Value, prefix: &str, page: &mut String) {
     for (name, member) in members.into_iter().flatten() {
         let key = format!("{prefix}{name}");
         let target = resolve(root, member);
-        let about = [member, target].into_iter().find_map(|place| place.get("description").and_then(Value::as_str));
+        let about = [member, target]
+            .into_iter()
+            .find_map(|place| place.get("description").and_then(Value::as_str));
         let about = about.unwrap_or_default().replace('\n', " ").replace('|', "\\|");
         let nested = target.get("properties").is_some();
         let default = member.get("default").filter(|default| !nested && !default.is_null());
@@ -139,7 +164,8 @@ fn range(schema: &Value) -> String {
 fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     let alternatives = schema.get("anyOf").and_then(Value::as_array);
     let only = alternatives.and_then(|all| {
-        let mut real = all.iter().filter(|one| one.get("type").and_then(Value::as_str) != Some("null"));
+        let mut real =
+            all.iter().filter(|one| one.get("type").and_then(Value::as_str) != Some("null"));
         real.next().filter(|_| real.next().is_none())
     });
     if let Some(only) = only {

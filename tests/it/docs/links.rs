@@ -12,7 +12,8 @@ use crate::workspace::{SourceFile, files, root};
 pub(super) fn broken() -> Vec<String> {
     let link = Regex::new(r"\]\(([^)\s]+)\)").expect("a pattern");
     let pages = files(&["."], &[".md"]);
-    let headings: BTreeMap<&str, BTreeSet<String>> = pages.iter().map(|page| (page.path.as_str(), anchors(page))).collect();
+    let headings: BTreeMap<&str, BTreeSet<String>> =
+        pages.iter().map(|page| (page.path.as_str(), anchors(page))).collect();
     let mut findings = Vec::new();
     for page in &pages {
         for parts in link.captures_iter(&without_code(&page.text)) {
@@ -28,9 +29,18 @@ pub(super) fn broken() -> Vec<String> {
     findings
 }
 
-fn leads_somewhere(page: &SourceFile, target: &str, headings: &BTreeMap<&str, BTreeSet<String>>) -> Result<(), &'static str> {
-    let (file, anchor) = target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
-    let path = if file.is_empty() { page.path.clone() } else { joined(&page.path, file).ok_or("leaves the repository")? };
+fn leads_somewhere(
+    page: &SourceFile,
+    target: &str,
+    headings: &BTreeMap<&str, BTreeSet<String>>,
+) -> Result<(), &'static str> {
+    let (file, anchor) =
+        target.split_once('#').map_or((target, None), |(file, anchor)| (file, Some(anchor)));
+    let path = if file.is_empty() {
+        page.path.clone()
+    } else {
+        joined(&page.path, file).ok_or("leaves the repository")?
+    };
     if !root().join(&path).try_exists().unwrap_or(false) {
         return Err("there is no such file");
     }
@@ -39,7 +49,11 @@ fn leads_somewhere(page: &SourceFile, target: &str, headings: &BTreeMap<&str, BT
         return Err("leads out of the book");
     }
     match anchor {
-        Some(anchor) if !headings.get(path.as_str()).is_some_and(|known| known.contains(anchor)) => Err("there is no such heading"),
+        Some(anchor)
+            if !headings.get(path.as_str()).is_some_and(|known| known.contains(anchor)) =>
+        {
+            Err("there is no such heading")
+        }
         _ => Ok(()),
     }
 }
@@ -62,13 +76,17 @@ fn joined(from: &str, link: &str) -> Option<String> {
 
 fn anchors(page: &SourceFile) -> BTreeSet<String> {
     let text = without_code(&page.text);
-    let headings = text.lines().filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let headings = text
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| line.trim_start_matches('#').trim());
     headings.map(slug).collect()
 }
 
 /// A heading as mdBook names it.
 fn slug(heading: &str) -> String {
-    let kept = heading.chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_');
+    let kept =
+        heading.chars().filter(|c| c.is_alphanumeric() || *c == ' ' || *c == '-' || *c == '_');
     kept.collect::<String>().to_lowercase().replace(' ', "-")
 }
 
@@ -81,7 +99,11 @@ fn without_code(text: &str) -> String {
         in_block ^= fence;
         if !in_block && !fence {
             let odd = line.split('`').step_by(2);
-            kept.push_str(&if line.starts_with('#') { line.to_owned() } else { odd.collect::<Vec<_>>().join("") });
+            kept.push_str(&if line.starts_with('#') {
+                line.to_owned()
+            } else {
+                odd.collect::<Vec<_>>().join("")
+            });
         }
         kept.push('\n');
     }

@@ -9,10 +9,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_pipeline::views::{ApprovalDetail, ApprovalView, DecisionRequest};
 use placet_server::documents::ApprovalList;
 use placet_types::{
-    approval::VoteChoice,
-    digest::Digest,
-    ids::ApprovalId,
-    principal::PrincipalChain,
+    approval::VoteChoice, digest::Digest, ids::ApprovalId, principal::PrincipalChain,
 };
 
 use crate::{
@@ -110,7 +107,10 @@ async fn list(client: &Client, state: &str, json: bool) -> Outcome {
         output::line(format!("no approvals ({state}) that you may see"));
         return Ok(Exit::Ok);
     }
-    output::table(["approval", "state", "tool", "asked by", "needs", "ends"], approvals.iter().map(row));
+    output::table(
+        ["approval", "state", "tool", "asked by", "needs", "ends"],
+        approvals.iter().map(row),
+    );
     Ok(Exit::Ok)
 }
 
@@ -136,12 +136,18 @@ pub(crate) fn chain(chain: &PrincipalChain) -> String {
 
 /// How many of how many, by group.
 fn progress(approval: &ApprovalView) -> String {
-    let yes: Vec<_> = approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).collect();
+    let yes: Vec<_> =
+        approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).collect();
     let groups = approval.requirement.groups.iter().map(|(group, needed)| {
         let have = yes.iter().filter(|vote| vote.groups.contains(group)).count();
         format!("{group} {have}/{needed}")
     });
-    format!("{}/{} ({})", yes.len(), approval.requirement.quorum, groups.collect::<Vec<_>>().join(", "))
+    format!(
+        "{}/{} ({})",
+        yes.len(),
+        approval.requirement.quorum,
+        groups.collect::<Vec<_>>().join(", ")
+    )
 }
 
 /// A time from now, in words.
@@ -183,7 +189,10 @@ fn shown(detail: &ApprovalDetail) -> String {
     };
     if let Some(secret) = &evidence.credential.source {
         let audience = evidence.credential.audience.as_deref().unwrap_or("anybody");
-        add(format!("  with      the credential `{secret}` for {audience}, scopes {:?}", evidence.credential.scopes));
+        add(format!(
+            "  with      the credential `{secret}` for {audience}, scopes {:?}",
+            evidence.credential.scopes
+        ));
     }
     add(format!("  needs     {}", placet_policy::explain::requirement_line(&approval.requirement)));
     for reason in &approval.requirement.reasons {
@@ -217,7 +226,12 @@ async fn decide(client: &Client, decide: &Decide, choice: VoteChoice, json: bool
     if json {
         output::json(&approval);
     } else {
-        output::line(format!("recorded; {} is now {} ({})", approval.approval_id, approval.state, progress(&approval)));
+        output::line(format!(
+            "recorded; {} is now {} ({})",
+            approval.approval_id,
+            approval.state,
+            progress(&approval)
+        ));
     }
     Ok(Exit::Ok)
 }
@@ -235,7 +249,10 @@ async fn asked(client: &Client, decide: &Decide, choice: VoteChoice) -> Result<D
         Some(_) => Err(Failure::new("nothing was decided")),
         None => Err(Failure::usage("a decision names the digest of what was shown")
             .because("there is no terminal to ask at")
-            .try_this(format!("look at it with `placet approvals show {}`, then add --digest", decide.id))),
+            .try_this(format!(
+                "look at it with `placet approvals show {}`, then add --digest",
+                decide.id
+            ))),
     }
 }
 

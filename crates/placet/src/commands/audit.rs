@@ -8,16 +8,17 @@ use placet_types::clock::Timestamp;
 use serde_json::json;
 
 use crate::{
-    storage,
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    output,
+    output, storage,
 };
 
 /// Verify the audit chain.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:\n  placet audit verify\n  placet audit verify --data /var/lib/placet --head 3f1c…")]
+#[command(
+    after_help = "Examples:\n  placet audit verify\n  placet audit verify --data /var/lib/placet --head 3f1c…"
+)]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -80,13 +81,21 @@ fn sound(args: &Verify, report: &VerifyReport) -> Exit {
             (Some(first), Some(last)) => format!(", {first} to {last}"),
             _ => String::new(),
         };
-        output::line(format!("ok: {} entries in {} segments, every link of the chain verified{span}", report.frames, report.segments));
+        output::line(format!(
+            "ok: {} entries in {} segments, every link of the chain verified{span}",
+            report.frames, report.segments
+        ));
         if report.torn_bytes > 0 {
-            output::line(format!("    {} bytes of an interrupted append follow; the next start cuts them off", report.torn_bytes));
+            output::line(format!(
+                "    {} bytes of an interrupted append follow; the next start cuts them off",
+                report.torn_bytes
+            ));
         }
         output::line(format!("    head {head}"));
         if moved {
-            output::line("WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.");
+            output::line(
+                "WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.",
+            );
         }
     }
     if moved { Exit::Findings } else { Exit::Ok }
@@ -104,7 +113,9 @@ fn damaged(args: &Verify, error: &JournalError) -> Outcome {
         output::json(&json!({ "ok": false, "problem": error.to_string(), "at": place }));
     } else {
         output::line(format!("WRONG: {error}"));
-        output::line("    Everything before that entry is verified. Keep the folder as it is, and restore it from a copy.");
+        output::line(
+            "    Everything before that entry is verified. Keep the folder as it is, and restore it from a copy.",
+        );
     }
     Ok(Exit::Findings)
 }

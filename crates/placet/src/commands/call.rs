@@ -127,16 +127,23 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
 ///
 /// # Errors
 /// [`Failure`] when one is malformed or there twice.
-pub(crate) fn arguments(object: Option<&str>, pairs: &[String]) -> Result<Map<String, Value>, Failure> {
+pub(crate) fn arguments(
+    object: Option<&str>,
+    pairs: &[String],
+) -> Result<Map<String, Value>, Failure> {
     let mut args = match object.map(json_of).transpose()? {
         None => Map::new(),
         Some(Value::Object(args)) => args,
-        Some(_) => return Err(Failure::usage("`--args` must be a JSON object, such as '{\"path\": \"a.txt\"}'")),
+        Some(_) => {
+            return Err(Failure::usage(
+                "`--args` must be a JSON object, such as '{\"path\": \"a.txt\"}'",
+            ));
+        }
     };
     for pair in pairs {
-        let (name, value) = pair
-            .split_once('=')
-            .ok_or_else(|| Failure::usage(format!("`--arg {pair}` is neither name=text nor name:=json")))?;
+        let (name, value) = pair.split_once('=').ok_or_else(|| {
+            Failure::usage(format!("`--arg {pair}` is neither name=text nor name:=json"))
+        })?;
         let (name, value) = match name.strip_suffix(':') {
             Some(name) => (name, json_of(value)?),
             None => (name, Value::String(value.to_owned())),
@@ -155,7 +162,9 @@ fn json_of(text: &str) -> Result<Value, Failure> {
 
 fn exit_of(reply: &Reply) -> Exit {
     let succeeded = reply.status == StatusCode::OK
-        && reply.read::<ToolResultEnvelope>().is_ok_and(|result| result.status == ResultStatus::Succeeded);
+        && reply
+            .read::<ToolResultEnvelope>()
+            .is_ok_and(|result| result.status == ResultStatus::Succeeded);
     if succeeded { Exit::Ok } else { Exit::Findings }
 }
 
@@ -178,14 +187,17 @@ fn finished(result: &ToolResultEnvelope) -> String {
         ResultStatus::InProgress => "in progress",
         ResultStatus::Unknown => "outcome unknown",
     };
-    let replayed = if result.replayed { " (the recorded result; nothing was done again)" } else { "" };
-    let mut text = format!("{} {how}{replayed}, {} ms", result.capability_id, result.latency.total_ms);
+    let replayed =
+        if result.replayed { " (the recorded result; nothing was done again)" } else { "" };
+    let mut text =
+        format!("{} {how}{replayed}, {} ms", result.capability_id, result.latency.total_ms);
     for mutation in &result.mutations {
         // Writing to a string cannot fail.
         write!(text, "\n  {}: {}", mutation.action, mutation.target).unwrap_or_default();
     }
     if let Some(error) = &result.error {
-        write!(text, "\n  {}: {}\n  try: {}", error.error_code, error.message, error.remediation).unwrap_or_default();
+        write!(text, "\n  {}: {}\n  try: {}", error.error_code, error.message, error.remediation)
+            .unwrap_or_default();
     }
     if !result.output.is_null() {
         write!(text, "\n{:#}", result.output).unwrap_or_default();
@@ -201,7 +213,12 @@ fn held(held: &HeldDocument, submission: &Submission, program: &str) -> String {
     format!(
         "{} waits for people: {requirement}\n  approval {} ({}), until {}\n  an approver types: {program} approvals approve {} --reason \"…\"\n  \
          then the same call again collects the result: --run {} --request {request} --step {step}",
-        submission.tool, held.approval_id, held.state, held.expires_at, held.approval_id, submission.run.run_id,
+        submission.tool,
+        held.approval_id,
+        held.state,
+        held.expires_at,
+        held.approval_id,
+        submission.run.run_id,
     )
 }
 
@@ -221,13 +238,21 @@ mod tests {
 
     fn parsed(object: Option<&str>, pairs: &[&str]) -> Result<serde_json::Value, String> {
         let pairs: Vec<String> = pairs.iter().map(|pair| (*pair).to_owned()).collect();
-        arguments(object, &pairs).map(serde_json::Value::Object).map_err(|failure| failure.to_string())
+        arguments(object, &pairs)
+            .map(serde_json::Value::Object)
+            .map_err(|failure| failure.to_string())
     }
 
     #[test]
     fn arguments_are_text_or_json() {
-        assert_eq!(parsed(None, &["a=1", "b:=1", "c=x=y", "d="]), Ok(json!({"a": "1", "b": 1, "c": "x=y", "d": ""})));
-        assert_eq!(parsed(Some("{\"a\": [1]}"), &["b:={\"c\": null}"]), Ok(json!({"a": [1], "b": {"c": null}})));
+        assert_eq!(
+            parsed(None, &["a=1", "b:=1", "c=x=y", "d="]),
+            Ok(json!({"a": "1", "b": 1, "c": "x=y", "d": ""}))
+        );
+        assert_eq!(
+            parsed(Some("{\"a\": [1]}"), &["b:={\"c\": null}"]),
+            Ok(json!({"a": [1], "b": {"c": null}}))
+        );
     }
 
     #[test]
@@ -247,12 +272,16 @@ mod tests {
     #[test]
     fn a_call_asks_for_no_more_than_its_mode_unless_told() {
         let of = |line: &str| {
-            let Command::Call(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else { panic!("{line}") };
+            let Command::Call(args) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
+                panic!("{line}")
+            };
             submission(&args).unwrap()
         };
         assert_eq!(of("placet call t__x").run.safety_mode, ApprovalMode::ReadOnly);
         assert_eq!(of("placet call t__x --mode network").run.safety_mode, ApprovalMode::Network);
-        let call = of("placet call t__x --mode network --safety-mode destructive --run r --request q --wait 2");
+        let call = of(
+            "placet call t__x --mode network --safety-mode destructive --run r --request q --wait 2",
+        );
         assert_eq!(call.run.safety_mode, ApprovalMode::Destructive);
         assert_eq!((call.wait_ms, call.request_id.unwrap().as_str()), (2_000, "q"));
         assert_ne!(of("placet call t__x").run.run_id, of("placet call t__x").run.run_id);

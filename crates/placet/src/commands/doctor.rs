@@ -1,4 +1,4 @@
-//! `placet doctor`: looks at everything a start needs, changes nothing, and says for each thing what to do.
+//! `placet doctor`: looks at everything a start needs, leaves nothing behind, and says for each thing what to do.
 //!
 //! Owns the list of checks. Each is independent: one that fails does not hide the others.
 
@@ -12,6 +12,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use placet_identity::DevKey;
 use placet_types::clock::Clock;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use crate::{
     compose,
     config::load::{Config, ConfigArgs},
     environment::Environment,
-    failure::{Exit, Outcome},
+    failure::{Exit, Failure, Outcome},
     output, storage,
     world::{self, World},
 };
@@ -76,6 +77,15 @@ impl Check {
     fn fail(about: &'static str, found: impl Into<String>, todo: impl Into<String>) -> Self {
         Self { about, level: Level::Fail, found: found.into(), todo: Some(todo.into()) }
     }
+
+    fn of(about: &'static str, failure: &Failure) -> Self {
+        Self {
+            about,
+            level: Level::Fail,
+            found: failure.in_a_line(),
+            todo: Some(failure.remedy()).filter(|todo| !todo.is_empty()),
+        }
+    }
 }
 
 /// Checks everything.
@@ -83,7 +93,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let mut checks = Vec::new();
     match Config::load(&args.config, environment) {
         // Without a configuration there is nothing to check the rest against.
-        Err(failure) => checks.push(Check::fail("configuration", failure.to_string(), "mend the file, then run this again")),
+        Err(failure) => checks.push(Check::of("configuration", &failure)),
         Ok(config) => {
             checks.push(configuration(&config));
             checks.extend(data_folder(&config));
@@ -98,7 +108,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         output::json(&checks);
     } else {
         checks.iter().for_each(told);
-        let verdict = if failed { "something has to be mended before `placet serve` can start" } else { "`placet serve` can start" };
+        let verdict = if failed {
+            "something has to be mended before `placet serve` can start"
+        } else {
+            "`placet serve` can start"
+        };
         output::line(verdict);
     }
     Ok(if failed { Exit::Findings } else { Exit::Ok })
@@ -117,10 +131,15 @@ fn told(check: &Check) {
 }
 
 fn configuration(config: &Config) -> Check {
-    let origin = config.origin.as_ref().map_or_else(|| "the defaults".to_owned(), |path| path.display().to_string());
+    let origin = config
+        .origin
+        .as_ref()
+        .map_or_else(|| "the defaults".to_owned(), |path| path.display().to_string());
     match config.check_listeners() {
-        Ok(()) => Check::ok("configuration", format!("{origin}, environment `{}`", config.environment)),
-        Err(failure) => Check::fail("configuration", failure.to_string(), "see above"),
+        Ok(()) => {
+            Check::ok("configuration", format!("{origin}, environment `{}`", config.environment))
+        }
+        Err(failure) => Check::of("configuration", &failure),
     }
 }
 
@@ -129,16 +148,35 @@ fn data_folder(config: &Config) -> Vec<Check> {
     let about = "data folder";
     let metadata = match fs::metadata(folder) {
         Ok(metadata) if metadata.is_dir() => metadata,
-        Ok(_) => return vec![Check::fail(about, format!("`{}` is not a folder", folder.display()), "name another with --data")],
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return vec![Check::ok(about, format!("`{}` is not there yet; the first start makes it", folder.display()))];
+        Ok(_) => {
+            return vec![Check::fail(
+                about,
+                format!("`{}` is not a folder", folder.display()),
+                "name another with --data",
+            )];
         }
-        Err(error) => return vec![Check::fail(about, format!("`{}`: {error}", folder.display()), "give its owner access")],
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return vec![Check::ok(
+                about,
+                format!("`{}` is not there yet; the first start makes it", folder.display()),
+            )];
+        }
+        Err(error) => {
+            return vec![Check::fail(
+                about,
+                format!("`{}`: {error}", folder.display()),
+                "give its owner access",
+            )];
+        }
     };
     let mode = metadata.permissions().mode() & 0o777;
     let open_to_others = mode & 0o077 != 0;
     let mut checks = vec![if open_to_others {
-        Check::warn(about, format!("`{}` has mode {mode:03o}", folder.display()), format!("chmod 700 {}", folder.display()))
+        Check::warn(
+            about,
+            format!("`{}` has mode {mode:03o}", folder.display()),
+            format!("chmod 700 {}", folder.display()),
+        )
     } else {
         Check::ok(about, format!("`{}`, for its owner only", folder.display()))
     }];
@@ -146,7 +184,11 @@ fn data_folder(config: &Config) -> Vec<Check> {
     let holder = storage::lock_holder(folder);
     checks.push(match &holder {
         None => Check::ok("lock", "free"),
-        Some(holder) => Check::warn("lock", format!("{holder} has the store open"), "a second Placet cannot start on this folder"),
+        Some(holder) => Check::warn(
+            "lock",
+            format!("{holder} has the store open"),
+            "a second Placet cannot start on this folder",
+        ),
     });
     checks.push(sync_speed(folder));
     checks
@@ -155,13 +197,19 @@ fn data_folder(config: &Config) -> Vec<Check> {
 fn free_space(folder: &Path) -> Check {
     let about = "free space";
     match rustix::fs::statvfs(folder) {
-        Err(error) => Check::warn(about, format!("cannot be found out: {error}"), "look at it yourself"),
+        Err(error) => {
+            Check::warn(about, format!("cannot be found out: {error}"), "look at it yourself")
+        }
         Ok(volume) => {
             let free = volume.f_bavail.saturating_mul(volume.f_frsize);
             let found = format!("{} MiB", free.div_euclid(1 << 20));
             match free {
-                0..FREE_BYTES_MIN => Check::fail(about, found, "below 256 MiB nothing new is taken: make room"),
-                FREE_BYTES_MIN..FREE_BYTES_GOOD => Check::warn(about, found, "make room before it falls below 256 MiB"),
+                0..FREE_BYTES_MIN => {
+                    Check::fail(about, found, "below 256 MiB nothing new is taken: make room")
+                }
+                FREE_BYTES_MIN..FREE_BYTES_GOOD => {
+                    Check::warn(about, found, "make room before it falls below 256 MiB")
+                }
                 _ => Check::ok(about, found),
             }
         }
@@ -181,10 +229,22 @@ fn sync_speed(folder: &Path) -> Check {
         Ok(f64::from(SYNCS) / began.elapsed().as_secs_f64().max(f64::EPSILON))
     };
     match measured() {
-        Err(error) => Check::fail(about, format!("cannot write: {error}"), "give the owner of the process write access"),
+        Err(error) => Check::fail(
+            about,
+            format!("cannot write: {error}"),
+            "give the owner of the process write access",
+        ),
         Ok(rate) => {
             let found = format!("{rate:.0} syncs per second; calls that arrive together share one");
-            if rate < 50.0 { Check::warn(about, found, "writes will be slow: use a faster disk for the data folder") } else { Check::ok(about, found) }
+            if rate < 50.0 {
+                Check::warn(
+                    about,
+                    found,
+                    "writes will be slow: use a faster disk for the data folder",
+                )
+            } else {
+                Check::ok(about, found)
+            }
         }
     }
 }
@@ -192,20 +252,40 @@ fn sync_speed(folder: &Path) -> Check {
 fn contracts(config: &Config) -> Vec<Check> {
     let about = "contracts";
     let entries = match world::contracts(config) {
-        Err(problem) => return vec![Check::fail(about, problem.to_string(), "`placet schema contract` prints every key")],
+        Err(problem) => {
+            return vec![Check::fail(
+                about,
+                problem.to_string(),
+                "`placet schema contract` prints every key",
+            )];
+        }
         Ok(entries) => entries,
     };
     let mut checks = Vec::new();
-    let all: Vec<_> = entries.iter().flat_map(|entry| entry.contract.capabilities.values()).collect();
+    let all: Vec<_> =
+        entries.iter().flat_map(|entry| entry.contract.capabilities.values()).collect();
     let callable = all.iter().filter(|capability| capability.is_callable()).count();
-    checks.push(Check::ok(about, format!("{} adapters, {} tools, {callable} callable", entries.len(), all.len())));
-    for capability in all.iter().filter(|capability| capability.enabled && !capability.is_callable()) {
+    checks.push(Check::ok(
+        about,
+        format!("{} adapters, {} tools, {callable} callable", entries.len(), all.len()),
+    ));
+    for capability in
+        all.iter().filter(|capability| capability.enabled && !capability.is_callable())
+    {
         let todo = if capability.pin.is_none() {
-            format!("`placet adapters diff {0}`, then `placet adapters pin {0}`", capability.id.adapter())
+            format!(
+                "`placet adapters diff {0}`, then `placet adapters pin {0}`",
+                capability.id.adapter()
+            )
         } else {
-            "the schema has to be mended where the tool comes from; until then it cannot be called".to_owned()
+            "the schema has to be mended where the tool comes from; until then it cannot be called"
+                .to_owned()
         };
-        checks.push(Check::warn("tool", format!("`{}` is {}", capability.id.tool_name(), state_of(capability)), todo));
+        checks.push(Check::warn(
+            "tool",
+            format!("`{}` is {}", capability.id.tool_name(), state_of(capability)),
+            todo,
+        ));
     }
     checks
 }
@@ -213,13 +293,20 @@ fn contracts(config: &Config) -> Vec<Check> {
 async fn policies_and_issuers(config: &Config) -> Vec<Check> {
     let world = match World::load(config) {
         Ok(world) => world,
-        Err(failure) => return vec![Check::fail("world", failure.to_string(), "see above")],
+        Err(failure) => return vec![Check::of("policies", &failure)],
     };
     let mut checks = vec![match world.compile(&world.bundle, config) {
-        Ok(snapshot) => Check::ok("policies", format!("{} policies, {}", snapshot.policies().count(), snapshot.digest().short())),
+        Ok(snapshot) => Check::ok(
+            "policies",
+            format!("{} policies, {}", snapshot.policies().count(), snapshot.digest().short()),
+        ),
         Err(problems) => {
             let first = problems.first().map(ToString::to_string).unwrap_or_default();
-            Check::fail("policies", format!("{} problems, the first: {first}", problems.len()), "`placet policy check` lists them")
+            Check::fail(
+                "policies",
+                format!("{} problems, the first: {first}", problems.len()),
+                "`placet policy check` lists them",
+            )
         }
     }];
     checks.push(issuers(config, &world).await);
@@ -228,13 +315,13 @@ async fn policies_and_issuers(config: &Config) -> Vec<Check> {
 
 async fn issuers(config: &Config, world: &World) -> Check {
     let about = "issuers";
-    if config.development_tokens && !config.data.try_exists().unwrap_or(false) {
+    if config.development_tokens && !DevKey::path(&config.data).try_exists().unwrap_or(false) {
         return Check::ok(about, "the development key, made at the first start");
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = match compose::verifier(config, &world.directory, &[], &clock) {
         Ok(verifier) => verifier,
-        Err(failure) => return Check::fail(about, failure.to_string(), "see above"),
+        Err(failure) => return Check::of(about, &failure),
     };
     let failures = verifier.refresh().await;
     if let Some(failure) = failures.first() {
@@ -254,7 +341,9 @@ fn secrets(config: &Config) -> Check {
 }
 
 fn ports(config: &Config) -> Vec<Check> {
-    [("listen", config.server.listen), ("admin listen", config.server.admin_listen)].map(port).into()
+    [("listen", config.server.listen), ("admin listen", config.server.admin_listen)]
+        .map(port)
+        .into()
 }
 
 fn port((about, address): (&'static str, SocketAddr)) -> Check {
@@ -268,7 +357,11 @@ fn port((about, address): (&'static str, SocketAddr)) -> Check {
             format!("{address} is taken"),
             "by a running Placet? else name another address in the configuration",
         ),
-        Err(error) => Check::fail(about, format!("{address}: {error}"), "name another address in the configuration"),
+        Err(error) => Check::fail(
+            about,
+            format!("{address}: {error}"),
+            "name another address in the configuration",
+        ),
     }
 }
 
@@ -294,7 +387,9 @@ mod tests {
         fs::set_permissions(&config.data, fs::Permissions::from_mode(0o755)).unwrap();
         let checks = data_folder(&config);
         assert_eq!(checks[0].level, Level::Warn);
-        assert!(checks.iter().any(|check| check.about == "disk sync" && check.level != Level::Fail));
+        assert!(
+            checks.iter().any(|check| check.about == "disk sync" && check.level != Level::Fail)
+        );
         fs::remove_dir(&config.data).unwrap();
         fs::write(&config.data, "x").unwrap();
         assert_eq!(data_folder(&config)[0].level, Level::Fail);

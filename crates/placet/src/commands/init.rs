@@ -21,7 +21,9 @@ use crate::{
 
 /// Write placet.yaml, directory.yaml, a contract and a copy of the shipped policies.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:\n  placet init\n  placet init my-placet && cd my-placet && placet serve")]
+#[command(
+    after_help = "Examples:\n  placet init\n  placet init my-placet && cd my-placet && placet serve"
+)]
 pub(crate) struct Args {
     /// Where; made if it is missing.
     #[arg(default_value = ".")]
@@ -51,10 +53,12 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
 
 /// Every file with its text.
 fn files() -> Result<Vec<(String, String)>, Failure> {
-    let environment = EnvironmentName::new("dev").attempted("the environment's name cannot be used")?;
+    let environment =
+        EnvironmentName::new("dev").attempted("the environment's name cannot be used")?;
     let contract = serde_saphyr::to_string(&builtin_contract(environment, "files"))
         .attempted("the contract cannot be written")?;
-    let contract = format!("# yaml-language-server: $schema=../../contract.schema.json\n{contract}");
+    let contract =
+        format!("# yaml-language-server: $schema=../../contract.schema.json\n{contract}");
     let mut files = vec![
         ("placet.yaml".to_owned(), shipped::CONFIG.to_owned()),
         ("directory.yaml".to_owned(), shipped::DIRECTORY.to_owned()),
@@ -63,8 +67,10 @@ fn files() -> Result<Vec<(String, String)>, Failure> {
     ];
     let copies = shipped::POLICIES.iter().chain(shipped::CASES);
     files.extend(copies.map(|(name, text)| (format!("policies/{name}"), (*text).to_owned())));
-    for (file, name) in [("placet", "config"), ("directory", "directory"), ("contract", "contract")] {
-        let text = schema::text_of(name).ok_or_else(|| Failure::new(format!("there is no schema `{name}`")))?;
+    for (file, name) in [("placet", "config"), ("directory", "directory"), ("contract", "contract")]
+    {
+        let text = schema::text_of(name)
+            .ok_or_else(|| Failure::new(format!("there is no schema `{name}`")))?;
         files.push((format!("{file}.schema.json"), text));
     }
     Ok(files)

@@ -11,11 +11,10 @@ use serde_json::Value;
 use crate::{
     client::{Client, ClientArgs},
     commands::call::arguments,
-    storage,
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    output,
+    output, storage,
 };
 
 /// Look at effect records, resolve unknown outcomes, check the store.
@@ -87,16 +86,24 @@ struct Resolve {
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let json = args.client.json;
     match &args.action {
-        Action::List { state } => list(&Client::of(&args.client, environment)?, state.as_deref(), json).await,
+        Action::List { state } => {
+            list(&Client::of(&args.client, environment)?, state.as_deref(), json).await
+        }
         Action::Show { id } => {
             let client = Client::of(&args.client, environment)?;
             let record: RecordView = client.get(&["v1", "ledger", &id.to_string()], &[]).await?;
             tell(&record, json);
             Ok(Exit::Ok)
         }
-        Action::Resolve(resolve) => self::resolve(&Client::of(&args.client, environment)?, resolve, json).await,
-        Action::Verify { config } => storage::verify(&Config::load(config, environment)?, json).await,
-        Action::Rebuild { config } => storage::rebuild(&Config::load(config, environment)?, json).await,
+        Action::Resolve(resolve) => {
+            self::resolve(&Client::of(&args.client, environment)?, resolve, json).await
+        }
+        Action::Verify { config } => {
+            storage::verify(&Config::load(config, environment)?, json).await
+        }
+        Action::Rebuild { config } => {
+            storage::rebuild(&Config::load(config, environment)?, json).await
+        }
     }
 }
 
@@ -126,7 +133,8 @@ async fn list(client: &Client, state: Option<&str>, json: bool) -> Outcome {
         return Ok(Exit::Ok);
     }
     let rows = records.iter().map(|record| {
-        let whom = record.on_behalf_of.as_ref().map(|user| format!(" for {user}")).unwrap_or_default();
+        let whom =
+            record.on_behalf_of.as_ref().map(|user| format!(" for {user}")).unwrap_or_default();
         [
             record.record_id.to_string(),
             record.state.clone(),
@@ -144,7 +152,9 @@ fn tell(record: &RecordView, json: bool) {
     if json {
         return output::json(record);
     }
-    let optional = |name: &str, value: Option<&String>| value.map(|value| format!("\n  {name:<10}{value}")).unwrap_or_default();
+    let optional = |name: &str, value: Option<&String>| {
+        value.map(|value| format!("\n  {name:<10}{value}")).unwrap_or_default()
+    };
     output::line(format!(
         "{} is {}\n  tool      {}\n  agent     {}{}\n  call      {}\n  attempts  {}{}{}\n  created   {}\n  changed   {}",
         record.record_id,
@@ -166,9 +176,11 @@ fn tell(record: &RecordView, json: bool) {
 
 async fn resolve(client: &Client, resolve: &Resolve, json: bool) -> Outcome {
     if resolve.evidence.trim().is_empty() {
-        return Err(Failure::usage("`--evidence` is empty").try_this("say how you found out, for the auditor"));
+        return Err(Failure::usage("`--evidence` is empty")
+            .try_this("say how you found out, for the auditor"));
     }
-    let outcome = if resolve.happened { ResolvedOutcome::Happened } else { ResolvedOutcome::DidNotHappen };
+    let outcome =
+        if resolve.happened { ResolvedOutcome::Happened } else { ResolvedOutcome::DidNotHappen };
     let result = match resolve.output.as_deref() {
         None => Value::Null,
         Some(text) => Value::Object(arguments(Some(text), &[])?),

@@ -138,7 +138,9 @@ fn subject(args: &Bundle, environment: &Environment) -> Result<Subject, Failure>
 
 fn check(args: &Bundle, environment: &Environment) -> Outcome {
     let Subject { config, world, source, folder } = subject(args, environment)?;
-    let place = folder.as_deref().map_or_else(|| "the shipped policies".to_owned(), |dir| dir.display().to_string());
+    let place = folder
+        .as_deref()
+        .map_or_else(|| "the shipped policies".to_owned(), |dir| dir.display().to_string());
     match world.compile(&source, &config) {
         Ok(snapshot) => {
             if args.json {
@@ -150,11 +152,26 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
                 }));
                 return Ok(Exit::Ok);
             }
-            output::line(format!("ok: {} policies in {place}, {}", snapshot.policies().count(), snapshot.digest()));
+            output::line(format!(
+                "ok: {} policies in {place}, {}",
+                snapshot.policies().count(),
+                snapshot.digest()
+            ));
             for tool in snapshot.untyped_tools() {
-                let lost = if tool.lost.is_empty() { String::new() } else { format!(" without input: {}", tool.lost.join("; ")) };
-                let open = if tool.open.is_empty() { String::new() } else { format!(" open at: {}", tool.open.join("; ")) };
-                output::line(format!("note: policies do not see all of `{}`:{lost}{open}", tool.capability));
+                let lost = if tool.lost.is_empty() {
+                    String::new()
+                } else {
+                    format!(" without input: {}", tool.lost.join("; "))
+                };
+                let open = if tool.open.is_empty() {
+                    String::new()
+                } else {
+                    format!(" open at: {}", tool.open.join("; "))
+                };
+                output::line(format!(
+                    "note: policies do not see all of `{}`:{lost}{open}",
+                    tool.capability
+                ));
             }
             Ok(Exit::Ok)
         }
@@ -226,12 +243,17 @@ fn cases_told(outcome: &FileOutcome) {
 /// The case files of a bundle: of its folder, or the shipped ones.
 fn case_files(folder: Option<&Path>) -> Result<Vec<(String, String)>, Failure> {
     let Some(folder) = folder.map(|folder| folder.join("cases")) else {
-        return Ok(shipped::CASES.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect());
+        return Ok(shipped::CASES
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+            .collect());
     };
     let what = || format!("the cases in `{}` cannot be read", folder.display());
     let paths = world::files_of(&folder, &["yaml", "yml"]).attempted(what())?;
     if paths.is_empty() {
-        return Err(Failure::new(what()).because("there is no `*.yaml`, so nothing would be tested"));
+        return Err(
+            Failure::new(what()).because("there is no `*.yaml`, so nothing would be tested")
+        );
     }
     let read = paths.into_iter().map(|path| {
         let text = yaml::read_text(&path).attempted(what())?;
@@ -247,12 +269,13 @@ fn explain(args: &Explain, environment: &Environment) -> Outcome {
         None => made_up_case(args)?,
     };
     let world = subject.world.for_cases(&subject.config);
-    let outcomes =
-        run_cases(&subject.source, Some(&world), &file).attempted("the call cannot be put to these policies")?;
+    let outcomes = run_cases(&subject.source, Some(&world), &file)
+        .attempted("the call cannot be put to these policies")?;
     let outcome = outcomes.first().ok_or_else(|| Failure::new("there was nothing to explain"))?;
     if outcome.explanation.is_empty() {
         // The case could not be put at all: its only difference says why.
-        return Err(Failure::new("the call cannot be put to these policies").because(outcome.differences.join("; ")));
+        return Err(Failure::new("the call cannot be put to these policies")
+            .because(outcome.differences.join("; ")));
     }
     if args.bundle.json {
         output::json(&json!({ "name": outcome.name, "explanation": outcome.explanation }));
@@ -264,18 +287,23 @@ fn explain(args: &Explain, environment: &Environment) -> Outcome {
 
 /// The one case of a file that was named, in its world.
 fn chosen_case(case: &str, folder: Option<&Path>) -> Result<CaseFile, Failure> {
-    let (file, name) = case
-        .split_once(':')
-        .ok_or_else(|| Failure::usage("`--case` is FILE:NAME, such as 10-calls.yaml:\"a read is allowed\""))?;
+    let (file, name) = case.split_once(':').ok_or_else(|| {
+        Failure::usage("`--case` is FILE:NAME, such as 10-calls.yaml:\"a read is allowed\"")
+    })?;
     let files = case_files(folder)?;
-    let found = files.iter().find(|(path, _)| path == file || Path::new(path).file_name() == Path::new(file).file_name());
-    let (_, text) = found.ok_or_else(|| Failure::usage(format!("there is no case file `{file}`")))?;
-    let mut parsed = CaseFile::parse(text).attempted(format!("the cases in `{file}` cannot be read"))?;
+    let found = files.iter().find(|(path, _)| {
+        path == file || Path::new(path).file_name() == Path::new(file).file_name()
+    });
+    let (_, text) =
+        found.ok_or_else(|| Failure::usage(format!("there is no case file `{file}`")))?;
+    let mut parsed =
+        CaseFile::parse(text).attempted(format!("the cases in `{file}` cannot be read"))?;
     parsed.cases.retain(|case| case.name == name);
     parsed.reviews.retain(|case| case.name == name);
     parsed.surfaces.clear();
     if parsed.cases.is_empty() && parsed.reviews.is_empty() {
-        return Err(Failure::usage(format!("`{file}` has no case `{name}`")).try_this("`placet policy test` lists them"));
+        return Err(Failure::usage(format!("`{file}` has no case `{name}`"))
+            .try_this("`placet policy test` lists them"));
     }
     Ok(parsed)
 }
@@ -287,7 +315,11 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     let tool = CapabilityId::from_tool_name(tool)
         .or_else(|error| tool.parse().map_err(|_not_an_id: placet_types::ids::IdError| error))
         .map_err(|error| Failure::usage(format!("`{tool}` is not a tool")).because(error))?;
-    let principal = |id: &PrincipalId, kind| CasePrincipal { kind: Some(kind), id: id.clone(), tenant: args.tenant.clone() };
+    let principal = |id: &PrincipalId, kind| CasePrincipal {
+        kind: Some(kind),
+        id: id.clone(),
+        tenant: args.tenant.clone(),
+    };
     let case = CallCase {
         name: "the call".to_owned(),
         actor: principal(args.agent.as_ref().ok_or_else(missing)?, PrincipalKind::Agent),
@@ -310,7 +342,13 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
             requirement: None,
         },
     };
-    Ok(CaseFile { cases_version: CasesVersion::V1, world: None, cases: vec![case], reviews: Vec::new(), surfaces: Vec::new() })
+    Ok(CaseFile {
+        cases_version: CasesVersion::V1,
+        world: None,
+        cases: vec![case],
+        reviews: Vec::new(),
+        surfaces: Vec::new(),
+    })
 }
 
 #[cfg(test)]
@@ -344,7 +382,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("a.cedar"), "permit(principal, action, resource);").unwrap();
         assert_eq!(policy(&["check", dir.path().to_str().unwrap()]), Ok(Exit::Findings));
-        assert!(policy(&["test", dir.path().to_str().unwrap()]).is_err(), "a bundle without cases tests nothing");
+        assert!(
+            policy(&["test", dir.path().to_str().unwrap()]).is_err(),
+            "a bundle without cases tests nothing"
+        );
     }
 
     #[test]

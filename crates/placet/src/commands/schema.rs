@@ -21,7 +21,9 @@ const OPENAPI: &str = "openapi";
 
 /// Print a JSON Schema, or list them.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Examples:\n  placet schema\n  placet schema config > placet.schema.json\n  placet schema openapi")]
+#[command(
+    after_help = "Examples:\n  placet schema\n  placet schema config > placet.schema.json\n  placet schema openapi"
+)]
 pub(crate) struct Args {
     /// Which one; absent: the list.
     name: Option<String>,
@@ -32,8 +34,16 @@ pub(crate) struct Args {
 
 /// Schemas of this program and of the doors, beside those of the vocabulary.
 const FURTHER: &[PublishedSchema] = &[
-    PublishedSchema { name: "config", about: "the configuration file placet.yaml", schema: of::<ConfigFile> },
-    PublishedSchema { name: "submission", about: "the body of POST /v1/calls", schema: of::<Submission> },
+    PublishedSchema {
+        name: "config",
+        about: "the configuration file placet.yaml",
+        schema: of::<ConfigFile>,
+    },
+    PublishedSchema {
+        name: "submission",
+        about: "the body of POST /v1/calls",
+        schema: of::<Submission>,
+    },
     PublishedSchema {
         name: "decision",
         about: "the body of POST /v1/approvals/{id}/decisions",
@@ -44,9 +54,17 @@ const FURTHER: &[PublishedSchema] = &[
         about: "the body of POST /v1/ledger/{id}/resolution",
         schema: of::<ResolutionRequest>,
     },
-    PublishedSchema { name: "problem", about: "a refusal (RFC 9457)", schema: of::<ProblemDocument> },
+    PublishedSchema {
+        name: "problem",
+        about: "a refusal (RFC 9457)",
+        schema: of::<ProblemDocument>,
+    },
     PublishedSchema { name: "tool", about: "a tool in GET /v1/tools", schema: of::<ToolView> },
-    PublishedSchema { name: "approval", about: "an approval with its evidence", schema: of::<ApprovalDetail> },
+    PublishedSchema {
+        name: "approval",
+        about: "an approval with its evidence",
+        schema: of::<ApprovalDetail>,
+    },
     PublishedSchema { name: "record", about: "an effect record", schema: of::<RecordView> },
 ];
 
@@ -69,7 +87,9 @@ pub(crate) fn text_of(name: &str) -> Option<String> {
 pub(crate) fn run(args: &Args) -> Outcome {
     match args.name.as_deref() {
         None if args.json => {
-            let names: Vec<_> = all().map(|schema| serde_json::json!({ "name": schema.name, "about": schema.about })).collect();
+            let names: Vec<_> = all()
+                .map(|schema| serde_json::json!({ "name": schema.name, "about": schema.about }))
+                .collect();
             output::json(&names);
         }
         None => {
@@ -81,7 +101,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Some(name) => {
             let text = text_of(name).ok_or_else(|| {
                 let names: Vec<&str> = all().map(|schema| schema.name).chain([OPENAPI]).collect();
-                Failure::usage(format!("there is no schema `{name}`")).try_this(format!("one of {}", names.join(", ")))
+                Failure::usage(format!("there is no schema `{name}`"))
+                    .try_this(format!("one of {}", names.join(", ")))
             })?;
             output::raw(&text);
         }

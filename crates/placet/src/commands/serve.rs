@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{
+    commands::token::DEV_TENANT,
     compose::{self, Drills, Running},
     config::{
         file::LogFormatFile,
@@ -23,9 +24,11 @@ use crate::{
 
 /// Start the engine and its HTTP doors.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Without a configuration file everything has a default: loopback, the data folder ./placet-data, the\n\
+#[command(
+    after_help = "Without a configuration file everything has a default: loopback, the data folder ./placet-data, the\n\
     files adapter in it, the shipped policies, a development directory and a development key.\n\n\
-    Examples:\n  placet serve\n  placet serve -f placet.yaml --log json\n  placet serve --data /var/lib/placet --listen 127.0.0.1:7500")]
+    Examples:\n  placet serve\n  placet serve -f placet.yaml --log json\n  placet serve --data /var/lib/placet --listen 127.0.0.1:7500"
+)]
 pub(crate) struct Args {
     /// Which configuration.
     #[command(flatten)]
@@ -128,7 +131,13 @@ impl Signals {
     }
 }
 
-fn greet(args: &Args, config: &Config, world: &World, running: &Running, environment: &Environment) {
+fn greet(
+    args: &Args,
+    config: &Config,
+    world: &World,
+    running: &Running,
+    environment: &Environment,
+) {
     let (listen, admin) = (running.bound.address(), running.bound.admin_address());
     if args.json {
         return output::json_line(&json!({
@@ -138,7 +147,11 @@ fn greet(args: &Args, config: &Config, world: &World, running: &Running, environ
             "version": env!("CARGO_PKG_VERSION"),
         }));
     }
-    let tools = world.contracts.iter().map(|entry| entry.contract.capabilities.len()).fold(0, usize::saturating_add);
+    let tools = world
+        .contracts
+        .iter()
+        .map(|entry| entry.contract.capabilities.len())
+        .fold(0, usize::saturating_add);
     let policies = config.policies.as_ref().map_or_else(
         || format!("the {} shipped files", shipped::POLICIES.len()),
         |folder| folder.display().to_string(),
@@ -151,16 +164,35 @@ fn greet(args: &Args, config: &Config, world: &World, running: &Running, environ
         world.contracts.len(),
         running.recovered,
     ));
-    if config.development_tokens && config.directory.is_none() {
+    if config.development_tokens && has_development_people(world) {
         output::line(first_steps(args, config, listen, environment.program()));
     }
+}
+
+/// Whether the commands of the greeting would work here.
+fn has_development_people(world: &World) -> bool {
+    let local = world.directory.tenants.iter().find(|(tenant, _)| tenant.as_str() == DEV_TENANT);
+    local.is_some_and(|(_, local)| {
+        local.agents.keys().any(|agent| agent.as_str() == "dev-agent")
+            && local.users.keys().any(|user| user.as_str() == "ben")
+            && world.contracts.iter().any(|entry| entry.file.adapter.as_str() == "files")
+    })
 }
 
 /// What to type next, so that it can be copied.
 fn first_steps(args: &Args, config: &Config, listen: SocketAddr, program: &str) -> String {
     let default_data = PathBuf::from("placet-data");
-    let data = if config.data == default_data { String::new() } else { format!(" --data {}", config.data.display()) };
-    let file = args.config.config.as_ref().map(|file| format!(" -f {}", file.display())).unwrap_or_default();
+    let data = if config.data == default_data {
+        String::new()
+    } else {
+        format!(" --data {}", config.data.display())
+    };
+    let file = args
+        .config
+        .config
+        .as_ref()
+        .map(|file| format!(" -f {}", file.display()))
+        .unwrap_or_default();
     let url = if listen.port() == placet_server::config::PORT {
         String::new()
     } else {
@@ -197,8 +229,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("placet.yaml");
         std::fs::write(&file, "{}").unwrap();
-        let config = Config::load(&ConfigArgs { config: Some(file), data: None }, &environment).unwrap();
-        let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else { panic!() };
+        let config =
+            Config::load(&ConfigArgs { config: Some(file), data: None }, &environment).unwrap();
+        let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else {
+            panic!()
+        };
         let text = first_steps(&args, &config, "127.0.0.1:7500".parse().unwrap(), "placet");
         assert!(text.contains("export PLACET_URL=http://127.0.0.1:7500"));
         let mut checked = 0;

@@ -88,13 +88,18 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
             .because("it names issuers")
             .try_this("get a token from one of them, or set `development_tokens: true` for a loopback listener"));
     }
-    let mut request =
-        MintRequest::new(args.tenant.clone(), args.kind.into(), args.id.clone(), config.audience.clone());
+    let mut request = MintRequest::new(
+        args.tenant.clone(),
+        args.kind.into(),
+        args.id.clone(),
+        config.audience.clone(),
+    );
     request.groups = args.groups.iter().cloned().collect();
     request.scopes = args.scopes.iter().cloned().collect();
     request.lifetime_s = args.ttl;
     request.act.clone_from(&args.for_agent);
-    let token = dev_key(&config)?.mint(&request, &SystemClock).attempted("the token cannot be minted")?;
+    let token =
+        dev_key(&config)?.mint(&request, &SystemClock).attempted("the token cannot be minted")?;
     output::line(token);
     Ok(Exit::Ok)
 }
@@ -130,8 +135,12 @@ fn lifetime(text: &str) -> Result<u64, String> {
         "h" => 3_600,
         _ => return Err("write it as 90s, 30m or 12h".to_owned()),
     };
-    let number: u64 = digits.parse().map_err(|_no_number| "write it as 90s, 30m or 12h".to_owned())?;
-    number.checked_mul(factor).filter(|seconds| *seconds > 0).ok_or_else(|| "it must be at least a second".to_owned())
+    let number: u64 =
+        digits.parse().map_err(|_no_number| "write it as 90s, 30m or 12h".to_owned())?;
+    number
+        .checked_mul(factor)
+        .filter(|seconds| *seconds > 0)
+        .ok_or_else(|| "it must be at least a second".to_owned())
 }
 
 #[cfg(test)]
@@ -139,7 +148,10 @@ mod tests {
     use clap::Parser as _;
 
     use super::lifetime;
-    use crate::{cli::{Cli, Command}, environment::Environment};
+    use crate::{
+        cli::{Cli, Command},
+        environment::Environment,
+    };
 
     #[test]
     fn a_lifetime_is_a_number_with_a_unit() {
@@ -147,13 +159,18 @@ mod tests {
         assert_eq!(lifetime("90s"), Ok(90));
         assert_eq!(lifetime("30m"), Ok(1_800));
         assert_eq!(lifetime("12h"), Ok(43_200));
-        for wrong in ["", "0", "h", "1d", "-1h", "1h2", "99999999999999999999h", "18446744073709551615h"] {
+        for wrong in
+            ["", "0", "h", "1d", "-1h", "1h2", "99999999999999999999h", "18446744073709551615h"]
+        {
             assert!(lifetime(wrong).is_err(), "{wrong}");
         }
     }
 
     fn token(line: &str, data: &std::path::Path) -> crate::failure::Outcome {
-        let words = line.split(' ').map(str::to_owned).chain(["--data".to_owned(), data.display().to_string()]);
+        let words = line
+            .split(' ')
+            .map(str::to_owned)
+            .chain(["--data".to_owned(), data.display().to_string()]);
         super::run(&args(Cli::try_parse_from(words).unwrap()), &Environment::of([]))
     }
 
@@ -175,7 +192,9 @@ mod tests {
         for line in ["placet token agent a --for-agent b", "placet token user ana --ttl 13h"] {
             assert!(token(line, data.path()).is_err(), "{line}");
         }
-        for line in ["placet token agent a b", "placet token agent -x", "placet token user a --tenant ../x"] {
+        for line in
+            ["placet token agent a b", "placet token agent -x", "placet token user a --tenant ../x"]
+        {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

@@ -42,7 +42,13 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     }
     let rows = list.tools.iter().map(|tool| {
         let writes = if tool.writes { "yes" } else { "no" };
-        [tool.tool.clone(), tool.mode_highest.to_string(), writes.to_owned(), required(&tool.input_schema), first_line(&tool.description)]
+        [
+            tool.tool.clone(),
+            tool.mode_highest.to_string(),
+            writes.to_owned(),
+            required(&tool.input_schema),
+            first_line(&tool.description),
+        ]
     });
     output::table(["tool", "mode", "writes", "needs", "what it does"], rows);
     Ok(Exit::Ok)

@@ -178,7 +178,9 @@ impl Default for TelemetryFile {
 }
 
 /// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LogFormatFile {
     /// One JSON object a line.
@@ -315,7 +317,9 @@ pub(crate) enum ReadAudit {
     Durable,
 }
 
-fn bounded<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+fn bounded<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<u64, D::Error> {
     let number = u64::deserialize(deserializer)?;
     if (MIN..=MAX).contains(&number) {
         Ok(number)

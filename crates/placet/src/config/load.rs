@@ -108,7 +108,9 @@ impl Config {
         let (listen, admin) = (self.server.listen, self.server.admin_listen);
         if !is_local(listen) && self.identity.issuers.is_empty() {
             return Err(Failure::new(format!("refused to listen on {listen} without issuers"))
-                .because("other machines could reach it, and the development key is for loopback only")
+                .because(
+                    "other machines could reach it, and the development key is for loopback only",
+                )
                 .try_this("name your identity provider under `issuers:` in the configuration file")
                 .try_this("or listen on 127.0.0.1"));
         }
@@ -131,14 +133,16 @@ fn found_here() -> Result<Option<PathBuf>, Failure> {
     match path.try_exists() {
         Ok(true) => Ok(Some(path)),
         Ok(false) => Ok(None),
-        Err(error) => Err(Failure::new(format!("`{DEFAULT_FILE}` cannot be looked at")).because(error)),
+        Err(error) => {
+            Err(Failure::new(format!("`{DEFAULT_FILE}` cannot be looked at")).because(error))
+        }
     }
 }
 
 fn refused(problem: FileProblem) -> Failure {
-    Failure::new("the configuration cannot be used")
-        .because(problem)
-        .try_this("`placet schema config` prints every key, `placet doctor` checks the whole set-up")
+    Failure::new("the configuration cannot be used").because(problem).try_this(
+        "`placet schema config` prints every key, `placet doctor` checks the whole set-up",
+    )
 }
 
 /// What is needed to interpret a file.
@@ -199,14 +203,25 @@ impl Reading<'_> {
 
     fn variable(&self, secret: &str, variable: &str) -> Result<SecretSource, FileProblem> {
         let value = self.environment.get(variable).ok_or_else(|| {
-            FileProblem::at(self.name, format!("secrets.{secret}"), format!("the variable `{variable}` is not set"))
+            FileProblem::at(
+                self.name,
+                format!("secrets.{secret}"),
+                format!("the variable `{variable}` is not set"),
+            )
         })?;
         Ok(SecretSource::Env { name: variable.to_owned(), value: SecretString::from(value) })
     }
 
-    fn telemetry(&self, file: &ConfigFile, secrets: &Secrets) -> Result<TelemetryConfig, FileProblem> {
+    fn telemetry(
+        &self,
+        file: &ConfigFile,
+        secrets: &Secrets,
+    ) -> Result<TelemetryConfig, FileProblem> {
         let variable = |problem: otel::VariableProblem| {
-            FileProblem::of_file(Path::new("the environment"), format!("`{}` {}", problem.variable, problem.problem))
+            FileProblem::of_file(
+                Path::new("the environment"),
+                format!("`{}` {}", problem.variable, problem.problem),
+            )
         };
         let otlp = match &file.telemetry.otlp {
             Some(otlp) => Some(self.collector(otlp, secrets)?),

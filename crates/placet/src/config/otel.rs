@@ -26,16 +26,20 @@ pub(crate) struct VariableProblem {
 /// # Errors
 /// [`VariableProblem`] for the first variable that cannot be used.
 pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>, VariableProblem> {
-    let is = |name: &str, value: &str| environment.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value));
+    let is = |name: &str, value: &str| {
+        environment.get(name).is_some_and(|set| set.eq_ignore_ascii_case(value))
+    };
     if is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none") {
         return Ok(None);
     }
     let Some((endpoint_name, endpoint)) = either(environment, "ENDPOINT") else { return Ok(None) };
-    let mut endpoint =
-        Url::parse(&endpoint).map_err(|error| problem(&endpoint_name, format!("is not a URL: {error}")))?;
+    let mut endpoint = Url::parse(&endpoint)
+        .map_err(|error| problem(&endpoint_name, format!("is not a URL: {error}")))?;
     let protocol = match either(environment, "PROTOCOL") {
         None => OtlpProtocol::Grpc,
-        Some((name, text)) => protocol(&text).ok_or_else(|| problem(&name, "must be `grpc` or `http/protobuf`"))?,
+        Some((name, text)) => {
+            protocol(&text).ok_or_else(|| problem(&name, "must be `grpc` or `http/protobuf`"))?
+        }
     };
     if protocol == OtlpProtocol::HttpProtobuf
         && let Some(base) = endpoint.path().strip_suffix(TRACES_PATH).map(str::to_owned)
@@ -44,9 +48,12 @@ pub(crate) fn collector(environment: &Environment) -> Result<Option<OtlpConfig>,
     }
     let timeout_ms = match either(environment, "TIMEOUT") {
         None => OtlpFile::default_timeout(),
-        Some((name, text)) => text.parse().map_err(|_no_number| problem(&name, "is not a number of milliseconds"))?,
+        Some((name, text)) => {
+            text.parse().map_err(|_no_number| problem(&name, "is not a number of milliseconds"))?
+        }
     };
-    let headers = either(environment, "HEADERS").map_or_else(|| Ok(Vec::new()), |(name, text)| headers(&name, &text))?;
+    let headers = either(environment, "HEADERS")
+        .map_or_else(|| Ok(Vec::new()), |(name, text)| headers(&name, &text))?;
     Ok(Some(OtlpConfig { endpoint, protocol, headers, timeout_ms }))
 }
 
@@ -59,7 +66,9 @@ pub(crate) fn service_name(environment: &Environment) -> Option<String> {
 ///
 /// # Errors
 /// [`VariableProblem`] when it is no list of `name=value`.
-pub(crate) fn resource_attributes(environment: &Environment) -> Result<Vec<(String, String)>, VariableProblem> {
+pub(crate) fn resource_attributes(
+    environment: &Environment,
+) -> Result<Vec<(String, String)>, VariableProblem> {
     const NAME: &str = "OTEL_RESOURCE_ATTRIBUTES";
     environment.get(NAME).map_or_else(|| Ok(Vec::new()), |text| pairs(NAME, &text))
 }
@@ -81,7 +90,10 @@ fn protocol(text: &str) -> Option<OtlpProtocol> {
 
 fn headers(name: &str, text: &str) -> Result<Vec<(String, SecretString)>, VariableProblem> {
     let pairs = pairs(name, text)?;
-    Ok(pairs.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), SecretString::from(value))).collect())
+    Ok(pairs
+        .into_iter()
+        .map(|(key, value)| (key.to_ascii_lowercase(), SecretString::from(value)))
+        .collect())
 }
 
 /// `name=value,name=value`, percent-encoded.
@@ -130,7 +142,8 @@ mod tests {
     fn without_an_endpoint_or_with_the_sdk_disabled_nothing_is_exported() {
         assert!(collector(&Environment::of([])).unwrap().is_none());
         for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
-            let environment = Environment::of([("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"), off]);
+            let environment =
+                Environment::of([("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"), off]);
             assert!(collector(&environment).unwrap().is_none());
         }
     }
@@ -146,7 +159,8 @@ mod tests {
         let config = collector(&environment).unwrap().unwrap();
         assert_eq!(config.endpoint.as_str(), "http://127.0.0.1:4318/");
         assert_eq!(config.protocol, OtlpProtocol::HttpProtobuf);
-        let headers: Vec<_> = config.headers.iter().map(|(n, v)| (n.as_str(), v.expose_secret())).collect();
+        let headers: Vec<_> =
+            config.headers.iter().map(|(n, v)| (n.as_str(), v.expose_secret())).collect();
         assert_eq!(headers, [("x-key", "a b"), ("other", "1")]);
     }
 
@@ -158,7 +172,10 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_HEADERS", "secret-without-value"),
             ("OTEL_EXPORTER_OTLP_HEADERS", "a=%zz-secret"),
         ] {
-            let environment = Environment::of([("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"), (name, value)]);
+            let environment = Environment::of([
+                ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4317"),
+                (name, value),
+            ]);
             let problem = collector(&environment).unwrap_err();
             assert_eq!(problem.variable, name);
             assert!(!problem.problem.contains("secret"));

@@ -51,9 +51,15 @@ fn a_bad_value_is_an_error_with_its_line_and_key() {
     for (text, place) in [
         ("listen: here\n", "placet.yaml:1: `listen`"),
         ("environment: Not Lower\n", "placet.yaml:1: `environment`"),
-        ("limits:\n  stage_workers: 0\n", "placet.yaml:2: `limits.stage_workers`: 0 is not between 1 and 64"),
+        (
+            "limits:\n  stage_workers: 0\n",
+            "placet.yaml:2: `limits.stage_workers`: 0 is not between 1 and 64",
+        ),
         ("telemetry:\n  sample_ratio: 2\n", "placet.yaml:2: `telemetry.sample_ratio`"),
-        ("telemetry:\n  otlp:\n    endpoint: nowhere\n", "placet.yaml:3: `telemetry.otlp.endpoint`"),
+        (
+            "telemetry:\n  otlp:\n    endpoint: nowhere\n",
+            "placet.yaml:3: `telemetry.otlp.endpoint`",
+        ),
         ("audit:\n  reads: sometimes\n", "placet.yaml:2: `audit.reads`"),
         ("issuers:\n  - issuer: x\n    tenant: a b\n", "placet.yaml:3: `issuers[0].tenant`"),
         ("audience: ''\n", "`audience`: is empty"),
@@ -105,7 +111,9 @@ fn a_listener_for_others_needs_issuers_and_refuses_development_tokens() {
                   keys: { file: jwks.json }\n    kinds: { fixed: agent }\n";
     let config = load(&format!("listen: 0.0.0.0:7411\n{issuer}")).unwrap();
     assert!(!config.development_tokens);
-    assert!(matches!(&config.identity.issuers[0].keys, KeySource::File(path) if path.is_absolute()));
+    assert!(
+        matches!(&config.identity.issuers[0].keys, KeySource::File(path) if path.is_absolute())
+    );
     config.check_listeners().unwrap();
 
     let both = load(&format!("listen: 0.0.0.0:7411\ndevelopment_tokens: true\n{issuer}")).unwrap();
@@ -134,7 +142,11 @@ fn the_collector_of_the_file_wins_over_the_environment() {
     let plain = load_in(dir.path(), "{}", &environment).unwrap();
     assert_eq!(plain.telemetry.otlp.unwrap().endpoint.port(), Some(1));
     let unknown = text.replace("secret: key", "secret: other");
-    assert!(load_in(dir.path(), &unknown, &environment).unwrap_err().contains("no secret is named `other`"));
+    assert!(
+        load_in(dir.path(), &unknown, &environment)
+            .unwrap_err()
+            .contains("no secret is named `other`")
+    );
 }
 
 #[test]

@@ -63,7 +63,10 @@ impl Host {
     pub(crate) async fn start(executable: PathBuf, folder: PathBuf) -> Result<Self, Failure> {
         let mut host = Self { executable, folder, child: None, url: None };
         host.begin(false).await.map_err(|why| {
-            host.log_tail().into_iter().fold(Failure::new("the engine of the demo does not start").because(why), Failure::because)
+            host.log_tail().into_iter().fold(
+                Failure::new("the engine of the demo does not start").because(why),
+                Failure::because,
+            )
         })?;
         Ok(host)
     }
@@ -75,7 +78,16 @@ impl Host {
     pub(crate) async fn begin(&mut self, drill: bool) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(self.folder.join("engine.log"));
         let log = log.map_err(|error| format!("its log cannot be written: {error}"))?;
-        let mut command = self.command(&["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log", "people", "--json"]);
+        let mut command = self.command(&[
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--admin-listen",
+            "127.0.0.1:0",
+            "--log",
+            "people",
+            "--json",
+        ]);
         if drill {
             command.args(["--drill-pause-after-effect-ms", DRILL_MS]);
         }
@@ -89,11 +101,14 @@ impl Host {
         let mut line = String::new();
         let mut out = BufReader::new(out);
         match timeout(START, out.read_line(&mut line)).await {
-            Err(_elapsed) => return Err(format!("it did not come up within {} s", START.as_secs())),
+            Err(_elapsed) => {
+                return Err(format!("it did not come up within {} s", START.as_secs()));
+            }
             Ok(Err(error)) => return Err(format!("its output cannot be read: {error}")),
             Ok(Ok(_)) => {}
         }
-        let greeting: Greeting = serde_json::from_str(&line).map_err(|_no_greeting| "it ended instead of coming up".to_owned())?;
+        let greeting: Greeting = serde_json::from_str(&line)
+            .map_err(|_no_greeting| "it ended instead of coming up".to_owned())?;
         self.url = Some(greeting.listen);
         Ok(())
     }
@@ -104,8 +119,10 @@ impl Host {
     /// Why it did not.
     pub(crate) async fn stop(&mut self) -> Result<(), String> {
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
-            kill_process(pid, Signal::TERM).map_err(|error| format!("it cannot be asked to stop: {error}"))?;
+        if let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
+        {
+            kill_process(pid, Signal::TERM)
+                .map_err(|error| format!("it cannot be asked to stop: {error}"))?;
         }
         match timeout(STOP, child.wait()).await {
             Ok(Ok(status)) if status.success() => Ok(()),
@@ -181,7 +198,13 @@ impl Host {
 
     fn command_on(&self, words: &[&str], data: &Path) -> Command {
         let mut command = Command::new(&self.executable);
-        command.args(words).arg("--data").arg(data).env_clear().current_dir(&self.folder).kill_on_drop(true);
+        command
+            .args(words)
+            .arg("--data")
+            .arg(data)
+            .env_clear()
+            .current_dir(&self.folder)
+            .kill_on_drop(true);
         command
     }
 }

@@ -22,7 +22,9 @@ use crate::{
 
 /// Show what Placet guarantees, on real files, in about a minute.
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "Nothing is needed but this program, and nothing but loopback is spoken to. Exit code 1 if anything does not hold.")]
+#[command(
+    after_help = "Nothing is needed but this program, and nothing but loopback is spoken to. Exit code 1 if anything does not hold."
+)]
 pub(crate) struct Args {
     /// Keep the data folder, to look at it afterwards.
     #[arg(long)]
@@ -112,10 +114,13 @@ const STEPS: &[Step] = &[
 
 /// Shows everything.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
-    let executable = environment
-        .executable()
-        .ok_or_else(|| Failure::new("the program cannot find itself, and the demo starts it as a server"))?;
-    let folder = tempfile::Builder::new().prefix("placet-demo-").tempdir().attempted("no temporary folder can be made")?;
+    let executable = environment.executable().ok_or_else(|| {
+        Failure::new("the program cannot find itself, and the demo starts it as a server")
+    })?;
+    let folder = tempfile::Builder::new()
+        .prefix("placet-demo-")
+        .tempdir()
+        .attempted("no temporary folder can be made")?;
     let began = Instant::now();
     output::line(format!(
         "Placet demo: a real engine and real files in {}, nothing but loopback.\n",
@@ -135,7 +140,8 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             output::line(format!("\nAll {} steps hold ({seconds:.1} s).", STEPS.len()));
             Ok(Exit::Ok)
         }
-        Err(step) => Err(Failure::new(format!("step {step} does not hold")).try_this("run it again with --keep and look at engine.log")),
+        Err(step) => Err(Failure::new(format!("step {step} does not hold"))
+            .try_this("run it again with --keep and look at engine.log")),
     }
 }
 

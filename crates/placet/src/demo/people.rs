@@ -40,7 +40,12 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// The call `tool(args)` as step `step`, with the mode that the planner believes it has.
-    pub(crate) fn new(tool: &'static str, args: Value, step: &'static str, mode: &'static str) -> Self {
+    pub(crate) fn new(
+        tool: &'static str,
+        args: Value,
+        step: &'static str,
+        mode: &'static str,
+    ) -> Self {
         Self { tool, args, step, mode }
     }
 
@@ -88,8 +93,11 @@ impl Stage {
     pub(crate) async fn ask_and_be_held(&self, asked: &Asked) -> Result<Pending, String> {
         let reply = self.ask(asked).await?;
         let document: Value = reply.read().map_err(said)?;
-        expect(reply.status.as_u16() == 202, || format!("expected 202, got {}: {document}", reply.status.as_u16()))?;
-        let text = |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        expect(reply.status.as_u16() == 202, || {
+            format!("expected 202, got {}: {document}", reply.status.as_u16())
+        })?;
+        let text =
+            |name: &str| document.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
         Ok(Pending { call_id: text("call_id"), approval_id: text("approval_id") })
     }
 
@@ -99,24 +107,45 @@ impl Stage {
     }
 
     /// How an approval stands, from the list.
-    pub(crate) async fn listed(&self, pending: &Pending, state: &str) -> Result<ApprovalView, String> {
-        let list: placet_server::documents::ApprovalList =
-            self.ben()?.get(&["v1", "approvals"], &[("state", state), ("limit", "200")]).await.map_err(said)?;
-        let found = list.approvals.into_iter().find(|approval| approval.approval_id.as_str() == pending.approval_id);
+    pub(crate) async fn listed(
+        &self,
+        pending: &Pending,
+        state: &str,
+    ) -> Result<ApprovalView, String> {
+        let list: placet_server::documents::ApprovalList = self
+            .ben()?
+            .get(&["v1", "approvals"], &[("state", state), ("limit", "200")])
+            .await
+            .map_err(said)?;
+        let found = list
+            .approvals
+            .into_iter()
+            .find(|approval| approval.approval_id.as_str() == pending.approval_id);
         found.ok_or_else(|| format!("the approval is not {state}"))
     }
 }
 
 /// A person decides.
-pub(crate) async fn decide(person: &Client, pending: &Pending, digest: Digest) -> Result<Reply, String> {
+pub(crate) async fn decide(
+    person: &Client,
+    pending: &Pending,
+    digest: Digest,
+) -> Result<Reply, String> {
     let decision = json!({ "decision": "approve", "reason": "seen in the demo", "digest": digest });
-    person.post(&["v1", "approvals", &pending.approval_id, "decisions"], &decision).await.map_err(said)
+    person
+        .post(&["v1", "approvals", &pending.approval_id, "decisions"], &decision)
+        .await
+        .map_err(said)
 }
 
 /// The refusal with this code, or what came instead.
 pub(crate) fn refused(reply: &Reply, code: ErrorCode) -> Result<ProblemDocument, String> {
-    let problem = reply.problem().ok_or_else(|| format!("expected {code}, got status {}", reply.status.as_u16()))?;
-    expect(problem.error_code == code, || format!("expected {code}, got {}: {}", problem.error_code, problem.detail))?;
+    let problem = reply
+        .problem()
+        .ok_or_else(|| format!("expected {code}, got status {}", reply.status.as_u16()))?;
+    expect(problem.error_code == code, || {
+        format!("expected {code}, got {}: {}", problem.error_code, problem.detail)
+    })?;
     Ok(problem)
 }
 

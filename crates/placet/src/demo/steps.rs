@@ -36,36 +36,56 @@ fn delete() -> Asked {
 }
 
 fn write() -> Asked {
-    Asked::new("files__write", json!({ "path": "ledger.txt", "content": "one line" }), "write", "local_write")
+    Asked::new(
+        "files__write",
+        json!({ "path": "ledger.txt", "content": "one line" }),
+        "write",
+        "local_write",
+    )
 }
 
 pub(crate) async fn bad_argument(stage: &mut Stage) -> Shown {
     let wrong = notes().with(json!({ "pth": "notes.txt" }));
     let problem = refused(&stage.ask(&wrong).await?, ErrorCode::ValidationError)?;
     let place = problem.problems.first().ok_or("the refusal names no place to mend")?;
-    expect(problem.execution == Execution::NotExecuted, || "it is not said to be not executed".to_owned())?;
+    expect(problem.execution == Execution::NotExecuted, || {
+        "it is not said to be not executed".to_owned()
+    })?;
     Ok(vec![
         "agent → files__read {\"pth\": \"notes.txt\"}".to_owned(),
-        format!("{} {}: at `{}`: {}", problem.status, problem.error_code, place.pointer, place.problem),
+        format!(
+            "{} {}: at `{}`: {}",
+            problem.status, problem.error_code, place.pointer, place.problem
+        ),
     ])
 }
 
 pub(crate) async fn read(stage: &mut Stage) -> Shown {
     put(&stage.host.file("notes.txt"), "written by hand")?;
     let result = succeeded(&stage.ask(&notes()).await?)?;
-    expect(result.output.to_string().contains("written by hand"), || format!("the content is not in the answer: {}", result.output))?;
+    expect(result.output.to_string().contains("written by hand"), || {
+        format!("the content is not in the answer: {}", result.output)
+    })?;
     expect(result.mutations.is_empty(), || "a read reports changes".to_owned())?;
-    Ok(vec!["agent → files__read {\"path\": \"notes.txt\"}".to_owned(), "200 succeeded, with the content of the file".to_owned()])
+    Ok(vec![
+        "agent → files__read {\"path\": \"notes.txt\"}".to_owned(),
+        "200 succeeded, with the content of the file".to_owned(),
+    ])
 }
 
 pub(crate) async fn held(stage: &mut Stage) -> Shown {
     let pending = stage.ask_and_be_held(&delete()).await?;
     let again = stage.ask_and_be_held(&delete()).await?;
-    expect(again.approval_id == pending.approval_id, || "the same call again asked people a second time".to_owned())?;
+    expect(again.approval_id == pending.approval_id, || {
+        "the same call again asked people a second time".to_owned()
+    })?;
     still_there(&stage.host.file("notes.txt"))?;
     let lines = vec![
         "agent → files__delete {\"path\": \"notes.txt\"}".to_owned(),
-        format!("202, held as {}; the file is still there, and asking again is the same request", pending.approval_id),
+        format!(
+            "202, held as {}; the file is still there, and asking again is the same request",
+            pending.approval_id
+        ),
     ];
     stage.delete = Some(pending);
     Ok(lines)
@@ -81,15 +101,30 @@ pub(crate) async fn shown(stage: &mut Stage) -> Shown {
     let owner = decide(&stage.ana()?, &pending, digest).await?;
     let agent = decide(&stage.agent()?, &pending, digest).await?;
     let other = decide(&stage.ben()?, &pending, Digest::of(b"something else")).await?;
-    for (who, reply) in [("the owner", &owner), ("the agent", &agent), ("a decision on something else", &other)] {
-        expect(reply.status.is_client_error(), || format!("{who} was not refused: {}", reply.status.as_u16()))?;
+    for (who, reply) in
+        [("the owner", &owner), ("the agent", &agent), ("a decision on something else", &other)]
+    {
+        expect(reply.status.is_client_error(), || {
+            format!("{who} was not refused: {}", reply.status.as_u16())
+        })?;
     }
     stage.listed(&pending, "pending").await?;
     still_there(&stage.host.file("notes.txt"))?;
-    let code = |reply: &Reply| reply.problem().map(|problem| problem.error_code.as_str()).unwrap_or_default();
+    let code = |reply: &Reply| {
+        reply.problem().map(|problem| problem.error_code.as_str()).unwrap_or_default()
+    };
     Ok(vec![
-        format!("ben sees files__delete {} and the digest {}", detail.proposal.evidence.preview, digest.short()),
-        format!("ana (owner) → {}; the agent itself → {}; ben, for another digest → {}", code(&owner), code(&agent), code(&other)),
+        format!(
+            "ben sees files__delete {} and the digest {}",
+            detail.proposal.evidence.preview,
+            digest.short()
+        ),
+        format!(
+            "ana (owner) → {}; the agent itself → {}; ben, for another digest → {}",
+            code(&owner),
+            code(&agent),
+            code(&other)
+        ),
     ])
 }
 
@@ -101,8 +136,15 @@ pub(crate) async fn approved(stage: &mut Stage) -> Shown {
     let result = collected(stage, &pending.call_id).await?;
     expect(!result.mutations.is_empty(), || "the delete reports no change".to_owned())?;
     gone(&stage.host.file("notes.txt"))?;
-    let changed = result.mutations.iter().map(|one| format!("{} {}", one.action, one.target)).collect::<Vec<_>>();
-    Ok(vec!["ben approves".to_owned(), format!("the engine ran it: {}; the file is gone", changed.join(", "))])
+    let changed = result
+        .mutations
+        .iter()
+        .map(|one| format!("{} {}", one.action, one.target))
+        .collect::<Vec<_>>();
+    Ok(vec![
+        "ben approves".to_owned(),
+        format!("the engine ran it: {}; the file is gone", changed.join(", ")),
+    ])
 }
 
 pub(crate) async fn replayed(stage: &mut Stage) -> Shown {
@@ -121,7 +163,10 @@ pub(crate) async fn conflict(stage: &mut Stage) -> Shown {
     let other = delete().with(json!({ "path": "other.txt" }));
     let problem = refused(&stage.ask(&other).await?, ErrorCode::IdempotencyConflict)?;
     still_there(&stage.host.file("other.txt"))?;
-    Ok(vec!["agent → the same step, now for other.txt".to_owned(), format!("{} {}", problem.status, problem.error_code)])
+    Ok(vec![
+        "agent → the same step, now for other.txt".to_owned(),
+        format!("{} {}", problem.status, problem.error_code),
+    ])
 }
 
 /// Both names are equally long, so that the parked call on disk keeps its form and only says something else.
@@ -142,14 +187,21 @@ pub(crate) async fn altered(stage: &mut Stage) -> Shown {
     // A refused decision would be right as well: what was shown cannot be proven any more.
     let accepted = decision.status.is_success();
     if accepted {
-        until("the approval to be void", || async { stage.listed(&pending, "void").await.ok() }).await?;
+        until("the approval to be void", || async { stage.listed(&pending, "void").await.ok() })
+            .await?;
     }
     for name in PARKED {
         still_there(&stage.host.file(name))?;
     }
     Ok(vec![
-        format!("held: delete {asked}; stopped; {places} places on disk now say {forged}; started again; ben approves"),
-        if accepted { "APPROVAL_VOID: neither file was touched".to_owned() } else { said(decision.refusal()) },
+        format!(
+            "held: delete {asked}; stopped; {places} places on disk now say {forged}; started again; ben approves"
+        ),
+        if accepted {
+            "APPROVAL_VOID: neither file was touched".to_owned()
+        } else {
+            said(decision.refusal())
+        },
     ])
 }
 
@@ -159,17 +211,27 @@ pub(crate) async fn killed(stage: &mut Stage) -> Shown {
     let file = stage.host.file("ledger.txt");
     let agent = stage.agent()?;
     let calling = tokio::spawn(async move { agent.post(&["v1", "calls"], &write().body(0)).await });
-    until("the effect", || async { fs::read_to_string(&file).ok().filter(|text| text == "one line") }).await?;
+    until("the effect", || async {
+        fs::read_to_string(&file).ok().filter(|text| text == "one line")
+    })
+    .await?;
     stage.host.kill().await?;
     let answer = calling.await.map_err(|error| error.to_string())?;
-    expect(answer.is_err(), || "the call was answered although its record was never written".to_owned())?;
+    expect(answer.is_err(), || {
+        "the call was answered although its record was never written".to_owned()
+    })?;
     stage.host.begin(false).await?;
     put(&file, "edited by hand after the crash")?;
     let problem = refused(&stage.ask(&write()).await?, ErrorCode::OutcomeUnknown)?;
-    expect(problem.execution == Execution::Unknown, || "the outcome is not said to be unknown".to_owned())?;
-    expect(text_of(&file)? == "edited by hand after the crash", || "the write was done a second time".to_owned())?;
+    expect(problem.execution == Execution::Unknown, || {
+        "the outcome is not said to be unknown".to_owned()
+    })?;
+    expect(text_of(&file)? == "edited by hand after the crash", || {
+        "the write was done a second time".to_owned()
+    })?;
     let ben = stage.ben()?;
-    let list: RecordList = ben.get(&["v1", "ledger"], &[("state", "INDETERMINATE")]).await.map_err(said)?;
+    let list: RecordList =
+        ben.get(&["v1", "ledger"], &[("state", "indeterminate")]).await.map_err(said)?;
     let record = list.records.first().ok_or("no record is indeterminate")?;
     stage.record = Some(record.record_id.to_string());
     Ok(vec![
@@ -187,8 +249,12 @@ pub(crate) async fn resolved(stage: &mut Stage) -> Shown {
     let reply = stage.ben()?.post(&path, &finding).await.map_err(said)?;
     let view: RecordView = reply.document().map_err(said)?;
     let result = succeeded(&stage.ask(&write()).await?)?;
-    expect(result.replayed && result.output == json!({ "resolved": true }), || format!("the retry got {}", result.output))?;
-    expect(text_of(&stage.host.file("ledger.txt"))? == "edited by hand after the crash", || "it was written again".to_owned())?;
+    expect(result.replayed && result.output == json!({ "resolved": true }), || {
+        format!("the retry got {}", result.output)
+    })?;
+    expect(text_of(&stage.host.file("ledger.txt"))? == "edited by hand after the crash", || {
+        "it was written again".to_owned()
+    })?;
     Ok(vec![
         "ben, operator: «happened: the line was in ledger.txt» (the agent may not)".to_owned(),
         format!("the record is {}; the agent's retry: 200, replayed: true", view.state),
@@ -199,20 +265,29 @@ pub(crate) async fn audited(stage: &mut Stage) -> Shown {
     stage.host.stop().await?;
     let data = stage.host.data();
     let sound = stage.host.run(&["audit", "verify"], &data).await?;
-    let said_sound = String::from_utf8_lossy(&sound.stdout).lines().next().unwrap_or_default().to_owned();
+    let said_sound =
+        String::from_utf8_lossy(&sound.stdout).lines().next().unwrap_or_default().to_owned();
     expect(sound.status.success(), || format!("the chain does not verify: {said_sound}"))?;
     let copy = stage.host.folder().join("copy");
     tamper(&data, &copy)?;
     let damaged = stage.host.run(&["audit", "verify"], &copy).await?;
-    let said_damaged = String::from_utf8_lossy(&damaged.stdout).lines().next().unwrap_or_default().to_owned();
-    expect(damaged.status.code() == Some(1), || format!("the changed byte was not found: {said_damaged}"))?;
-    Ok(vec![format!("placet audit verify → {said_sound}"), format!("one byte changed in a copy → {said_damaged}")])
+    let said_damaged =
+        String::from_utf8_lossy(&damaged.stdout).lines().next().unwrap_or_default().to_owned();
+    expect(damaged.status.code() == Some(1), || {
+        format!("the changed byte was not found: {said_damaged}")
+    })?;
+    Ok(vec![
+        format!("placet audit verify → {said_sound}"),
+        format!("one byte changed in a copy → {said_damaged}"),
+    ])
 }
 
 /// A success, or what came instead.
 fn succeeded(reply: &Reply) -> Result<ToolResultEnvelope, String> {
     let result: ToolResultEnvelope = reply.document().map_err(said)?;
-    expect(result.status == ResultStatus::Succeeded, || format!("it did not succeed: {:?}", result.error.as_ref().map(|error| &error.message)))?;
+    expect(result.status == ResultStatus::Succeeded, || {
+        format!("it did not succeed: {:?}", result.error.as_ref().map(|error| &error.message))
+    })?;
     Ok(result)
 }
 
@@ -227,7 +302,10 @@ async fn collected(stage: &Stage, call_id: &str) -> Result<ToolResultEnvelope, S
 }
 
 /// Waits for something that normally takes milliseconds.
-async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> Result<T, String> {
+async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> Result<T, String> {
     let began = Instant::now();
     loop {
         if let Some(found) = look().await {
@@ -242,7 +320,9 @@ async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMu
 
 fn put(path: &Path, text: &str) -> Result<(), String> {
     let folder = path.parent().unwrap_or(path);
-    fs::create_dir_all(folder).and_then(|()| fs::write(path, text)).map_err(|error| format!("`{}`: {error}", path.display()))
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(path, text))
+        .map_err(|error| format!("`{}`: {error}", path.display()))
 }
 
 fn text_of(path: &Path) -> Result<String, String> {
@@ -262,7 +342,9 @@ fn files_below(folder: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).map_err(|error| format!("`{}`: {error}", folder.display()))? {
+        for entry in
+            fs::read_dir(&folder).map_err(|error| format!("`{}`: {error}", folder.display()))?
+        {
             let path = entry.map_err(|error| error.to_string())?.path();
             if path.is_dir() { folders.push(path) } else { found.push(path) }
         }
@@ -292,7 +374,12 @@ fn forge(folder: &Path, old: &str, new: &str) -> Result<usize, String> {
 
 /// Where `wanted` begins in `bytes`.
 fn positions(bytes: &[u8], wanted: &[u8]) -> Vec<usize> {
-    bytes.windows(wanted.len()).enumerate().filter(|(_, window)| *window == wanted).map(|(at, _)| at).collect()
+    bytes
+        .windows(wanted.len())
+        .enumerate()
+        .filter(|(_, window)| *window == wanted)
+        .map(|(at, _)| at)
+        .collect()
 }
 
 /// Copies the journal, and changes one byte in the middle of what it says.
@@ -328,7 +415,10 @@ mod tests {
         fs::create_dir(dir.path().join("a")).unwrap();
         fs::write(dir.path().join("a/pack"), "x payroll.csv y payroll.csv z").unwrap();
         assert_eq!(forge(dir.path(), PARKED[0], PARKED[1]), Ok(2));
-        assert_eq!(fs::read_to_string(dir.path().join("a/pack")).unwrap(), "x archive.csv y archive.csv z");
+        assert_eq!(
+            fs::read_to_string(dir.path().join("a/pack")).unwrap(),
+            "x archive.csv y archive.csv z"
+        );
         assert!(forge(dir.path(), "nowhere", "elsewher").is_err());
         assert_eq!(positions(b"aXbX", b"X"), [1, 3]);
     }

@@ -208,8 +208,10 @@ fn check_move(
         let (from, to) = (from.name(), after.state.name());
         return Err(IllegalMove { record_id: after.record_id, from, to }.into());
     }
-    match &after.state {
-        EffectState::Dispatched(attempt) if attempt.epoch != epoch => Err(StoreError::Conflict),
-        _ => Ok(()),
+    if let EffectState::Dispatched(attempt) = &after.state
+        && attempt.epoch != epoch
+    {
+        return Err(StoreError::Conflict);
     }
+    Ok(())
 }

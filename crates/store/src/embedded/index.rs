@@ -97,7 +97,11 @@ impl Index {
     /// Lets the tree go and gives back what the journal says, for another tree.
     pub(super) fn into_known(self) -> Known {
         let Self { db, stamps, open, .. } = self;
-        if let Err(fault) = guarded(|| Ok(drop(db))) {
+        let let_go = guarded(|| {
+            drop(db);
+            Ok(())
+        });
+        if let Err(fault) = let_go {
             tracing::warn!(%fault, "while the index was let go");
         }
         Known { stamps, open: open.into_inner().unwrap_or_else(PoisonError::into_inner) }

@@ -26,13 +26,16 @@ use crate::journal::JournalReader;
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
 pub(super) type Health = watch::Sender<Option<String>>;
 
+/// The forms of runs that are prepared and not in the index, each with the entry that makes it, oldest first.
+type RidingRuns = HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>;
+
 /// Shared between the writer's thread and all readers.
 #[derive(Debug)]
 pub(super) struct State {
     index: RwLock<Option<Arc<Index>>>,
     pub(super) journal: JournalReader,
     pub(super) claims: Claims,
-    runs: Mutex<HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>>,
+    runs: Mutex<RidingRuns>,
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
     last_at_ms: AtomicI64,
@@ -174,7 +177,7 @@ impl State {
         }
     }
 
-    fn runs(&self) -> MutexGuard<'_, HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>> {
+    fn runs(&self) -> MutexGuard<'_, RidingRuns> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

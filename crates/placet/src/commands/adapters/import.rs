@@ -17,7 +17,10 @@ use placet_types::{
     argument_schema::ArgumentSchema,
     contract::{
         Contract, DESCRIPTION_BYTES_MAX, LiveTool,
-        file::{CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue, LimitsFile, TenantsFile, TransportFile},
+        file::{
+            CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue,
+            LimitsFile, TenantsFile, TransportFile,
+        },
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName},
     mode::{ApprovalMode, Effect},
@@ -106,8 +109,11 @@ pub(crate) struct Imported {
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
     let sources = sources(args, environment)?;
-    let options =
-        ImportOptions { environment: config.environment.clone(), mode: args.mode_default, pins: !args.no_pins };
+    let options = ImportOptions {
+        environment: config.environment.clone(),
+        mode: args.mode_default,
+        pins: !args.no_pins,
+    };
     let folder = args.out.clone().unwrap_or_else(|| {
         let root = config.contracts.clone().unwrap_or_else(|| PathBuf::from("contracts"));
         root.join(config.environment.as_str())
@@ -117,8 +123,9 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         let path = folder.join(format!("{}.yaml", source.name));
         // Asked before the server is: a refusal costs nothing then.
         let free = if args.print { Ok(()) } else { check_free(&path) };
+        let target = (!args.print).then_some(path.as_path());
         let done = match free {
-            Ok(()) => one(&source, &options, &config, args.print.then_some(()).map_or(Some(path.as_path()), |()| None)).await,
+            Ok(()) => one(&source, &options, &config, target).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = done {
@@ -126,6 +133,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             output::failure(&failure);
             exit = Exit::Findings;
         }
+    }
+    if config.contracts.is_none() && !args.print {
+        output::note(
+            "note: no `contracts:` is configured, so nothing reads that folder yet; `placet init` writes a configuration that does",
+        );
     }
     Ok(exit)
 }
@@ -139,7 +151,12 @@ fn check_free(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn one(source: &Source, options: &ImportOptions, config: &Config, path: Option<&Path>) -> Result<(), Failure> {
+async fn one(
+    source: &Source,
+    options: &ImportOptions,
+    config: &Config,
+    path: Option<&Path>,
+) -> Result<(), Failure> {
     let endpoint = Endpoint {
         adapter: source.name.clone(),
         transport: source.transport.clone(),
@@ -153,11 +170,20 @@ async fn one(source: &Source, options: &ImportOptions, config: &Config, path: Op
         None => output::raw(&text),
         Some(path) => {
             write(path, &text)?;
-            output::line(format!("wrote {} ({} tools, {} each)", path.display(), imported.file.capabilities.len(), options.mode));
+            output::line(format!(
+                "wrote {} ({} tools, {} each)",
+                path.display(),
+                imported.file.capabilities.len(),
+                options.mode
+            ));
             told(&imported.file, &live);
         }
     }
-    source.notes.iter().chain(&imported.notes).for_each(|note| output::note(format!("note: {note}")));
+    source
+        .notes
+        .iter()
+        .chain(&imported.notes)
+        .for_each(|note| output::note(format!("note: {note}")));
     Ok(())
 }
 
@@ -171,20 +197,27 @@ fn told(file: &ContractFile, live: &Live) {
         ]
     });
     output::table(["tool", "", "what the server claims about it (not trusted)"], rows);
-    output::line("\nReview it: lower a `mode` only where you know the tool, and give `effect: none` to those that only read.");
+    output::line(
+        "\nReview it: lower a `mode` only where you know the tool, and give `effect: none` to those that only read.",
+    );
 }
 
 /// Turns a live tool list into a contract.
 ///
 /// # Errors
 /// [`Failure`] when no tool can be used, or the result breaks a rule of contracts.
-pub(crate) fn contract_of(source: &Source, live: &Live, options: &ImportOptions) -> Result<Imported, Failure> {
+pub(crate) fn contract_of(
+    source: &Source,
+    live: &Live,
+    options: &ImportOptions,
+) -> Result<Imported, Failure> {
     let mut notes = Vec::new();
     let mut capabilities = BTreeMap::new();
     for tool in &live.tools {
         match capability(&source.name, tool, options) {
             Ok((name, file, remarks)) => {
-                notes.extend(remarks.into_iter().map(|remark| format!("`{}`: {remark}", tool.name)));
+                notes
+                    .extend(remarks.into_iter().map(|remark| format!("`{}`: {remark}", tool.name)));
                 capabilities.insert(name, file);
             }
             Err(why) => notes.push(format!("`{}` is left out: {why}", tool.name)),
@@ -203,7 +236,8 @@ pub(crate) fn contract_of(source: &Source, live: &Live, options: &ImportOptions)
         limits: LimitsFile::default(),
         capabilities,
     };
-    Contract::from_file(file.clone()).attempted(format!("no contract can be made of `{}`", source.name))?;
+    Contract::from_file(file.clone())
+        .attempted(format!("no contract can be made of `{}`", source.name))?;
     Ok(Imported { file, notes })
 }
 
@@ -289,7 +323,8 @@ fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failur
     let mut sources = match &args.mcp_servers {
         Some(path) => {
             let all = servers::read(path, environment)?;
-            let wanted = |source: &Source| args.name.as_ref().is_none_or(|name| *name == source.name);
+            let wanted =
+                |source: &Source| args.name.as_ref().is_none_or(|name| *name == source.name);
             all.into_iter().filter(wanted).collect()
         }
         None => vec![described(args)?],
@@ -305,7 +340,10 @@ fn sources(args: &Args, environment: &Environment) -> Result<Vec<Source>, Failur
 
 /// The server that the options describe.
 fn described(args: &Args) -> Result<Source, Failure> {
-    let name = args.name.clone().ok_or_else(|| Failure::usage("`--name` says what the adapter is called"))?;
+    let name = args
+        .name
+        .clone()
+        .ok_or_else(|| Failure::usage("`--name` says what the adapter is called"))?;
     let transport = match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
             let private_network = args.private_network;
@@ -319,20 +357,26 @@ fn described(args: &Args) -> Result<Source, Failure> {
         },
         (None, None) => return Err(Failure::usage("the command of the server follows `--`")),
     };
-    let credential = args.credential.clone().map(|secret| placet_types::contract::file::CredentialFile {
-        secret,
-        header: "authorization".to_owned(),
-        audience: None,
-        scopes: BTreeSet::new(),
-    });
+    let credential =
+        args.credential.clone().map(|secret| placet_types::contract::file::CredentialFile {
+            secret,
+            header: "authorization".to_owned(),
+            audience: None,
+            scopes: BTreeSet::new(),
+        });
     Ok(Source { name, transport, credential, secrets: BTreeMap::new(), notes: Vec::new() })
 }
 
 fn variables(args: &Args) -> Result<BTreeMap<String, EnvValue>, Failure> {
     let split = |pair: &String| {
-        let parts = pair.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
-        parts.map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .ok_or_else(|| Failure::usage(format!("`{}` is not NAME=VALUE", pair.split('=').next().unwrap_or_default())))
+        let parts =
+            pair.split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        parts.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| {
+            Failure::usage(format!(
+                "`{}` is not NAME=VALUE",
+                pair.split('=').next().unwrap_or_default()
+            ))
+        })
     };
     let mut variables = BTreeMap::new();
     for pair in &args.env {

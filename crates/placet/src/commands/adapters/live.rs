@@ -61,7 +61,9 @@ pub(crate) async fn ask(
     });
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
     let connected = connector.connect_any(endpoint).await.attempted(what.clone())?;
-    let tools = tools_of(connected.adapter.as_ref()).await.map_err(|why| Failure::new(what).because(why))?;
+    let tools = tools_of(connected.adapter.as_ref())
+        .await
+        .map_err(|why| Failure::new(what).because(why))?;
     Ok(Live { protocol_version: connected.protocol_version, server: connected.server, tools })
 }
 
@@ -69,7 +71,10 @@ pub(crate) async fn ask(
 ///
 /// # Errors
 /// [`Failure`] when it cannot be asked.
-pub(crate) async fn ask_contracted(contract: &Arc<Contract>, config: &Config) -> Result<Live, Failure> {
+pub(crate) async fn ask_contracted(
+    contract: &Arc<Contract>,
+    config: &Config,
+) -> Result<Live, Failure> {
     if matches!(contract.transport, TransportFile::Internal { .. }) {
         return ask_builtin(contract, &config.data).await;
     }

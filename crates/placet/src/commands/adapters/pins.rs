@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, fs, io::Write as _, path::Path};
 
 use clap::Args as ClapArgs;
 use placet_types::{
-    contract::{LiveTool, file::{CapabilityFile, ContractFile}},
+    contract::{
+        LiveTool,
+        file::{CapabilityFile, ContractFile},
+    },
     digest::{Digest, DigestBuilder},
     ids::{AdapterName, CapabilityName},
     mode::ApprovalMode,
@@ -88,13 +91,15 @@ pub(crate) struct Comparison {
 impl Comparison {
     /// Whether nothing differs.
     pub(crate) fn is_clean(&self) -> bool {
-        self.protocol_pinned == self.protocol_live && self.tools.iter().all(|tool| tool.state == "same")
+        self.protocol_pinned == self.protocol_live
+            && self.tools.iter().all(|tool| tool.state == "same")
     }
 }
 
 /// Compares a contract with what its adapter says now.
 pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
-    let by_name: BTreeMap<&str, &LiveTool> = live.tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
+    let by_name: BTreeMap<&str, &LiveTool> =
+        live.tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
     let contracted = file.capabilities.iter().map(|(name, capability)| {
         let tool = by_name.get(name.as_str());
         let digest = tool.map(|tool| tool.digest(&file.adapter));
@@ -104,8 +109,17 @@ pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
             (Some(pin), Some(live)) if pin == live => "same",
             (Some(_), Some(_)) => "changed",
         };
-        let fields = tool.filter(|_| state == "changed").map(|tool| fields(capability, tool)).unwrap_or_default();
-        Difference { capability: name.to_string(), state, fields, pinned: capability.pin, live: digest }
+        let fields = tool
+            .filter(|_| state == "changed")
+            .map(|tool| fields(capability, tool))
+            .unwrap_or_default();
+        Difference {
+            capability: name.to_string(),
+            state,
+            fields,
+            pinned: capability.pin,
+            live: digest,
+        }
     });
     let known = |tool: &&LiveTool| !file.capabilities.keys().any(|name| name.as_str() == tool.name);
     let new = live.tools.iter().filter(known).map(|tool| Difference {
@@ -126,7 +140,8 @@ pub(crate) fn compare(file: &ContractFile, live: &Live) -> Comparison {
 
 /// The digest of a whole tool list, in the order of names.
 pub(crate) fn list_digest(adapter: &AdapterName, tools: &[LiveTool]) -> Digest {
-    let mut sorted: Vec<(&str, Digest)> = tools.iter().map(|tool| (tool.name.as_str(), tool.digest(adapter))).collect();
+    let mut sorted: Vec<(&str, Digest)> =
+        tools.iter().map(|tool| (tool.name.as_str(), tool.digest(adapter))).collect();
     sorted.sort();
     DigestBuilder::new("placet.tool-list.v1")
         .list("names", sorted.iter().map(|(name, _)| name.as_bytes()))
@@ -188,9 +203,13 @@ fn told(comparison: &Comparison) {
     } else {
         format!("pinned {}, LIVE {}", comparison.protocol_pinned, comparison.protocol_live)
     };
-    output::line(format!("{} ({versions}), the whole live list: {}", comparison.adapter, comparison.live_list));
+    output::line(format!(
+        "{} ({versions}), the whole live list: {}",
+        comparison.adapter, comparison.live_list
+    ));
     let rows = comparison.tools.iter().map(|tool| {
-        let text = |digest: Option<Digest>| digest.map(|digest| digest.to_string()).unwrap_or_default();
+        let text =
+            |digest: Option<Digest>| digest.map(|digest| digest.to_string()).unwrap_or_default();
         let live = if tool.state == "same" { String::new() } else { text(tool.live) };
         [tool.capability.clone(), tool.state.to_owned(), tool.fields.join(", "), live]
     });
@@ -198,11 +217,13 @@ fn told(comparison: &Comparison) {
 }
 
 fn chosen(config: &Config, name: Option<&AdapterName>) -> Result<Vec<ContractEntry>, Failure> {
-    let all = world::contracts(config).map_err(|problem| Failure::new("a contract cannot be used").because(problem))?;
+    let all = world::contracts(config)
+        .map_err(|problem| Failure::new("a contract cannot be used").because(problem))?;
     let wanted = |entry: &ContractEntry| name.is_none_or(|name| *name == entry.file.adapter);
     let entries: Vec<ContractEntry> = all.into_iter().filter(wanted).collect();
     if entries.is_empty() {
-        return Err(Failure::usage("there is no contract of that name").try_this("`placet adapters list` shows them"));
+        return Err(Failure::usage("there is no contract of that name")
+            .try_this("`placet adapters list` shows them"));
     }
     Ok(entries)
 }
@@ -211,7 +232,8 @@ fn chosen(config: &Config, name: Option<&AdapterName>) -> Result<Vec<ContractEnt
 pub(crate) async fn pin(args: &PinArgs, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
     let entries = chosen(&config, Some(&args.name))?;
-    let entry = entries.first().ok_or_else(|| Failure::usage("there is no contract of that name"))?;
+    let entry =
+        entries.first().ok_or_else(|| Failure::usage("there is no contract of that name"))?;
     let path = entry.path.as_deref().ok_or_else(|| {
         Failure::usage("the built-in contract is pinned by the program itself")
             .try_this("`placet init` writes it as a file")
@@ -219,7 +241,10 @@ pub(crate) async fn pin(args: &PinArgs, environment: &Environment) -> Outcome {
     let live = live::ask_contracted(&entry.contract, &config).await?;
     let file = pinned(&entry.file, &live, args.capability.as_ref(), args.expect)?;
     replace(path, &file)?;
-    output::line(format!("pinned in {}; the running Placet takes it up at its next start", path.display()));
+    output::line(format!(
+        "pinned in {}; the running Placet takes it up at its next start",
+        path.display()
+    ));
     Ok(Exit::Ok)
 }
 
@@ -236,7 +261,8 @@ pub(crate) fn pinned(
     let found = match only {
         Some(name) => {
             let tool = live.tools.iter().find(|tool| tool.name == name.as_str());
-            tool.ok_or_else(|| Failure::new(format!("the live adapter has no tool `{name}`")))?.digest(&file.adapter)
+            tool.ok_or_else(|| Failure::new(format!("the live adapter has no tool `{name}`")))?
+                .digest(&file.adapter)
         }
         None => list_digest(&file.adapter, &live.tools),
     };
@@ -246,7 +272,8 @@ pub(crate) fn pinned(
             .try_this("look again with `placet adapters diff`"));
     }
     let mut file = file.clone();
-    for tool in live.tools.iter().filter(|tool| only.is_none_or(|name| tool.name == name.as_str())) {
+    for tool in live.tools.iter().filter(|tool| only.is_none_or(|name| tool.name == name.as_str()))
+    {
         take_over(&mut file, tool)?;
     }
     if only.is_none() {
@@ -262,7 +289,11 @@ pub(crate) fn pinned(
 
 /// Takes the live definition; what the operator decided about the tool stays. A new tool starts as strong as any.
 fn take_over(file: &mut ContractFile, tool: &LiveTool) -> Result<(), Failure> {
-    let options = ImportOptions { environment: file.environment.clone(), mode: ApprovalMode::Destructive, pins: true };
+    let options = ImportOptions {
+        environment: file.environment.clone(),
+        mode: ApprovalMode::Destructive,
+        pins: true,
+    };
     let (name, fresh, remarks) = import::capability(&file.adapter, tool, &options)
         .map_err(|why| Failure::new(format!("`{}` cannot be pinned", tool.name)).because(why))?;
     remarks.iter().for_each(|remark| output::note(format!("note: `{name}`: {remark}")));
@@ -286,7 +317,11 @@ fn take_over(file: &mut ContractFile, tool: &LiveTool) -> Result<(), Failure> {
 fn replace(path: &Path, file: &ContractFile) -> Result<(), Failure> {
     let what = || format!("`{}` cannot be written", path.display());
     let old = crate::yaml::read_text(path).attempted(what())?;
-    let mut text: String = old.lines().take_while(|line| line.starts_with('#')).flat_map(|line| [line, "\n"]).collect();
+    let mut text: String = old
+        .lines()
+        .take_while(|line| line.starts_with('#'))
+        .flat_map(|line| [line, "\n"])
+        .collect();
     text.push_str(&serde_saphyr::to_string(file).attempted(what())?);
     let back: ContractFile = serde_saphyr::from_str(&text).attempted(what())?;
     if back != *file {

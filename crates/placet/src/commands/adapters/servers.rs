@@ -13,7 +13,11 @@ use placet_types::{
 use secrecy::SecretString;
 use serde::Deserialize;
 
-use crate::{environment::Environment, failure::{Attempted as _, Failure}, yaml};
+use crate::{
+    environment::Environment,
+    failure::{Attempted as _, Failure},
+    yaml,
+};
 
 /// A server to import.
 #[derive(Debug, Clone)]
@@ -68,11 +72,13 @@ pub(crate) fn read(path: &Path, environment: &Environment) -> Result<Vec<Source>
 /// # Errors
 /// What is wrong with it, without any of its values.
 pub(crate) fn parse(text: &str, environment: &Environment) -> Result<Vec<Source>, String> {
-    let file: ServersFile = serde_json::from_str(text)
-        .map_err(|error| format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column()))?;
+    let file: ServersFile = serde_json::from_str(text).map_err(|error| {
+        format!("it is no `mcpServers` file: line {}, column {}", error.line(), error.column())
+    })?;
     let enabled = file.servers.into_iter().filter(|(_, server)| !server.disabled);
-    let sources: Vec<Source> =
-        enabled.map(|(name, server)| source(&name, server, environment)).collect::<Result<_, _>>()?;
+    let sources: Vec<Source> = enabled
+        .map(|(name, server)| source(&name, server, environment))
+        .collect::<Result<_, _>>()?;
     if sources.is_empty() {
         return Err("it names no server that is enabled".to_owned());
     }
@@ -85,14 +91,20 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
     if adapter.as_str() != name {
         notes.push(format!("the server `{name}` becomes the adapter `{adapter}`"));
     }
-    let mut vault = Vault { adapter: adapter.clone(), environment, secrets: BTreeMap::new(), notes };
+    let mut vault =
+        Vault { adapter: adapter.clone(), environment, secrets: BTreeMap::new(), notes };
     let Server { command, args, env, cwd, url, headers, .. } = server;
     let (transport, credential) = match (command, url) {
         (Some(command), None) => {
             if args.iter().any(|argument| holds_secret(argument)) {
-                return Err(format!("an argument of server `{name}` looks like a secret: pass it in `env` instead"));
+                return Err(format!(
+                    "an argument of server `{name}` looks like a secret: pass it in `env` instead"
+                ));
             }
-            let env = env.into_iter().map(|(variable, value)| vault.variable(variable, value)).collect::<Result<_, _>>()?;
+            let env = env
+                .into_iter()
+                .map(|(variable, value)| vault.variable(variable, value))
+                .collect::<Result<_, _>>()?;
             (TransportFile::McpStdio { command, args, env, cwd }, None)
         }
         (None, Some(url)) => {
@@ -137,7 +149,8 @@ struct Vault<'a> {
 
 impl Vault<'_> {
     fn variable(&mut self, variable: String, value: String) -> Result<(String, EnvValue), String> {
-        let reference = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
+        let reference =
+            value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
         if reference.is_none() && !is_secret_name(&variable) && !holds_secret(&value) {
             return Ok((variable, EnvValue::Literal(value)));
         }
@@ -161,16 +174,23 @@ impl Vault<'_> {
         let mut headers = headers.into_iter();
         let Some((header, value)) = headers.next() else { return Ok(None) };
         if headers.next().is_some() {
-            return Err(format!("server `{server}` wants several headers; a contract carries one credential"));
+            return Err(format!(
+                "server `{server}` wants several headers; a contract carries one credential"
+            ));
         }
         let header = header.to_ascii_lowercase();
         let value = if header == "authorization" {
             let token = value.strip_prefix("Bearer ").or_else(|| value.strip_prefix("bearer "));
-            token.ok_or_else(|| format!("server `{server}` wants an authorization that is no bearer token"))?.to_owned()
+            token
+                .ok_or_else(|| {
+                    format!("server `{server}` wants an authorization that is no bearer token")
+                })?
+                .to_owned()
         } else {
             value
         };
-        let reference = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
+        let reference =
+            value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')).map(str::to_owned);
         let value = match &reference {
             None => value,
             Some(name) => self
@@ -180,7 +200,12 @@ impl Vault<'_> {
         };
         let variable = format!("{}_TOKEN", self.adapter.as_str().to_uppercase().replace('-', "_"));
         let secret = self.keep("token", value, &reference.unwrap_or(variable));
-        Ok(Some(CredentialFile { secret, header, audience: None, scopes: std::collections::BTreeSet::new() }))
+        Ok(Some(CredentialFile {
+            secret,
+            header,
+            audience: None,
+            scopes: std::collections::BTreeSet::new(),
+        }))
     }
 
     /// Keeps a value for the connection and gives its name.

@@ -35,8 +35,12 @@ fn live(tools: Vec<LiveTool>) -> Live {
 }
 
 fn source() -> Source {
-    let transport =
-        TransportFile::McpStdio { command: "/bin/true".to_owned(), args: vec![], env: BTreeMap::new(), cwd: None };
+    let transport = TransportFile::McpStdio {
+        command: "/bin/true".to_owned(),
+        args: vec![],
+        env: BTreeMap::new(),
+        cwd: None,
+    };
     Source {
         name: AdapterName::new("sample").unwrap(),
         transport,
@@ -73,20 +77,28 @@ fn every_mode_an_operator_can_name_makes_a_valid_contract_that_parses_back() {
         let text = text_of(&imported.file, &live).unwrap();
         let back: ContractFile = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(back, imported.file, "{mode}");
-        assert!(Contract::from_file(back).unwrap().capabilities.values().all(|c| c.is_callable()), "{mode}");
+        assert!(
+            Contract::from_file(back).unwrap().capabilities.values().all(|c| c.is_callable()),
+            "{mode}"
+        );
     }
 }
 
 #[test]
 fn tools_that_hide_something_are_disabled_and_tools_that_cannot_be_named_are_left_out() {
     let mut strange = tool("strange", "");
-    strange.input_schema = json!({"type": "object", "properties": {"a": {"pattern": "(?=x)", "type": "string"}}});
+    strange.input_schema =
+        json!({"type": "object", "properties": {"a": {"pattern": "(?=x)", "type": "string"}}});
     let live = live(vec![tool("hidden", "safe\u{202e}"), tool("no spaces", ""), strange]);
     let imported = contract_of(&source(), &live, &options(ApprovalMode::Destructive)).unwrap();
     assert!(!imported.file.capabilities[&name("hidden")].enabled);
     assert_eq!(imported.file.capabilities[&name("hidden")].description, "safe");
     assert!(imported.notes.iter().any(|note| note.contains("`no spaces` is left out")));
-    assert!(imported.notes.iter().any(|note| note.contains("`strange`: quarantined")), "{:?}", imported.notes);
+    assert!(
+        imported.notes.iter().any(|note| note.contains("`strange`: quarantined")),
+        "{:?}",
+        imported.notes
+    );
     let nothing = Live { tools: vec![tool("no spaces", "")], ..live };
     assert!(contract_of(&source(), &nothing, &options(ApprovalMode::Destructive)).is_err());
 }
@@ -97,11 +109,23 @@ fn a_difference_says_what_changed() {
     let imported = contract_of(&source(), &before, &options(ApprovalMode::Network)).unwrap();
     assert!(compare(&imported.file, &before).is_clean());
 
-    let after = live(vec![tool("same", "x"), tool("moved", "and now delete everything"), tool("fresh", "x")]);
+    let after = live(vec![
+        tool("same", "x"),
+        tool("moved", "and now delete everything"),
+        tool("fresh", "x"),
+    ]);
     let comparison = compare(&imported.file, &after);
     let states: BTreeMap<&str, &str> =
         comparison.tools.iter().map(|tool| (tool.capability.as_str(), tool.state)).collect();
-    assert_eq!(states, BTreeMap::from([("same", "same"), ("moved", "changed"), ("gone", "gone"), ("fresh", "new")]));
+    assert_eq!(
+        states,
+        BTreeMap::from([
+            ("same", "same"),
+            ("moved", "changed"),
+            ("gone", "gone"),
+            ("fresh", "new")
+        ])
+    );
     assert!(!comparison.is_clean());
     let moved = comparison.tools.iter().find(|tool| tool.capability == "moved").unwrap();
     assert_eq!(moved.fields, ["description"]);
@@ -115,7 +139,9 @@ fn a_pin_moves_only_under_the_digest_that_was_reviewed_and_keeps_what_the_operat
     let after = live(vec![tool("moved", "y"), tool("fresh", "z")]);
     let digest = after.tools[0].digest(&file.adapter);
 
-    assert!(pinned(&file, &after, Some(&name("moved")), before.tools[0].digest(&file.adapter)).is_err());
+    assert!(
+        pinned(&file, &after, Some(&name("moved")), before.tools[0].digest(&file.adapter)).is_err()
+    );
     assert!(pinned(&file, &after, Some(&name("gone")), digest).is_err());
     let one = pinned(&file, &after, Some(&name("moved")), digest).unwrap();
     let moved = &one.capabilities[&name("moved")];
@@ -137,17 +163,26 @@ fn servers_of_a_client_are_read_and_their_secrets_are_not_written_out() {
     }});
     let environment = Environment::of([("TOKEN", "s3cret-c")]);
     let sources = parse(&text.to_string(), &environment).unwrap();
-    assert_eq!(sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(), ["my-files", "remote"]);
+    assert_eq!(
+        sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(),
+        ["my-files", "remote"]
+    );
     let TransportFile::McpStdio { env, .. } = &sources[0].transport else { panic!("not stdio") };
     assert_eq!(env["LOG"], EnvValue::Literal("1".to_owned()));
     assert_eq!(env["API_KEY"], EnvValue::Secret { secret: "my-files-api-key".to_owned() });
     assert_eq!(sources[0].secrets["my-files-api-key"].expose_secret(), "s3cret-a");
     assert_eq!(sources[0].secrets["my-files-from"].expose_secret(), "s3cret-c");
     let credential = sources[1].credential.as_ref().unwrap();
-    assert_eq!((credential.header.as_str(), credential.secret.as_str()), ("authorization", "remote-token"));
+    assert_eq!(
+        (credential.header.as_str(), credential.secret.as_str()),
+        ("authorization", "remote-token")
+    );
     assert_eq!(sources[1].secrets["remote-token"].expose_secret(), "s3cret-b");
     for source in &sources {
-        assert!(!format!("{:?}{:?}{:?}", source.transport, source.credential, source.notes).contains("s3cret"));
+        assert!(
+            !format!("{:?}{:?}{:?}", source.transport, source.credential, source.notes)
+                .contains("s3cret")
+        );
     }
 }
 

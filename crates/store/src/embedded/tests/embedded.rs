@@ -1,0 +1,315 @@
+//! What this store promises beyond the trait: over restarts, epochs and clocks.
+
+use placet_ledger::store::{ClaimAnswer, Durability, EffectQuery, Store as _};
+use placet_types::digest::Digest;
+use tempfile::tempdir;
+
+use super::*;
+use crate::embedded::open::IndexFate;
+use crate::embedded::{SyncObserver, claims::Claims};
+
+#[tokio::test]
+async fn everything_is_there_after_a_restart_but_claims() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, report) = open(&config);
+    assert_eq!((report.frames, report.epoch, report.index), (0, 1, IndexFate::Kept));
+    let done = make(&*store, "done", true).await;
+    let sent = make(&*store, "sent", false).await;
+    let claimed = claim(&*store, "held");
+    let asked = approval(&claimed, "apr_1", NOW_MS);
+    let waiting = hold(&*store, &claimed, &asked).await;
+    let lost = claim(&*store, "claimed");
+    store.claim(lost.clone()).await.unwrap();
+    let opened = run("run_1", 3);
+    let mut changes = synced();
+    changes.runs.push(opened.clone());
+    changes.reserve = Some(reservation(&opened, 5));
+    changes.content.push((tenant("acme"), b"result".to_vec()));
+    store.commit(changes).await.unwrap();
+
+    drop(store);
+    for orderly in [false, true, false] {
+        let (store, report) = open(&config);
+        assert_eq!(report.index, IndexFate::Kept);
+        assert_eq!((report.effects, report.approvals, report.runs), (3, 1, 1));
+        let counts: Vec<_> = report.open.into_iter().collect();
+        assert_eq!(counts, [("dispatched", 1), ("pending_approval", 1)]);
+        for record in [&done, &sent, &waiting] {
+            assert_eq!(store.effect(record.record_id).await.unwrap().as_ref(), Some(record));
+            let call = store.effect_of_call(&record.call_id).await.unwrap();
+            assert_eq!(call.as_ref(), Some(record));
+        }
+        assert_eq!(store.effect(lost.record_id).await.unwrap(), None);
+        assert_eq!(store.approval(&asked.approval_id).await.unwrap().as_ref(), Some(&asked));
+        assert_eq!(store.run(&opened.key).await.unwrap(), opened.reserved(5));
+        let digest = Digest::of(b"result");
+        assert_eq!(store.content(&tenant("acme"), digest).await.unwrap(), b"result");
+        let query = EffectQuery { open_only: true, limit: 9, ..EffectQuery::default() };
+        assert_eq!(store.effects(&query).await.unwrap().len(), 2);
+        if orderly {
+            store.close().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_closed_store_can_be_opened_again_at_once() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let mut earlier = Vec::new();
+    for epoch in 1..=3 {
+        let (store, report) = EmbeddedStore::open(config.clone(), TestClock::at(NOW_MS)).unwrap();
+        assert_eq!((report.epoch, report.replayed), (epoch, 0));
+        assert_eq!(report.index, IndexFate::Kept);
+        make(&*store, &format!("key-{epoch}"), true).await;
+        store.close().await.unwrap();
+        // Whoever still holds a closed store does not keep others from opening it.
+        earlier.push(store);
+    }
+    let gone = earlier[0].effect(claim_of("acme", "key-1", 1).record_id).await;
+    assert!(matches!(gone, Err(StoreError::Stopped(_))));
+}
+
+#[tokio::test]
+async fn a_dispatch_or_a_claim_of_another_epoch_is_refused() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    open(&config).0.close().await.unwrap();
+    let (store, _) = open(&config);
+    let old = claim_of("acme", "key", store.epoch() - 1);
+    assert_eq!(store.claim(old.clone()).await, Err(StoreError::Conflict));
+    let claimed = claim(&*store, "key");
+    assert_eq!(store.claim(succeeded(&claimed)).await, Err(StoreError::Conflict));
+    store.claim(claimed.clone()).await.unwrap();
+    for epoch in [store.epoch() - 1, store.epoch() + 1] {
+        let state = EffectState::Dispatched(attempt(&claimed, epoch, Class::Opaque));
+        let refused = put(&*store, &moved(&claimed, state)).await;
+        assert_eq!(refused, Err(StoreError::Conflict));
+    }
+    put(&*store, &dispatched(&*store, &claimed)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_record_is_not_put_over_the_claim_of_another_call() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let claimed = claim(&*store, "key");
+    store.claim(claimed.clone()).await.unwrap();
+    let other =
+        EffectRecord { call_id: ToolCallId::new("call-other").unwrap(), ..claimed.clone() };
+    let refused = put(&*store, &dispatched(&*store, &other)).await;
+    assert_eq!(refused, Err(StoreError::Conflict));
+    assert_eq!(store.effect(claimed.record_id).await.unwrap(), Some(claimed.clone()));
+    put(&*store, &dispatched(&*store, &claimed)).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_record_is_about_never_changes() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let sent = make(&*store, "key", false).await;
+    let done = succeeded(&sent);
+    for changed in [
+        EffectRecord { call_id: ToolCallId::new("call-other").unwrap(), ..done.clone() },
+        EffectRecord { requested_digest: Digest::of(b"other"), ..done.clone() },
+        EffectRecord { key: IdempotencyKey::new("other").unwrap(), ..done.clone() },
+        EffectRecord { scope: claim_of("globex", "key", 1).scope, ..done.clone() },
+    ] {
+        assert_eq!(put(&*store, &changed).await, Err(StoreError::Conflict));
+    }
+    put(&*store, &done).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_approved_effect_goes_back_only_with_its_approval() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let claimed = claim(&*store, "held");
+    let asked = approval(&claimed, "apr_1", NOW_MS);
+    let waiting = hold(&*store, &claimed, &asked).await;
+    let agreed = approved(&waiting, &asked);
+    let yes = approval_moved(&asked, ApprovalState::Approved);
+    let mut changes = puts(&[&agreed]);
+    changes.approvals.push(yes.clone());
+    store.commit(changes).await.unwrap();
+    let back = pending(&agreed, &asked);
+    let alone = put(&*store, &back).await;
+    assert!(matches!(alone, Err(StoreError::Illegal(_))));
+    let mut with_another = puts(&[&back]);
+    with_another.approvals.push(approval(&claimed, "apr_2", NOW_MS));
+    let refused = store.commit(with_another).await;
+    assert!(matches!(refused, Err(StoreError::Illegal(_))));
+    assert_eq!(store.effect(agreed.record_id).await.unwrap(), Some(agreed));
+}
+
+#[tokio::test]
+async fn a_new_approval_begins_pending() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let asked = approval(&claim(&*store, "key"), "apr_1", NOW_MS);
+    let mut changes = synced();
+    changes.approvals.push(ApprovalRecord { state: ApprovalState::Approved, ..asked });
+    assert_eq!(store.commit(changes).await, Err(StoreError::Conflict));
+}
+
+#[test]
+fn a_claim_on_its_way_to_the_journal_cannot_be_given_back() {
+    let claims = Claims::default();
+    let record = claim_of("acme", "key", 1);
+    let take = || claims.take(record.clone(), || Ok::<_, ()>(None), || false).unwrap();
+    assert_eq!(take(), None);
+    claims.board(record.clone());
+    claims.release(&record.record_id);
+    assert_eq!(take().as_ref(), Some(&record));
+    assert_eq!(claims.of_call(&record.call_id).as_ref(), Some(&record));
+    claims.arrived(&record.record_id);
+    assert_eq!(claims.get(&record.record_id), None);
+    assert_eq!(claims.of_call(&record.call_id), None);
+}
+
+#[test]
+fn a_record_that_arrives_between_two_looks_is_found() {
+    let claims = Claims::default();
+    let record = claim_of("acme", "key", 1);
+    let looks = AtomicI64::new(0);
+    let stored = || Ok::<_, ()>((looks.fetch_add(1, Ordering::SeqCst) > 0).then(|| record.clone()));
+    assert_eq!(claims.take(record.clone(), stored, || true).unwrap().as_ref(), Some(&record));
+    assert_eq!(claims.get(&record.record_id), None);
+}
+
+#[tokio::test]
+async fn time_never_goes_back_over_a_restart() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let clock = TestClock::at(NOW_MS);
+    let (store, _) = EmbeddedStore::open(config.clone(), Arc::clone(&clock) as _).unwrap();
+    clock.set(NOW_MS + 5_000);
+    make(&*store, "key", true).await;
+    clock.set(NOW_MS - 9_000);
+    assert_eq!(store.now().as_ms(), NOW_MS + 5_000);
+    store.close().await.unwrap();
+    let (store, _) = EmbeddedStore::open(config, clock).unwrap();
+    assert_eq!(store.now().as_ms(), NOW_MS + 5_000);
+    let mut changes = synced();
+    changes.audit.push(event("later"));
+    assert_eq!(store.commit(changes).await.unwrap().at.as_ms(), NOW_MS + 5_000);
+}
+
+#[tokio::test]
+async fn a_large_record_survives_restart_and_rebuild() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let claimed = claim(&*store, "held");
+    let asked = approval(&claimed, "apr_1", NOW_MS);
+    let waiting = hold(&*store, &claimed, &asked).await;
+    let mut voted = approval_moved(&asked, ApprovalState::Pending);
+    voted.votes = (0..40).map(|_| vote("because ".repeat(100))).collect();
+    let mut agreed = approval_moved(&voted, ApprovalState::Approved);
+    agreed.votes.push(vote("at last".to_owned()));
+    for approval in [&voted, &agreed] {
+        let mut changes = synced();
+        changes.approvals.push(approval.clone());
+        store.commit(changes).await.unwrap();
+        let seen = store.approval(&asked.approval_id).await.unwrap();
+        assert_eq!(seen.as_ref(), Some(approval));
+    }
+    let large = EffectRecord {
+        state: EffectState::Indeterminate {
+            attempt: attempt(&waiting, store.epoch(), Class::Opaque),
+            reason: "unknown ".repeat(1_000),
+            result: Digest::of(b"result"),
+        },
+        ..moved(&make(&*store, "sent", false).await, EffectState::Claimed { epoch: 0 })
+    };
+    put(&*store, &large).await.unwrap();
+    store.close().await.unwrap();
+    for _ in 0..2 {
+        let (store, _) = open(&config);
+        let seen = store.approval(&asked.approval_id).await.unwrap();
+        assert_eq!(seen.as_ref(), Some(&agreed));
+        assert_eq!(store.effect(large.record_id).await.unwrap().as_ref(), Some(&large));
+        store.close().await.unwrap();
+        std::fs::remove_dir_all(folder.path().join("index")).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_the_store_goes_on() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let mut changes = synced();
+    changes.audit.push(event(&"x".repeat(2 << 20)));
+    assert!(matches!(store.commit(changes).await, Err(StoreError::TooLarge(_))));
+    let mut changes = puts(&[&dispatched(&*store, &claim(&*store, "key"))]);
+    changes.content.push((tenant("acme"), vec![0; 17 << 20]));
+    assert!(matches!(store.commit(changes).await, Err(StoreError::TooLarge(_))));
+    assert_eq!(store.effect(claim(&*store, "key").record_id).await.unwrap(), None);
+    make(&*store, "key", true).await;
+}
+
+#[tokio::test]
+async fn records_are_synced_though_only_writing_was_asked_for() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let claimed = claim(&*store, "key");
+    store.claim(claimed.clone()).await.unwrap();
+    let sent = dispatched(&*store, &claimed);
+    let mut changes = puts(&[&sent]);
+    changes.durability = Durability::Written;
+    store.commit(changes).await.unwrap();
+    assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent));
+}
+
+#[tokio::test]
+async fn every_sync_is_told_to_the_observer() {
+    let folder = tempdir().unwrap();
+    let told = Arc::new(AtomicI64::new(0));
+    let telling = Arc::clone(&told);
+    let observer = SyncObserver::new(move |entries, _took| {
+        telling.fetch_add(i64::from(entries), Ordering::SeqCst);
+    });
+    let config = EmbeddedConfig { on_sync: Some(observer), ..config(folder.path()) };
+    let (store, _) = open(&config);
+    make(&*store, "key", true).await;
+    assert_eq!(told.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn a_second_opening_is_refused_with_the_holders_process_number() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let refused = EmbeddedStore::open(config, TestClock::at(NOW_MS)).unwrap_err();
+    let pid = format!("by process {}", std::process::id());
+    assert!(refused.to_string().ends_with(&pid), "{refused}");
+    make(&*store, "key", true).await;
+}
+
+#[tokio::test]
+async fn claims_that_ride_are_seen_as_claimed_until_they_are_durable() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..200 {
+        let store = Arc::clone(&store);
+        tasks.spawn(async move {
+            let claimed = claim(&*store, &format!("key-{}", number % 40));
+            match store.claim(claimed.clone()).await.unwrap() {
+                ClaimAnswer::Claimed => {
+                    let sent = dispatched(&*store, &claimed);
+                    put(&*store, &sent).await.unwrap();
+                    assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent));
+                    1
+                }
+                ClaimAnswer::Taken(found) => {
+                    assert!(["claimed", "dispatched"].contains(&found.state.name()));
+                    0
+                }
+            }
+        });
+    }
+    let made: i32 = tasks.join_all().await.into_iter().sum();
+    assert_eq!(made, 40);
+}

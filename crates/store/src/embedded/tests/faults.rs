@@ -1,0 +1,149 @@
+//! What happens when the disk fails, fills up, or gives back other bytes.
+
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
+
+use placet_types::digest::Digest;
+use tempfile::tempdir;
+use tokio::time::timeout;
+
+use super::*;
+use crate::journal::tests::{Failure, Op, Target};
+
+const SOON: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_disk_that_fails_stops_the_store_and_loses_nothing_that_was_acknowledged() {
+    for (op, failure) in [
+        (Op::Write, Failure::Enospc),
+        (Op::Write, Failure::HalfThenEnospc),
+        (Op::Sync, Failure::Eio),
+    ] {
+        let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+        let (store, _) = open(&on(folder.path(), &disk));
+        let kept = make(&*store, "kept", true).await;
+        let sent = make(&*store, "sent", false).await;
+        let died = tokio::spawn(store.died());
+        disk.fail_next(op, Target::Segment, failure);
+        let refused = put(&*store, &succeeded(&sent)).await;
+        assert!(matches!(refused, Err(StoreError::Stopped(_))), "{refused:?}");
+        let reason = timeout(SOON, died).await.unwrap().unwrap();
+        assert!(reason.contains("the segment"), "{reason}");
+        let later = put(&*store, &dispatched(&*store, &claim(&*store, "later"))).await;
+        assert!(matches!(later, Err(StoreError::Stopped(_))));
+        // What was not acknowledged is not seen.
+        assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent.clone()));
+        drop(store);
+
+        let (store, _) = open(&config(folder.path()));
+        assert_eq!(store.effect(kept.record_id).await.unwrap(), Some(kept));
+        let found = store.effect(sent.record_id).await.unwrap().unwrap();
+        assert!(found == sent || found == succeeded(&sent));
+    }
+}
+
+#[tokio::test]
+async fn content_that_cannot_be_kept_takes_its_commit_with_it() {
+    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+    let (store, _) = open(&on(folder.path(), &disk));
+    let sent = make(&*store, "sent", false).await;
+    let mut changes = puts(&[&succeeded(&sent)]);
+    changes.content.push((tenant("acme"), b"result".to_vec()));
+    disk.fail_next(Op::Sync, Target::Content, Failure::Eio);
+    assert!(matches!(store.commit(changes).await, Err(StoreError::Stopped(_))));
+    timeout(SOON, store.died()).await.unwrap();
+    drop(store);
+    let (store, _) = open(&config(folder.path()));
+    assert_eq!(store.effect(sent.record_id).await.unwrap(), Some(sent));
+}
+
+#[tokio::test]
+async fn an_orderly_close_is_not_a_death() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let died = store.died();
+    store.close().await.unwrap();
+    assert!(timeout(Duration::from_millis(50), died).await.is_err());
+}
+
+#[tokio::test]
+async fn low_space_refuses_what_is_new_and_takes_what_completes() {
+    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+    let (store, _) = open(&on(folder.path(), &disk));
+    let sent = make(&*store, "sent", false).await;
+    disk.set_free_bytes(1_000);
+    let claimed = claim(&*store, "new");
+    store.claim(claimed.clone()).await.unwrap();
+    let mut changes = puts(&[&dispatched(&*store, &claimed)]);
+    changes.admission = Admission::New;
+    assert_eq!(store.commit(changes).await, Err(StoreError::NoSpace));
+    put(&*store, &succeeded(&sent)).await.unwrap();
+    disk.set_free_bytes(1 << 30);
+    let mut changes = puts(&[&dispatched(&*store, &claimed)]);
+    changes.admission = Admission::New;
+    store.commit(changes).await.unwrap();
+}
+
+fn segments(folder: &std::path::Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> =
+        fs::read_dir(folder.join("journal")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn an_append_that_a_crash_cut_short_is_cut_off() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let done = make(&*store, "done", true).await;
+    store.close().await.unwrap();
+    let last = segments(folder.path()).pop().unwrap();
+    let mut file = fs::OpenOptions::new().read(true).write(true).open(&last).unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1;
+    file.seek(SeekFrom::Start(u64::try_from(end).unwrap())).unwrap();
+    file.write_all(b"PLJF\x01\x01\0\0").unwrap();
+    let (store, report) = open(&config);
+    assert_eq!((report.frames, report.torn_bytes), (2, 8));
+    assert_eq!(store.effect(done.record_id).await.unwrap(), Some(done));
+    make(&*store, "after", true).await;
+}
+
+#[tokio::test]
+async fn a_journal_with_a_flipped_bit_is_refused() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    make(&*store, "done", true).await;
+    store.close().await.unwrap();
+    let first = segments(folder.path()).remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[300] ^= 1;
+    fs::write(&first, bytes).unwrap();
+    let refused = try_open(&config).unwrap_err();
+    assert!(matches!(refused, OpenError::Journal(JournalError::Corrupt { .. })), "{refused}");
+}
+
+#[tokio::test]
+async fn altered_content_is_never_answered() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let mut changes = synced();
+    changes.content.push((tenant("acme"), b"a result to be altered".to_vec()));
+    store.commit(changes).await.unwrap();
+    let digest = Digest::of(b"a result to be altered");
+    let tenant_folder = fs::read_dir(folder.path().join("content")).unwrap().next().unwrap();
+    let pack = tenant_folder.unwrap().path().join("000001.pack");
+    let mut bytes = fs::read(&pack).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&pack, bytes).unwrap();
+    let altered = store.content(&tenant("acme"), digest).await;
+    assert_eq!(altered, Err(StoreError::ContentAltered(digest)));
+    // One altered content does not stop the rest.
+    make(&*store, "key", true).await;
+}

@@ -1,0 +1,106 @@
+//! The offline commands, and reading the chain beside a running store.
+
+use std::fs;
+
+use placet_types::digest::Digest;
+use tempfile::tempdir;
+
+use super::*;
+use crate::embedded::open::IndexFate;
+use crate::embedded::{
+    EffectEntry, IndexVerdict, JournalEntry, keys, read_audit, rebuild, verify,
+};
+
+#[tokio::test]
+async fn the_chain_is_read_back_beside_a_running_store() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let done = make(&*store, "key", true).await;
+    let mut changes = synced();
+    changes.audit.push(event("something happened"));
+    let kept = store.commit(changes).await.unwrap();
+    let mut entries: Vec<JournalEntry> = Vec::new();
+    let report = read_audit(folder.path(), &mut |entry| {
+        entries.push(entry);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!((report.frames, entries.len()), (3, 3));
+    assert_eq!(entries[1].entry.effects, [EffectEntry::Put(Box::new(done))]);
+    assert_eq!((entries[2].seq, entries[2].at), (kept.seq, kept.at));
+    assert_eq!(entries[2].entry.audit, [event("something happened")]);
+    assert_eq!(entries[2].prev, entries[1].hash);
+    let live: Vec<u64> = store.entries_from(2).map(|entry| entry.unwrap().seq).collect();
+    assert_eq!(live, [2, 3]);
+    let stopped = read_audit(folder.path(), &mut |_| Err("enough".into())).unwrap_err();
+    assert!(stopped.to_string().contains("enough"), "{stopped}");
+}
+
+#[tokio::test]
+async fn a_sound_folder_verifies_and_verifying_changes_no_answer() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let sent = make(&*store, "key", false).await;
+    let done = succeeded(&sent);
+    let mut changes = puts(&[&done]);
+    changes.content = ["parked", "result"]
+        .map(|text| (tenant("acme"), text.as_bytes().to_vec()))
+        .to_vec();
+    store.commit(changes).await.unwrap();
+    let in_use = verify(folder.path()).unwrap_err();
+    assert!(in_use.to_string().contains("by process"), "{in_use}");
+    store.close().await.unwrap();
+    let report = verify(folder.path()).unwrap();
+    assert!(report.is_sound());
+    assert_eq!((report.journal.frames, &report.index), (2, &IndexVerdict::Agrees));
+    assert_eq!((report.content.named, report.content.missing.len()), (2, 0));
+    let (store, report) = open(&config);
+    assert_eq!((report.index, report.epoch), (IndexFate::Kept, 2));
+    assert_eq!(store.effect(done.record_id).await.unwrap(), Some(done));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_by_verifying() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let sent = make(&*store, "key", false).await;
+    let mut changes = puts(&[&succeeded(&sent)]);
+    changes.content.push((tenant("acme"), b"result".to_vec()));
+    store.commit(changes).await.unwrap();
+    let index = store.state.index().unwrap();
+    index.db().remove(keys::effect(&sent.record_id)).unwrap();
+    drop(index);
+    store.close().await.unwrap();
+    let tenant_folder = fs::read_dir(folder.path().join("content")).unwrap().next().unwrap();
+    let pack = tenant_folder.unwrap().path().join("000001.pack");
+    let mut bytes = fs::read(&pack).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&pack, bytes).unwrap();
+
+    let report = verify(folder.path()).unwrap();
+    assert!(!report.is_sound());
+    assert!(matches!(report.index, IndexVerdict::Disagrees { .. }));
+    assert_eq!(report.content.missing, [(tenant("acme"), Digest::of(b"parked"))]);
+    assert_eq!(report.content.altered, [(tenant("acme"), Digest::of(b"result"))]);
+    fs::remove_dir_all(folder.path().join("index")).unwrap();
+    assert_eq!(verify(folder.path()).unwrap().index, IndexVerdict::Absent);
+}
+
+#[tokio::test]
+async fn rebuilding_sets_the_index_aside_and_makes_another() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let done = make(&*store, "key", true).await;
+    assert!(rebuild(folder.path()).is_err());
+    store.close().await.unwrap();
+    let report = rebuild(folder.path()).unwrap();
+    assert_eq!(report.index, IndexFate::Rebuilt { why: "asked for".to_owned() });
+    assert_eq!((report.replayed, report.effects, report.epoch), (2, 1, 2));
+    assert!(folder.path().join("index.damaged-2").is_dir());
+    let (store, report) = open(&config);
+    assert_eq!((report.index, report.replayed), (IndexFate::Kept, 0));
+    assert_eq!(store.effect(done.record_id).await.unwrap(), Some(done));
+}

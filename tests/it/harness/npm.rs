@@ -1,0 +1,102 @@
+//! MCP servers that others wrote, from npm, and the small one of our own.
+//!
+//! Owns their installation into `target/e2e/npm`, once for all tests. Invariant: without Node and npm the tests that need them
+//! fail and say so; none is skipped.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::OnceLock,
+};
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::{Value, json};
+
+use crate::workspace;
+
+/// `node`, as an absolute path.
+pub(crate) fn node() -> String {
+    found("node").to_str().unwrap().to_owned()
+}
+
+/// The program of an installed server, to be given to `node`.
+pub(crate) fn server(package: &str) -> String {
+    let script = installed().join("node_modules/@modelcontextprotocol").join(package).join("dist/index.js");
+    assert!(script.is_file(), "{} is not there: remove {} to install again", script.display(), installed().display());
+    script.to_str().unwrap().to_owned()
+}
+
+/// Our own server, which behaves as its first argument says.
+pub(crate) fn stub() -> String {
+    workspace::root().join("tests/peers/stub.mjs").to_str().unwrap().to_owned()
+}
+
+/// The contract of the stub over stdio: one read, one write, one destructive tool, pinned by nobody yet.
+pub(crate) fn stub_contract(adapter: &str, arguments: &[&str]) -> Value {
+    let mut args = vec![stub()];
+    args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+    json!({
+        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "dev",
+        "transport": { "type": "mcp_stdio", "command": node(), "args": args },
+        "protocol_version": "2025-11-25",
+        "limits": { "connect_ms_max": 1_500, "breaker_failures": 1_000 },
+        "capabilities": {
+            "look": { "mode": "read_only", "effect": "none", "input_schema": schema(), "pin": PIN },
+            "note": {
+                "mode": "local_write", "effect": "write", "dedup": { "class": "opaque" },
+                "input_schema": schema(), "pin": PIN
+            },
+        }
+    })
+}
+
+/// A digest of nothing in particular.
+const PIN: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+fn schema() -> Value {
+    json!({ "type": "object", "properties": { "what": { "type": "string" } }, "required": ["what"], "additionalProperties": false })
+}
+
+fn installed() -> &'static Path {
+    static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
+    INSTALLED.get_or_init(install)
+}
+
+/// Installs what `tests/npm/package.json` names, unless it is there already.
+#[expect(clippy::disallowed_methods, reason = "npm is a program, and a test installs with it what it tests against")]
+fn install() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let folder = target.join("e2e/npm");
+    fs::create_dir_all(&folder).unwrap();
+    let lock = File::create(target.join("e2e/npm.lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let wanted = workspace::read("tests/npm/package.json");
+    let done = folder.join("installed.json");
+    if fs::read_to_string(&done).is_ok_and(|text| text == wanted) {
+        return folder;
+    }
+    fs::write(folder.join("package.json"), &wanted).unwrap();
+    let output = Command::new(found("npm"))
+        .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
+        .arg(&folder)
+        .stdin(Stdio::null())
+        .output()
+        .expect("npm starts");
+    assert!(
+        output.status.success(),
+        "the MCP servers for the end-to-end tests cannot be installed with npm:\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fs::write(done, wanted).unwrap();
+    folder
+}
+
+/// A program on PATH.
+fn found(name: &str) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).map(|folder| folder.join(name));
+    places.into_iter().find(|file| file.is_file()).unwrap_or_else(|| {
+        panic!("`{name}` is not on PATH: the end-to-end tests put real MCP servers behind Placet, and need Node 20 or newer with npm")
+    })
+}
