@@ -1,2 +1,151 @@
-//! Placet.
-fn main() {}
+//! `placet-bench`: what a governed call costs, measured against the same call made directly, in the same run.
+//!
+//! Owns the order of the measurements and how long each may take. Does not judge: it prints figures with everything they
+//! depend on, and no test compares one of them with a time. Invariants: nothing but loopback is spoken to; every child
+//! that is started is ended; a call that fails ends the run instead of counting as a fast one.
+
+mod contract;
+mod direct;
+mod disk;
+mod engine;
+mod http_client;
+mod load;
+mod machine;
+mod overhead;
+mod peer;
+mod policy;
+mod report;
+mod stats;
+mod table;
+mod writes;
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result, bail};
+use clap::{Parser, Subcommand};
+
+use self::{
+    engine::Engine,
+    load::Plan,
+    machine::Machine,
+    peer::{Peer, Transport},
+    report::Report,
+};
+
+/// Measures what governing a call costs.
+#[derive(Debug, Parser)]
+#[command(name = "placet-bench", version, args_conflicts_with_subcommands = true)]
+struct Cli {
+    /// Take about ten seconds instead of about a minute.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON document instead of tables.
+    #[arg(long)]
+    json: bool,
+    /// The `placet` program to measure [default: the one beside this program, built first when cargo runs it].
+    #[arg(long, value_name = "PATH")]
+    placet: Option<PathBuf>,
+    /// The folder in which the temporary data folder is made [default: the one this program is in].
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// Used by the program itself.
+    #[command(subcommand)]
+    command: Option<Inner>,
+}
+
+/// What the program starts of itself.
+#[derive(Debug, Subcommand)]
+enum Inner {
+    /// Be the MCP server that is called.
+    #[command(hide = true)]
+    Peer {
+        /// How it is spoken with.
+        transport: Transport,
+    },
+}
+
+fn main() -> ExitCode {
+    match started(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say(&mut io::stderr().lock(), &format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn started(cli: &Cli) -> Result<()> {
+    let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
+    match cli.command {
+        Some(Inner::Peer { transport }) => runtime.block_on(peer::serve(transport)),
+        None => runtime.block_on(async {
+            tokio::select! {
+                measured = measure(cli) => measured,
+                _ = tokio::signal::ctrl_c() => bail!("stopped"),
+            }
+        }),
+    }
+}
+
+/// Measures everything and prints it.
+async fn measure(cli: &Cli) -> Result<()> {
+    let plan = if cli.quick { Plan::QUICK } else { Plan::FULL };
+    let own = std::env::current_exe().context("this program cannot find itself")?;
+    let placet = engine::locate(cli.placet.as_deref(), &own).await?;
+    let base =
+        cli.folder.as_deref().or_else(|| own.parent()).context("this program is in no folder")?;
+    let folder = tempfile::Builder::new().prefix("placet-bench-").tempdir_in(base);
+    let folder =
+        folder.with_context(|| format!("no folder can be made in `{}`", base.display()))?;
+    let machine = Machine::look(folder.path());
+    progress("policy decisions");
+    let decisions = policy::measure(&plan).await?;
+    let peer = Peer::start(&own).await?;
+    let contracts = contract::both(&own, peer.url())?;
+    let engine = Engine::start(&placet, folder.path(), &contracts).await?;
+    let overhead = overhead::measure(&plan, &engine, &peer, &own).await?;
+    let writes = writes::measure(&plan, &engine, folder.path()).await?;
+    progress("replays");
+    let replays = writes::replays(&plan, &engine).await?;
+    engine.stop().await?;
+    peer.stop().await?;
+    let report = Report { machine, overhead, writes, replays, decisions };
+    let text = if cli.json { report.json()? } else { table::render(&report) };
+    say(&mut io::stdout().lock(), &text);
+    Ok(())
+}
+
+/// Says what is being done.
+fn progress(what: &str) {
+    say(&mut io::stderr().lock(), &format!("measuring {what} …"));
+}
+
+/// Writes a line. Whoever closes our output does not want to hear of it.
+fn say(to: &mut impl io::Write, text: &str) {
+    writeln!(to, "{text}").unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::{Cli, Inner, peer::Transport};
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_peer_is_asked_for_by_its_transport_and_nothing_else() {
+        let cli = Cli::try_parse_from(["placet-bench", "peer", "stdio"]).unwrap();
+        assert!(matches!(cli.command, Some(Inner::Peer { transport: Transport::Stdio })));
+        for wrong in [
+            &["placet-bench", "peer"][..],
+            &["placet-bench", "--quick", "peer", "stdio"],
+            &["placet-bench", "--fast"],
+        ] {
+            assert!(Cli::try_parse_from(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -174,6 +174,44 @@ fn every_example_that_names_a_schema_is_accepted_by_it() {
 }
 
 #[test]
+fn the_policies_of_the_book_pass_the_check_and_decide_its_cases() {
+    let blocks = |page: &str, language: &str| -> Vec<String> {
+        let fence = Regex::new(&format!(r"(?ms)^```{language}\n(.*?)^```")).expect("a pattern");
+        fence.captures_iter(&read(page)).map(|parts| parts[1].to_owned()).collect()
+    };
+    let place = tempfile::tempdir().expect("a folder");
+    let write =
+        |name: &str, text: &str| std::fs::write(place.path().join(name), text).expect("a file");
+    let done = |arguments: &[&str]| {
+        let output = program::run(place.path(), arguments);
+        let said = [output.stdout, output.stderr].concat();
+        assert!(
+            output.status.success(),
+            "placet {}: {}",
+            arguments.join(" "),
+            String::from_utf8_lossy(&said)
+        );
+    };
+
+    done(&["init"]);
+    let contract = blocks("docs/src/contracts.md", "yaml,schema-contract").remove(0);
+    write("contracts/dev/tickets.yaml", &contract.replace("tenants: [acme]", "tenants: all"));
+    write("tickets-secret", "not used");
+    let config = std::fs::read_to_string(place.path().join("placet.yaml")).expect("init wrote it");
+    write("placet.yaml", &format!("{config}secrets:\n  tickets: {{ file: tickets-secret }}\n"));
+    let policies = blocks("docs/src/policies.md", "cedar");
+    assert!(policies.len() > 3, "the pattern does not fit the book any more");
+    write("policies/90-book.cedar", &policies.join("\n"));
+    done(&["policy", "check"]);
+
+    // The shipped cases have a world without the book's tools.
+    std::fs::remove_dir_all(place.path().join("policies/cases")).expect("init wrote them");
+    std::fs::create_dir(place.path().join("policies/cases")).expect("a folder");
+    write("policies/cases/book.yaml", &blocks("docs/src/policies.md", "yaml,cases").remove(0));
+    done(&["policy", "test"]);
+}
+
+#[test]
 fn every_command_of_the_documents_exists() {
     let known = generated::commands();
     let fence = Regex::new(r"(?ms)^```(?:sh|console)\n(.*?)^```").expect("a pattern");

@@ -53,7 +53,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("placet-e2e", &["placet-types", "placet-identity", "placet-egress"]),
-    ("placet-bench", &["placet-types", "placet-identity", "placet-egress"]),
+    ("placet-bench", &["placet-types", "placet-policy", "placet-identity", "placet-egress"]),
 ];
 
 /// The pure ring, by folder: no tokio, no sockets, no files, no clock.
@@ -82,19 +82,19 @@ const PURE_MAY_USE: &[&str] = &[
 
 /// Crates that belong to one layer: who may use them, and who may in tests only.
 const WRAPPED: &[(&str, &[&str], &[&str])] = &[
-    ("axum", &["placet-server"], &["placet-adapter-mcp", "placet-e2e"]),
+    ("axum", &["placet-server", "placet-bench"], &["placet-adapter-mcp", "placet-e2e"]),
     ("cap-std", &["placet-adapter-internal"], &[]),
     ("cedar-policy", &["placet-policy"], &[]),
-    ("hyper", &["placet-egress", "placet-server"], &["placet-egress", "placet-e2e"]),
+    ("hyper", &["placet-egress", "placet-server"], &["placet-egress"]),
     ("hyper-util", &["placet-egress", "placet-server"], &[]),
     ("jsonschema", &["placet-types"], &["placet-server", "placet-e2e"]),
     ("jsonwebtoken", &["placet-identity"], &[]),
     ("opentelemetry", &["placet-telemetry"], &[]),
     ("opentelemetry-otlp", &["placet-telemetry"], &[]),
-    ("opentelemetry_sdk", &["placet-telemetry"], &[]),
+    ("opentelemetry_sdk", &["placet-telemetry"], &["placet-pipeline"]),
     ("prometheus-client", &["placet-telemetry"], &[]),
     ("ractor", &["placet-pipeline"], &[]),
-    ("rmcp", &["placet-adapter-mcp", "placet-bench"], &["placet-e2e"]),
+    ("rmcp", &["placet-adapter-mcp", "placet-bench"], &[]),
     ("rustls", &["placet-egress"], &[]),
     ("rustls-native-certs", &["placet-egress"], &[]),
     ("sled", &["placet-store"], &[]),
@@ -102,7 +102,7 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("tonic", &["placet-telemetry"], &["placet-egress", "placet-telemetry", "placet-e2e"]),
     ("tracing-opentelemetry", &["placet-telemetry"], &[]),
     ("utoipa", &["placet-server"], &[]),
-    ("anyhow", &["placet-bench"], &["placet-e2e"]),
+    ("anyhow", &["placet-bench"], &[]),
 ];
 
 /// Crates that have no place in the tree at all, whoever asks for them.

@@ -14,3 +14,19 @@ mod docs;
 mod layers;
 #[cfg(test)]
 mod tidy;
+
+#[cfg(test)]
+mod harness;
+
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod crashes;
+#[cfg(test)]
+mod files;
+#[cfg(test)]
+mod mcp;
+#[cfg(test)]
+mod secrets;
+#[cfg(test)]
+mod traces;

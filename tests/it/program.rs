@@ -5,7 +5,7 @@
 
 use std::{
     os::unix::process::CommandExt as _,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     sync::OnceLock,
 };
@@ -18,15 +18,15 @@ pub(crate) fn placet() -> PathBuf {
     BUILT.get_or_init(|| std::env::var_os("PLACET_BIN").map_or_else(build, PathBuf::from)).clone()
 }
 
-/// Runs the program without an environment, its help as wide as a page.
+/// Runs the program in `folder` without an environment, its help as wide as a page.
 #[expect(clippy::disallowed_methods, reason = "this is the test of a program: it is started")]
-pub(crate) fn run(arguments: &[&str]) -> Output {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(placet())
         .arg0("placet")
         .args(arguments)
         .env_clear()
         .env("COLUMNS", "100")
-        .current_dir(root().join("docs"))
+        .current_dir(folder)
         .stdin(Stdio::null())
         .output()
         .expect("the program starts")
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
 
 /// What the program prints, which must succeed.
 pub(crate) fn print(arguments: &[&str]) -> String {
-    let output = run(arguments);
+    let output = run(&root().join("docs"), arguments);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "placet {}: {error}", arguments.join(" "));
     String::from_utf8(output.stdout).expect("the program prints text")
@@ -42,7 +42,17 @@ pub(crate) fn print(arguments: &[&str]) -> String {
 
 #[expect(clippy::disallowed_methods, reason = "cargo is what builds the program")]
 fn build() -> PathBuf {
-    let output = Command::new(env!("CARGO"))
+    let mut cargo = Command::new(env!("CARGO"));
+    // What cargo tells a test about its own crate would make build scripts of others run again.
+    let of_this_crate = |name: &str| {
+        name.starts_with("CARGO_PKG")
+            || name.starts_with("CARGO_MANIFEST")
+            || name.starts_with("CARGO_BIN")
+    };
+    for (name, _) in std::env::vars().filter(|(name, _)| of_this_crate(name)) {
+        cargo.env_remove(name);
+    }
+    let output = cargo
         .args(["build", "--package", "placet", "--bin", "placet", "--message-format", "json"])
         .current_dir(root())
         .stdin(Stdio::null())

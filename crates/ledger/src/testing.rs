@@ -21,7 +21,7 @@ use placet_types::{
 
 use crate::{
     approval::ApprovalRecord,
-    audit::AuditEvent,
+    audit::{AuditEvent, AuditKind},
     record::{EffectRecord, IllegalMove},
     run::{RunKey, RunRecord},
     store::{
@@ -41,6 +41,15 @@ pub fn ready<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// What goes wrong with a commit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// It is refused, and nothing is changed.
+    Refuse(StoreError),
+    /// Whoever asks panics, and nothing is changed.
+    Panic,
+}
+
 /// A store in memory.
 pub struct MemoryStore {
     inner: Mutex<Inner>,
@@ -53,6 +62,7 @@ struct Inner {
     seq: u64,
     closed: bool,
     refuse_next: Option<StoreError>,
+    fault: Option<(AuditKind, Fault)>,
     claims: BTreeMap<RecordId, EffectRecord>,
     effects: BTreeMap<RecordId, EffectRecord>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
@@ -83,6 +93,19 @@ impl MemoryStore {
     /// Makes the next commit fail with `error`, before anything is changed.
     pub fn refuse_next(&self, error: StoreError) {
         self.lock().refuse_next = Some(error);
+    }
+
+    /// Makes the next commit that holds an event of `kind` go wrong.
+    pub fn fail_once_on(&self, kind: AuditKind, fault: Fault) {
+        self.lock().fault = Some((kind, fault));
+    }
+
+    /// The fault that was asked for, if `changes` are what it waits for.
+    fn due(&self, changes: &Changes) -> Option<Fault> {
+        let mut inner = self.lock();
+        let (kind, _) = inner.fault.as_ref()?;
+        let due = changes.audit.iter().any(|event| event.kind == *kind);
+        if due { inner.fault.take().map(|(_, fault)| fault) } else { None }
     }
 
     /// Everything the audit chain holds, oldest first.
@@ -164,6 +187,11 @@ impl Inner {
     }
 }
 
+#[expect(clippy::panic, reason = "a fault that a test asked for must be a real panic")]
+fn injected_panic() {
+    panic!("injected fault");
+}
+
 fn check_rev(stored: u64, next: u64) -> Result<(), StoreError> {
     if stored.checked_add(1) == Some(next) { Ok(()) } else { Err(StoreError::Conflict) }
 }
@@ -211,6 +239,11 @@ impl Store for MemoryStore {
     async fn commit(&self, changes: Changes) -> Result<Committed, StoreError> {
         // Gives a racing caller its chance between its reads and its commit.
         std::thread::yield_now();
+        match self.due(&changes) {
+            Some(Fault::Refuse(error)) => return Err(error),
+            Some(Fault::Panic) => injected_panic(),
+            None => {}
+        }
         let mut inner = self.lock();
         if inner.closed {
             return Err(StoreError::Stopped("closed".to_owned()));

@@ -1,16 +1,23 @@
 //! The built program: exit codes, and what goes to which stream. Only verbs that need no server; the rest is tested end to end.
 
-use std::{path::Path, process::Output};
+use self::program::{placet, text};
 
-use tokio::process::Command;
+#[cfg(test)]
+mod program {
+    use std::{path::Path, process::Output};
 
-async fn placet(dir: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_placet"));
-    command.args(words).env_clear().current_dir(dir).kill_on_drop(true).output().await.unwrap()
-}
+    use tokio::process::Command;
 
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+    /// Runs the program in a folder, with an empty environment.
+    pub(super) async fn placet(dir: &Path, words: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_placet"));
+        command.args(words).env_clear().current_dir(dir).kill_on_drop(true).output().await.unwrap()
+    }
+
+    /// What it wrote.
+    pub(super) fn text(bytes: &[u8]) -> &str {
+        std::str::from_utf8(bytes).unwrap()
+    }
 }
 
 #[tokio::test]
@@ -52,7 +59,10 @@ async fn serve_refuses_an_unknown_key_naming_file_line_and_key() {
         error.contains("placet.yaml:2: `listen_on`") && error.contains("placet schema config"),
         "{error}"
     );
-    assert!(!dir.path().join("d").exists(), "nothing is made before the configuration is sound");
+    assert!(
+        !dir.path().join("d").try_exists().unwrap(),
+        "nothing is made before the configuration is sound"
+    );
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ codes! {
     /// The engine has too much to do.
     Overloaded = "OVERLOADED", 503, true, "Wait and repeat the same call.";
     /// The ledger cannot be written, so nothing is executed.
-    LedgerUnavailable = "LEDGER_UNAVAILABLE", 503, true, "Nothing was executed; repeat the same call when the service is ready again.";
+    LedgerUnavailable = "LEDGER_UNAVAILABLE", 503, true, "Repeat the same call with the same key when the service is ready again; it is never executed twice.";
     /// A fault inside the engine.
     Internal = "INTERNAL", 500, true, "Repeat the same call with the same key; it is never executed twice.";
 }
@@ -149,10 +149,11 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal before anything was executed.
+    /// A refusal before anything was executed; of a call that is or was under way, nobody can say yet.
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        let execution = if code == ErrorCode::OutcomeUnknown {
+        let unknown = matches!(code, ErrorCode::OutcomeUnknown | ErrorCode::InProgress);
+        let execution = if unknown {
             Execution::Unknown
         } else {
             Execution::NotExecuted

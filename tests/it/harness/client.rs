@@ -54,7 +54,11 @@ impl Client {
 
     /// Whether anybody answers at all.
     pub(crate) async fn is_answered(&self, path: &str) -> bool {
-        let request = self.request(Method::GET, path).body(Bytes::new()).unwrap();
+        self.is_answered_to(self.request(Method::GET, path).body(Bytes::new()).unwrap()).await
+    }
+
+    /// Whether a request gets an answer, whatever it is.
+    pub(crate) async fn is_answered_to(&self, request: Request<Bytes>) -> bool {
         self.http.send(request).await.is_ok()
     }
 

@@ -1,6 +1,6 @@
 //! MCP servers that others wrote, from npm, and the small one of our own.
 //!
-//! Owns their installation into `target/e2e/npm`, once for all tests. Invariant: without Node and npm the tests that need them
+//! Owns their installation below `target/e2e/npm`, once for all tests. Invariant: without Node and npm the tests that need them
 //! fail and say so; none is skipped.
 
 use std::{
@@ -22,7 +22,7 @@ pub(crate) fn node() -> String {
 
 /// The program of an installed server, to be given to `node`.
 pub(crate) fn server(package: &str) -> String {
-    let script = installed().join("node_modules/@modelcontextprotocol").join(package).join("dist/index.js");
+    let script = installed().join("@modelcontextprotocol").join(package).join("dist/index.js");
     assert!(script.is_file(), "{} is not there: remove {} to install again", script.display(), installed().display());
     script.to_str().unwrap().to_owned()
 }
@@ -58,28 +58,29 @@ fn schema() -> Value {
     json!({ "type": "object", "properties": { "what": { "type": "string" } }, "required": ["what"], "additionalProperties": false })
 }
 
+/// The folder `node_modules`: `./test` names one that it has filled, else it is filled here.
 fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
-    INSTALLED.get_or_init(install)
+    INSTALLED.get_or_init(|| std::env::var_os("PLACET_E2E_NPM").map_or_else(install, PathBuf::from))
 }
 
-/// Installs what `tests/npm/package.json` names, unless it is there already.
+/// Installs what `tests/npm` locks, unless it is there already.
 #[expect(clippy::disallowed_methods, reason = "npm is a program, and a test installs with it what it tests against")]
 fn install() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let folder = target.join("e2e/npm");
+    let folder = workspace::root().join("target/e2e/npm");
     fs::create_dir_all(&folder).unwrap();
-    let lock = File::create(target.join("e2e/npm.lock")).unwrap();
+    let lock = File::create(folder.with_extension("lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let wanted = workspace::read("tests/npm/package.json");
-    let done = folder.join("installed.json");
+    let wanted = workspace::read("tests/npm/package-lock.json");
+    let done = folder.join("installed-lock.json");
     if fs::read_to_string(&done).is_ok_and(|text| text == wanted) {
-        return folder;
+        return folder.join("node_modules");
     }
-    fs::write(folder.join("package.json"), &wanted).unwrap();
+    fs::write(folder.join("package.json"), workspace::read("tests/npm/package.json")).unwrap();
+    fs::write(folder.join("package-lock.json"), &wanted).unwrap();
     let output = Command::new(found("npm"))
-        .args(["install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix"])
-        .arg(&folder)
+        .args(["ci", "--no-audit", "--no-fund", "--ignore-scripts"])
+        .current_dir(&folder)
         .stdin(Stdio::null())
         .output()
         .expect("npm starts");
@@ -89,7 +90,7 @@ fn install() -> PathBuf {
         String::from_utf8_lossy(&output.stderr)
     );
     fs::write(done, wanted).unwrap();
-    folder
+    folder.join("node_modules")
 }
 
 /// A program on PATH.

@@ -170,7 +170,10 @@ impl Setup {
         if !self.args.iter().any(|argument| argument == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }
-        command.args(["--admin-listen", "127.0.0.1:0"]).args(&self.args);
+        if !self.args.iter().any(|argument| argument == "--admin-listen") {
+            command.args(["--admin-listen", "127.0.0.1:0"]);
+        }
+        command.args(&self.args);
         self.surround(&mut command);
         command
     }
@@ -199,6 +202,11 @@ impl Setup {
     /// Runs a command of the program that asks a running Placet.
     pub(crate) async fn asks(&self, placet: &Placet, token: &str, arguments: &[&str]) -> Ran {
         self.run(arguments, &[("PLACET_URL", placet.base.as_str()), ("PLACET_TOKEN", token)]).await
+    }
+
+    /// Runs a command of the program with nothing but its arguments.
+    pub(crate) async fn bare(&self, arguments: &[&str]) -> Ran {
+        self.run(arguments, &[]).await
     }
 
     async fn run(&self, arguments: &[&str], env: &[(&str, &str)]) -> Ran {

@@ -209,6 +209,9 @@ pub(crate) async fn void(
                 "what was approved is no longer what would run; it was not executed",
             )
             .with_detail(reason);
+            // A void approval gives its key back, so that after a restart nothing but this entry knows the call.
+            let begun = Answer::InProgress(record.call_id.clone());
+            drop(context.registry.enter(&record.call_id, Owner::of_scope(&record.scope), begun));
             publish(context, record, refusal);
         }
         Err(error) => {

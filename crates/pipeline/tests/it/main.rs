@@ -8,3 +8,5 @@ mod world;
 mod calls;
 mod approvals;
 mod faults;
+mod schedules;
+mod told;

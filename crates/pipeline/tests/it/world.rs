@@ -23,6 +23,7 @@ use placet_pipeline::{
     engine::{Connectors, Engine, EngineParts},
     settings::Settings,
     submission::{Inbound, Submission},
+    ticket::Ticket,
     views::DecisionRequest,
 };
 use placet_policy::bundle::{BundleSource, PolicyFile};
@@ -67,7 +68,21 @@ pub(crate) struct Witness {
     pub(crate) behaviour: Mutex<BTreeMap<String, Behaviour>>,
     pub(crate) drifted: AtomicBool,
     pub(crate) refuses_connections: AtomicBool,
+    pub(crate) connector_panics: AtomicBool,
     pub(crate) connections: AtomicU64,
+    /// How long the adapter takes to list its tools.
+    pub(crate) listing: Mutex<Duration>,
+    pub(crate) probing: Mutex<Probing>,
+}
+
+/// How the adapter answers when it is asked about a token.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Probing {
+    #[default]
+    Unknown,
+    NotFound,
+    Panics,
+    Hangs,
 }
 
 /// How a tool behaves.
@@ -91,13 +106,17 @@ impl Witness {
         self.behaviour.lock().unwrap().insert(tool.to_owned(), behaviour);
     }
 
+    pub(crate) fn list_slowly(&self, pause: Duration) {
+        *self.listing.lock().unwrap() = pause;
+    }
+
     pub(crate) fn behave_well(&self) {
         self.behaviour.lock().unwrap().clear();
     }
 }
 
 fn live_tools(drifted: bool) -> Vec<LiveTool> {
-    ["look", "note", "erase", "fetch", "pay"]
+    ["look", "note", "erase", "fetch", "pay", "send", "book"]
         .into_iter()
         .map(|name| LiveTool {
             name: name.to_owned(),
@@ -125,6 +144,9 @@ struct FakeConnector(Arc<Witness>);
 #[async_trait]
 impl Connector for FakeConnector {
     async fn connect(&self, _contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
+        if self.0.connector_panics.swap(false, Ordering::SeqCst) {
+            panic!("the connector broke");
+        }
         if self.0.refuses_connections.load(Ordering::SeqCst) {
             return Err(AdapterError::Unavailable("connection refused".to_owned()));
         }
@@ -139,6 +161,8 @@ struct FakeAdapter(Arc<Witness>);
 #[async_trait]
 impl Adapter for FakeAdapter {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
+        let pause = *self.0.listing.lock().unwrap();
+        tokio::time::sleep(pause).await;
         Ok(live_tools(self.0.drifted.load(Ordering::SeqCst)))
     }
 
@@ -171,7 +195,13 @@ impl Adapter for FakeAdapter {
     }
 
     async fn probe(&self, _token: &str) -> Probe {
-        Probe::Unknown
+        let probing = *self.0.probing.lock().unwrap();
+        match probing {
+            Probing::Unknown => Probe::Unknown,
+            Probing::NotFound => Probe::NotFound,
+            Probing::Panics => panic!("the probe broke"),
+            Probing::Hangs => std::future::pending().await,
+        }
     }
 
     fn is_alive(&self) -> bool {
@@ -187,25 +217,29 @@ fn contract() -> Contract {
         .into_iter()
         .map(|tool| (tool.name.clone(), tool.digest(&adapter).to_string()))
         .collect();
-    let capability = |name: &str, mode: &str, effect: &str| {
+    let capability = |name: &str, mode: &str, dedup: Value| {
+        let effect = if dedup.is_null() { "none" } else { "write" };
         let mut capability = json!({
             "description": format!("to {name}"), "input_schema": schema(), "mode": mode, "effect": effect, "pin": pins[name]
         });
-        if effect == "write" {
-            capability["dedup"] = json!({"class": "opaque"});
+        if !dedup.is_null() {
+            capability["dedup"] = dedup;
         }
         capability
     };
+    let opaque = || json!({"class": "opaque"});
     let file: ContractFile = serde_json::from_value(json!({
         "contract_version": "placet.contract.v1", "adapter": "fake", "environment": "dev",
         "transport": {"type": "internal", "builtin": "fake", "root": "."}, "protocol_version": "1",
         "limits": {"breaker_failures": 1000},
         "capabilities": {
-            "look": capability("look", "read_only", "none"),
-            "note": capability("note", "local_write", "write"),
-            "erase": capability("erase", "destructive", "write"),
-            "fetch": capability("fetch", "network", "none"),
-            "pay": capability("pay", "delegated", "write"),
+            "look": capability("look", "read_only", Value::Null),
+            "note": capability("note", "local_write", opaque()),
+            "erase": capability("erase", "destructive", opaque()),
+            "fetch": capability("fetch", "network", Value::Null),
+            "pay": capability("pay", "delegated", opaque()),
+            "send": capability("send", "local_write", json!({"class": "keyed", "window_ms": 86_400_000})),
+            "book": capability("book", "local_write", json!({"class": "queryable", "settle_delay_ms": 0})),
         }
     }))
     .unwrap();
@@ -215,8 +249,9 @@ fn contract() -> Contract {
 fn directory() -> Directory {
     let directory: Directory = serde_json::from_value(json!({"tenants": {"acme": {
         "groups": {"approvers": {}, "operators": {}},
-        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]}},
-        "agents": {"bot": {"owner": "ana"}, "other": {"owner": "ana"}}
+        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]},
+                  "gone": {"groups": ["approvers", "operators"], "active": false}},
+        "agents": {"bot": {"owner": "ana", "display": "The bot"}, "other": {"owner": "ana"}}
     }}}))
     .unwrap();
     directory.check().unwrap();
@@ -251,8 +286,17 @@ impl World {
         Self::over(Arc::new(MemoryStore::new(BEGINNING)), Arc::new(Witness::default())).await
     }
 
+    /// An engine that admits so many calls at a time.
+    pub(crate) async fn bounded(calls: usize) -> Self {
+        Self::made(Arc::new(MemoryStore::new(BEGINNING)), Arc::new(Witness::default()), calls).await
+    }
+
     /// An engine over a store that may hold records of an earlier one.
     pub(crate) async fn over(store: Arc<MemoryStore>, witness: Arc<Witness>) -> Self {
+        Self::made(store, witness, 10_000).await
+    }
+
+    async fn made(store: Arc<MemoryStore>, witness: Arc<Witness>, calls: usize) -> Self {
         let clock = Arc::new(StandingClock(Mutex::new(BEGINNING)));
         let key = DevKey::generate().unwrap();
         let tenant = TenantId::new("acme").unwrap();
@@ -264,8 +308,8 @@ impl World {
         let engine = Engine::start(EngineParts {
             settings: Settings {
                 environment: "dev".parse().unwrap(),
-                calls_in_flight_max: 10_000,
-                calls_in_flight_per_tenant_max: 10_000,
+                calls_in_flight_max: calls,
+                calls_in_flight_per_tenant_max: calls,
                 stage_workers: 2,
                 durable_reads: false,
                 live_list_ms_max: 30_000,
@@ -320,6 +364,12 @@ impl World {
     /// Sends a call and waits until it is settled or held.
     pub(crate) async fn call(&self, submission: Value) -> Answer {
         self.call_as(self.agent().await, submission).await
+    }
+
+    /// Sends a call and leaves it to itself.
+    pub(crate) async fn send(&self, submission: Value) -> Ticket {
+        let submission: Submission = serde_json::from_value(submission).unwrap();
+        self.engine.submit(self.agent().await, submission, Inbound::default()).unwrap()
     }
 
     pub(crate) async fn call_as(&self, caller: VerifiedCaller, submission: Value) -> Answer {

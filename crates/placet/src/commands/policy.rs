@@ -11,6 +11,7 @@ use placet_policy::{
         CallCase, CaseBudget, CaseFile, CasePrincipal, CasesVersion, Expectation, ExpectedOutcome,
         run::{CaseOutcome, run_cases},
     },
+    snapshot::UntypedTool,
 };
 use placet_types::{
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
@@ -157,25 +158,24 @@ fn check(args: &Bundle, environment: &Environment) -> Outcome {
                 snapshot.policies().count(),
                 snapshot.digest()
             ));
-            for tool in snapshot.untyped_tools() {
-                let lost = if tool.lost.is_empty() {
-                    String::new()
-                } else {
-                    format!(" without input: {}", tool.lost.join("; "))
-                };
-                let open = if tool.open.is_empty() {
-                    String::new()
-                } else {
-                    format!(" open at: {}", tool.open.join("; "))
-                };
-                output::line(format!(
-                    "note: policies do not see all of `{}`:{lost}{open}",
-                    tool.capability
-                ));
-            }
+            unseen_told(snapshot.untyped_tools());
             Ok(Exit::Ok)
         }
         Err(problems) => Ok(problems_told(&problems, folder.as_deref(), args.json)),
+    }
+}
+
+/// Says which arguments policies cannot look at. Extra arguments beside the declared ones are common, so they are only counted.
+fn unseen_told(tools: &[UntypedTool]) {
+    for tool in tools.iter().filter(|tool| !tool.lost.is_empty()) {
+        let lost = tool.lost.join("; ");
+        output::line(format!("note: policies see no arguments of `{}`: {lost}", tool.capability));
+    }
+    let open = tools.iter().filter(|tool| !tool.open.is_empty()).count();
+    if open > 0 {
+        output::line(format!(
+            "note: {open} tools take arguments beside the declared ones, which policies do not see (--json lists them)"
+        ));
     }
 }
 

@@ -161,7 +161,7 @@ pub(crate) struct TelemetryFile {
     pub(crate) sample_ratio: f64,
     /// How log lines look.
     pub(crate) log: LogFormatFile,
-    /// Which events are logged, such as `info,placet_pipeline=debug`.
+    /// Which events are logged, such as `info,rmcp=warn,placet_pipeline=debug`.
     pub(crate) log_filter: String,
 }
 
@@ -172,7 +172,7 @@ impl Default for TelemetryFile {
             service_name: "placet".to_owned(),
             sample_ratio: 1.0,
             log: LogFormatFile::People,
-            log_filter: "info".to_owned(),
+            log_filter: "info,rmcp=warn".to_owned(),
         }
     }
 }

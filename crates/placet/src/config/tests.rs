@@ -1,3 +1,5 @@
+//! Tests of the configuration: defaults, refusals, secrets, listeners.
+
 use std::{fs, path::Path};
 
 use placet_identity::KeySource;

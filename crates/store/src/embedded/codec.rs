@@ -278,26 +278,16 @@ pub(super) struct Meta {
     pub(super) applied_seq: u64,
     /// Its hash: an index of another journal has another.
     pub(super) head: [u8; 32],
-    /// Whether the process that wrote it came to an orderly end after that.
-    pub(super) closed: bool,
 }
 
 impl Meta {
     pub(super) fn encode(&self, key: &[u8]) -> Vec<u8> {
-        let mut body = self.head.to_vec();
-        body.push(u8::from(self.closed));
-        encode_value(key, self.applied_seq, &body)
+        encode_value(key, self.applied_seq, &self.head)
     }
 
     pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<Self> {
         let stored = decode_value(key, bytes)?;
-        let body = stored.body?;
-        let (head, rest) = body.split_first_chunk::<32>()?;
-        match rest {
-            [closed] => {
-                Some(Self { applied_seq: stored.seq, head: *head, closed: *closed != 0 })
-            }
-            _ => None,
-        }
+        let head = stored.body?.try_into().ok()?;
+        Some(Self { applied_seq: stored.seq, head })
     }
 }

@@ -107,6 +107,11 @@ impl Index {
         Known { stamps, open: open.into_inner().unwrap_or_else(PoisonError::into_inner) }
     }
 
+    /// The same tree, held against what the journal says.
+    pub(super) fn with_known(self, known: Known) -> Self {
+        Self { stamps: known.stamps, open: RwLock::new(known.open), ..self }
+    }
+
     /// Whether there is nothing in it.
     pub(super) fn is_empty(&self) -> Result<bool, IndexFault> {
         guarded(|| Ok(self.db.is_empty()))
@@ -298,11 +303,8 @@ impl Index {
         guarded(|| self.db.flush()).map(drop)
     }
 
-    /// Notes an orderly end, durably. sled's `flush` does not sync: that is done on its file.
+    /// Makes all of it durable. sled's `flush` does not sync: that is done on its file.
     pub(super) fn close(&self) -> Result<(), IndexFault> {
-        let Some(meta) = self.meta()? else { return Ok(()) };
-        let closed = Meta { closed: true, ..meta }.encode(keys::META);
-        guarded(|| self.db.insert(keys::META, closed)).map(drop)?;
         self.flush()?;
         File::open(self.directory.join("db"))
             .and_then(|file| file.sync_all())

@@ -49,14 +49,8 @@ const EFFECT_STATES: [(&str, u8); 9] = [
 ];
 
 /// The states of an approval by name, with their code in keys. Codes are for ever.
-const APPROVAL_STATES: [(&str, u8); 6] = [
-    ("pending", 0),
-    ("approved", 1),
-    ("denied", 2),
-    ("expired", 3),
-    ("void", 4),
-    ("consumed", 5),
-];
+const APPROVAL_STATES: [(&str, u8); 6] =
+    [("pending", 0), ("approved", 1), ("denied", 2), ("expired", 3), ("void", 4), ("consumed", 5)];
 
 /// States that recovery looks at ([`EffectState::is_open`]) and that become durable.
 const OPEN_STATES: [&str; 4] = ["claimed", "pending_approval", "approved", "dispatched"];

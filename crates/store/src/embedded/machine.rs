@@ -1,8 +1,8 @@
 //! The state machine that the journal's writer runs.
 //!
 //! Owns what is prepared and not yet in the index, and the way of an entry into the index. Not here: the checks (`decide`),
-//! the tree (`index`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it is as
-//! durable as it asked to be (I6).
+//! the tree (`index`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it
+//! is as durable as it asked to be (I6).
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -73,11 +73,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(
-        state: Arc<State>,
-        index: Arc<Index>,
-        on_sync: Option<SyncObserver>,
-    ) -> Self {
+    pub(super) fn new(state: Arc<State>, index: Arc<Index>, on_sync: Option<SyncObserver>) -> Self {
         let (effects, approvals) = (HashMap::new(), HashMap::new());
         Self { state, index, effects, approvals, queue: VecDeque::new(), on_sync }
     }
@@ -179,7 +175,7 @@ impl Machine {
     fn take_over(&mut self, frames: &[AppliedFrame]) -> Result<(), ApplyFailed> {
         let Some(last) = frames.last() else { return Ok(()) };
         let changes = self.take_changes(frames)?;
-        let meta = Meta { applied_seq: last.seq, head: last.hash, closed: false };
+        let meta = Meta { applied_seq: last.seq, head: last.hash };
         self.index.apply(&changes, &meta).map_err(|fault| {
             let reason = fault.to_string();
             drop(self.state.fail(&reason));

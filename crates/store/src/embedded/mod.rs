@@ -24,6 +24,11 @@ mod replay;
 mod state;
 
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm,
+    reason = "small numbers, and matches that name only what the test is about"
+)]
 mod tests;
 
 use std::convert::Infallible;
@@ -53,7 +58,9 @@ pub use open::{IndexFate, OpenError, RecoveryReport};
 
 use crate::content::{ContentError, ContentReader};
 use crate::journal::medium::{Disk, Medium};
-use crate::journal::writer::{self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch};
+use crate::journal::writer::{
+    self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch,
+};
 use machine::{Machine, Request};
 use open::{Opened, open};
 use state::State;
@@ -231,7 +238,8 @@ impl Store for EmbeddedStore {
     }
 
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
-        let own = matches!(record.state, EffectState::Claimed { epoch } if epoch == self.state.epoch);
+        let own =
+            matches!(record.state, EffectState::Claimed { epoch } if epoch == self.state.epoch);
         if !own {
             return Err(StoreError::Conflict);
         }
@@ -329,9 +337,9 @@ impl Store for EmbeddedStore {
                 tracing::error!("the flusher of the index panicked");
             }
             let Some(index) = index.filter(|_| sound) else { return };
-            // The index is only an index: without its note of an orderly end it is read through at the next start.
+            // What is not on disk is taken over from the journal at the next start.
             if let Err(fault) = index.close() {
-                tracing::warn!(%fault, "the index could not note its orderly end");
+                tracing::warn!(%fault, "the index could not be synced");
             }
         });
         ending.await.map_err(|error| StoreError::Stopped(error.to_string()))?;
@@ -342,8 +350,9 @@ impl Store for EmbeddedStore {
 fn start_flusher(state: &Arc<State>, index: Arc<index::Index>) -> std::io::Result<Flusher> {
     let (stop, stopped) = mpsc::channel();
     let state = Arc::clone(state);
-    let thread = std::thread::Builder::new().name("placet-index-flush".to_owned()).spawn(move || {
-        index::flush_until(&index, &stopped, |reason| drop(state.fail(&reason)));
-    })?;
+    let thread =
+        std::thread::Builder::new().name("placet-index-flush".to_owned()).spawn(move || {
+            index::flush_until(&index, &stopped, |reason| drop(state.fail(&reason)));
+        })?;
     Ok(Flusher { stop, thread })
 }

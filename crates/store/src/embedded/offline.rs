@@ -13,11 +13,9 @@ use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 
 use super::EmbeddedConfig;
-use super::codec::{EffectEntry, Entry, decode_entry};
-use super::index::Index;
-use super::open::{
-    CONTENT, INDEX, JOURNAL, OpenError, RecoveryReport, Survey, TreeError, open, open_tree,
-};
+use super::codec::{EffectEntry, Entry, Meta, decode_entry};
+use super::index::{Index, Known};
+use super::open::{CONTENT, INDEX, JOURNAL, OpenError, RecoveryReport, Survey, open, open_tree};
 use crate::content::{ContentError, ContentStore};
 use crate::journal::lock::Lock;
 use crate::journal::{Frame, VerifyReport as JournalReport, VisitError, verify_each};
@@ -63,9 +61,8 @@ pub fn read_audit(
     directory: &Path,
     visit: &mut dyn FnMut(JournalEntry) -> Result<(), VisitError>,
 ) -> Result<JournalReport, OpenError> {
-    let report = verify_each(&directory.join(JOURNAL), &mut |frame| {
-        visit(JournalEntry::decode(frame)?)
-    })?;
+    let report =
+        verify_each(&directory.join(JOURNAL), &mut |frame| visit(JournalEntry::decode(frame)?))?;
     Ok(report)
 }
 
@@ -74,6 +71,9 @@ pub fn read_audit(
 /// # Errors
 /// [`OpenError`], as opening the store; the folder must not be in use.
 pub fn rebuild(directory: &Path) -> Result<RecoveryReport, OpenError> {
+    // A mistyped name must not make a new store.
+    let journal = directory.join(JOURNAL);
+    std::fs::metadata(&journal).map_err(OpenError::io("find the journal", &journal))?;
     let config = EmbeddedConfig::new(directory);
     let opened = open(&config, Some("asked for"))?;
     opened.index.close().map_err(|fault| OpenError::Index(fault.to_string()))?;
@@ -138,50 +138,58 @@ pub struct ContentVerdict {
 pub fn verify(directory: &Path) -> Result<VerifyReport, OpenError> {
     let journal_directory = directory.join(JOURNAL);
     let _lock = Lock::take(&journal_directory)?;
+    let found = find_index(directory);
     let mut survey = Survey::default();
     let mut named: BTreeSet<(TenantId, Digest)> = BTreeSet::new();
-    let mut hashes: Vec<[u8; 32]> = Vec::new();
+    let mut hash_there = None;
     let journal = verify_each(&journal_directory, &mut |frame| {
         survey.visit(frame)?;
-        hashes.push(frame.hash);
+        if matches!(&found, Ok((_, meta)) if meta.applied_seq == frame.seq) {
+            hash_there = Some(frame.hash);
+        }
         name_contents(&JournalEntry::decode(frame)?.entry, &mut named);
         Ok(())
     })?;
     let content = verify_content(directory, named)?;
-    let index = verify_index(directory, survey, &hashes);
+    let index = match found {
+        Ok((index, meta)) => {
+            let index = index.with_known(survey.into_known());
+            compare(&index, &meta, hash_there, journal.last_seq)
+        }
+        Err(verdict) => verdict,
+    };
     Ok(VerifyReport { journal, index, content })
 }
 
-fn verify_index(directory: &Path, survey: Survey, hashes: &[[u8; 32]]) -> IndexVerdict {
+/// Opens the index and reads how far it goes.
+fn find_index(directory: &Path) -> Result<(Index, Meta), IndexVerdict> {
     let path = directory.join(INDEX);
     if !matches!(path.try_exists(), Ok(true)) {
-        return IndexVerdict::Absent;
+        return Err(IndexVerdict::Absent);
     }
     let disagrees = |why: String| IndexVerdict::Disagrees { why };
-    let db = match open_tree(&path, EmbeddedConfig::new(directory).index_cache_bytes) {
-        Ok(db) => db,
-        Err(error @ (TreeError::Busy | TreeError::Panicked | TreeError::Failed(_))) => {
-            return disagrees(error.to_string());
-        }
-    };
-    let index = Index::new(db, &path, survey.into_known());
-    let meta = match index.meta() {
-        Ok(Some(meta)) => meta,
-        Ok(None) if hashes.is_empty() => return IndexVerdict::Agrees,
-        Ok(None) => return disagrees("it does not say how far it goes".to_owned()),
-        Err(fault) => return disagrees(fault.to_string()),
-    };
-    let at = usize::try_from(meta.applied_seq).ok();
-    let mut known = at.and_then(|at| at.checked_sub(1)).and_then(|at| hashes.get(at));
-    if meta.applied_seq == 0 {
-        known = Some(&meta.head);
+    let db = open_tree(&path, EmbeddedConfig::new(directory).index_cache_bytes)
+        .map_err(|error| disagrees(error.to_string()))?;
+    let index = Index::new(db, &path, Known::default());
+    let meta = index.meta().map_err(|fault| disagrees(fault.to_string()))?;
+    let empty = Meta { applied_seq: 0, head: [0; 32] };
+    Ok((index, meta.unwrap_or(empty)))
+}
+
+fn compare(
+    index: &Index,
+    meta: &Meta,
+    hash_there: Option<[u8; 32]>,
+    last_seq: u64,
+) -> IndexVerdict {
+    if meta.applied_seq > 0 && hash_there != Some(meta.head) {
+        return IndexVerdict::Disagrees { why: "it belongs to another journal".to_owned() };
     }
-    if known != Some(&meta.head) {
-        return disagrees("it belongs to another journal".to_owned());
-    }
-    let last_seq = crate::journal::medium::to_u64(hashes.len());
     match last_seq.saturating_sub(meta.applied_seq) {
-        0 => index.agrees().map_or_else(disagrees, |()| IndexVerdict::Agrees),
+        0 => match index.agrees() {
+            Ok(()) => IndexVerdict::Agrees,
+            Err(why) => IndexVerdict::Disagrees { why },
+        },
         entries => IndexVerdict::Behind { entries },
     }
 }

@@ -276,8 +276,9 @@ impl Settling<'_> {
         let last_seq = self.journal.head().0;
         let meta = match index.meta().map_err(|fault| fault.to_string())? {
             Some(meta) => meta,
-            None if index.is_empty().map_err(|fault| fault.to_string())? => {
-                Meta { applied_seq: 0, head: [0; 32], closed: false }
+            // Made by a process that ended before its first entry.
+            None if last_seq == 0 && index.is_empty().map_err(|fault| fault.to_string())? => {
+                Meta { applied_seq: 0, head: [0; 32] }
             }
             None => return Err("it does not say how far it goes".to_owned()),
         };
@@ -291,10 +292,8 @@ impl Settling<'_> {
             }
         }
         let replayed = replay(index, self.journal, meta.applied_seq)?;
-        // After an orderly end nothing but a look at what it says is needed; damage that came later shows at reading.
-        if !meta.closed || replayed > 0 {
-            index.agrees()?;
-        }
+        // sled forgets without a word, so it is read through at every start.
+        index.agrees()?;
         Ok(replayed)
     }
 
@@ -304,10 +303,8 @@ impl Settling<'_> {
         Disk.rename(path, &aside).map_err(OpenError::io("set aside", path))?;
         Disk.sync_dir(directory).map_err(OpenError::io("sync the folder", directory))?;
         let names = Disk.list(directory).map_err(OpenError::io("list the folder", directory))?;
-        let mut epochs: Vec<u64> = names
-            .iter()
-            .filter_map(|name| name.strip_prefix(DAMAGED)?.parse().ok())
-            .collect();
+        let mut epochs: Vec<u64> =
+            names.iter().filter_map(|name| name.strip_prefix(DAMAGED)?.parse().ok()).collect();
         epochs.sort_unstable_by(|a, b| b.cmp(a));
         for epoch in epochs.into_iter().skip(DAMAGED_KEPT) {
             let old = directory.join(format!("{DAMAGED}{epoch}"));
@@ -347,8 +344,7 @@ pub(super) fn open_tree(path: &Path, cache_bytes: u64) -> Result<sled::Db, TreeE
 
 fn open_tree_once(path: &Path, cache_bytes: u64) -> Result<sled::Db, TreeError> {
     remove_unfinished_snapshots(path).map_err(|error| TreeError::Failed(error.to_string()))?;
-    let config =
-        sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
+    let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
     // On a thread of its own: sled panics on damaged pages, and may leave anything behind on the stack that it panicked on.
     let opening = std::thread::Builder::new()
         .name("placet-index-open".to_owned())

@@ -62,14 +62,15 @@ impl<'a> Replay<'a> {
         let entry = decode_entry(frame.kind, &frame.payload)
             .map_err(|error| format!("entry {seq} cannot be read: {error}"))?;
         let mut transaction = Transaction::new(self, None);
-        redo(&mut transaction, entry)
-            .map_err(|error| format!("entry {seq} does not follow from those before it: {error}"))?;
+        redo(&mut transaction, entry).map_err(|error| {
+            format!("entry {seq} does not follow from those before it: {error}")
+        })?;
         let Transaction { effects, approvals, runs, ops, .. } = transaction;
         self.effects.extend(effects);
         self.approvals.extend(approvals);
         self.runs.extend(runs);
         self.changes.push(Change { seq, ops });
-        self.meta = Some(Meta { applied_seq: seq, head: frame.hash, closed: false });
+        self.meta = Some(Meta { applied_seq: seq, head: frame.hash });
         if self.changes.len() >= BATCH_ENTRIES { self.flush() } else { Ok(()) }
     }
 

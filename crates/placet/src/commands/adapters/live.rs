@@ -10,6 +10,7 @@ use placet_adapter_mcp::connector::{Endpoint, McpConnector, McpSettings, SecretL
 use placet_types::contract::{Contract, LiveTool, file::TransportFile};
 use secrecy::SecretString;
 
+use super::servers::is_private;
 use crate::{
     compose::{ConfiguredSecrets, data_folder},
     config::load::Config,
@@ -60,11 +61,27 @@ pub(crate) async fn ask(
         own_listeners: Vec::new(),
     });
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
-    let connected = connector.connect_any(endpoint).await.attempted(what.clone())?;
+    let private = is_refused_as_private(&endpoint.transport);
+    let connected = connector.connect_any(endpoint).await.map_err(|error| {
+        let failure = Failure::new(what.clone()).because(error);
+        if private {
+            failure.try_this("--private-network, if that host is meant to be private")
+        } else {
+            failure
+        }
+    })?;
     let tools = tools_of(connected.adapter.as_ref())
         .await
         .map_err(|why| Failure::new(what).because(why))?;
     Ok(Live { protocol_version: connected.protocol_version, server: connected.server, tools })
+}
+
+/// Whether the transport names a private place without saying so.
+fn is_refused_as_private(transport: &TransportFile) -> bool {
+    match transport {
+        TransportFile::McpHttp { url, private_network } => !private_network && is_private(url),
+        TransportFile::McpStdio { .. } | TransportFile::Internal { .. } => false,
+    }
 }
 
 /// Asks the adapter of a contract, whatever version it speaks now.

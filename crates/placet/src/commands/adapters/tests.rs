@@ -1,3 +1,5 @@
+//! Tests of import, diff and pin.
+
 use std::collections::BTreeMap;
 
 use placet_types::{

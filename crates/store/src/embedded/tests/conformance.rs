@@ -63,7 +63,7 @@ async fn a_key_is_claimed_once_until_it_is_released(store: Arc<dyn Store>) {
     assert_eq!(store.claim(first.clone()).await.unwrap(), taken);
     assert_eq!(store.effect(first.record_id).await.unwrap(), Some(first.clone()));
     assert_eq!(store.effect_of_call(&first.call_id).await.unwrap(), Some(first.clone()));
-    store.release(claim(&*store, "other key").record_id).await;
+    store.release(claim(&*store, "other-key").record_id).await;
     assert_eq!(store.claim(first.clone()).await.unwrap(), taken);
     store.release(first.record_id).await;
     assert_eq!(store.effect(first.record_id).await.unwrap(), None);
@@ -306,7 +306,7 @@ async fn effects_are_listed_in_one_order(store: Arc<dyn Store>) {
         let key = format!("key-{number}");
         all.push(make_for(&*store, tenant, &key, number % 2 == 0).await);
     }
-    store.claim(claim(&*store, "only claimed")).await.unwrap();
+    store.claim(claim(&*store, "only-claimed")).await.unwrap();
     all.sort_by_key(|record| record.record_id);
     let wanted = |tenant_name: Option<&str>, state: Option<&str>, open_only: bool| {
         let fits = |record: &&EffectRecord| {

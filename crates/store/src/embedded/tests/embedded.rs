@@ -96,8 +96,7 @@ async fn a_record_is_not_put_over_the_claim_of_another_call() {
     let (store, _) = open(&config(folder.path()));
     let claimed = claim(&*store, "key");
     store.claim(claimed.clone()).await.unwrap();
-    let other =
-        EffectRecord { call_id: ToolCallId::new("call-other").unwrap(), ..claimed.clone() };
+    let other = EffectRecord { call_id: ToolCallId::new("call-other").unwrap(), ..claimed.clone() };
     let refused = put(&*store, &dispatched(&*store, &other)).await;
     assert_eq!(refused, Err(StoreError::Conflict));
     assert_eq!(store.effect(claimed.record_id).await.unwrap(), Some(claimed.clone()));
@@ -183,7 +182,8 @@ async fn time_never_goes_back_over_a_restart() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let clock = TestClock::at(NOW_MS);
-    let (store, _) = EmbeddedStore::open(config.clone(), Arc::clone(&clock) as _).unwrap();
+    let hand: Arc<dyn Clock> = Arc::<TestClock>::clone(&clock);
+    let (store, _) = EmbeddedStore::open(config.clone(), hand).unwrap();
     clock.set(NOW_MS + 5_000);
     make(&*store, "key", true).await;
     clock.set(NOW_MS - 9_000);
@@ -203,7 +203,7 @@ async fn a_large_record_survives_restart_and_rebuild() {
     let (store, _) = open(&config);
     let claimed = claim(&*store, "held");
     let asked = approval(&claimed, "apr_1", NOW_MS);
-    let waiting = hold(&*store, &claimed, &asked).await;
+    hold(&*store, &claimed, &asked).await;
     let mut voted = approval_moved(&asked, ApprovalState::Pending);
     voted.votes = (0..40).map(|_| vote("because ".repeat(100))).collect();
     let mut agreed = approval_moved(&voted, ApprovalState::Approved);
@@ -215,14 +215,10 @@ async fn a_large_record_survives_restart_and_rebuild() {
         let seen = store.approval(&asked.approval_id).await.unwrap();
         assert_eq!(seen.as_ref(), Some(approval));
     }
-    let large = EffectRecord {
-        state: EffectState::Indeterminate {
-            attempt: attempt(&waiting, store.epoch(), Class::Opaque),
-            reason: "unknown ".repeat(1_000),
-            result: Digest::of(b"result"),
-        },
-        ..moved(&make(&*store, "sent", false).await, EffectState::Claimed { epoch: 0 })
-    };
+    let sent = make(&*store, "sent", false).await;
+    let EffectState::Dispatched(attempt) = sent.state.clone() else { panic!() };
+    let (reason, result) = ("unknown ".repeat(1_000), Digest::of(b"result"));
+    let large = moved(&sent, EffectState::Indeterminate { attempt, reason, result });
     put(&*store, &large).await.unwrap();
     store.close().await.unwrap();
     for _ in 0..2 {
@@ -287,7 +283,7 @@ async fn a_second_opening_is_refused_with_the_holders_process_number() {
     make(&*store, "key", true).await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn claims_that_ride_are_seen_as_claimed_until_they_are_durable() {
     let folder = tempdir().unwrap();
     let (store, _) = open(&config(folder.path()));

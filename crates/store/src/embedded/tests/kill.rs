@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tempfile::tempdir;
@@ -21,7 +22,10 @@ fn the_process_that_is_killed() {
     let round = std::env::var(ROUND).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let config = EmbeddedConfig { medium: Arc::new(crate::journal::medium::Disk), ..config(folder.as_ref()) };
+        let config = EmbeddedConfig {
+            medium: Arc::new(crate::journal::medium::Disk),
+            ..config(folder.as_ref())
+        };
         let (store, _) = open(&config);
         let mut tasks = tokio::task::JoinSet::new();
         for task in 0..8 {
@@ -41,9 +45,13 @@ fn the_process_that_is_killed() {
     });
 }
 
-/// Lets it run for a while, kills it, and answers what it was told was durable.
+/// Lets it run until it has acknowledged so much and for a while, kills it, and answers what it was told was durable.
 #[expect(clippy::disallowed_methods, reason = "the test kills a process of its own making")]
-fn killed_after(folder: &std::path::Path, round: u64, wait: Duration) -> HashMap<String, u64> {
+fn killed(
+    folder: &std::path::Path,
+    round: u64,
+    (acknowledgements, wait): (u64, Duration),
+) -> HashMap<String, u64> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "embedded::tests::kill::the_process_that_is_killed"])
         .args(["--ignored", "--nocapture"])
@@ -54,16 +62,25 @@ fn killed_after(folder: &std::path::Path, round: u64, wait: Duration) -> HashMap
         .spawn()
         .unwrap();
     let stdout = child.stdout.take().unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&count);
     let reader = std::thread::spawn(move || {
         let mut acknowledged = HashMap::new();
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split(' ').collect();
             if let ["ack", key, rev] = words[..] {
                 acknowledged.insert(key.to_owned(), rev.parse().unwrap());
+                counter.fetch_add(1, Ordering::SeqCst);
             }
         }
         acknowledged
     });
+    for _ in 0..6_000 {
+        if count.load(Ordering::SeqCst) >= acknowledgements {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
     std::thread::park_timeout(wait);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -76,8 +93,9 @@ async fn what_was_acknowledged_survives_a_kill_at_any_moment() {
     let mut acknowledged: HashMap<String, u64> = HashMap::new();
     for round in 0..ROUNDS {
         // Every third is killed while it is still starting.
-        let wait_ms = if round % 3 == 2 { 10 + round * 2 } else { 120 + (round * 67) % 200 };
-        let told = killed_after(folder.path(), round, Duration::from_millis(wait_ms));
+        let when = if round % 3 == 2 { (0, 10 + round * 2) } else { (20, (round * 67) % 150) };
+        let when = (when.0, Duration::from_millis(when.1));
+        let told = killed(folder.path(), round, when);
         acknowledged.extend(told);
         let (store, _) = open(&config(folder.path()));
         for (key, rev) in &acknowledged {

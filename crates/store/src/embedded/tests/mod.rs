@@ -261,10 +261,7 @@ pub(super) fn puts(records: &[&EffectRecord]) -> Changes {
     changes
 }
 
-pub(super) async fn put(
-    store: &dyn Store,
-    record: &EffectRecord,
-) -> Result<Committed, StoreError> {
+pub(super) async fn put(store: &dyn Store, record: &EffectRecord) -> Result<Committed, StoreError> {
     store.commit(puts(&[record])).await
 }
 

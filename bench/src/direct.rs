@@ -1,0 +1,157 @@
+//! The call without Placet: rmcp's client and the peer, nothing between.
+//!
+//! Owns the connection and the call. An answer that is no success ends the run.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use http::Uri;
+use rmcp::{
+    model::{
+        CallToolRequestParams, CallToolResponse, ClientCapabilities, ClientConfig, Implementation,
+    },
+    service::{
+        ClientLifecycleMode, ClientServiceExt as _, Peer as Calls, RoleClient, RunningService,
+    },
+    transport::{
+        StreamableHttpClientTransport, TokioChildProcess,
+        streamable_http_client::StreamableHttpClientTransportConfig,
+    },
+};
+use tokio::process::Command;
+use url::Url;
+
+use crate::{
+    http_client::{self, HttpClient},
+    peer::{self, Transport},
+};
+
+/// As many as the highest concurrency of a comparison, and the stream of notifications.
+const CONNECTIONS: usize = 64;
+
+/// A connection to the peer.
+#[derive(Debug)]
+pub(crate) struct Direct {
+    service: RunningService<RoleClient, ClientConfig>,
+}
+
+/// Makes calls over a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct DirectCaller {
+    calls: Calls<RoleClient>,
+    params: CallToolRequestParams,
+}
+
+impl Direct {
+    /// Connects to the peer: over stdio to a child of its own, over HTTP to the one at `url`.
+    pub(crate) async fn connect(transport: Transport, own: &Path, url: &Url) -> Result<Self> {
+        let ourselves = Implementation::new("placet-bench", env!("CARGO_PKG_VERSION"));
+        let config = ClientConfig::new(ClientCapabilities::default(), ourselves)
+            .with_protocol_version(peer::PROTOCOL);
+        let lifecycle = ClientLifecycleMode::Initialize;
+        let service = match transport {
+            Transport::Stdio => {
+                let mut command = Command::new(own);
+                command.args(["peer", Transport::Stdio.as_str()]).env_clear();
+                let child =
+                    TokioChildProcess::new(command).context("the MCP server does not start")?;
+                config.serve_with_lifecycle(child, lifecycle).await
+            }
+            Transport::Http => {
+                let client = http_client::egress(&[url], CONNECTIONS)?;
+                let client = HttpClient::new(client, Uri::try_from(url.as_str())?);
+                let settings = StreamableHttpClientTransportConfig::with_uri(url.as_str())
+                    .max_concurrent_requests(CONNECTIONS);
+                config
+                    .serve_with_lifecycle(
+                        StreamableHttpClientTransport::with_client(client, settings),
+                        lifecycle,
+                    )
+                    .await
+            }
+        };
+        Ok(Self { service: service.context("the direct connection does not come up")? })
+    }
+
+    /// What calls `tool`.
+    pub(crate) fn caller(&self, tool: &'static str) -> DirectCaller {
+        let params = CallToolRequestParams::new(tool).with_arguments(peer::arguments(tool));
+        DirectCaller { calls: self.service.peer().clone(), params }
+    }
+
+    /// Ends the connection, and the child with it.
+    pub(crate) async fn close(self) -> Result<()> {
+        self.service.cancel().await.context("the direct connection does not end").map(drop)
+    }
+}
+
+impl DirectCaller {
+    /// Makes the call.
+    pub(crate) async fn call(self) -> Result<()> {
+        let answer =
+            self.calls.call_tool_once(self.params).await.context("a direct call failed")?;
+        let CallToolResponse::Complete(result) = answer else {
+            bail!("a direct call was answered with something else than a result");
+        };
+        if result.is_error == Some(true) {
+            bail!("a direct call did not succeed: {}", serde_json::to_string(&result)?);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use placet_types::contract::LiveTool;
+    use serde_json::Value;
+    use tokio::net::TcpListener;
+
+    use super::Direct;
+    use crate::{
+        contract,
+        peer::{self, LOOK, NOTE, Transport},
+    };
+
+    async fn connected() -> (Direct, url::Url) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/mcp", listener.local_addr().unwrap()).parse().unwrap();
+        tokio::spawn(async { axum::serve(listener, peer::router()).await.unwrap() });
+        (Direct::connect(Transport::Http, Path::new("unused"), &url).await.unwrap(), url)
+    }
+
+    #[tokio::test]
+    async fn a_direct_call_over_http_reaches_the_peer() {
+        let (direct, _) = connected().await;
+        for tool in [LOOK, NOTE] {
+            direct.caller(tool).call().await.unwrap();
+        }
+        let refused = direct.caller("burn").call().await.unwrap_err();
+        assert_eq!(refused.to_string(), "a direct call failed");
+        direct.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_pins_are_those_of_the_live_tools() {
+        let (direct, url) = connected().await;
+        let contracts = contract::both(Path::new("unused"), &url).unwrap();
+        let tools = direct.service.list_all_tools().await.unwrap();
+        assert_eq!(tools.len(), 2);
+        for tool in tools {
+            let live = LiveTool {
+                name: tool.name.to_string(),
+                title: tool.title.clone(),
+                description: tool.description.clone().unwrap_or_default().into_owned(),
+                input_schema: Value::Object((*tool.input_schema).clone()),
+                output_schema: None,
+                annotations: None,
+            };
+            for contract in &contracts {
+                let pinned = contract.capabilities[&tool.name.parse().unwrap()].pin;
+                assert_eq!(pinned, Some(live.digest(&contract.adapter)), "{}", tool.name);
+            }
+        }
+        direct.close().await.unwrap();
+    }
+}

@@ -1,0 +1,122 @@
+//! What the figures were taken on.
+//!
+//! Owns the look at the machine and at the file system of the data folder. What cannot be found out is called unknown.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use serde::Serialize;
+
+/// The machine and the mode of the run.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Machine {
+    /// How many threads run at once.
+    pub(crate) cores: usize,
+    /// The processor's model.
+    pub(crate) processor: String,
+    /// The operating system's kernel.
+    pub(crate) kernel: String,
+    /// The file system of the data folder.
+    pub(crate) file_system: String,
+    /// Whether that file system is in memory, so that nothing said about the disk means anything.
+    pub(crate) in_memory: bool,
+    /// How a write is made durable.
+    pub(crate) fsync: &'static str,
+    /// When a read is answered.
+    pub(crate) read_audit: &'static str,
+    /// The profile of this program; the measured one is of the same unless named.
+    pub(crate) profile: &'static str,
+}
+
+impl Machine {
+    /// Looks at this machine, and at the file system of `folder`.
+    pub(crate) fn look(folder: &Path) -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let file_system = fs::canonicalize(folder)
+            .ok()
+            .and_then(|folder| file_system(&read("/proc/self/mounts"), &folder));
+        let file_system = file_system.unwrap_or_else(unknown);
+        let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+        Self {
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            processor: processor(&read("/proc/cpuinfo")).unwrap_or_else(unknown),
+            kernel: if kernel.is_empty() {
+                unknown()
+            } else {
+                format!("{} {kernel}", std::env::consts::OS)
+            },
+            in_memory: matches!(file_system.as_str(), "tmpfs" | "ramfs"),
+            file_system,
+            fsync: "fdatasync before a write is sent and before it is answered, one for many calls",
+            read_audit: "written (synced within 50 ms)",
+            profile: if cfg!(debug_assertions) { "debug" } else { "release" },
+        }
+    }
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+/// The model of the first processor in the text of `/proc/cpuinfo`.
+fn processor(cpuinfo: &str) -> Option<String> {
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    let (_, model) = line.split_once(':')?;
+    Some(model.trim().to_owned()).filter(|model| !model.is_empty())
+}
+
+/// The type of the mount, in the text of `/proc/self/mounts`, that `folder` is on.
+fn file_system(mounts: &str, folder: &Path) -> Option<String> {
+    let mount = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let point = PathBuf::from(fields.next()?.replace("\\040", " "));
+        let kind = fields.next()?.to_owned();
+        folder.starts_with(&point).then(|| (point.components().count(), kind))
+    };
+    // Of two mounts at one place, the later one covers the other.
+    mounts.lines().filter_map(mount).max_by_key(|(depth, _)| *depth).map(|(_, kind)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Machine, file_system, processor};
+
+    const MOUNTS: &str = "/dev/vda / ext4 rw 0 0\ntmpfs /tmp tmpfs rw 0 0\n/dev/vdb /tmp/big\\040disk xfs rw 0 0\nover /srv ext4 rw 0 0\nover /srv overlay rw 0 0\n";
+
+    #[test]
+    fn the_file_system_is_that_of_the_nearest_mount() {
+        let of = |folder: &str| file_system(MOUNTS, Path::new(folder));
+        assert_eq!(of("/var/lib").as_deref(), Some("ext4"));
+        assert_eq!(of("/tmp/x").as_deref(), Some("tmpfs"));
+        assert_eq!(of("/tmpfile").as_deref(), Some("ext4"));
+        assert_eq!(of("/tmp/big disk/x").as_deref(), Some("xfs"));
+        assert_eq!(of("/srv").as_deref(), Some("overlay"));
+        assert_eq!(file_system("", Path::new("/")), None);
+    }
+
+    #[test]
+    fn the_processor_is_named_as_it_names_itself() {
+        assert_eq!(
+            processor("processor : 0\nmodel name\t: Fast One @ 3 GHz\nmodel name : other\n")
+                .as_deref(),
+            Some("Fast One @ 3 GHz")
+        );
+        assert_eq!(processor("Hardware : something else"), None);
+    }
+
+    #[test]
+    fn a_machine_can_always_be_described() {
+        let machine = Machine::look(Path::new("."));
+        assert!(machine.cores > 0);
+        assert!(
+            !machine.file_system.is_empty()
+                && !machine.processor.is_empty()
+                && !machine.kernel.is_empty()
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Figures from samples: rates, percentiles, medians.
+//!
+//! Owns the arithmetic. Invariant: what cannot be said of the samples at hand is absent, never zero.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Latencies of calls that ended, and how long it took to make them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// One for each call.
+    pub(crate) latencies: Vec<Duration>,
+    /// The time over which they were made.
+    pub(crate) elapsed: Duration,
+}
+
+impl Sample {
+    /// Adds what another round brought.
+    pub(crate) fn join(&mut self, other: Self) {
+        self.latencies.extend(other.latencies);
+        self.elapsed = self.elapsed.saturating_add(other.elapsed);
+    }
+
+    /// The figures, if there were any calls.
+    pub(crate) fn figures(&self) -> Option<Figures> {
+        let mut sorted = self.latencies.clone();
+        sorted.sort_unstable();
+        Some(Figures {
+            calls: sorted.len(),
+            per_second: rate(sorted.len(), self.elapsed)?,
+            p50_ms: milliseconds(percentile(&sorted, 50)?),
+            p99_ms: milliseconds(percentile(&sorted, 99)?),
+        })
+    }
+}
+
+/// What a sample says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(crate) struct Figures {
+    /// How many calls.
+    pub(crate) calls: usize,
+    /// Of them in a second.
+    pub(crate) per_second: f64,
+    /// The latency that half of them kept below.
+    pub(crate) p50_ms: f64,
+    /// The latency that 99 of 100 kept below.
+    pub(crate) p99_ms: f64,
+}
+
+/// The smallest sample that at least `percent` of all samples do not exceed (nearest rank).
+pub(crate) fn percentile(sorted: &[Duration], percent: usize) -> Option<Duration> {
+    let rank = sorted.len().checked_mul(percent)?.div_ceil(100);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// How many in a second.
+pub(crate) fn rate(count: usize, elapsed: Duration) -> Option<f64> {
+    let seconds = elapsed.as_secs_f64();
+    (seconds > 0.0).then(|| number(count) / seconds)
+}
+
+/// The value in the middle; of an even number of values, what lies between the two.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = *sorted.get(sorted.len().div_euclid(2))?;
+    let lower = *sorted.get(sorted.len().saturating_sub(1).div_euclid(2))?;
+    Some(f64::midpoint(lower, upper))
+}
+
+/// A duration in milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
+
+/// A count as a number to divide; beyond 2³² the figures of a run of a minute mean nothing anyway.
+pub(crate) fn number(count: usize) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Sample, median, number, percentile, rate};
+
+    fn ms(values: &[u64]) -> Vec<Duration> {
+        values.iter().copied().map(Duration::from_millis).collect()
+    }
+
+    #[test]
+    fn a_percentile_is_a_value_that_was_measured() {
+        let hundred: Vec<Duration> = (1..=100).map(Duration::from_millis).collect();
+        assert_eq!(percentile(&hundred, 50), Some(Duration::from_millis(50)));
+        assert_eq!(percentile(&hundred, 99), Some(Duration::from_millis(99)));
+        assert_eq!(percentile(&hundred, 100), Some(Duration::from_millis(100)));
+        assert_eq!(percentile(&ms(&[7]), 99), Some(Duration::from_millis(7)));
+        assert_eq!(percentile(&ms(&[1, 2]), 99), Some(Duration::from_millis(2)));
+        assert_eq!(percentile(&ms(&[1, 2, 3]), 50), Some(Duration::from_millis(2)));
+    }
+
+    #[test]
+    fn of_nothing_there_are_no_figures() {
+        assert_eq!(percentile(&[], 50), None);
+        assert_eq!(median(&[]), None);
+        assert_eq!(rate(5, Duration::ZERO), None);
+        assert_eq!(Sample::default().figures(), None);
+        assert_eq!(Sample { elapsed: Duration::from_secs(1), latencies: vec![] }.figures(), None);
+    }
+
+    #[test]
+    fn a_median_lies_between_the_two_in_the_middle() {
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 3.0, 2.0]), Some(2.5));
+        assert_eq!(median(&[9.0]), Some(9.0));
+    }
+
+    #[test]
+    fn rounds_are_joined_before_anything_is_computed() {
+        let mut sample = Sample { latencies: ms(&[30, 10]), elapsed: Duration::from_secs(1) };
+        sample.join(Sample { latencies: ms(&[20]), elapsed: Duration::from_secs(2) });
+        let figures = sample.figures().unwrap();
+        assert_eq!((figures.calls, figures.per_second), (3, 1.0));
+        assert!((figures.p50_ms - 20.0).abs() < 1e-9, "{figures:?}");
+        assert!((figures.p99_ms - 30.0).abs() < 1e-9, "{figures:?}");
+    }
+
+    #[test]
+    fn a_count_too_large_to_divide_is_no_small_number() {
+        assert!(number(usize::MAX).is_infinite());
+    }
+}

@@ -1,0 +1,333 @@
+//! Schedules that have gone wrong once: a step between two others, and what it must not lead to.
+
+use std::{sync::{Arc, atomic::Ordering}, time::Duration};
+
+use serde_json::json;
+
+use placet_ledger::{
+    audit::AuditKind,
+    record::{EffectRecord, EffectState},
+    store::{EffectQuery, Store, StoreError},
+    testing::Fault,
+};
+use placet_pipeline::{answer::Answer, ticket::Ticket};
+use placet_types::{approval::VoteChoice, error::{ErrorCode, Execution}, mode::EngineMode};
+
+use crate::world::{Behaviour, Probing, World, bundle, finished, held, plan, refused};
+
+const A_WHILE: Duration = Duration::from_millis(300);
+
+async fn end(mut ticket: Ticket) -> Answer {
+    tokio::time::timeout(Duration::from_secs(10), ticket.settled(0)).await.expect("the caller hangs")
+}
+
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+async fn records(world: &World) -> Vec<EffectRecord> {
+    world.store.effects(&EffectQuery { limit: 1_000, ..EffectQuery::default() }).await.unwrap()
+}
+
+/// Sends a call and waits until it is with the adapter.
+async fn dispatched(world: &World, tool: &str) -> EffectRecord {
+    let ticket = world.send(plan(tool, "s1", "a")).await;
+    for _ in 0..1_000 {
+        let record = world.store.effect_of_call(ticket.call_id()).await.unwrap();
+        if let Some(record) = record
+            && matches!(record.state, EffectState::Dispatched(_))
+        {
+            return record;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("the call is not dispatched");
+}
+
+/// Waits until a record has left `DISPATCHED`.
+async fn settled(world: &World, record: &EffectRecord) -> EffectRecord {
+    for _ in 0..1_000 {
+        let now = world.store.effect(record.record_id).await.unwrap().unwrap();
+        if !now.state.is_open() {
+            return now;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the record stays open");
+}
+
+#[tokio::test]
+async fn a_promotion_between_decision_and_dispatch_strands_nobody() {
+    let world = World::new().await;
+    world.witness.list_slowly(A_WHILE);
+    for tool in ["note", "look"] {
+        let call = world.send(plan(tool, "s1", "a")).await;
+        pause().await;
+        world.engine.activate(bundle()).await.unwrap();
+        finished(end(call).await);
+        assert_eq!(world.witness.effects(tool).len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_lockdown_between_decision_and_dispatch_stops_the_call() {
+    let world = World::new().await;
+    world.witness.list_slowly(A_WHILE);
+    let call = world.send(plan("note", "s1", "a")).await;
+    pause().await;
+    world.engine.set_engine_mode(EngineMode::Lockdown);
+    assert_eq!(refused(end(call).await).code, ErrorCode::PolicyDenied);
+    assert!(world.witness.effects("note").is_empty());
+}
+
+#[tokio::test]
+async fn a_refused_call_does_not_give_back_the_key_of_another() {
+    let world = World::new().await;
+    world.witness.list_slowly(A_WHILE);
+    let first = world.send(plan("note", "s1", "a")).await;
+    pause().await;
+    let mut other_run = plan("note", "s1", "a");
+    other_run["run"]["safety_mode"] = json!("network");
+    assert_eq!(refused(world.call(other_run).await).code, ErrorCode::ValidationError);
+    let third = finished(world.call(plan("note", "s1", "a")).await);
+    let first = finished(end(first).await);
+    assert_eq!((first.replayed, third.replayed), (false, true));
+    assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn duplicates_of_a_retry_wait_for_the_retry_and_not_for_the_failed_try() {
+    let world = World::new().await;
+    world.witness.behave("note", Behaviour::NothingHappened);
+    refused(world.call(plan("note", "s1", "a")).await);
+    world.witness.behave("note", Behaviour::Slow(A_WHILE));
+    let retry = world.send(plan("note", "s1", "a")).await;
+    pause().await;
+    let duplicate = finished(world.call(plan("note", "s1", "a")).await);
+    let retry = finished(end(retry).await);
+    assert_eq!((retry.replayed, duplicate.replayed), (false, true));
+    assert_eq!(retry.tool_call_id, duplicate.tool_call_id);
+    assert_eq!(world.witness.effects("note").len(), 1);
+    // The record is the first call's, so that is the id under which the outcome is found, now and after a restart.
+    let record = records(&world).await.remove(0);
+    assert_eq!(retry.tool_call_id, record.call_id);
+    finished(world.engine.call(&world.agent().await, &record.call_id).await.unwrap());
+    let next = World::over(Arc::clone(&world.store), Arc::default()).await;
+    finished(next.engine.call(&next.agent().await, &record.call_id).await.unwrap());
+}
+
+#[tokio::test]
+async fn two_retries_at_once_have_one_effect_and_one_outcome() {
+    let world = World::new().await;
+    world.witness.behave("note", Behaviour::NothingHappened);
+    refused(world.call(plan("note", "s1", "a")).await);
+    world.witness.behave("note", Behaviour::Slow(A_WHILE));
+    let retries = futures::future::join_all((0..8).map(|_| world.call(plan("note", "s1", "a")))).await;
+    let results: Vec<_> = retries.into_iter().map(finished).collect();
+    assert_eq!(results.iter().filter(|result| !result.replayed).count(), 1);
+    assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn a_retry_whose_settlement_breaks_is_unknown_and_not_denied() {
+    let world = World::new().await;
+    world.witness.behave("note", Behaviour::NothingHappened);
+    refused(world.call(plan("note", "s1", "a")).await);
+    world.witness.behave_well();
+    world.store.fail_once_on(AuditKind::Settled, Fault::Panic);
+    let refusal = refused(world.call(plan("note", "s1", "a")).await);
+    assert_eq!(world.witness.effects("note").len(), 1);
+    assert_eq!((refusal.code, refusal.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
+    assert_eq!(records(&world).await[0].state.name(), "indeterminate");
+}
+
+#[tokio::test]
+async fn a_read_whose_settlement_breaks_is_not_called_unexecuted() {
+    let world = World::new().await;
+    world.store.fail_once_on(AuditKind::ReadSettled, Fault::Panic);
+    let refusal = refused(world.call(plan("look", "s1", "a")).await);
+    assert_eq!(world.witness.effects("look").len(), 1);
+    assert_eq!((refusal.code, refusal.execution), (ErrorCode::Internal, Execution::Unknown));
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_kept_leaves_no_record_open() {
+    let world = World::new().await;
+    world.store.fail_once_on(AuditKind::Settled, Fault::Refuse(StoreError::TooLarge("result".to_owned())));
+    let result = finished(world.call(plan("note", "s1", "a")).await);
+    assert!(result.output.is_null(), "the result is too large to be kept, and so to be told");
+    let record = records(&world).await.remove(0);
+    assert_eq!(record.state.name(), "succeeded");
+    assert!(finished(world.call(plan("note", "s1", "a")).await).replayed);
+    assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn an_approved_call_whose_part_of_the_engine_dies_runs_all_the_same() {
+    let world = World::new().await;
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.store.fail_once_on(AuditKind::Dispatched, Fault::Panic);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    assert_eq!(world.witness.effects("erase").len(), 1);
+}
+
+#[tokio::test]
+async fn an_approval_that_cannot_be_ended_at_first_ends_later() {
+    let world = World::new().await;
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.store.fail_once_on(AuditKind::ApprovalEnded, Fault::Refuse(StoreError::Conflict));
+    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalExpired);
+}
+
+#[tokio::test]
+async fn duplicates_of_a_held_call_take_no_place_and_learn_the_end() {
+    let world = World::bounded(4).await;
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    for _ in 0..20 {
+        let again = held(world.call(plan("erase", "s1", "a")).await);
+        assert_eq!((again.approval_id, again.call_id), (asked.approval_id.clone(), asked.call_id.clone()));
+    }
+    finished(world.call(plan("look", "s2", "a")).await);
+    let mut waiting = world.send(plan("erase", "s1", "a")).await;
+    let end = tokio::spawn(async move { waiting.settled(10_000).await });
+    pause().await;
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    let result = finished(end.await.unwrap());
+    assert!(result.replayed && result.tool_call_id == asked.call_id);
+}
+
+#[tokio::test]
+async fn a_held_read_that_could_not_be_sent_may_be_sent_again_under_its_approval() {
+    let world = World::new().await;
+    world.witness.behave("fetch", Behaviour::NothingHappened);
+    let asked = held(world.call(plan("fetch", "s1", "a")).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
+    world.witness.behave_well();
+    assert!(!finished(world.call(plan("fetch", "s1", "a")).await).replayed);
+    assert_eq!(world.witness.effects("fetch").len(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_approved_call_may_be_repeated_within_its_approval_and_not_after_it() {
+    let world = World::new().await;
+    world.witness.behave("erase", Behaviour::NothingHappened);
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
+    assert_eq!(refused(world.call(plan("erase", "s1", "a")).await).code, ErrorCode::AdapterUnavailable);
+    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    world.witness.behave_well();
+    assert_eq!(refused(world.call(plan("erase", "s1", "a")).await).code, ErrorCode::ApprovalExpired);
+    assert!(world.witness.effects("erase").is_empty());
+}
+
+#[tokio::test]
+async fn a_keyed_call_that_was_under_way_is_sent_again_with_the_same_token() {
+    let world = World::new().await;
+    world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+    let before = dispatched(&world, "send").await;
+    let next = World::over(Arc::clone(&world.store), Arc::default()).await;
+    assert_eq!(settled(&next, &before).await.state.name(), "succeeded");
+    let token = before.state.attempt().unwrap().token.clone();
+    assert_eq!(next.witness.effects("send"), vec![token]);
+    assert!(finished(next.call(plan("send", "s1", "a")).await).replayed);
+}
+
+#[tokio::test]
+async fn a_keyed_call_that_may_not_be_sent_again_is_unknown_and_not_refused() {
+    for obstacle in ["adapter", "drift"] {
+        let world = World::new().await;
+        world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+        let before = dispatched(&world, "send").await;
+        let witness = Arc::new(crate::world::Witness::default());
+        witness.refuses_connections.store(obstacle == "adapter", Ordering::SeqCst);
+        witness.drifted.store(obstacle == "drift", Ordering::SeqCst);
+        let next = World::over(Arc::clone(&world.store), witness).await;
+        assert_eq!(settled(&next, &before).await.state.name(), "indeterminate", "{obstacle}");
+        let refusal = refused(next.call(plan("send", "s1", "a")).await);
+        assert_eq!((refusal.code, refusal.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
+        let own = next.engine.call(&next.agent().await, &before.call_id).await.unwrap();
+        assert_eq!(refused(own).execution, Execution::Unknown);
+    }
+}
+
+#[tokio::test]
+async fn a_second_attempt_that_had_no_effect_does_not_speak_for_the_first() {
+    let world = World::new().await;
+    world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+    let before = dispatched(&world, "send").await;
+    // The clock of this store stands still, as after a jump backwards.
+    let witness = Arc::new(crate::world::Witness::default());
+    witness.behave("send", Behaviour::NothingHappened);
+    let next = World::over(Arc::clone(&world.store), witness).await;
+    assert_eq!(settled(&next, &before).await.state.name(), "indeterminate");
+    assert_eq!(refused(next.call(plan("send", "s1", "a")).await).execution, Execution::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
+    for (probing, state) in [
+        (Probing::Panics, "indeterminate"),
+        (Probing::Hangs, "indeterminate"),
+        (Probing::Unknown, "indeterminate"),
+        (Probing::NotFound, "failed_retriable"),
+    ] {
+        let world = World::new().await;
+        world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
+        let before = dispatched(&world, "book").await;
+        let witness = Arc::new(crate::world::Witness::default());
+        *witness.probing.lock().unwrap() = probing;
+        world.store.advance_ms(3_600_000);
+        let next = World::over(Arc::clone(&world.store), witness).await;
+        let waiting = tokio::time::timeout(Duration::from_secs(120), async {
+            while next.store.effect(before.record_id).await.unwrap().unwrap().state.is_open() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        });
+        waiting.await.expect("the record stays open");
+        let after = next.store.effect(before.record_id).await.unwrap().unwrap();
+        assert_eq!(after.state.name(), state, "{probing:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_connector_that_panics_is_tried_again() {
+    let witness = Arc::new(crate::world::Witness::default());
+    witness.connector_panics.store(true, Ordering::SeqCst);
+    let world = World::over(Arc::new(placet_ledger::testing::MemoryStore::new(placet_types::clock::Timestamp::from_ms(1_800_000_000_000))), witness).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let mut call = plan("look", "s1", "a");
+    call["run"]["run_budget"] = json!({"tool_latency_ms_max": 2_000});
+    finished(world.call(call).await);
+}
+
+#[tokio::test]
+async fn short_budgets_of_one_caller_do_not_close_the_tool_for_all() {
+    let world = World::new().await;
+    world.witness.behave("look", Behaviour::Slow(Duration::from_millis(60)));
+    for step in 0..1_000 {
+        let mut call = plan("look", &format!("s{step}"), "a");
+        call["run"] = json!({"run_id": "hasty", "run_budget": {"tool_latency_ms_max": 1, "calls_max": 100_000}});
+        drop(world.send(call).await);
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    finished(world.call(plan("look", "s", "a")).await);
+}
+
+#[tokio::test]
+async fn a_stop_waits_for_what_is_under_way_and_not_for_what_is_held() {
+    let world = World::new().await;
+    held(world.call(plan("erase", "s1", "a")).await);
+    for _ in 0..3 {
+        held(world.call(plan("erase", "s1", "a")).await);
+    }
+    world.witness.behave("note", Behaviour::Slow(A_WHILE));
+    let note = world.send(plan("note", "s2", "a")).await;
+    pause().await;
+    let stop = tokio::time::timeout(Duration::from_secs(5), world.engine.shutdown());
+    stop.await.expect("the stop hangs");
+    finished(end(note).await);
+}
