@@ -2,9 +2,15 @@
 //!
 //! Owns the process and its data folder as a whole, from outside; single parts are tested where they are.
 
-use std::{ffi::OsString, fs, path::{Path, PathBuf}};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
 use serde_json::{Value, json};
+use tokio::process::Command;
 
 use crate::harness::{
     client::{Client, text},
@@ -32,16 +38,18 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Turns one bit where `needle` stands in a file below `folder`.
-fn flip_at(folder: &Path, needle: &[u8]) {
+/// Turns one bit of `needle` wherever it stands in a file below `folder`.
+fn flip_all(folder: &Path, needle: &[u8]) {
+    let mut flipped = 0_u32;
     for path in files_below(folder) {
         let mut bytes = fs::read(&path).unwrap();
-        if let Some(at) = bytes.windows(needle.len()).position(|window| window == needle) {
+        while let Some(at) = bytes.windows(needle.len()).position(|window| window == needle) {
             bytes[at] ^= 1;
-            return fs::write(&path, bytes).unwrap();
+            flipped = flipped.saturating_add(1);
         }
+        fs::write(&path, bytes).unwrap();
     }
-    panic!("nothing to alter below {}", folder.display());
+    assert!(flipped > 0, "there is nothing to alter below {}", folder.display());
 }
 
 fn journal(setup: &Setup) -> PathBuf {
@@ -50,7 +58,10 @@ fn journal(setup: &Setup) -> PathBuf {
 
 /// The first segment, with its used part.
 fn segment(setup: &Setup) -> (PathBuf, Vec<u8>) {
-    let path = files_below(&journal(setup)).into_iter().find(|path| path.extension().is_some_and(|e| e == "segment")).unwrap();
+    let path = files_below(&journal(setup))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|e| e == "segment"))
+        .unwrap();
     let bytes = fs::read(&path).unwrap();
     (path, bytes)
 }
@@ -58,8 +69,9 @@ fn segment(setup: &Setup) -> (PathBuf, Vec<u8>) {
 /// Turns one bit of the n-th entry of the journal.
 fn flip_entry(setup: &Setup, number: usize) {
     let (path, mut bytes) = segment(setup);
-    let mut entries = (0..bytes.len() - 4).filter(|at| bytes[*at..].starts_with(b"PLJF"));
-    let at = entries.nth(number).expect("the journal has so many entries") + 90;
+    let mut entries =
+        (0..bytes.len().saturating_sub(4)).filter(|at| bytes[*at..].starts_with(b"PLJF"));
+    let at = entries.nth(number).expect("the journal has so many entries").saturating_add(90);
     bytes[at] ^= 1;
     fs::write(path, bytes).unwrap();
 }
@@ -78,14 +90,17 @@ async fn a_pending_approval_survives_a_killed_process_and_the_call_runs_once() {
     assert_eq!(agent.get(&call).await.held()["approval_id"], held["approval_id"]);
     ben.decide(&held, "approve").await.ok();
     let result = agent.end_of(&text(&held, "call_id")).await.succeeded();
-    assert!(!setup.file("a.txt").exists());
+    assert!(!setup.file("a.txt").try_exists().unwrap());
     second.kill().await;
 
     let third = setup.start().await;
     setup.put("a.txt", "made again");
     let again = setup.agent(&third).await.call(&delete("a.txt", "s1")).await.succeeded();
-    assert_eq!((&again["replayed"], &again["tool_call_id"]), (&json!(true), &result["tool_call_id"]));
-    assert!(setup.file("a.txt").exists(), "the replay after the crash deleted it");
+    assert_eq!(
+        (&again["replayed"], &again["tool_call_id"]),
+        (&json!(true), &result["tool_call_id"])
+    );
+    assert!(setup.file("a.txt").try_exists().unwrap(), "the replay after the crash deleted it");
 }
 
 #[tokio::test]
@@ -93,31 +108,30 @@ async fn an_approved_call_whose_parked_arguments_were_altered_is_void_and_does_n
     let setup = Setup::new();
     let first = setup.start().await;
     setup.put("target-of-the-call.txt", "keep me");
-    let held = setup.agent(&first).await.call(&delete("target-of-the-call.txt", "s1")).await.held();
+    let call = delete("target-of-the-call.txt", "s1");
+    let held = setup.agent(&first).await.call(&call).await.held();
+    let digest = {
+        let path = format!("/v1/approvals/{}", text(&held, "approval_id"));
+        text(&setup.ben(&first).await.get(&path).await.ok()["approval"], "digest")
+    };
     first.kill().await;
-    // One bit of the path, in every copy: the parked call and the evidence are kept apart.
-    let content = setup.data().join("ledger/content");
-    for path in files_below(&content) {
-        let bytes = fs::read(&path).unwrap();
-        let altered = String::from_utf8_lossy(&bytes).matches("target-of-the-call.txt").count();
-        for _ in 0..altered {
-            flip_at(&content, b"target-of-the-call.txt");
-        }
-    }
+    // The parked call and the frozen evidence are kept apart: both are altered.
+    flip_all(&setup.data().join("ledger/content"), b"target-of-the-call.txt");
 
     let second = setup.start().await;
     let (agent, ben) = (setup.agent(&second).await, setup.ben(&second).await);
-    let id = text(&held, "approval_id");
-    let listed = ben.get("/v1/approvals").await.ok();
-    let digest = listed["approvals"].as_array().unwrap().iter().find(|one| one["approval_id"] == held["approval_id"]);
-    let decided = match digest {
-        Some(view) => ben.decide_on(&id, "approve", &text(view, "digest")).await.json(),
-        None => Value::Null,
-    };
-    let end = agent.end_of(&text(&held, "call_id")).await;
-    end.refused(409, "APPROVAL_VOID");
-    assert!(setup.file("target-of-the-call.txt").exists(), "it ran: {decided:#}");
-    assert!(!setup.file("uarget-of-the-call.txt").exists());
+    let (id, call_id) = (text(&held, "approval_id"), text(&held, "call_id"));
+    agent.get(&format!("/v1/calls/{call_id}")).await.held();
+    let shown = ben.get(&format!("/v1/approvals/{id}")).await;
+    assert_ne!(shown.status, 200, "altered evidence is shown to an approver: {shown:?}");
+    ben.decide_on(&id, "approve", &digest).await.ok();
+    agent.end_of(&call_id).await.refused(409, "APPROVAL_VOID");
+    assert!(setup.file("target-of-the-call.txt").try_exists().unwrap(), "it ran");
+    assert!(!setup.file("uarget-of-the-call.txt").try_exists().unwrap());
+    let void = ben.get("/v1/approvals?state=void").await.ok();
+    assert_eq!(void["approvals"][0]["approval_id"], held["approval_id"], "{void:#}");
+    // What was approved is over: the same call asks anew.
+    assert_ne!(agent.call(&call).await.held()["approval_id"], held["approval_id"]);
 }
 
 /// A process that is killed after the effect and before it is recorded.
@@ -126,12 +140,14 @@ async fn killed_in_between(setup: Setup) -> Setup {
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
     let caller = tokio::spawn(async move {
-        let request = agent.request(http::Method::POST, "/v1/calls").header("content-type", "application/json");
+        let request = agent
+            .request(http::Method::POST, "/v1/calls")
+            .header("content-type", "application/json");
         let body = serde_json::to_vec(&write("a.txt", "s1")).unwrap();
         // The answer never comes: the process is killed under it.
         agent.is_answered_to(request.body(body.into()).unwrap()).await
     });
-    until("the effect has happened", || async { setup.file("a.txt").exists() }).await;
+    until("the effect has happened", || async { setup.file("a.txt").try_exists().unwrap() }).await;
     placet.kill().await;
     assert!(!within("the caller learns of it", caller).await.unwrap(), "a killed process answered");
     setup.without_args()
@@ -148,17 +164,25 @@ async fn a_call_that_was_under_way_at_a_kill_is_unknown_until_an_operator_resolv
         let problem = agent.call(&write("a.txt", "s1")).await.refused(409, "OUTCOME_UNKNOWN");
         assert_eq!(problem["execution"], "unknown");
     }
-    assert_eq!(fs::read_to_string(setup.file("a.txt")).unwrap(), "untouched since", "it was sent again");
+    assert_eq!(
+        fs::read_to_string(setup.file("a.txt")).unwrap(),
+        "untouched since",
+        "it was sent again"
+    );
 
     let listed = ben.get("/v1/ledger?state=indeterminate").await.ok();
     let record = &listed["records"][0];
-    assert_eq!((&record["capability_id"], &record["state"]), (&json!("files/write"), &json!("indeterminate")));
+    assert_eq!(
+        (&record["capability_id"], &record["state"]),
+        (&json!("files/write"), &json!("indeterminate"))
+    );
     let token = setup.token("user", "ben").await;
     let shown = setup.asks(&second, &token, &["ledger", "list", "--state", "indeterminate"]).await;
     assert!(shown.ok().contains(&text(record, "record_id")), "{shown:?}");
 
     let path = format!("/v1/ledger/{}/resolution", text(record, "record_id"));
-    let request = json!({ "outcome": "happened", "evidence": "the file is there", "output": { "bytes": 1 } });
+    let request =
+        json!({ "outcome": "happened", "evidence": "the file is there", "output": { "bytes": 1 } });
     agent.post(&path, &request).await.refused(403, "POLICY_DENIED");
     let resolved = ben.post(&path, &request).await.ok();
     assert_eq!(resolved["state"], "succeeded", "{resolved:#}");
@@ -181,7 +205,7 @@ async fn an_unknown_call_that_did_not_happen_is_never_sent_again_by_itself() {
     ben.post(&path, &request).await.ok();
     let problem = agent.call(&write("a.txt", "s1")).await.json();
     assert_eq!(problem["execution"], "not_executed", "{problem:#}");
-    assert!(!setup.file("a.txt").exists());
+    assert!(!setup.file("a.txt").try_exists().unwrap());
 }
 
 #[tokio::test]
@@ -241,8 +265,11 @@ async fn a_corrupted_index_is_rebuilt_from_the_journal_and_nothing_is_lost() {
     let (agent, ben) = (setup.agent(&second).await, setup.ben(&second).await);
     fs::remove_file(setup.file("b.txt")).unwrap();
     let again = agent.call(&write("b.txt", "s1")).await.succeeded();
-    assert_eq!((&again["replayed"], &again["tool_call_id"]), (&json!(true), &written["tool_call_id"]));
-    assert!(!setup.file("b.txt").exists(), "the write was executed again");
+    assert_eq!(
+        (&again["replayed"], &again["tool_call_id"]),
+        (&json!(true), &written["tool_call_id"])
+    );
+    assert!(!setup.file("b.txt").try_exists().unwrap(), "the write was executed again");
     ben.decide(&held, "approve").await.ok();
     agent.end_of(&text(&held, "call_id")).await.succeeded();
     second.stop().await;
@@ -268,8 +295,11 @@ async fn asked_to_stop_it_finishes_what_is_under_way_and_takes_nothing_new() {
     let setup = Setup::new().arg("--drill-pause-after-effect-ms").arg("1500");
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
-    let caller = { let agent = agent.clone(); tokio::spawn(async move { agent.call(&write("a.txt", "s1")).await }) };
-    until("the call is under way", || async { setup.file("a.txt").exists() }).await;
+    let caller = {
+        let agent = agent.clone();
+        tokio::spawn(async move { agent.call(&write("a.txt", "s1")).await })
+    };
+    until("the call is under way", || async { setup.file("a.txt").try_exists().unwrap() }).await;
     placet.ask_to_stop();
     let fresh = placet.client(agent.token.clone());
     until("the door is closed", || async { !fresh.is_answered("/").await }).await;
@@ -281,42 +311,87 @@ async fn asked_to_stop_it_finishes_what_is_under_way_and_takes_nothing_new() {
     let setup = setup.without_args();
     let second = setup.start().await;
     let again = setup.agent(&second).await.call(&write("a.txt", "s1")).await.succeeded();
-    assert_eq!((&again["replayed"], &again["tool_call_id"]), (&json!(true), &result["tool_call_id"]));
+    assert_eq!(
+        (&again["replayed"], &again["tool_call_id"]),
+        (&json!(true), &result["tool_call_id"])
+    );
 }
 
-/// A set-up whose ledger is on a small disk of its own, where this machine lets a test mount one.
-fn on_a_small_disk() -> Setup {
-    let setup = Setup::new();
+/// What starts a program with a small disk mounted on its ledger, where this machine lets a test do that.
+async fn small_disk(setup: &Setup) -> Option<Vec<OsString>> {
+    let script = "mount -t tmpfs -o size=448m tmpfs \"$1\" && shift && exec \"$@\"";
     let ledger = setup.data().join("ledger");
     fs::create_dir(&ledger).unwrap();
-    let script = "mount -t tmpfs -o size=448m tmpfs \"$1\" && shift && exec \"$@\"";
-    let words = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"].map(OsString::from);
-    setup.wrapped(words.into_iter().chain([ledger.into_os_string()]))
+    for options in [&["--user", "--map-root-user", "--mount"][..], &["--mount"]] {
+        let mut words: Vec<OsString> = vec!["unshare".into()];
+        words.extend(options.iter().map(OsString::from));
+        words.extend(["sh", "-c", script, "sh"].map(OsString::from));
+        words.push(ledger.clone().into_os_string());
+        let mut attempt = Command::new(&words[0]);
+        attempt.args(&words[1..]).arg("true").stdout(Stdio::null()).stderr(Stdio::null());
+        if attempt.status().await.is_ok_and(|status| status.success()) {
+            return Some(words);
+        }
+    }
+    None
 }
 
 /// A file on the small disk, reached through the process that has it mounted.
 fn filler(placet: &Placet, setup: &Setup) -> PathBuf {
     let ledger = setup.data().join("ledger/filler");
-    Path::new("/proc").join(placet.pid().to_string()).join("root").join(ledger.strip_prefix("/").unwrap())
+    Path::new("/proc")
+        .join(placet.pid().to_string())
+        .join("root")
+        .join(ledger.strip_prefix("/").unwrap())
 }
 
 #[tokio::test]
 async fn on_a_full_disk_nothing_is_executed_and_it_goes_on_when_there_is_room() {
-    let setup = on_a_small_disk();
+    let setup = Setup::new();
+    let Some(wrapper) = small_disk(&setup).await else {
+        return without_a_disk_of_its_own(Setup::new()).await;
+    };
+    let setup = setup.wrapped(wrapper);
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
     agent.call(&write("before.txt", "s1")).await.succeeded();
     let filler = filler(&placet, &setup);
     fs::write(&filler, vec![1_u8; 160 << 20]).unwrap();
     let problem = refused_for_lack_of_room(&agent).await;
-    assert_eq!((&problem["execution"], &problem["retryable"]), (&json!("not_executed"), &json!(true)), "{problem:#}");
-    assert!(!setup.file("full.txt").exists());
+    assert_eq!(
+        (&problem["execution"], &problem["retryable"]),
+        (&json!("not_executed"), &json!(true)),
+        "{problem:#}"
+    );
+    assert!(!setup.file("full.txt").try_exists().unwrap());
     assert_eq!(agent.call(&write("before.txt", "s1")).await.succeeded()["replayed"], true);
 
     fs::remove_file(&filler).unwrap();
-    until("there is room again", || async { agent.call(&write("full.txt", "s2")).await.status == 200 }).await;
-    assert!(setup.file("full.txt").exists());
+    until("there is room again", || async {
+        agent.call(&write("full.txt", "s2")).await.status == 200
+    })
+    .await;
+    assert!(setup.file("full.txt").try_exists().unwrap());
     placet.stop().await;
+}
+
+/// The same where no disk can be mounted: the disk of this machine is too small for what the configuration wants free.
+async fn without_a_disk_of_its_own(setup: Setup) {
+    let setup = setup.with("limits", json!({ "free_space_bytes_min": 1_u64 << 50 }));
+    let placet = setup.start().await;
+    let problem = refused_for_lack_of_room(&setup.agent(&placet).await).await;
+    assert_eq!(problem["execution"], "not_executed", "{problem:#}");
+    assert!(!setup.file("full.txt").try_exists().unwrap());
+    placet.stop().await;
+    let setup = setup.with("limits", json!({ "free_space_bytes_min": 1 << 20 }));
+    let placet = setup.start().await;
+    setup.agent(&placet).await.call(&write("full.txt", "s2")).await.succeeded();
+    assert!(setup.file("full.txt").try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn with_less_free_space_than_is_configured_nothing_new_is_executed() {
+    without_a_disk_of_its_own(Setup::new()).await;
 }
 
 /// The watermark may be looked at now and then only, so the first writes on a full disk can still be taken.

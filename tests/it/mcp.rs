@@ -64,7 +64,8 @@ async fn everything() -> Setup {
     setup
 }
 
-const READS: &[&str] = &["echo", "get-sum", "get-env", "get-resource-links", "get-structured-content"];
+const READS: &[&str] =
+    &["echo", "get-sum", "get-env", "get-resource-links", "get-structured-content"];
 
 /// The text of a result of MCP.
 fn said(result: &Value) -> String {
@@ -82,15 +83,24 @@ async fn an_imported_server_is_destructive_and_pinned_until_somebody_reviews_it(
     let capabilities = contract["capabilities"].as_object().unwrap();
     assert!(capabilities.len() >= 10, "{contract:#}");
     for (name, capability) in capabilities {
-        assert_eq!((&capability["mode"], &capability["effect"]), (&json!("destructive"), &json!("write")), "{name}");
+        assert_eq!(
+            (&capability["mode"], &capability["effect"]),
+            (&json!("destructive"), &json!("write")),
+            "{name}"
+        );
         assert!(capability["pin"].as_str().unwrap().starts_with("sha256:"), "{name}");
     }
     let hints = &capabilities["read_text_file"]["server_hints"];
-    assert_eq!(hints["readOnlyHint"], true, "the server's claim is kept for people to read: {hints}");
+    assert_eq!(
+        hints["readOnlyHint"], true,
+        "the server's claim is kept for people to read: {hints}"
+    );
     let listed = setup.configured(&["adapters", "list"]).await;
     assert!(listed.ok().contains("fs"), "{listed:?}");
     setup.configured(&["adapters", "diff", "fs"]).await.ok();
-    let again = setup.configured(&["adapters", "import", "--name", "fs", "--stdio", "--", &node, &server]).await;
+    let again = setup
+        .configured(&["adapters", "import", "--name", "fs", "--stdio", "--", &node, &server])
+        .await;
     assert_eq!(again.code, Some(1), "an import overwrote what was reviewed: {again:?}");
 
     let placet = setup.start().await;
@@ -106,20 +116,25 @@ async fn files_are_read_listed_and_written_through_the_filesystem_server() {
     fs::write(folder.join("a.txt"), "hello").unwrap();
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
-    let read = agent.call(&plan("fs__read_text_file", "s1", json!({ "path": folder.join("a.txt") }))).await.succeeded();
+    let read = agent
+        .call(&plan("fs__read_text_file", "s1", json!({ "path": folder.join("a.txt") })))
+        .await
+        .succeeded();
     assert_eq!(said(&read), "hello");
     assert_eq!(read["mutations"], json!([]));
-    let listed = agent.call(&plan("fs__list_directory", "s2", json!({ "path": folder }))).await.succeeded();
+    let listed =
+        agent.call(&plan("fs__list_directory", "s2", json!({ "path": folder }))).await.succeeded();
     assert!(said(&listed).contains("a.txt"), "{listed:#}");
 
-    let write = plan("fs__write_file", "s3", json!({ "path": folder.join("b.txt"), "content": "new" }));
+    let write =
+        plan("fs__write_file", "s3", json!({ "path": folder.join("b.txt"), "content": "new" }));
     let written = agent.call(&write).await.succeeded();
     assert_eq!(fs::read_to_string(folder.join("b.txt")).unwrap(), "new");
     let target = text(&written["mutations"][0], "target");
     assert!(target.contains("fs/write_file") && target.contains("b.txt"), "{written:#}");
     fs::remove_file(folder.join("b.txt")).unwrap();
     assert_eq!(agent.call(&write).await.succeeded()["replayed"], true);
-    assert!(!folder.join("b.txt").exists(), "it was written again");
+    assert!(!folder.join("b.txt").try_exists().unwrap(), "it was written again");
 
     let bad = agent.call(&plan("fs__write_file", "s4", json!({ "path": 7 }))).await;
     bad.refused(400, "VALIDATION_ERROR");
@@ -135,14 +150,14 @@ async fn a_move_through_the_filesystem_server_waits_for_a_person_and_happens_onc
     let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
     let rename = plan("fs__move_file", "s1", json!({ "source": from, "destination": to }));
     let held = agent.call(&rename).await.held();
-    assert!(from.exists() && !to.exists());
+    assert!(from.try_exists().unwrap() && !to.try_exists().unwrap());
     ben.decide(&held, "approve").await.ok();
     let result = agent.end_of(&text(&held, "call_id")).await.succeeded();
-    assert!(!from.exists() && to.exists());
+    assert!(!from.try_exists().unwrap() && to.try_exists().unwrap());
     assert!(!result["mutations"].as_array().unwrap().is_empty());
     fs::write(&from, "made again").unwrap();
     assert_eq!(agent.call(&rename).await.succeeded()["replayed"], true);
-    assert!(from.exists());
+    assert!(from.try_exists().unwrap());
 }
 
 #[tokio::test]
@@ -152,7 +167,10 @@ async fn a_failure_that_the_server_reports_is_told_as_executed_and_failed() {
     let missing = plan("fs__read_text_file", "s1", json!({ "path": folder.join("absent.txt") }));
     let result = setup.agent(&placet).await.call(&missing).await.ok();
     assert_eq!(result["status"], "failed", "{result:#}");
-    assert_eq!((&result["error"]["error_code"], &result["error"]["execution"]), (&json!("ADAPTER_FAILED"), &json!("executed_and_failed")));
+    assert_eq!(
+        (&result["error"]["error_code"], &result["error"]["execution"]),
+        (&json!("ADAPTER_FAILED"), &json!("executed_and_failed"))
+    );
     assert!(said(&result).contains("absent.txt"), "{result:#}");
 }
 
@@ -165,16 +183,26 @@ async fn the_everything_server_answers_over_stdio_and_its_links_become_citations
 
 async fn everything_answers(setup: &Setup, placet: &crate::harness::placet::Placet) {
     let agent = setup.agent(placet).await;
-    let echo = agent.call(&plan("everything__echo", "s1", json!({ "message": "hi there" }))).await.succeeded();
+    let echo = agent
+        .call(&plan("everything__echo", "s1", json!({ "message": "hi there" })))
+        .await
+        .succeeded();
     assert!(said(&echo).contains("hi there"), "{echo:#}");
-    let sum = agent.call(&plan("everything__get-sum", "s2", json!({ "a": 2, "b": 40 }))).await.succeeded();
+    let sum = agent
+        .call(&plan("everything__get-sum", "s2", json!({ "a": 2, "b": 40 })))
+        .await
+        .succeeded();
     assert!(said(&sum).contains("42"), "{sum:#}");
-    let links = agent.call(&plan("everything__get-resource-links", "s3", json!({ "count": 2 }))).await.succeeded();
+    let links = agent
+        .call(&plan("everything__get-resource-links", "s3", json!({ "count": 2 })))
+        .await
+        .succeeded();
     let citations = links["citations"].as_array().unwrap();
     assert_eq!(citations.len(), 2, "{links:#}");
     assert!(citations.iter().all(|citation| !text(citation, "uri").is_empty()));
     let place = json!({ "location": "New York" });
-    let structured = agent.call(&plan("everything__get-structured-content", "s4", place)).await.succeeded();
+    let structured =
+        agent.call(&plan("everything__get-structured-content", "s4", place)).await.succeeded();
     assert!(structured["output"]["structured"].is_object(), "{structured:#}");
 }
 
@@ -185,7 +213,12 @@ async fn a_child_process_gets_no_environment_but_what_its_contract_says() {
     contract["transport"]["env"] = json!({ "SAID_BY_THE_CONTRACT": "yes" });
     fs::write(setup.contract_file("everything"), contract.to_string()).unwrap();
     let placet = setup.start().await;
-    let result = setup.agent(&placet).await.call(&plan("everything__get-env", "s1", json!({}))).await.succeeded();
+    let result = setup
+        .agent(&placet)
+        .await
+        .call(&plan("everything__get-env", "s1", json!({})))
+        .await
+        .succeeded();
     let environment: Value = serde_json::from_str(&said(&result)).unwrap();
     assert_eq!(environment, json!({ "SAID_BY_THE_CONTRACT": "yes" }));
 }
@@ -200,11 +233,21 @@ impl Everything {
     async fn start() -> Self {
         // It takes no port 0, so a free one is looked for; who else takes it in between makes it end, and another is tried.
         for _ in 0..5 {
-            let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let port =
+                std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut command = Command::new(npm::node());
-            command.arg(npm::server("server-everything")).arg("streamableHttp").env_clear().env("PORT", port.to_string());
-            let mut child =
-                command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+            command
+                .arg(npm::server("server-everything"))
+                .arg("streamableHttp")
+                .env_clear()
+                .env("PORT", port.to_string());
+            let mut child = command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::piped())
+                .kill_on_drop(true)
+                .spawn()
+                .unwrap();
             let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
             let listening = within("the server listens or ends", async {
                 while let Some(line) = lines.next_line().await.unwrap() {
@@ -231,7 +274,7 @@ async fn the_everything_server_answers_over_http_where_the_contract_allows_loopb
     let import = ["adapters", "import", "--name", "everything", "--url", server.url.as_str()];
     let refused = setup.configured(&import).await;
     assert_eq!(refused.code, Some(1), "loopback without a word of the operator: {refused:?}");
-    assert!(!setup.contract_file("everything").exists());
+    assert!(!setup.contract_file("everything").try_exists().unwrap());
     setup.configured(&[&import[..], &["--private-network"]].concat()).await.ok();
     reviewed(&setup, "everything", READS, &[]);
     let placet = setup.start().await;
@@ -258,10 +301,11 @@ async fn a_tool_that_is_not_what_was_reviewed_is_not_called() {
 
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
-    let write = plan("fs__write_file", "s1", json!({ "path": folder.join("a.txt"), "content": "x" }));
+    let write =
+        plan("fs__write_file", "s1", json!({ "path": folder.join("a.txt"), "content": "x" }));
     let problem = agent.call(&write).await.refused(400, "VALIDATION_ERROR");
     assert_eq!(problem["execution"], "not_executed");
-    assert!(!folder.join("a.txt").exists());
+    assert!(!folder.join("a.txt").try_exists().unwrap());
     agent.call(&plan("fs__list_directory", "s2", json!({ "path": folder }))).await.succeeded();
     placet.stop().await;
 
@@ -272,9 +316,14 @@ async fn a_tool_that_is_not_what_was_reviewed_is_not_called() {
     let tools = adapters[0]["tools"].as_array().unwrap();
     let live = text(tools.iter().find(|tool| tool["capability"] == "write_file").unwrap(), "live");
     let blind = format!("sha256:{}", "0".repeat(64));
-    let wrong = setup.configured(&["adapters", "pin", "fs", "--capability", "write_file", "--expect", &blind]).await;
+    let wrong = setup
+        .configured(&["adapters", "pin", "fs", "--capability", "write_file", "--expect", &blind])
+        .await;
     assert_eq!(wrong.code, Some(1), "{wrong:?}");
-    setup.configured(&["adapters", "pin", "fs", "--capability", "write_file", "--expect", &live]).await.ok();
+    setup
+        .configured(&["adapters", "pin", "fs", "--capability", "write_file", "--expect", &live])
+        .await
+        .ok();
     let placet = setup.start().await;
     setup.agent(&placet).await.call(&write).await.succeeded();
 }
@@ -286,14 +335,16 @@ async fn a_tool_without_a_pin_is_not_callable() {
     contract["capabilities"]["write_file"].as_object_mut().unwrap().remove("pin");
     fs::write(setup.contract_file("fs"), contract.to_string()).unwrap();
     let placet = setup.start().await;
-    let write = plan("fs__write_file", "s1", json!({ "path": folder.join("a.txt"), "content": "x" }));
+    let write =
+        plan("fs__write_file", "s1", json!({ "path": folder.join("a.txt"), "content": "x" }));
     let reply = setup.agent(&placet).await.call(&write).await;
     assert!(matches!(reply.status, 403 | 404), "{reply:?}");
-    assert!(!folder.join("a.txt").exists());
+    assert!(!folder.join("a.txt").try_exists().unwrap());
 }
 
 #[tokio::test]
-async fn servers_that_are_dead_silent_or_talk_garbage_are_told_so_in_time_and_trouble_nobody_else() {
+async fn servers_that_are_dead_silent_or_talk_garbage_are_told_so_in_time_and_trouble_nobody_else()
+{
     let mut setup = Setup::new().files_contract();
     for manner in ["silent", "garbage"] {
         setup = setup.contract(manner, &npm::stub_contract(manner, &[manner]));
@@ -309,7 +360,8 @@ async fn servers_that_are_dead_silent_or_talk_garbage_are_told_so_in_time_and_tr
     for (number, adapter) in ["dead", "absent", "silent", "garbage"].into_iter().enumerate() {
         for tool in ["look", "note"] {
             let began = Instant::now();
-            let mut call = plan(&format!("{adapter}__{tool}"), &format!("s{number}"), json!({ "what": "x" }));
+            let mut call =
+                plan(&format!("{adapter}__{tool}"), &format!("s{number}"), json!({ "what": "x" }));
             call["run"]["run_budget"] = json!({ "tool_latency_ms_max": 2_500 });
             let problem = agent.call(&call).await.refused(503, "ADAPTER_UNAVAILABLE");
             assert_eq!(problem["execution"], "not_executed", "{adapter}: {problem:#}");
@@ -351,7 +403,8 @@ async fn a_write_that_a_server_never_answers_is_unknown_and_a_read_is_a_failure_
         let placet = setup.start().await;
         let agent = setup.agent(&placet).await;
         let began = Instant::now();
-        let problem = agent.call(&hurried("stub__note", "s1")).await.refused(409, "OUTCOME_UNKNOWN");
+        let problem =
+            agent.call(&hurried("stub__note", "s1")).await.refused(409, "OUTCOME_UNKNOWN");
         assert_eq!(problem["execution"], "unknown", "{manner}: {problem:#}");
         let read = agent.call(&hurried("stub__look", "s2")).await;
         assert_eq!(read.json()["error"]["error_code"], "ADAPTER_FAILED", "{manner}: {read:?}");
@@ -365,7 +418,8 @@ async fn a_server_that_dies_under_its_calls_is_started_again() {
     let record = Setup::new();
     let file = record.path("record");
     let (node, script) = (npm::node(), npm::stub());
-    let setup = imported(Setup::new(), "stub", &[&node, &script, "good", file.to_str().unwrap()]).await;
+    let setup =
+        imported(Setup::new(), "stub", &[&node, &script, "good", file.to_str().unwrap()]).await;
     reviewed(&setup, "stub", &["look"], &["note"]);
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
@@ -373,7 +427,10 @@ async fn a_server_that_dies_under_its_calls_is_started_again() {
     let children = children_of(placet.pid());
     assert_eq!(children.len(), 1, "{children:?}");
     rustix::process::kill_process(children[0], rustix::process::Signal::KILL).unwrap();
-    until("a new child answers", || async { agent.call(&hurried("stub__look", "s2")).await.status == 200 }).await;
+    until("a new child answers", || async {
+        agent.call(&hurried("stub__look", "s2")).await.status == 200
+    })
+    .await;
     placet.stop().await;
     let handshakes = fs::read_to_string(file).unwrap().matches("\"initialize\"").count();
     assert!(handshakes >= 3, "one import and two connections: {handshakes}");
@@ -388,7 +445,10 @@ async fn no_child_outlives_the_program_even_if_it_is_killed() {
     assert_eq!(children.len(), 1, "{children:?}");
     placet.kill().await;
     let proc = format!("/proc/{}", children[0].as_raw_nonzero());
-    until("the child has ended", || async { !std::path::Path::new(&proc).join("exe").exists() }).await;
+    until("the child has ended", || async {
+        !std::path::Path::new(&proc).join("exe").try_exists().unwrap()
+    })
+    .await;
 }
 
 /// The direct children of a process.
@@ -396,7 +456,10 @@ fn children_of(pid: u32) -> Vec<rustix::process::Pid> {
     let mut found = Vec::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let text = fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
-        found.extend(text.split_whitespace().filter_map(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?)));
+        found.extend(
+            text.split_whitespace()
+                .filter_map(|pid| rustix::process::Pid::from_raw(pid.parse().ok()?)),
+        );
     }
     found
 }

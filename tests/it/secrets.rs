@@ -12,8 +12,9 @@ use tokio::{
 };
 
 use crate::harness::{
-    client::text,
+    client::{Client, Reply, text},
     npm, otlp,
+    placet::Placet,
     setup::{Setup, local, plan},
     within,
 };
@@ -25,11 +26,25 @@ const ARGUMENT: &str = "wellensittich-0815-privat";
 fn forms(canary: &str) -> Vec<Vec<u8>> {
     let hex: String = canary.bytes().map(|byte| format!("{byte:02x}")).collect();
     let reversed: String = canary.chars().rev().collect();
-    vec![canary.into(), hex.into(), reversed.into(), STANDARD.encode(canary).trim_end_matches('=').into()]
+    vec![
+        canary.into(),
+        hex.into(),
+        reversed.into(),
+        STANDARD.encode(canary).trim_end_matches('=').into(),
+    ]
 }
 
 fn is_in(bytes: &[u8], canary: &str) -> bool {
-    forms(canary).iter().any(|form| bytes.windows(form.len()).any(|window| window == form.as_slice()))
+    forms(canary)
+        .iter()
+        .any(|form| bytes.windows(form.len()).any(|window| window == form.as_slice()))
+}
+
+/// Files are allocated before they are used: the zeros at the end are not searched.
+fn without_zeros(bytes: &[u8]) -> &[u8] {
+    let unused = bytes.rchunks(4_096).take_while(|chunk| chunk.iter().all(|byte| *byte == 0));
+    let unused: usize = unused.map(<[u8]>::len).sum();
+    &bytes[..bytes.len().saturating_sub(unused)]
 }
 
 /// The files below a folder in which a canary is.
@@ -39,7 +54,7 @@ fn files_with(folder: &Path, canary: &str) -> Vec<String> {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(files_with(&path, canary));
-        } else if is_in(&fs::read(&path).unwrap_or_default(), canary) {
+        } else if is_in(without_zeros(&fs::read(&path).unwrap_or_default()), canary) {
             found.push(path.display().to_string());
         }
     }
@@ -50,7 +65,8 @@ fn files_with(folder: &Path, canary: &str) -> Vec<String> {
 async fn stub_over_http(record: &Path) -> (Child, url::Url) {
     let mut command = Command::new(npm::node());
     command.arg(npm::stub()).arg("http").arg(record).env_clear();
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let port = within("the stub says its port", lines.next_line()).await.unwrap().unwrap();
     (child, local(port.parse().unwrap(), "/mcp"))
@@ -62,21 +78,41 @@ async fn with_secret() -> (Setup, Child, otlp::Received) {
     let setup = Setup::new()
         .with("contracts", json!("contracts"))
         .with("secrets", json!({ "canary": { "env": "CANARY" } }))
-        .with("telemetry", json!({ "otlp": { "endpoint": endpoint.as_str() }, "log_filter": "trace" }))
+        .with(
+            "telemetry",
+            json!({ "otlp": { "endpoint": endpoint.as_str() }, "log_filter": "trace" }),
+        )
         .env("CANARY", SECRET);
     let (node, script) = (npm::node(), npm::stub());
     let import = ["adapters", "import", "--mode-default", "local_write", "--name"];
-    let child = ["child", "--env-secret", "STUB_KEY=canary", "--stdio", "--", &node, &script, "good"];
+    let child =
+        ["child", "--env-secret", "STUB_KEY=canary", "--stdio", "--", &node, &script, "good"];
     let ran = setup.configured(&[&import[..], &child].concat()).await;
-    assert!(ran.code == Some(0) && !ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{ran:?}");
+    assert!(
+        ran.code == Some(0) && !ran.out.contains(SECRET) && !ran.err.contains(SECRET),
+        "{ran:?}"
+    );
     let (server, url) = stub_over_http(&setup.path("record")).await;
     let remote = ["remote", "--url", url.as_str(), "--private-network", "--credential", "canary"];
     let ran = setup.configured(&[&import[..], &remote].concat()).await;
-    assert!(ran.code == Some(0) && !ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{ran:?}");
-    for (adapter, tool, mode) in [("remote", "erase", "destructive")] {
-        let mut contract = setup.read_contract(adapter);
-        contract["capabilities"][tool]["mode"] = json!(mode);
-        fs::write(setup.contract_file(adapter), contract.to_string()).unwrap();
+    assert!(
+        ran.code == Some(0) && !ran.out.contains(SECRET) && !ran.err.contains(SECRET),
+        "{ran:?}"
+    );
+    let mut contract = setup.read_contract("remote");
+    contract["capabilities"]["erase"]["mode"] = json!("destructive");
+    fs::write(setup.contract_file("remote"), contract.to_string()).unwrap();
+    let mut setup = setup.files_contract();
+    for manner in ["refuses", "errors"] {
+        let mut contract = setup.read_contract("child");
+        contract["adapter"] = json!(manner);
+        contract["transport"]["args"] = json!([script, manner]);
+        setup = setup.contract(manner, &contract);
+        // A pin is of this adapter's tools.
+        let diff = setup.configured(&["adapters", "diff", manner, "--json"]).await;
+        let diff: Value = serde_json::from_str(&diff.out).unwrap();
+        let list = text(&diff[0], "live_list");
+        setup.configured(&["adapters", "pin", manner, "--expect", &list]).await.ok();
     }
     (setup, server, received)
 }
@@ -91,53 +127,30 @@ fn fingerprint(text: &str) -> String {
 async fn a_canary_in_an_argument_and_one_in_a_secret_leak_nowhere() {
     let (setup, _server, received) = with_secret().await;
     let placet = setup.start().await;
-    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
-    let mut answers = Vec::new();
-
-    let noted = agent.call(&plan("child__note", "s1", json!({ "what": ARGUMENT }))).await;
-    let told = text(&noted.succeeded()["output"]["content"][0], "text");
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["key"], fingerprint(SECRET), "the child has the secret");
-    answers.push(noted);
-    answers.push(agent.call(&plan("remote__note", "s2", json!({ "what": ARGUMENT }))).await);
-    answers.last().unwrap().succeeded();
-    let held = agent.call(&plan("remote__erase", "s3", json!({ "what": ARGUMENT }))).await.held();
-    ben.decide(&held, "approve").await.ok();
-    answers.push(agent.end_of(&text(&held, "call_id")).await);
-    answers.last().unwrap().succeeded();
-    let record = fs::read_to_string(setup.path("record")).unwrap();
-    let bearer = fingerprint(&format!("Bearer {SECRET}"));
-    assert!(record.contains(&bearer), "the credential was attached");
-    for line in record.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
-        let is_call = line["message"]["method"] == "tools/call";
-        assert!(!is_call || line["headers"]["traceparent"].is_string(), "{line:#}");
-    }
-
-    // Refusals of all kinds, each with the canary in it.
-    let other = plan("child__note", "s1", json!({ "what": format!("{ARGUMENT}-changed") }));
-    answers.push(agent.call(&other).await);
-    answers.push(agent.call(&plan("child__note", "s4", json!({ ARGUMENT: [SECRET] }))).await);
-    answers.push(agent.call(&plan(&format!("child__{ARGUMENT}"), "s5", json!({ "what": 1 }))).await);
-    answers.push(agent.post_text("/v1/calls", format!("{{\"tool\": \"{SECRET}\", \"tool\": \"{ARGUMENT}\" ]")).await);
-    answers.push(placet.client(Some(format!("{SECRET}.{ARGUMENT}.x"))).call(&other).await);
+    let agent = setup.agent(&placet).await;
+    let mut answers = executed(&setup, &placet, &agent).await;
+    answers.extend(refused(&agent).await);
+    answers.push(placet.client(Some(format!("{SECRET}.{ARGUMENT}.x"))).get("/v1/tools").await);
     for answer in &answers {
         assert!(!is_in(&answer.body, SECRET), "in an answer: {answer:?}");
     }
     received.trace(&text(&answers[0].json(), "trace_id"), ("placet.call", 1)).await;
 
-    let metrics = placet.ask("/metrics").await.text();
-    assert!(metrics.contains("placet"), "{metrics}");
-    for path in ["/readyz", "/healthz"] {
-        let text = placet.ask(path).await.text();
-        assert!(!is_in(text.as_bytes(), SECRET) && !is_in(text.as_bytes(), ARGUMENT), "{path}: {text}");
+    let mut said = Vec::new();
+    for path in ["/metrics", "/readyz", "/healthz"] {
+        said.push((path, placet.ask(path).await.body.to_vec()));
     }
     let log = placet.stop().await;
-    assert!(log.contains("child"), "the log is not there to be searched");
-    for (place, bytes) in [("a span", received.bytes()), ("the log", log.into_bytes()), ("the metrics", metrics.into_bytes())] {
+    for (place, bytes) in [("log", log.as_bytes()), ("spans", &received.bytes())] {
+        assert!(
+            is_in(bytes, "child"),
+            "the search finds nothing in the {place}, where the adapter is named"
+        );
+    }
+    said.extend([("a span", received.bytes()), ("the log", log.into_bytes())]);
+    for (place, bytes) in &said {
         for canary in [SECRET, ARGUMENT] {
-            let found = bytes.windows(canary.len()).position(|window| window == canary.as_bytes());
-            let around = found.map(|at| String::from_utf8_lossy(&bytes[at.saturating_sub(300)..(at + 100).min(bytes.len())]).into_owned());
-            assert!(!is_in(&bytes, canary), "{canary} is in {place}: {around:?}");
+            assert!(!is_in(bytes, canary), "{canary} is in {place}: {}", around(bytes, canary));
         }
     }
     assert_eq!(files_with(&setup.data(), SECRET), Vec::<String>::new());
@@ -146,6 +159,60 @@ async fn a_canary_in_an_argument_and_one_in_a_secret_leak_nowhere() {
     assert!(!with_argument.is_empty(), "the search finds nothing that is there");
     let content = setup.data().join("ledger/content").display().to_string();
     assert!(with_argument.iter().all(|file| file.starts_with(&content)), "{with_argument:#?}");
+}
+
+/// Calls that happen, and prove that the secret arrives where it should.
+async fn executed(setup: &Setup, placet: &Placet, agent: &Client) -> Vec<Reply> {
+    let noted = agent.call(&plan("child__note", "s1", json!({ "what": ARGUMENT }))).await;
+    let told = text(&noted.succeeded()["output"]["content"][0], "text");
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["key"], fingerprint(SECRET), "the child has the secret");
+    let remote = agent.call(&plan("remote__note", "s2", json!({ "what": ARGUMENT }))).await;
+    remote.succeeded();
+    let erase = plan("remote__erase", "s3", json!({ "what": ARGUMENT }));
+    let held = agent.call(&erase).await.held();
+    setup.ben(placet).await.decide(&held, "approve").await.ok();
+    let erased = agent.end_of(&text(&held, "call_id")).await;
+    erased.succeeded();
+    let record = fs::read_to_string(setup.path("record")).unwrap();
+    let bearer = fingerprint(&format!("Bearer {SECRET}"));
+    for line in record.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        if line["message"]["method"] == "tools/call" {
+            assert!(line["headers"]["traceparent"].is_string(), "{line:#}");
+            assert_eq!(line["headers"]["authorization"], bearer, "{line:#}");
+        }
+    }
+    vec![noted, remote, erased]
+}
+
+/// Refusals of all kinds, each with a canary in it. A tool that refuses or fails tends to quote what it was given.
+async fn refused(agent: &Client) -> Vec<Reply> {
+    let nowhere = json!({ "path": format!("{ARGUMENT}/in/no/directory"), "content": ARGUMENT });
+    let mut replies = Vec::new();
+    for (step, tool, args) in [
+        ("s1", "child__note", json!({ "what": format!("{ARGUMENT}-changed") })),
+        ("s4", "child__note", json!({ ARGUMENT: [SECRET] })),
+        ("s5", &format!("child__{ARGUMENT}"), json!({ "what": "x" })),
+        ("s6", "files__write", nowhere),
+        ("s7", "refuses__note", json!({ "what": ARGUMENT })),
+        ("s8", "errors__note", json!({ "what": ARGUMENT })),
+    ] {
+        let reply = agent.call(&plan(tool, step, args)).await;
+        assert!(reply.status >= 400, "{tool}: {reply:?}");
+        replies.push(reply);
+    }
+    assert!(is_in(&replies[4].body, ARGUMENT), "the caller is told the tool's words");
+    replies[5].refused(409, "OUTCOME_UNKNOWN");
+    let twice = format!("{{\"tool\": \"{SECRET}\", \"tool\": \"{ARGUMENT}\" ]");
+    replies.push(agent.post_text("/v1/calls", twice).await);
+    replies
+}
+
+/// What stands around a canary, for the message of a failure.
+fn around(bytes: &[u8], canary: &str) -> String {
+    let at = bytes.windows(canary.len()).position(|window| window == canary.as_bytes());
+    let (from, to) = at.map_or((0, 0), |at| (at.saturating_sub(300), at.saturating_add(200)));
+    String::from_utf8_lossy(&bytes[from..to.min(bytes.len())]).into_owned()
 }
 
 #[tokio::test]

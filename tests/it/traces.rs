@@ -22,7 +22,10 @@ struct Remote {
 
 impl Remote {
     fn new(number: u8) -> Self {
-        Self { trace: format!("{number:02x}").repeat(16), span: format!("{:02x}", number | 0x80).repeat(8) }
+        Self {
+            trace: format!("{number:02x}").repeat(16),
+            span: format!("{:02x}", number | 0x80).repeat(8),
+        }
     }
 
     fn header(&self) -> String {
@@ -31,15 +34,25 @@ impl Remote {
 }
 
 fn exporting(setup: Setup, endpoint: &url::Url, protocol: &str) -> Setup {
-    setup.with("telemetry", json!({ "otlp": { "endpoint": endpoint.as_str(), "protocol": protocol } }))
+    setup.with(
+        "telemetry",
+        json!({ "otlp": { "endpoint": endpoint.as_str(), "protocol": protocol } }),
+    )
 }
 
 fn child_of(child: &Span, parent: &Span) {
-    assert_eq!(hex(&child.parent_span_id), hex(&parent.span_id), "`{}` is not a child of `{}`", child.name, parent.name);
+    assert_eq!(
+        hex(&child.parent_span_id),
+        hex(&parent.span_id),
+        "`{}` is not a child of `{}`",
+        child.name,
+        parent.name
+    );
 }
 
 fn lies_within(child: &Span, parent: &Span) {
-    let fits = parent.start_time_unix_nano <= child.start_time_unix_nano && child.end_time_unix_nano <= parent.end_time_unix_nano;
+    let fits = parent.start_time_unix_nano <= child.start_time_unix_nano
+        && child.end_time_unix_nano <= parent.end_time_unix_nano;
     assert!(fits, "`{}` does not lie within `{}`", child.name, parent.name);
 }
 
@@ -51,25 +64,39 @@ async fn one_call_is_one_trace(collector: (Received, url::Url), protocol: &str) 
     let placet = setup.start().await;
     let remote = Remote::new(0x1a);
     let read = plan("files__read", "s1", json!({ "path": "a.txt" }));
-    let result = setup.agent(&placet).await.call_with(&read, "traceparent", &remote.header()).await.succeeded();
+    let result = setup
+        .agent(&placet)
+        .await
+        .call_with(&read, "traceparent", &remote.header())
+        .await
+        .succeeded();
     assert_eq!(result["trace_id"], remote.trace);
     let trace = received.trace(&remote.trace, ("placet.call", 1)).await;
     assert_eq!(
         trace.names(),
-        ["placet.adapter", "placet.broker", "placet.build", "placet.call", "placet.gate", "placet.invoke", "placet.return"]
+        [
+            "placet.adapter",
+            "placet.broker",
+            "placet.build",
+            "placet.call",
+            "placet.gate",
+            "placet.invoke",
+            "placet.return"
+        ]
     );
 
     let call = trace.one("placet.call");
     assert_eq!(hex(&call.parent_span_id), remote.span, "the caller's span is the parent");
-    assert_eq!(call.kind, SpanKind::Server as i32);
-    for stage in ["placet.build", "placet.broker", "placet.gate", "placet.invoke", "placet.return"] {
+    assert_eq!(call.kind(), SpanKind::Server);
+    for stage in ["placet.build", "placet.broker", "placet.gate", "placet.invoke", "placet.return"]
+    {
         child_of(trace.one(stage), call);
         lies_within(trace.one(stage), call);
     }
     let adapter = trace.one("placet.adapter");
     child_of(adapter, trace.one("placet.invoke"));
     lies_within(adapter, trace.one("placet.invoke"));
-    assert_eq!(adapter.kind, SpanKind::Client as i32);
+    assert_eq!(adapter.kind(), SpanKind::Client);
 
     let said = attributes(call);
     let expected = [
@@ -110,9 +137,16 @@ async fn a_call_without_a_trace_starts_one_and_a_malformed_one_never_fails_a_cal
     let mut seen = Vec::new();
     for (number, header) in ["", "00-not-a-trace-01", &"f".repeat(4_000)].into_iter().enumerate() {
         let read = plan("files__read", &format!("s{number}"), json!({ "path": "a.txt" }));
-        let reply = if header.is_empty() { agent.call(&read).await } else { agent.call_with(&read, "traceparent", header).await };
+        let reply = if header.is_empty() {
+            agent.call(&read).await
+        } else {
+            agent.call_with(&read, "traceparent", header).await
+        };
         let id = text(&reply.succeeded(), "trace_id");
-        assert!(id.len() == 32 && id.bytes().any(|byte| byte != b'0') && !seen.contains(&id), "{id}");
+        assert!(
+            id.len() == 32 && id.bytes().any(|byte| byte != b'0') && !seen.contains(&id),
+            "{id}"
+        );
         let trace = received.trace(&id, ("placet.call", 1)).await;
         assert!(trace.one("placet.call").parent_span_id.is_empty());
         seen.push(id);
@@ -124,11 +158,24 @@ async fn a_refused_call_says_so_in_its_span() {
     let (received, endpoint) = otlp::http().await;
     let setup = exporting(Setup::new(), &endpoint, "http/protobuf");
     let placet = setup.start().await;
-    let problem = setup.agent(&placet).await.call(&plan("files__read", "s1", json!({}))).await.refused(400, "VALIDATION_ERROR");
+    let problem = setup
+        .agent(&placet)
+        .await
+        .call(&plan("files__read", "s1", json!({})))
+        .await
+        .refused(400, "VALIDATION_ERROR");
     let trace = received.trace(&text(&problem, "trace_id"), ("placet.call", 1)).await;
     let said = attributes(trace.one("placet.call"));
-    assert_eq!(said.get("placet.error_code").map(String::as_str), Some("VALIDATION_ERROR"), "{said:#?}");
-    assert_eq!(trace.one("placet.call").status.as_ref().unwrap().code, 2, "the span is marked as an error");
+    assert_eq!(
+        said.get("placet.error_code").map(String::as_str),
+        Some("VALIDATION_ERROR"),
+        "{said:#?}"
+    );
+    assert_eq!(
+        trace.one("placet.call").status.as_ref().unwrap().code,
+        2,
+        "the span is marked as an error"
+    );
 }
 
 #[tokio::test]
@@ -148,8 +195,15 @@ async fn a_held_call_stays_in_its_trace_until_it_has_run() {
     let trace = received.trace(&remote.trace, ("placet.adapter", 1)).await;
     let call = trace.one("placet.call");
     let said = attributes(call);
-    assert_eq!(said.get("approval.id"), held["approval_id"].as_str().map(str::to_owned).as_ref(), "{said:#?}");
-    assert_eq!(said.get("contextos.action.approval_mode_effective").map(String::as_str), Some("destructive"));
+    assert_eq!(
+        said.get("approval.id"),
+        held["approval_id"].as_str().map(str::to_owned).as_ref(),
+        "{said:#?}"
+    );
+    assert_eq!(
+        said.get("contextos.action.approval_mode_effective").map(String::as_str),
+        Some("destructive")
+    );
     trace.one("placet.adapter");
 }
 
@@ -157,7 +211,9 @@ async fn a_held_call_stays_in_its_trace_until_it_has_run() {
 fn calls_in(record: &std::path::Path) -> Vec<Value> {
     let text = fs::read_to_string(record).unwrap();
     let messages = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let is_call = |entry: &Value| entry["method"] == "tools/call" || entry["message"]["method"] == "tools/call";
+    let is_call = |entry: &Value| {
+        entry["method"] == "tools/call" || entry["message"]["method"] == "tools/call"
+    };
     messages.filter(is_call).collect()
 }
 
@@ -166,9 +222,13 @@ async fn a_server_over_stdio_is_handed_the_trace_of_the_attempt() {
     let (received, endpoint) = otlp::grpc().await;
     let setup = exporting(Setup::new().with("contracts", json!("contracts")), &endpoint, "grpc");
     let record = setup.path("record");
-    let import = ["adapters", "import", "--name", "stub", "--stdio", "--mode-default", "local_write", "--"];
+    let import =
+        ["adapters", "import", "--name", "stub", "--stdio", "--mode-default", "local_write", "--"];
     let (node, script) = (npm::node(), npm::stub());
-    setup.configured(&[&import[..], &[&node, &script, "good", record.to_str().unwrap()]].concat()).await.ok();
+    setup
+        .configured(&[&import[..], &[&node, &script, "good", record.to_str().unwrap()]].concat())
+        .await
+        .ok();
     let placet = setup.start().await;
     let remote = Remote::new(0x3c);
     let note = plan("stub__note", "s1", json!({ "what": "x" }));
@@ -177,8 +237,18 @@ async fn a_server_over_stdio_is_handed_the_trace_of_the_attempt() {
     let adapter = trace.one("placet.adapter");
     let calls = calls_in(&record);
     let meta = &calls[0]["params"]["_meta"];
-    assert_eq!(meta["traceparent"], format!("00-{}-{}-01", remote.trace, hex(&adapter.span_id)), "{calls:#?}");
-    assert!(!text(meta, "dev.placet/idempotency-key").is_empty(), "a write carries its token: {meta:#}");
+    assert_eq!(
+        meta["traceparent"],
+        format!("00-{}-{}-01", remote.trace, hex(&adapter.span_id)),
+        "{calls:#?}"
+    );
+    assert!(
+        !text(meta, "dev.placet/idempotency-key").is_empty(),
+        "a write carries its token: {meta:#}"
+    );
     let said = attributes(adapter);
-    assert_eq!((said["mcp.server.id"].as_str(), said["mcp.method.name"].as_str()), ("stub", "tools/call"));
+    assert_eq!(
+        (said["mcp.server.id"].as_str(), said["mcp.method.name"].as_str()),
+        ("stub", "tools/call")
+    );
 }

@@ -1,6 +1,7 @@
 // A small MCP server for the end-to-end tests: stdio, or streamable HTTP with `http` as the first argument.
 //
-//   node stub.mjs MANNER [RECORD]          MANNER: good, silent, silent-calls, garbage, garbage-calls, fails
+//   node stub.mjs MANNER [RECORD]          MANNER: good, silent, silent-calls, garbage, garbage-calls,
+//                                        refuses, errors (in words that quote the arguments)
 //   node stub.mjs http RECORD              prints its port
 //
 // RECORD is a file that gets every message as a line of JSON, over HTTP with its headers. Nothing is installed for it.
@@ -40,9 +41,6 @@ function result(message) {
       return { tools };
     case "tools/call": {
       const did = { tool: message.params.name, key: fingerprint(process.env.STUB_KEY ?? "") };
-      if (manner === "fails") {
-        return { isError: true, content: [{ type: "text", text: "it did not work" }] };
-      }
       return { content: [{ type: "text", text: JSON.stringify(did) }] };
     }
     case "ping":
@@ -52,9 +50,17 @@ function result(message) {
   }
 }
 
+function failure(message) {
+  const quoted = "cannot do it with " + JSON.stringify(message.params?.arguments);
+  if (message.method !== "tools/call") return undefined;
+  if (manner === "refuses") return { code: -32602, message: quoted };
+  return manner === "errors" ? { code: -32000, message: quoted } : undefined;
+}
+
 function answer(message) {
-  const found = result(message);
-  const rest = found === undefined ? { error: { code: -32601, message: "no such method" } } : { result: found };
+  const error = failure(message);
+  const found = error ? undefined : result(message);
+  const rest = found === undefined ? { error: error ?? { code: -32601, message: "no such method" } } : { result: found };
   return JSON.stringify({ jsonrpc: "2.0", id: message.id, ...rest });
 }
 

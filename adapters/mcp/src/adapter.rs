@@ -252,8 +252,9 @@ fn judge_fault(fault: Fault, capability: &Capability) -> Outcome {
         Fault::Nothing(error) => Outcome::NothingHappened(error),
         Fault::Garbled(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
         // The server ran into it somewhere: what it had changed by then is not known.
-        Fault::Reported { code, message } if capability.is_write_class() => {
-            Outcome::Unknown(format!("the server reports error {code}: {message}"))
+        // Its words may quote the arguments, and a reason goes to the log and the journal: the code is enough there.
+        Fault::Reported { code, .. } if capability.is_write_class() => {
+            Outcome::Unknown(format!("the server reports error {code}"))
         }
         Fault::Reported { code, message } => Outcome::Failed(answer::of_error(code, &message)),
     }

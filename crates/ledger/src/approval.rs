@@ -87,6 +87,10 @@ pub enum ApprovalState {
 }
 
 impl ApprovalState {
+    /// The names of the states.
+    pub const NAMES: [&'static str; 6] =
+        ["pending", "approved", "denied", "expired", "void", "consumed"];
+
     /// The state's name on the wire and in listings.
     #[must_use]
     pub const fn name(&self) -> &'static str {

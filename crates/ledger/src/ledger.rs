@@ -54,7 +54,7 @@ pub enum LedgerError {
 }
 
 /// What became of a dispatched call, as its adapter reports it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Outcome {
     /// It succeeded.
     Succeeded,

@@ -129,6 +129,9 @@ pub struct Attempt {
     pub deadline_at: Timestamp,
     /// When the first attempt of this arm was dispatched; bounds the use of a keyed token.
     pub first_dispatched_at: Timestamp,
+    /// Whether an earlier attempt of the arm ended without an outcome: what this one finds out speaks for itself only.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub after_unknown: bool,
     /// The epoch that dispatched it.
     pub epoch: u64,
     /// The decision that allowed it.
@@ -197,6 +200,18 @@ pub fn dispatch_token(record: &RecordId, arm: u32) -> String {
 }
 
 impl EffectState {
+    /// The names of the states that a stored record can be in.
+    pub const NAMES: [&'static str; 8] = [
+        "pending_approval",
+        "approved",
+        "dispatched",
+        "succeeded",
+        "failed_final",
+        "failed_retriable",
+        "indeterminate",
+        "denied",
+    ];
+
     /// The state's name on the wire and in listings.
     #[must_use]
     pub const fn name(&self) -> &'static str {

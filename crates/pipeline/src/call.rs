@@ -6,18 +6,23 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::{Map, Value};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tracing::Span;
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, parked::ParkedCall, record::EffectRecord};
 use placet_policy::permit::Permit;
+use placet_telemetry::trace;
 use placet_types::{
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
-    envelope::{call::AuthRef, result::ToolResultEnvelope},
+    envelope::{
+        call::AuthRef,
+        result::{ResultStatus, ToolResultEnvelope},
+    },
+    error::Execution,
     ids::{GroupId, IdempotencyKey, RecordId, RequestId, StepId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
@@ -26,7 +31,7 @@ use placet_types::{
 
 use crate::{
     answer::{Answer, Held},
-    context::Context,
+    context::{Abandoned, Context},
     desk::resume::ResumeGuard,
     submission::Submission,
 };
@@ -83,6 +88,38 @@ pub(crate) struct Built {
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
     pub(crate) retries: u32,
+    /// When the run's latency budget for this call ends; set by its first try, and the same for all (TM-11).
+    pub(crate) deadline: Option<Instant>,
+}
+
+impl Built {
+    /// `Call::<Built>` from what was parked of a call (decisions.md 2); what it was parked under must have been verified.
+    pub(crate) fn restored(target: Target, identity: Identity, resumed: Resumed) -> Self {
+        let Resumed { record, parked, .. } = &resumed;
+        let envelope = &parked.envelope;
+        Self {
+            target,
+            args: envelope.args.clone(),
+            requested_digest: parked.requested_digest,
+            args_digest: parked.binding.effective_args_digest,
+            key: record.key.clone(),
+            mode_requested: envelope.approval_mode_requested,
+            run: RunRequest {
+                run_id: parked.run.run_id.clone(),
+                session_id: envelope.session_id.clone(),
+                safety_mode: parked.run.safety_mode,
+                run_budget: parked.run.run_budget,
+            },
+            step_id: parked.step_id.clone(),
+            request_id: parked.request_id.clone(),
+            evidence_refs: envelope.evidence_refs.clone(),
+            metadata: envelope.metadata.clone(),
+            caller: Caller::Recorded(Box::new(identity)),
+            retries: 0,
+            deadline: None,
+            resumed: Some(Box::new(resumed)),
+        }
+    }
 }
 
 /// What is already recorded of a call that is taken up again.
@@ -113,6 +150,8 @@ pub(crate) struct Brokered {
     pub(crate) request_digest: Digest,
     pub(crate) run: RunContext,
     pub(crate) record_id: RecordId,
+    /// The key, when an earlier decision on this very call has taken it.
+    pub(crate) claimed: Option<EffectRecord>,
 }
 
 /// With its permit.
@@ -138,7 +177,10 @@ pub(crate) struct Passage {
     pub(crate) span: Span,
     pub(crate) trace_id: String,
     pub(crate) accepted_at: Timestamp,
+    /// When this passage began: a call that was held begins anew when it is taken up.
+    pub(crate) began: Instant,
     record_id: Option<RecordId>,
+    sent: bool,
     admission: Option<OwnedSemaphorePermits>,
     resume: Option<ResumeGuard>,
     answered: bool,
@@ -167,7 +209,9 @@ impl Passage {
             span,
             trace_id,
             accepted_at,
+            began: Instant::now(),
             record_id: None,
+            sent: false,
             admission,
             resume: None,
             answered: false,
@@ -184,26 +228,87 @@ impl Passage {
         self.resume = Some(guard);
     }
 
+    /// Whether the key is this call's.
+    pub(crate) const fn has_record(&self) -> bool {
+        self.record_id.is_some()
+    }
+
+    /// Says that a call without a record is with its adapter.
+    pub(crate) const fn is_sent(&mut self) {
+        self.sent = true;
+    }
+
+    /// Goes on under the id of the call that made the record: whoever asks for that one learns the outcome.
+    pub(crate) fn goes_on_as(&mut self, original: &ToolCallId) {
+        if self.call_id == *original {
+            return;
+        }
+        self.context.registry.adopt(&self.call_id, original);
+        self.call_id = original.clone();
+        let id = Some(original.as_str());
+        trace::record_call(
+            &self.span,
+            &trace::CallFields { tool_call_id: id, ..trace::CallFields::default() },
+        );
+    }
+
+    /// Keeps the trace that a recorded call began in, where there is no span to tell it.
+    pub(crate) fn in_trace_of(&mut self, trace_id: &str) {
+        if self.trace_id.is_empty() {
+            trace_id.clone_into(&mut self.trace_id);
+        }
+    }
+
     /// Says that the record is not this call's to answer for.
     pub(crate) fn leaves_record(&mut self) {
         self.record_id = None;
     }
 
-    /// Tells the waiters how the call stands, without ending it.
-    pub(crate) fn tell(&self, answer: Answer) {
-        self.context.registry.publish(&self.call_id, answer);
-    }
-
     /// Tells the waiters the end.
     pub(crate) fn finish(mut self, answer: Answer) {
         self.answered = true;
+        self.note_end(&answer);
         self.context.registry.publish(&self.call_id, answer);
     }
 
-    /// Tells the waiters that the call is parked: it is data now, and the desk takes it up again.
+    /// Tells the waiters that the call is parked: it is data now, and the desk takes it up again. A duplicate keeps nothing of
+    /// its own: its waiters go on to the call that is held.
     pub(crate) fn park(mut self, held: Held) {
         self.answered = true;
+        trace::record_approval(&self.span, held.approval_id.as_str(), Some("pending"));
+        trace::record_outcome(&self.span, ResultStatus::Pending, None);
+        let is_duplicate = held.call_id != self.call_id;
         self.context.registry.publish(&self.call_id, Answer::Held(Box::new(held)));
+        if is_duplicate {
+            self.context.registry.forget(&self.call_id);
+        }
+    }
+
+    /// Leaves the call to whoever else works on it.
+    pub(crate) fn let_go(mut self) {
+        self.answered = true;
+    }
+
+    /// How the call ended, on its span.
+    fn note_end(&self, answer: &Answer) {
+        match answer {
+            Answer::Finished(result) => {
+                let code = result.error.as_ref().map(|error| error.error_code);
+                trace::record_outcome(&self.span, result.status, code);
+                if result.replayed {
+                    trace::record_replayed(&self.span);
+                }
+            }
+            Answer::Refused(refused) => {
+                let status = match refused.refusal.execution {
+                    Execution::NotExecuted => ResultStatus::Refused,
+                    Execution::ExecutedAndFailed => ResultStatus::Failed,
+                    Execution::Unknown => ResultStatus::Unknown,
+                };
+                trace::record_outcome(&self.span, status, Some(refused.refusal.code));
+            }
+            Answer::Held(_) | Answer::InProgress(_) => {}
+        }
     }
 }
 
@@ -211,8 +316,12 @@ impl Drop for Passage {
     fn drop(&mut self) {
         if !self.answered {
             drop(self.admission.take());
-            let (call_id, trace_id) = (self.call_id.clone(), self.trace_id.clone());
-            self.context.abandoned(call_id, self.record_id.take(), trace_id);
+            self.context.abandoned(Abandoned {
+                call_id: self.call_id.clone(),
+                record_id: self.record_id.take(),
+                trace_id: self.trace_id.clone(),
+                sent: self.sent,
+            });
         }
     }
 }

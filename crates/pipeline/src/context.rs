@@ -25,7 +25,7 @@ use placet_policy::snapshot::Snapshot;
 use placet_types::{
     clock::{Clock, IdSource},
     directory::Directory,
-    error::{ErrorCode, Execution, Refusal},
+    error::{ErrorCode, Execution, Problem, Refusal},
     ids::{ApprovalId, CapabilityId, DecisionId, GroupId, RecordId, ToolCallId},
     mode::EngineMode,
     principal::PrincipalChain,
@@ -131,31 +131,22 @@ impl Context {
     }
 
     /// Answers for a call whose stage died: with what the ledger knows to be true.
-    pub(crate) fn abandoned(
-        self: &Arc<Self>,
-        call_id: ToolCallId,
-        record_id: Option<RecordId>,
-        trace_id: String,
-    ) {
+    pub(crate) fn abandoned(self: &Arc<Self>, call: Abandoned) {
         let context = Arc::clone(self);
         self.registry.spawn(async move {
-            let answer = context.answer_for_abandoned(&call_id, record_id, &trace_id).await;
-            context.registry.publish(&call_id, answer);
+            let answer = context.answer_for_abandoned(&call).await;
+            context.registry.publish(&call.call_id, answer);
         });
     }
 
-    async fn answer_for_abandoned(
-        self: &Arc<Self>,
-        call_id: &ToolCallId,
-        record_id: Option<RecordId>,
-        trace_id: &str,
-    ) -> Answer {
+    async fn answer_for_abandoned(self: &Arc<Self>, call: &Abandoned) -> Answer {
+        let call_id = &call.call_id;
         let refused = |refusal: Refusal| {
             Answer::Refused(Box::new(RefusedCall {
                 call_id: call_id.clone(),
                 refusal,
                 decision_id: None,
-                trace_id: Some(trace_id.to_owned()),
+                trace_id: Some(call.trace_id.clone()),
             }))
         };
         let fault = || {
@@ -164,7 +155,9 @@ impl Context {
                 "a part of the engine failed while it held this call; nothing was executed",
             )
         };
-        let Some(record_id) = record_id else { return refused(fault()) };
+        let Some(record_id) = call.record_id else {
+            return refused(if call.sent { lost_read() } else { fault() });
+        };
         match self.ledger.store().effect(record_id).await {
             Ok(None) => refused(fault()),
             Ok(Some(record)) if record.call_id != *call_id => refused(fault()),
@@ -181,22 +174,22 @@ impl Context {
                     )
                     .await
                 }
-                EffectState::PendingApproval { .. }
-                | EffectState::Approved { .. }
-                | EffectState::Succeeded { .. }
+                EffectState::PendingApproval { approval_id, expires_at } => {
+                    self.routes.approval_asked(approval_id, *expires_at);
+                    recorded::answer(self, &record, false).await
+                }
+                EffectState::Approved { approval_id, .. } => {
+                    // Nobody else takes it up again.
+                    self.routes.retry_later(approval_id);
+                    recorded::answer(self, &record, false).await
+                }
+                EffectState::Succeeded { .. }
                 | EffectState::FailedFinal { .. }
                 | EffectState::FailedRetriable { .. }
                 | EffectState::Indeterminate { .. }
                 | EffectState::Denied { .. } => recorded::answer(self, &record, false).await,
             },
-            Err(error) => refused(
-                Refusal::new(
-                    ErrorCode::LedgerUnavailable,
-                    "the ledger cannot say how this call stands; repeat it with the same key",
-                )
-                .with_execution(Execution::Unknown)
-                .with_detail(error),
-            ),
+            Err(error) => refused(lookup_refusal(&error)),
         }
     }
 
@@ -211,6 +204,24 @@ impl Context {
             tracing::error!(%error, "the release of an abandoned claim could not be kept");
         }
     }
+}
+
+/// A call whose stage died while it held it.
+#[derive(Debug)]
+pub(crate) struct Abandoned {
+    pub(crate) call_id: ToolCallId,
+    pub(crate) record_id: Option<RecordId>,
+    pub(crate) trace_id: String,
+    /// Whether it has no record and was with its adapter.
+    pub(crate) sent: bool,
+}
+
+fn lost_read() -> Refusal {
+    Refusal::new(
+        ErrorCode::Internal,
+        "a part of the engine failed after the tool was asked; its answer is lost, and the call changed nothing",
+    )
+    .with_execution(Execution::Unknown)
 }
 
 /// Surfaces already computed, for the active policies.
@@ -259,6 +270,26 @@ pub(crate) fn internal(error: impl std::fmt::Display) -> Refusal {
         .with_detail(error)
 }
 
+/// Whether a state to list by is one there is; a misspelt one would list nothing, and look like an answer.
+pub(crate) fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Refusal> {
+    if state.is_none_or(|state| names.contains(&state)) {
+        return Ok(());
+    }
+    let problem = format!("must be one of {}", names.join(", "));
+    Err(Refusal::new(ErrorCode::ValidationError, "there is no such state")
+        .with_problems(vec![Problem { pointer: "/state".to_owned(), problem }]))
+}
+
+/// A refusal because the ledger cannot say how a call stands.
+pub(crate) fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(
+        ErrorCode::LedgerUnavailable,
+        "the ledger cannot say how this call stands; ask again, or repeat it with the same key",
+    )
+    .with_execution(Execution::Unknown)
+    .with_detail(error)
+}
+
 /// A refusal because the ledger did not do it.
 pub(crate) fn ledger_refusal(error: &placet_ledger::ledger::LedgerError) -> Refusal {
     use placet_ledger::{ledger::LedgerError, store::StoreError};
@@ -282,7 +313,9 @@ pub(crate) fn ledger_refusal(error: &placet_ledger::ledger::LedgerError) -> Refu
             "the policies changed while this call was decided; repeat it",
         ),
         LedgerError::Store(_) => unavailable(),
-        LedgerError::PermitMismatch | LedgerError::WrongState(_) | LedgerError::Encoding(_) => internal(error),
+        LedgerError::PermitMismatch | LedgerError::WrongState(_) | LedgerError::Encoding(_) => {
+            internal(error)
+        }
     };
     refusal.with_detail(error)
 }

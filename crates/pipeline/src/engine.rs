@@ -160,17 +160,20 @@ impl Engine {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
+        let under_way = recovery::under_way(&context).await.map_err(|error| kept(&error))?;
         let tree = Arc::new(Tree::default());
         root::start(&context, &tree)
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        let recovered = recovery::recover(&context).await.map_err(|error| kept(&error))?;
+        let recovered = recovery::recover(&context, under_way).await;
         if recovered.unknown > 0 || recovered.queued > 0 {
-            tracing::warn!(
-                unknown = recovered.unknown,
-                queued = recovered.queued,
-                "calls were under way when the process ended"
-            );
+            let (unknown, queued) = (recovered.unknown, recovered.queued);
+            tracing::warn!(unknown, queued, "calls were under way when the process ended");
+            let mut event = AuditEvent::new(AuditKind::Started);
+            event.note = Some(format!(
+                "of the calls under way, {unknown} have an unknown outcome and {queued} are asked about or sent again"
+            ));
+            context.note(event).await;
         }
         Ok(Self { context, tree })
     }
@@ -207,7 +210,7 @@ impl Engine {
         let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places));
         let stage = Planned { submission, caller };
         context.routes.build(context, Call { passage, stage });
-        Ok(Ticket::new(call_id, progress))
+        Ok(Ticket::new(Arc::clone(context), call_id, progress))
     }
 
     /// How a call of the caller's stands.
@@ -234,7 +237,7 @@ impl Engine {
             // It ended, and only the ledger remembers: nothing will change any more.
             None => watch::Sender::new(answer).subscribe(),
         };
-        Ok(Ticket::new(id.clone(), progress))
+        Ok(Ticket::new(Arc::clone(&self.context), id.clone(), progress))
     }
 
     /// The tools that some circumstance could let the caller call.
@@ -345,6 +348,10 @@ impl Engine {
     /// Says what the engine as a whole does from now on.
     pub fn set_engine_mode(&self, mode: EngineMode) {
         *self.context.engine_mode.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = mode;
+        let mut event = AuditEvent::new(AuditKind::Security);
+        event.note = Some(format!("the engine's mode is {} from here on", mode.as_str()));
+        let context = Arc::clone(&self.context);
+        self.context.registry.spawn(async move { context.note(event).await });
     }
 
     /// Whether calls can be taken, and what is down.
@@ -409,6 +416,7 @@ impl Engine {
                 adapter.close().await;
             }
         }
+        self.tree.stop();
         if let Err(error) = self.context.ledger.store().close().await {
             tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
         }

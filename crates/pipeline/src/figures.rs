@@ -5,7 +5,10 @@
 use std::time::Duration;
 
 use placet_ledger::approval::ApprovalRecord;
-use placet_telemetry::metrics::{BreakerState, CallSample, Duplicate, Metrics, UNRESOLVED};
+use placet_telemetry::{
+    metrics::{BreakerState, CallSample, Duplicate, Inflight, Metrics, UNRESOLVED},
+    trace::Stage,
+};
 use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::ErrorCode,
@@ -25,15 +28,15 @@ impl Figures {
         &self.0
     }
 
-    /// A call was executed.
-    pub(crate) fn called(&self, result: &ToolResultEnvelope) {
+    /// A call was executed, and took so long without the time it was held.
+    pub(crate) fn called(&self, result: &ToolResultEnvelope, took: Duration) {
         let id = &result.capability_id;
         self.0.record_call(&CallSample {
             adapter: id.adapter().as_str(),
             capability: id.capability().as_str(),
             status: result.status,
             code: result.error.as_ref().map(|error| error.error_code),
-            took: Duration::from_millis(result.latency.total_ms),
+            took,
         });
         if result.retries > 0 {
             self.0.count_retry(id.adapter().as_str(), id.capability().as_str());
@@ -72,6 +75,16 @@ impl Figures {
         self.0.record_decision(took);
     }
 
+    /// A call was so long in a stage.
+    pub(crate) fn stage(&self, stage: Stage, took: Duration) {
+        self.0.record_stage(stage, took);
+    }
+
+    /// A call is with its adapter until what is given is dropped.
+    pub(crate) fn with_adapter(&self, id: &CapabilityId) -> Inflight {
+        self.0.enter_adapter(id.adapter().as_str())
+    }
+
     /// An adapter answered.
     pub(crate) fn adapter_took(&self, id: &CapabilityId, took: Duration) {
         self.0.record_adapter(id.adapter().as_str(), id.capability().as_str(), took);
@@ -87,7 +100,7 @@ impl Figures {
         self.0.count_duplicate(what);
     }
 
-    /// An approval ended.
+    /// People have agreed, or an approval has ended without that.
     pub(crate) fn approval_ended(
         &self,
         result: &'static str,
@@ -96,7 +109,9 @@ impl Figures {
     ) {
         let waited =
             u64::try_from(ended_ms.saturating_sub(approval.created_at.as_ms())).unwrap_or(0);
-        self.0.record_approval(result, Duration::from_millis(waited));
+        let waited = Duration::from_millis(waited);
+        self.0.record_approval(result, waited);
+        self.0.record_stage(Stage::Approval, waited);
     }
 
     /// How many approvals wait.

@@ -6,9 +6,9 @@
 pub mod answer;
 pub mod catalog;
 pub mod engine;
-pub mod ticket;
 pub mod settings;
 pub mod submission;
+pub mod ticket;
 pub mod views;
 
 mod actors;

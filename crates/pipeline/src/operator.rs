@@ -18,7 +18,7 @@ use placet_types::{
 };
 
 use crate::{
-    context::{Context, ledger_refusal},
+    context::{Context, known_state, ledger_refusal},
     stages::{
         recorded,
         result::{Subject, error_of},
@@ -46,6 +46,7 @@ pub(crate) async fn list(
     (state, after, limit): (Option<&str>, Option<RecordId>, usize),
 ) -> Result<Vec<RecordView>, Refusal> {
     must_be_operator(context, caller)?;
+    known_state(state, &EffectState::NAMES)?;
     let query = EffectQuery {
         tenant: Some(caller.tenant().clone()),
         state: state.map(str::to_owned),

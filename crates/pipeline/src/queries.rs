@@ -10,7 +10,7 @@ use placet_types::{
 
 use crate::{
     answer::Answer,
-    context::{Context, ledger_refusal},
+    context::{Context, lookup_refusal},
     registry::Owner,
     stages::recorded,
     views::ToolView,
@@ -32,17 +32,13 @@ pub(crate) async fn call(
         .store()
         .effect_of_call(call_id)
         .await
-        .map_err(|error| ledger_refusal(&error.into()))?
+        .map_err(|error| lookup_refusal(&error))?
         .ok_or_else(unknown)?;
     let scope = caller.chain().key_scope(&record.scope.capability);
     if scope != record.scope {
         return Err(unknown());
     }
-    let answer = recorded::answer(context, &record, false).await;
-    if !answer.is_final() {
-        drop(context.registry.enter(call_id, owner, answer.clone()));
-    }
-    Ok(answer)
+    Ok(recorded::standing(context, &record).await)
 }
 
 /// The caller's surface.

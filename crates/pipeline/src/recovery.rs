@@ -16,11 +16,11 @@ use tokio::time::{Duration, Instant};
 use crate::{
     adapters::ports::Connection,
     answer::Answer,
-    call::{Built, Call, Caller, Passage, Resumed},
+    call::{Built, Call, Passage, Resumed},
     context::Context,
     desk::resume::recorded_identity,
     registry::Owner,
-    stages::{execute, recorded},
+    stages::{recorded, settle},
 };
 
 /// How many records are read at a time.
@@ -37,21 +37,29 @@ pub(crate) struct Recovered {
     pub(crate) queued: usize,
 }
 
-/// Goes through every open record: what is certain is recorded at once, what needs an adapter is queued.
-pub(crate) async fn recover(context: &Arc<Context>) -> Result<Recovered, StoreError> {
-    let mut done = Recovered::default();
+/// The calls that were under way when the process before this one ended: read before anything is dispatched in this one.
+pub(crate) async fn under_way(context: &Context) -> Result<Vec<EffectRecord>, StoreError> {
+    let mut found = Vec::new();
     let mut query = EffectQuery { open_only: true, limit: PAGE, ..EffectQuery::default() };
     loop {
         let page = context.ledger.store().effects(&query).await?;
-        let Some(last) = page.last() else { return Ok(done) };
+        let Some(last) = page.last() else { return Ok(found) };
         query.after = Some(last.record_id);
-        for record in page {
-            if let EffectState::Dispatched(attempt) = &record.state {
-                let attempt = attempt.clone();
-                recover_one(context, record, attempt, &mut done).await;
-            }
+        let dispatched = |record: &EffectRecord| matches!(record.state, EffectState::Dispatched(_));
+        found.extend(page.into_iter().filter(dispatched));
+    }
+}
+
+/// Goes through them: what is certain is recorded at once, what needs an adapter is queued.
+pub(crate) async fn recover(context: &Arc<Context>, under_way: Vec<EffectRecord>) -> Recovered {
+    let mut done = Recovered::default();
+    for record in under_way {
+        if let EffectState::Dispatched(attempt) = &record.state {
+            let attempt = attempt.clone();
+            recover_one(context, record, attempt, &mut done).await;
         }
     }
+    done
 }
 
 async fn recover_one(
@@ -140,30 +148,18 @@ async fn again(context: &Arc<Context>, record: EffectRecord) {
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
     let approval = match record.state.approval_id() {
-        Some(id) => context.ledger.store().approval(id).await.ok().flatten(),
+        Some(id) => match context.ledger.store().approval(id).await {
+            Ok(approval) => approval,
+            Err(error) => {
+                tracing::warn!(%error, "the approval of a call that was under way cannot be read");
+                None
+            }
+        },
         None => None,
     };
-    let built = Built {
-        target,
-        args: parked.envelope.args.clone(),
-        requested_digest: parked.requested_digest,
-        args_digest: parked.binding.effective_args_digest,
-        key: record.key.clone(),
-        mode_requested: parked.envelope.approval_mode_requested,
-        run: placet_types::run_context::RunRequest {
-            run_id: parked.run.run_id.clone(),
-            session_id: parked.envelope.session_id.clone(),
-            safety_mode: parked.run.safety_mode,
-            run_budget: parked.run.run_budget,
-        },
-        step_id: parked.step_id.clone(),
-        request_id: parked.request_id.clone(),
-        evidence_refs: parked.envelope.evidence_refs.clone(),
-        metadata: parked.envelope.metadata.clone(),
-        caller: Caller::Recorded(Box::new(recorded_identity(&parked))),
-        resumed: Some(Box::new(Resumed { record, approval, parked })),
-        retries: 0,
-    };
+    passage.in_trace_of(&parked.envelope.trace_id);
+    let identity = recorded_identity(&parked);
+    let built = Built::restored(target, identity, Resumed { record, approval, parked });
     context.routes.broker(context, Call { passage, stage: built });
 }
 
@@ -192,17 +188,20 @@ async fn ask(
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
-    match adapter.probe(&attempt.token).await {
-        Probe::Committed(answer) => {
-            let answer = execute::settle_late(context, &record, answer).await;
-            context.registry.publish(&record.call_id, answer);
-        }
-        Probe::NotFound => {
-            let answer = execute::settle_not_found(context, &record).await;
-            context.registry.publish(&record.call_id, answer);
-        }
+    let token = attempt.token.clone();
+    // In a task of its own and for a while only: an adapter that breaks or hangs leaves nobody waiting.
+    let probing = tokio::spawn(async move { adapter.probe(&token).await });
+    let probe = match tokio::time::timeout(Duration::from_millis(ASK_MS), probing).await {
+        Ok(Ok(probe)) => probe,
+        Ok(Err(_)) | Err(_) => Probe::Unknown,
+    };
+    let answer = match probe {
+        Probe::Committed(answer) => settle::late(context, &record, answer).await,
+        Probe::NotFound => settle::not_found(context, &record).await,
         Probe::Unknown => {
-            unknown(context, &record, "the adapter does not know whether the effect happened").await
+            let reason = "the adapter does not know whether the effect happened";
+            return unknown(context, &record, reason).await;
         }
-    }
+    };
+    context.registry.publish(&record.call_id, answer);
 }

@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use placet_types::{
     ids::{PrincipalId, TenantId, ToolCallId},
-    principal::PrincipalChain,
+    principal::{PrincipalChain, PrincipalKind},
 };
 
 use crate::answer::Answer;
@@ -24,6 +24,7 @@ use crate::answer::Answer;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owner {
     tenant: TenantId,
+    kind: PrincipalKind,
     actor: PrincipalId,
     on_behalf_of: Option<PrincipalId>,
 }
@@ -32,6 +33,7 @@ impl Owner {
     pub(crate) fn of_scope(scope: &placet_types::ids::KeyScope) -> Self {
         Self {
             tenant: scope.tenant.clone(),
+            kind: scope.kind,
             actor: scope.agent.clone(),
             on_behalf_of: scope.on_behalf_of.clone(),
         }
@@ -40,6 +42,7 @@ impl Owner {
     pub(crate) fn of(chain: &PrincipalChain) -> Self {
         Self {
             tenant: chain.tenant().clone(),
+            kind: chain.actor.kind,
             actor: chain.actor.id.clone(),
             on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
         }
@@ -50,12 +53,22 @@ impl Owner {
 struct Entry {
     owner: Owner,
     progress: watch::Sender<Answer>,
+    /// Which of the entries that this id has had; what is queued for an earlier one does not concern it.
+    turn: u64,
 }
 
 #[derive(Debug, Default)]
 struct Entries {
     by_call: HashMap<ToolCallId, Entry>,
-    finished: VecDeque<(Instant, ToolCallId)>,
+    finished: VecDeque<(Instant, ToolCallId, u64)>,
+    turns: u64,
+}
+
+impl Entries {
+    const fn next_turn(&mut self) -> u64 {
+        self.turns = self.turns.wrapping_add(1);
+        self.turns
+    }
 }
 
 /// Waiters and tasks.
@@ -86,10 +99,12 @@ impl Registry {
     ) -> watch::Receiver<Answer> {
         let mut entries = self.lock();
         self.forget_old(&mut entries);
-        let entry = entries
-            .by_call
-            .entry(call_id.clone())
-            .or_insert_with(|| Entry { owner, progress: watch::Sender::new(answer) });
+        let turn = entries.next_turn();
+        let entry = entries.by_call.entry(call_id.clone()).or_insert_with(|| Entry {
+            owner,
+            progress: watch::Sender::new(answer),
+            turn,
+        });
         entry.progress.subscribe()
     }
 
@@ -113,7 +128,7 @@ impl Registry {
     pub(crate) fn publish(&self, call_id: &ToolCallId, answer: Answer) {
         let mut entries = self.lock();
         let Some(entry) = entries.by_call.get(call_id) else { return };
-        let is_final = answer.is_final();
+        let (is_final, turn) = (answer.is_final(), entry.turn);
         let told = entry.progress.send_if_modified(|current| {
             let changes = !current.is_final() && *current != answer;
             if changes {
@@ -122,12 +137,22 @@ impl Registry {
             changes
         });
         if told && is_final {
-            entries.finished.push_back((Instant::now(), call_id.clone()));
+            entries.finished.push_back((Instant::now(), call_id.clone(), turn));
             self.forget_old(&mut entries);
         }
     }
 
-    /// Takes a finished call up again: a retry whose earlier try ended without an effect.
+    /// Lets the waiters of `from` wait for `to`, which takes up again what ended without an effect. What was told of `to` before
+    /// holds no more.
+    pub(crate) fn adopt(&self, from: &ToolCallId, to: &ToolCallId) {
+        let mut entries = self.lock();
+        let turn = entries.next_turn();
+        if let Some(entry) = entries.by_call.remove(from) {
+            entries.by_call.insert(to.clone(), Entry { turn, ..entry });
+        }
+    }
+
+    /// Forgets a call of which something else tells now: the ledger, or the call it is a duplicate of.
     pub(crate) fn forget(&self, call_id: &ToolCallId) {
         self.lock().by_call.remove(call_id);
     }
@@ -143,23 +168,25 @@ impl Registry {
         tokio::time::timeout(limit, self.tasks.wait()).await.is_ok()
     }
 
-    /// Calls that are not finished.
+    /// Calls that are under way.
     pub(crate) fn in_flight(&self) -> usize {
         let entries = self.lock();
-        entries.by_call.len().saturating_sub(entries.finished.len())
+        let under_way = |entry: &&Entry| matches!(&*entry.progress.borrow(), Answer::InProgress(_));
+        entries.by_call.values().filter(under_way).count()
     }
 
     fn forget_old(&self, entries: &mut Entries) {
         let now = Instant::now();
-        while let Some((at, call_id)) = entries.finished.front() {
+        while let Some((at, _, _)) = entries.finished.front() {
             let old = now.saturating_duration_since(*at) > self.kept
                 || entries.finished.len() > self.kept_max;
             if !old {
                 return;
             }
-            let call_id = call_id.clone();
-            entries.finished.pop_front();
-            entries.by_call.remove(&call_id);
+            let Some((_, call_id, turn)) = entries.finished.pop_front() else { return };
+            if entries.by_call.get(&call_id).is_some_and(|entry| entry.turn == turn) {
+                entries.by_call.remove(&call_id);
+            }
         }
     }
 

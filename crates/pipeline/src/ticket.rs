@@ -1,58 +1,73 @@
 //! Tickets: a view on one call, to wait by.
 //!
-//! Owns the waiting of a caller. Dropping a ticket changes nothing about the call.
+//! Owns the waiting of a caller. Dropping a ticket changes nothing about the call. The ticket of a duplicate goes on to the call that
+//! is held, so that a duplicate keeps nothing in the engine while people think.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::watch;
 
 use placet_types::ids::ToolCallId;
 
-use crate::answer::Answer;
+use crate::{answer::Answer, context::Context};
 
 /// A view on one call.
 #[derive(Debug)]
 pub struct Ticket {
+    context: Arc<Context>,
     call_id: ToolCallId,
     progress: watch::Receiver<Answer>,
+    /// Whether it follows the call that its own was a duplicate of.
+    replays: bool,
 }
 
 impl Ticket {
-    pub(crate) const fn new(call_id: ToolCallId, progress: watch::Receiver<Answer>) -> Self {
-        Self { call_id, progress }
+    pub(crate) const fn new(
+        context: Arc<Context>,
+        call_id: ToolCallId,
+        progress: watch::Receiver<Answer>,
+    ) -> Self {
+        Self { context, call_id, progress, replays: false }
     }
 
-    /// The call.
+    /// The call; of a duplicate of a held call, that one.
     #[must_use]
-    pub fn call_id(&self) -> &ToolCallId {
+    pub const fn call_id(&self) -> &ToolCallId {
         &self.call_id
     }
 
     /// How it stands.
     #[must_use]
     pub fn current(&self) -> Answer {
-        self.progress.borrow().clone()
+        self.told(self.progress.borrow().clone())
     }
 
     /// How it stands after the next change; the same as now when nothing will change any more.
     pub async fn changed(&mut self) -> Answer {
-        if !self.current().is_final() && self.progress.changed().await.is_err() {
-            tracing::debug!(call_id = %self.call_id, "a call was forgotten while somebody waited for it");
+        let before = self.current();
+        if !before.is_final() {
+            if self.goes_on(&before) && self.seen() != before {
+                return self.current();
+            }
+            if self.progress.changed().await.is_err() {
+                tracing::debug!(call_id = %self.call_id, "a call was forgotten while somebody waited for it");
+            }
         }
-        self.progress.borrow_and_update().clone()
+        self.seen()
     }
 
     /// How it ends; a held call is waited for `wait_ms` only.
     pub async fn settled(&mut self, wait_ms: u64) -> Answer {
         let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
         loop {
-            let answer = self.progress.borrow_and_update().clone();
-            match answer {
+            let answer = self.seen();
+            match &answer {
                 Answer::InProgress(_) => {
                     if self.progress.changed().await.is_err() {
                         return self.current();
                     }
                 }
+                Answer::Held(_) if self.goes_on(&answer) => {}
                 Answer::Held(_) => {
                     match tokio::time::timeout_at(until, self.progress.changed()).await {
                         Ok(Ok(())) => {}
@@ -62,5 +77,34 @@ impl Ticket {
                 Answer::Finished(_) | Answer::Refused(_) => return answer,
             }
         }
+    }
+
+    /// Goes on to the call that is held, when this one is only its duplicate; says whether it did.
+    fn goes_on(&mut self, answer: &Answer) -> bool {
+        let Answer::Held(held) = answer else { return false };
+        if held.call_id == self.call_id {
+            return false;
+        }
+        let Some(original) = self.context.registry.follow_original(&held.call_id) else {
+            return false;
+        };
+        self.call_id = held.call_id.clone();
+        self.progress = original;
+        self.replays = true;
+        true
+    }
+
+    fn seen(&mut self) -> Answer {
+        let answer = self.progress.borrow_and_update().clone();
+        self.told(answer)
+    }
+
+    fn told(&self, mut answer: Answer) -> Answer {
+        if let Answer::Finished(result) = &mut answer
+            && self.replays
+        {
+            result.replayed = true;
+        }
+        answer
     }
 }

@@ -83,7 +83,12 @@ pub(crate) async fn start(
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = verifier(config, &world.directory, &own, &clock)?;
-    let opened = storage::open(&data, Arc::clone(&clock), telemetry.metrics()).await?;
+    let opened = storage::open(
+        (&data, config.free_space_bytes_min),
+        Arc::clone(&clock),
+        telemetry.metrics(),
+    )
+    .await?;
     let store: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&opened.store);
     let parts = EngineParts {
         settings: config.settings.clone(),

@@ -58,7 +58,7 @@ pub(crate) struct Opened {
 /// # Errors
 /// [`Failure`] when somebody else holds it, or it is damaged.
 pub(crate) async fn open(
-    data: &Path,
+    (data, free_space_watermark_bytes): (&Path, u64),
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 ) -> Result<Opened, Failure> {
@@ -66,7 +66,11 @@ pub(crate) async fn open(
     let opening = tokio::task::spawn_blocking(move || {
         let on_sync =
             SyncObserver::new(move |entries, took| metrics.record_journal_sync(entries, took));
-        let config = EmbeddedConfig { on_sync: Some(on_sync), ..EmbeddedConfig::new(folder) };
+        let config = EmbeddedConfig {
+            on_sync: Some(on_sync),
+            free_space_watermark_bytes,
+            ..EmbeddedConfig::new(folder)
+        };
         EmbeddedStore::open(config, clock)
     });
     let opened =
@@ -241,11 +245,14 @@ mod tests {
     async fn a_store_that_is_open_names_its_holder_to_the_doctor_and_to_a_second_process() {
         let data = tempfile::tempdir().unwrap();
         assert_eq!(lock_holder(data.path()), None);
-        let opened = open(data.path(), Arc::new(SystemClock), Metrics::new()).await.unwrap();
+        let opened =
+            open((data.path(), 1 << 20), Arc::new(SystemClock), Metrics::new()).await.unwrap();
         let holder = lock_holder(data.path()).unwrap();
         assert_eq!(holder.to_string(), format!("process {}", std::process::id()));
-        let second =
-            open(data.path(), Arc::new(SystemClock), Metrics::new()).await.unwrap_err().to_string();
+        let second = open((data.path(), 1 << 20), Arc::new(SystemClock), Metrics::new())
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(second.contains("in use by process") && second.contains("--data"), "{second}");
         placet_ledger::store::Store::close(opened.store.as_ref()).await.unwrap();
     }

@@ -155,7 +155,8 @@ impl Failure {
 
     fn log(&self) {
         let Parts { document, detail } = &*self.0;
-        let detail = detail.as_deref().unwrap_or(&document.detail);
+        // The caller's message may quote the caller's arguments: it is not for the log.
+        let detail = detail.as_deref().unwrap_or_default();
         if document.status >= 500 {
             tracing::warn!(
                 error_code = document.error_code.as_str(),

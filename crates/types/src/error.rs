@@ -153,11 +153,7 @@ impl Refusal {
     #[must_use]
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         let unknown = matches!(code, ErrorCode::OutcomeUnknown | ErrorCode::InProgress);
-        let execution = if unknown {
-            Execution::Unknown
-        } else {
-            Execution::NotExecuted
-        };
+        let execution = if unknown { Execution::Unknown } else { Execution::NotExecuted };
         Self {
             code,
             message: message.into(),

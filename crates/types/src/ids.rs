@@ -7,7 +7,10 @@ use std::{borrow::Cow, fmt, str::FromStr};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-use crate::digest::{Digest, DigestBuilder};
+use crate::{
+    digest::{Digest, DigestBuilder},
+    principal::PrincipalKind,
+};
 
 /// Why a text is not an identifier of the kind asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -297,6 +300,8 @@ pub struct RecordId(Digest);
 pub struct KeyScope {
     /// The tenant the call belongs to.
     pub tenant: TenantId,
+    /// What calls: a person and an agent of the same name are two callers.
+    pub kind: PrincipalKind,
     /// The agent that calls.
     pub agent: PrincipalId,
     /// The user it calls for, where there is one.
@@ -312,6 +317,7 @@ impl RecordId {
         Self(
             DigestBuilder::new("placet.record.v1")
                 .field("tenant", scope.tenant.as_str().as_bytes())
+                .field("kind", scope.kind.as_str().as_bytes())
                 .field("agent", scope.agent.as_str().as_bytes())
                 .optional(
                     "on_behalf_of",

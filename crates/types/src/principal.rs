@@ -83,6 +83,7 @@ impl PrincipalChain {
     pub fn key_scope(&self, capability: &CapabilityId) -> KeyScope {
         KeyScope {
             tenant: self.actor.tenant_id.clone(),
+            kind: self.actor.kind,
             agent: self.actor.id.clone(),
             on_behalf_of: self.on_behalf_of.as_ref().map(|user| user.id.clone()),
             capability: capability.clone(),

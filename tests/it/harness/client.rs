@@ -30,14 +30,19 @@ pub(crate) struct Reply {
 impl Client {
     pub(crate) fn new(base: Url, token: Option<String>) -> Self {
         let destination = Destination::from_url(&base, PrivateRanges::Allowed).unwrap();
-        let limits = Limits { request_bytes_max: 64 * 1024 * 1024, request_timeout_ms: 60_000, ..Limits::default() };
+        let limits = Limits {
+            request_bytes_max: 64 * 1024 * 1024,
+            request_timeout_ms: 60_000,
+            ..Limits::default()
+        };
         let http = EgressClient::new(EgressPolicy::new(vec![destination]), limits).unwrap();
         Self { base, http, token }
     }
 
     /// A request with this client's token.
     pub(crate) fn request(&self, method: Method, path: &str) -> Builder {
-        let mut request = Request::builder().method(method).uri(self.base.join(path).unwrap().as_str());
+        let mut request =
+            Request::builder().method(method).uri(self.base.join(path).unwrap().as_str());
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
@@ -72,7 +77,8 @@ impl Client {
 
     /// Posts something as JSON, whether it is or not.
     pub(crate) async fn post_text(&self, path: &str, body: impl Into<Bytes>) -> Reply {
-        let request = self.request(Method::POST, path).header(header::CONTENT_TYPE, "application/json");
+        let request =
+            self.request(Method::POST, path).header(header::CONTENT_TYPE, "application/json");
         self.send(request.body(body.into()).unwrap()).await
     }
 
@@ -82,8 +88,16 @@ impl Client {
 
     /// A call with one more header.
     pub(crate) async fn call_with(&self, submission: &Value, name: &str, value: &str) -> Reply {
-        let request = self.request(Method::POST, "/v1/calls").header(header::CONTENT_TYPE, "application/json");
-        self.send(request.header(name, value).body(serde_json::to_vec(submission).unwrap().into()).unwrap()).await
+        let request = self
+            .request(Method::POST, "/v1/calls")
+            .header(header::CONTENT_TYPE, "application/json");
+        self.send(
+            request
+                .header(name, value)
+                .body(serde_json::to_vec(submission).unwrap().into())
+                .unwrap(),
+        )
+        .await
     }
 
     /// How a call stands, waiting for its end.
@@ -108,7 +122,8 @@ impl Client {
     /// Follows a call.
     pub(crate) async fn events(&self, call_id: &str) -> Events {
         let request = self.request(Method::GET, &format!("/v1/calls/{call_id}/events"));
-        let request = request.header(header::ACCEPT, "text/event-stream").body(Bytes::new()).unwrap();
+        let request =
+            request.header(header::ACCEPT, "text/event-stream").body(Bytes::new()).unwrap();
         let answer = within("events", self.http.stream(request)).await.unwrap();
         assert_eq!(answer.status().as_u16(), 200);
         assert_eq!(answer.headers()[header::CONTENT_TYPE], "text/event-stream");
@@ -119,7 +134,8 @@ impl Client {
 impl Reply {
     /// The document, whatever the status.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 
     pub(crate) fn text(&self) -> String {
@@ -204,6 +220,8 @@ impl Events {
 
 /// An event; comments are none.
 fn parsed(block: &str) -> Option<(String, Value)> {
-    let field = |name: &str| block.lines().find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()));
+    let field = |name: &str| {
+        block.lines().find_map(|line| line.strip_prefix(name).map(|rest| rest.trim().to_owned()))
+    };
     Some((field("event:")?, serde_json::from_str(&field("data:")?).unwrap()))
 }

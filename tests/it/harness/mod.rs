@@ -16,7 +16,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// The result of `future`, or a failure that names what did not happen.
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+    tokio::time::timeout(SOON, future)
+        .await
+        .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
 }
 
 /// Waits until `check` says so.

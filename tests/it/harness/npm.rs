@@ -23,7 +23,12 @@ pub(crate) fn node() -> String {
 /// The program of an installed server, to be given to `node`.
 pub(crate) fn server(package: &str) -> String {
     let script = installed().join("@modelcontextprotocol").join(package).join("dist/index.js");
-    assert!(script.is_file(), "{} is not there: remove {} to install again", script.display(), installed().display());
+    assert!(
+        script.is_file(),
+        "{} is not there: remove {} to install again",
+        script.display(),
+        installed().display()
+    );
     script.to_str().unwrap().to_owned()
 }
 
@@ -65,7 +70,10 @@ fn installed() -> &'static Path {
 }
 
 /// Installs what `tests/npm` locks, unless it is there already.
-#[expect(clippy::disallowed_methods, reason = "npm is a program, and a test installs with it what it tests against")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "npm is a program, and a test installs with it what it tests against"
+)]
 fn install() -> PathBuf {
     let folder = workspace::root().join("target/e2e/npm");
     fs::create_dir_all(&folder).unwrap();

@@ -73,13 +73,20 @@ impl Received {
     fn spans(&self) -> Vec<Span> {
         let requests = self.0.lock().unwrap();
         let resources = requests.iter().flat_map(|request| &request.resource_spans);
-        resources.flat_map(|resource| &resource.scope_spans).flat_map(|scope| scope.spans.clone()).collect()
+        resources
+            .flat_map(|resource| &resource.scope_spans)
+            .flat_map(|scope| scope.spans.clone())
+            .collect()
     }
 
     /// The trace of this id (hexadecimal), once it has the span `last` this many times.
     pub(crate) async fn trace(&self, id: &str, (last, times): (&str, usize)) -> Trace {
-        let of_trace = || Trace(self.spans().into_iter().filter(|span| hex(&span.trace_id) == id).collect());
-        until(&format!("{times} spans `{last}` of trace {id}"), || async { of_trace().all(last).len() >= times }).await;
+        let of_trace =
+            || Trace(self.spans().into_iter().filter(|span| hex(&span.trace_id) == id).collect());
+        until(&format!("{times} spans `{last}` of trace {id}"), || async {
+            of_trace().all(last).len() >= times
+        })
+        .await;
         of_trace()
     }
 
@@ -112,11 +119,15 @@ impl Trace {
 
 /// The attributes of a span, as text.
 pub(crate) fn attributes(span: &Span) -> BTreeMap<String, String> {
-    let text = |value: &AnyValue| match value {
-        AnyValue::StringValue(text) => text.clone(),
-        AnyValue::IntValue(number) => number.to_string(),
-        AnyValue::BoolValue(flag) => flag.to_string(),
-        other => format!("{other:?}"),
+    let text = |value: &AnyValue| {
+        if let AnyValue::StringValue(text) = value {
+            return text.clone();
+        }
+        if let AnyValue::IntValue(number) = value {
+            number.to_string()
+        } else {
+            format!("{value:?}")
+        }
     };
     let pairs = span.attributes.iter().filter_map(|pair| {
         let value = pair.value.as_ref()?.value.as_ref()?;

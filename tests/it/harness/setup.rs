@@ -47,7 +47,8 @@ impl Ran {
 
     /// The document it printed; it must have succeeded.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(self.ok()).unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
+        serde_json::from_str(self.ok())
+            .unwrap_or_else(|error| panic!("no JSON ({error}): {self:?}"))
     }
 }
 
@@ -166,7 +167,12 @@ impl Setup {
         let mut words: Vec<OsString> = self.wrapper.clone();
         words.push(program::placet().into_os_string());
         let mut command = Command::new(&words[0]);
-        command.args(&words[1..]).arg("serve").arg("-f").arg(config).args(["--json", "--log", "json"]);
+        command
+            .args(&words[1..])
+            .arg("serve")
+            .arg("-f")
+            .arg(config)
+            .args(["--json", "--log", "json"]);
         if !self.args.iter().any(|argument| argument == "--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
         }

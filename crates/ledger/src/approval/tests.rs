@@ -58,6 +58,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
     let agent = PrincipalId::new("scribe").unwrap();
     let scope = KeyScope {
         tenant: tenant_id.clone(),
+        kind: PrincipalKind::Agent,
         agent: agent.clone(),
         on_behalf_of: None,
         capability: capability.clone(),

@@ -149,9 +149,11 @@ impl Ledger {
     ) -> Result<ApprovalRecord, LedgerError> {
         let approval =
             self.store.approval(approval_id).await?.ok_or(LedgerError::WrongState("absent"))?;
+        if now >= approval.expires_at {
+            return Err(LedgerError::WrongState("expired"));
+        }
         let fits = approval.record_id == record.record_id
-            && approval.request_digest == permit.request_digest()
-            && now < approval.expires_at;
+            && approval.request_digest == permit.request_digest();
         if !fits {
             return Err(LedgerError::PermitMismatch);
         }
@@ -170,17 +172,19 @@ fn next_attempt(
     moment: (Timestamp, u64),
 ) -> Attempt {
     let (now, epoch) = moment;
-    let first_dispatched_at = if let EffectState::Dispatched(earlier) = &record.state {
-        earlier.first_dispatched_at
-    } else {
-        now
-    };
+    let (first_dispatched_at, after_unknown) =
+        if let EffectState::Dispatched(earlier) = &record.state {
+            (earlier.first_dispatched_at, true)
+        } else {
+            (now, false)
+        };
     Attempt {
         number: record.attempts.saturating_add(1),
         token: dispatch_token(&record.record_id, record.arm),
         class,
         deadline_at: intent.deadline_at,
         first_dispatched_at,
+        after_unknown,
         epoch,
         decision_id: permit.decision().id.clone(),
         bundle_digest: permit.decision().bundle_digest,

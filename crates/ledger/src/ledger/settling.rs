@@ -9,7 +9,7 @@ use super::{Ledger, LedgerError, Outcome, content_of};
 use crate::{
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
-    record::{Attempt, EffectRecord, EffectState},
+    record::{EffectRecord, EffectState},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -107,14 +107,12 @@ impl Ledger {
         let state = match outcome {
             Outcome::Succeeded => EffectState::Succeeded { result: digest },
             Outcome::FailedFinal(code) => EffectState::FailedFinal { code, result: digest },
-            Outcome::FailedRetriable(_) if follows_unknown(&record, attempt) => {
-                EffectState::Indeterminate {
-                    attempt: attempt.clone(),
-                    reason: "this attempt had no effect, but an earlier one may have had"
-                        .to_owned(),
-                    result: digest,
-                }
-            }
+            // "Nothing happened" speaks for the last attempt only.
+            Outcome::FailedRetriable(_) if attempt.after_unknown => EffectState::Indeterminate {
+                attempt: attempt.clone(),
+                reason: "this attempt had no effect, but an earlier one may have had".to_owned(),
+                result: digest,
+            },
             Outcome::FailedRetriable(code) => EffectState::FailedRetriable {
                 code,
                 result: digest,
@@ -142,9 +140,4 @@ impl Ledger {
         self.store.commit(changes).await?;
         Ok(moved)
     }
-}
-
-/// Whether an earlier attempt of the same arm ended without an outcome: then "nothing happened" speaks for the last one only.
-fn follows_unknown(record: &EffectRecord, attempt: &Attempt) -> bool {
-    attempt.first_dispatched_at < record.updated_at
 }

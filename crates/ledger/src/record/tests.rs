@@ -30,6 +30,7 @@ fn attempt(number: u32, token: &str) -> Attempt {
         class: Class::Opaque,
         deadline_at: Timestamp::from_ms(2_000),
         first_dispatched_at: Timestamp::from_ms(1_000),
+        after_unknown: false,
         epoch: 1,
         decision_id: DecisionId::new("dec_1").unwrap(),
         bundle_digest: digest(),
@@ -184,6 +185,7 @@ fn recovery_looks_at_what_has_no_end_yet() {
 fn scope() -> KeyScope {
     KeyScope {
         tenant: TenantId::new("acme").unwrap(),
+        kind: placet_types::principal::PrincipalKind::Agent,
         agent: PrincipalId::new("scribe").unwrap(),
         on_behalf_of: None,
         capability: CapabilityId::from_tool_name("files__delete").unwrap(),
@@ -268,4 +270,17 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn every_state_that_a_stored_record_can_be_in_is_named() {
+    for state in states() {
+        let listed = EffectState::NAMES.contains(&state.name());
+        assert_eq!(listed, !matches!(state, EffectState::Claimed { .. }), "{}", state.name());
+    }
+    assert_eq!(EffectState::NAMES.len().saturating_add(1), names(&states()).len());
+}
+
+fn names(states: &[EffectState]) -> std::collections::BTreeSet<&'static str> {
+    states.iter().map(EffectState::name).collect()
 }

@@ -103,11 +103,16 @@ impl AdapterActor {
         let (port, actor) = (Arc::clone(&self.port), myself.clone());
         self.context.registry.spawn(async move {
             let limit = Duration::from_millis(port.contract.limits.connect_ms_max);
-            let connecting = port.connector.connect(Arc::clone(&port.contract));
+            let (connector, contract) = (Arc::clone(&port.connector), Arc::clone(&port.contract));
             // In a task of its own, so that a connector's panic is a failed try.
-            let outcome = match tokio::time::timeout(limit, connecting).await {
-                Ok(outcome) => outcome,
+            let mut connecting = tokio::spawn(async move { connector.connect(contract).await });
+            let outcome = match tokio::time::timeout(limit, &mut connecting).await {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(failed)) => {
+                    Err(AdapterError::Unavailable(format!("its connector failed: {failed}")))
+                }
                 Err(_elapsed) => {
+                    connecting.abort();
                     Err(AdapterError::Unavailable("it did not come up in time".to_owned()))
                 }
             };

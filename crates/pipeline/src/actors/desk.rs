@@ -25,6 +25,8 @@ use crate::{
 
 /// How often the desk looks at its timers.
 const TICK: Duration = Duration::from_millis(250);
+/// When a call that was taken up is taken up again if nothing is heard of it.
+const UNHEARD_OF: Duration = Duration::from_secs(60);
 /// How many approvals are read at a time when the desk comes up.
 const PAGE: usize = 1_000;
 
@@ -37,6 +39,8 @@ pub(crate) enum DeskMessage {
     Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
     /// The call could not run now.
     RetryLater { approval_id: ApprovalId },
+    /// The approval has ended, or its call is on its way.
+    Over { approval_id: ApprovalId, expires_at: Timestamp },
     /// Look at the timers.
     Tick,
     /// Panic.
@@ -89,7 +93,8 @@ impl Actor for DeskActor {
                 timers.expiries.insert((expires_at, approval_id), ());
             }
             DeskMessage::Resume { approval_id, renewed } => {
-                timers.retries.remove(&approval_id);
+                // An approved call is never forgotten: tried again unless a later message says otherwise.
+                timers.retries.insert(approval_id.clone(), (Instant::now() + UNHEARD_OF, 0));
                 self.resume(approval_id, renewed);
             }
             DeskMessage::RetryLater { approval_id } => {
@@ -100,6 +105,10 @@ impl Actor for DeskActor {
                 // From a quarter of a second to the half minute of the backoff.
                 let due = Instant::now() + backoff(tries.saturating_add(1));
                 timers.retries.insert(approval_id, (due, tries));
+            }
+            DeskMessage::Over { approval_id, expires_at } => {
+                timers.retries.remove(&approval_id);
+                timers.expiries.remove(&(expires_at, approval_id));
             }
             DeskMessage::Tick => self.tick(timers),
             DeskMessage::Fault => injected_fault(),
@@ -153,10 +162,9 @@ impl DeskActor {
             .map(|(id, _)| id.clone())
             .collect();
         for approval_id in due {
-            // Tried again unless the next message says otherwise: an approved call is never forgotten.
             if let Some((at, tries)) = timers.retries.get_mut(&approval_id) {
                 *tries = tries.saturating_add(1);
-                *at = now + Duration::from_secs(60);
+                *at = now + UNHEARD_OF;
             }
             self.resume(approval_id, None);
         }

@@ -174,6 +174,11 @@ impl Routes {
         self.tell_desk(DeskMessage::RetryLater { approval_id: approval_id.clone() });
     }
 
+    /// An approval has come to its end: consumed, denied, void or expired.
+    pub(crate) fn approval_over(&self, approval_id: &ApprovalId, expires_at: Timestamp) {
+        self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone(), expires_at });
+    }
+
     /// A desk that is down reads everything from the ledger when it comes up, so a message may be lost here.
     fn tell_desk(&self, message: DeskMessage) {
         if let Some(desk) = &*self.desk.load()

@@ -103,7 +103,9 @@ impl Actor for Supervisor {
             SupervisionEvent::ActorTerminated(cell, _, reason) => {
                 (cell, reason.unwrap_or_default())
             }
-            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => return Ok(()),
+            SupervisionEvent::ActorStarted(_) | SupervisionEvent::ProcessGroupChanged(_) => {
+                return Ok(());
+            }
         };
         let Some(number) = state.running.remove(&cell.get_id()) else { return Ok(()) };
         if let Some(child) = self.children.get(number) {

@@ -58,6 +58,14 @@ impl Tree {
         nodes.get(path).is_some_and(|node| (node.fail)())
     }
 
+    /// Stops the root, and with it everything below: only after nothing is under way any more.
+    pub(crate) fn stop(&self) {
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(root) = nodes.get("root") {
+            root.cell.stop(Some("the engine stops".to_owned()));
+        }
+    }
+
     /// Whether the actor under `path` is another one than `before`, and up.
     pub(crate) fn id(&self, path: &str) -> Option<String> {
         let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +78,10 @@ impl Tree {
 fn is_up(cell: &ActorCell) -> bool {
     matches!(
         cell.get_status(),
-        ActorStatus::Unstarted | ActorStatus::Starting | ActorStatus::Running | ActorStatus::Upgrading
+        ActorStatus::Unstarted
+            | ActorStatus::Starting
+            | ActorStatus::Running
+            | ActorStatus::Upgrading
     )
 }
 

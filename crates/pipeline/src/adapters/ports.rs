@@ -35,6 +35,9 @@ use crate::{
     stages::invoke::unavailable,
 };
 
+/// What a tool must have been given before running out of time counts as its failure.
+const FAIR: Duration = Duration::from_secs(1);
+
 /// A port for each adapter.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
@@ -103,20 +106,14 @@ impl Port {
             Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row and is left alone for a while; nothing was executed")
                 .with_retry_after_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
         })?;
-        let entered = self.take_place_and_connection(deadline).await;
-        if entered.is_err() {
-            self.breaker().unused();
-        }
-        entered
-    }
-
-    async fn take_place_and_connection(
-        self: &Arc<Self>,
-        deadline: Instant,
-    ) -> Result<Lease, Refusal> {
+        let trial = Trial {
+            port: Arc::clone(self),
+            used: false,
+            is_fair: deadline.saturating_duration_since(Instant::now()) >= FAIR,
+        };
         let place = self.place(deadline).await?;
-        let connection = self.connected(deadline).await?;
-        Ok(Lease { port: Arc::clone(self), connection, used: false, _place: place })
+        let connection = self.connected(deadline, &trial).await?;
+        Ok(Lease { trial, connection, _place: place })
     }
 
     async fn place(&self, deadline: Instant) -> Result<OwnedSemaphorePermit, Refusal> {
@@ -142,7 +139,11 @@ impl Port {
         }
     }
 
-    async fn connected(&self, deadline: Instant) -> Result<Arc<dyn Adapter>, Refusal> {
+    async fn connected(
+        &self,
+        deadline: Instant,
+        trial: &Trial,
+    ) -> Result<Arc<dyn Adapter>, Refusal> {
         if let Connection::Up(adapter) = &*self.connection.borrow()
             && adapter.is_alive()
         {
@@ -167,7 +168,7 @@ impl Port {
                     )));
                 }
                 Err(_elapsed) => {
-                    self.failed();
+                    trial.ran_out();
                     return Err(unavailable(&AdapterError::Unavailable(
                         "no connection in time".to_owned(),
                     )));
@@ -229,9 +230,8 @@ impl Drop for Queued<'_> {
 /// A place at an adapter with a live connection.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    port: Arc<Port>,
+    trial: Trial,
     connection: Arc<dyn Adapter>,
-    used: bool,
     _place: OwnedSemaphorePermit,
 }
 
@@ -243,17 +243,20 @@ impl Lease {
         fresh_ms: u64,
         deadline: Instant,
     ) -> Result<(), Refusal> {
-        let check = self.port.pins.check(self.connection.as_ref(), capability, fresh_ms);
+        let port = &self.trial.port;
+        let check = port.pins.check(self.connection.as_ref(), capability, fresh_ms);
         let checked = match tokio::time::timeout_at(deadline, check).await {
-            Ok(checked) => checked,
+            Ok(checked) => checked.inspect_err(|error| {
+                if !matches!(error, AdapterError::Drifted(_)) {
+                    port.failed();
+                }
+            }),
             Err(_elapsed) => {
+                self.trial.ran_out();
                 Err(AdapterError::Unavailable("its tool list did not come in time".to_owned()))
             }
         };
         checked.map_err(|error| {
-            if !matches!(error, AdapterError::Drifted(_)) {
-                self.port.failed();
-            }
             self.lost();
             unavailable(&error)
         })
@@ -266,14 +269,16 @@ impl Lease {
 
     /// Tells the breaker how the call went.
     pub(crate) fn report(mut self, outcome: &Outcome) {
-        self.used = true;
+        let is_fair = self.trial.is_fair;
+        self.trial.used = is_fair || !matches!(outcome, Outcome::Unknown(_));
+        let port = &self.trial.port;
         match outcome {
-            Outcome::Unknown(_)
-            | Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => {
-                self.port.failed()
+            Outcome::Unknown(_) => self.trial.ran_out(),
+            Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => {
+                port.failed();
             }
             Outcome::Done(_) | Outcome::Failed(_) | Outcome::NothingHappened(_) => {
-                self.port.breaker().succeeded()
+                port.breaker().succeeded();
             }
         }
         self.lost();
@@ -282,12 +287,30 @@ impl Lease {
     /// Has a dead connection replaced.
     fn lost(&self) {
         if !self.connection.is_alive() {
-            self.port.wake();
+            self.trial.port.wake();
         }
     }
 }
 
-impl Drop for Lease {
+/// Leave of the breaker to try; given back on drop, whatever ends the try.
+#[derive(Debug)]
+struct Trial {
+    port: Arc<Port>,
+    used: bool,
+    /// Whether the caller gave the tool enough time for its silence to be the tool's fault.
+    is_fair: bool,
+}
+
+impl Trial {
+    /// The time was up. One caller's short budget must not close the tool for everybody.
+    fn ran_out(&self) {
+        if self.is_fair {
+            self.port.failed();
+        }
+    }
+}
+
+impl Drop for Trial {
     fn drop(&mut self) {
         if !self.used {
             self.port.breaker().unused();

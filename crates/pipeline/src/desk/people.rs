@@ -20,7 +20,8 @@ use placet_types::{
 };
 
 use crate::{
-    context::{Context, ledger_refusal},
+    context::{Context, known_state, ledger_refusal},
+    registry::Owner,
     stages::recorded,
     views::{ApprovalDetail, ApprovalView, DecisionRequest},
 };
@@ -38,6 +39,7 @@ pub(crate) async fn list(
     caller: &VerifiedCaller,
     (state, after, limit): (Option<&str>, Option<&ApprovalId>, usize),
 ) -> Result<Vec<ApprovalView>, Refusal> {
+    known_state(state, &ApprovalState::NAMES)?;
     let mut query = ApprovalQuery {
         tenant: Some(caller.tenant().clone()),
         state: state.map(str::to_owned),
@@ -97,7 +99,8 @@ pub(crate) async fn decide(
         let approval = visible(context, caller, approval_id).await?;
         review(context, caller, &approval, request.decision).await?;
         match cast(context, caller, &approval, &request).await {
-            Err(LedgerError::Store(StoreError::Conflict)) => {}
+            // It moved on between reading and voting: how, the next look says.
+            Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
             Err(LedgerError::Vote(error)) => return Err(not_counted(&error)),
             Err(error) => return Err(ledger_refusal(&error)),
             Ok(next) => {
@@ -144,8 +147,20 @@ async fn cast(
 /// What a vote leads to.
 async fn after_vote(context: &Arc<Context>, approval: &ApprovalRecord) {
     match approval.state {
-        ApprovalState::Approved => context.routes.approved(&approval.approval_id),
+        ApprovalState::Approved => {
+            context.metrics.approval_ended(
+                "approved",
+                approval,
+                context.ledger.store().now().as_ms(),
+            );
+            if let Ok(Some(record)) = context.ledger.store().effect(approval.record_id).await {
+                let standing = recorded::answer(context, &record, false).await;
+                context.registry.publish(&approval.call_id, standing);
+            }
+            context.routes.approved(&approval.approval_id);
+        }
         ApprovalState::Denied => {
+            context.routes.approval_over(&approval.approval_id, approval.expires_at);
             context.metrics.approval_ended(
                 "denied",
                 approval,
@@ -209,7 +224,7 @@ fn may_view(context: &Context, caller: &VerifiedCaller, approval: &ApprovalRecor
         return false;
     }
     // Whoever waits for a call may see what it waits for.
-    if approval.chain == caller.chain() {
+    if Owner::of(&approval.chain) == Owner::of(&caller.chain()) {
         return true;
     }
     let decided_by = decided_by(approval);

@@ -15,8 +15,9 @@ use placet_ledger::{
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
-use placet_telemetry::trace::{CallFields, Stage, continue_span};
+use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval};
 use placet_types::{
+    clock::Timestamp,
     error::{ErrorCode, Refusal},
     ids::ApprovalId,
     json::canonical_digest,
@@ -24,7 +25,7 @@ use placet_types::{
 
 use crate::{
     answer::{Answer, RefusedCall},
-    call::{Built, Call, Caller, Identity, Passage, Resumed},
+    call::{Built, Call, Identity, Passage, Resumed},
     context::Context,
     registry::Owner,
     stages::recorded,
@@ -36,10 +37,16 @@ pub(crate) async fn resume(
     approval_id: &ApprovalId,
     renewed: Option<Box<Identity>>,
 ) {
-    let Some(guard) = context.resuming.enter(approval_id) else { return };
+    let Some(guard) = context.resuming.enter(approval_id) else {
+        // Whoever is at it may be about to give up.
+        return context.routes.retry_later(approval_id);
+    };
     let (approval, record) = match waiting(context, approval_id).await {
-        Ok(Some(found)) => found,
-        Ok(None) => return,
+        Ok(Waiting::Yes(found)) => *found,
+        Ok(Waiting::NotYet) => return,
+        Ok(Waiting::Over(expires_at)) => {
+            return context.routes.approval_over(approval_id, expires_at);
+        }
         Err(error) => {
             tracing::warn!(%error, %approval_id, "an approved call could not be read");
             return context.routes.retry_later(approval_id);
@@ -61,19 +68,33 @@ pub(crate) async fn resume(
     }
 }
 
-async fn waiting(
-    context: &Context,
-    approval_id: &ApprovalId,
-) -> Result<Option<(ApprovalRecord, EffectRecord)>, StoreError> {
+/// Whether a call waits for its approval to be used.
+enum Waiting {
+    Yes(Box<(ApprovalRecord, EffectRecord)>),
+    NotYet,
+    Over(Timestamp),
+}
+
+async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting, StoreError> {
     let store = context.ledger.store();
-    let Some(approval) = store.approval(approval_id).await? else { return Ok(None) };
-    if approval.state != ApprovalState::Approved {
-        return Ok(None);
+    let Some(approval) = store.approval(approval_id).await? else {
+        return Ok(Waiting::Over(store.now()));
+    };
+    match approval.state {
+        ApprovalState::Approved => {}
+        ApprovalState::Pending => return Ok(Waiting::NotYet),
+        ApprovalState::Denied
+        | ApprovalState::Expired
+        | ApprovalState::Void { .. }
+        | ApprovalState::Consumed { .. } => return Ok(Waiting::Over(approval.expires_at)),
     }
-    let Some(record) = store.effect(approval.record_id).await? else { return Ok(None) };
-    let waits =
-        matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
-    Ok(waits.then_some((approval, record)))
+    let record = store.effect(approval.record_id).await?;
+    let waits = |record: &EffectRecord| matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
+    Ok(match record.filter(waits) {
+        Some(record) => Waiting::Yes(Box::new((approval, record))),
+        // Moved on between the two reads.
+        None => Waiting::Over(approval.expires_at),
+    })
 }
 
 fn take_up(
@@ -95,9 +116,11 @@ fn take_up(
             context.routes.broker(context, Call { passage, stage: built });
         }
         Err(reason) => {
-            let context = Arc::clone(context);
-            let owner = Arc::clone(&context);
-            owner.registry.spawn(async move { void(&context, &approval, &record, &reason).await });
+            let owner = Arc::clone(context);
+            context.registry.spawn(async move {
+                void(&owner, &approval, &record, &reason).await;
+                drop(guard);
+            });
         }
     }
 }
@@ -113,9 +136,15 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
     };
     let span =
         continue_span(traceparent.as_deref().unwrap_or_default(), None, Stage::Approval, &fields);
+    if let EffectState::Approved { approval_id, .. } = &record.state {
+        record_approval(&span, approval_id.as_str(), Some("approved"));
+    }
     let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
+    if let Some(resumed) = &built.resumed {
+        passage.in_trace_of(&resumed.parked.envelope.trace_id);
+    }
     passage
 }
 
@@ -136,6 +165,7 @@ fn restore(
     if envelope.principal_chain != parked.binding.principal_chain
         || envelope.tool_call_id != record.call_id
         || envelope.capability_id != record.scope.capability
+        || parked.requested_digest != record.requested_digest
     {
         return Err("the call is not the approved one".to_owned());
     }
@@ -147,31 +177,8 @@ fn restore(
         return Err("the contract is not the approved one".to_owned());
     }
     let identity = renewed.map_or_else(|| recorded_identity(&parked), |fresh| *fresh);
-    Ok(Built {
-        target,
-        args: envelope.args.clone(),
-        requested_digest: parked.requested_digest,
-        args_digest,
-        key: record.key.clone(),
-        mode_requested: envelope.approval_mode_requested,
-        run: placet_types::run_context::RunRequest {
-            run_id: parked.run.run_id.clone(),
-            session_id: envelope.session_id.clone(),
-            safety_mode: parked.run.safety_mode,
-            run_budget: parked.run.run_budget,
-        },
-        step_id: parked.step_id.clone(),
-        request_id: parked.request_id.clone(),
-        evidence_refs: envelope.evidence_refs.clone(),
-        metadata: envelope.metadata.clone(),
-        caller: Caller::Recorded(Box::new(identity)),
-        resumed: Some(Box::new(Resumed {
-            record: record.clone(),
-            approval: Some(approval.clone()),
-            parked,
-        })),
-        retries: 0,
-    })
+    let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
+    Ok(Built::restored(target, identity, resumed))
 }
 
 /// Who called, as recorded when the call was parked.
@@ -200,46 +207,48 @@ pub(crate) async fn void(
     let mut event = ending(approval, record);
     event.code = Some(ErrorCode::ApprovalVoid);
     event.note = Some(reason.to_owned());
-    let end = ApprovalState::Void { reason: reason.to_owned() };
+    // Shown to whoever may see the approval; what exactly was found is in the audit.
+    let told = recorded::void();
+    let end = ApprovalState::Void { reason: format!("{}: {}", told.code, told.message) };
     match context.ledger.end_approval(approval, end, event).await {
         Ok(_) => {
             context.metrics.approval_ended("void", approval, context.ledger.store().now().as_ms());
-            let refusal = Refusal::new(
-                ErrorCode::ApprovalVoid,
-                "what was approved is no longer what would run; it was not executed",
-            )
-            .with_detail(reason);
-            // A void approval gives its key back, so that after a restart nothing but this entry knows the call.
-            let begun = Answer::InProgress(record.call_id.clone());
-            drop(context.registry.enter(&record.call_id, Owner::of_scope(&record.scope), begun));
-            publish(context, record, refusal);
+            context.routes.approval_over(&approval.approval_id, approval.expires_at);
+            publish(context, record, told.with_detail(reason));
         }
         Err(error) => {
-            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be made void")
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be made void");
+            context.routes.retry_later(&approval.approval_id);
         }
     }
 }
 
 /// Ends an approval whose time is over.
 pub(crate) async fn expire(context: &Arc<Context>, approval_id: &ApprovalId) {
+    if let Err(error) = try_expire(context, approval_id).await {
+        // The next look says whether it moved on meanwhile, or the ledger could not be asked.
+        tracing::info!(%error, %approval_id, "an approval could not be ended as it expired");
+        context.routes.approval_asked(approval_id, context.ledger.store().now());
+    }
+}
+
+async fn try_expire(context: &Arc<Context>, approval_id: &ApprovalId) -> Result<(), LedgerError> {
     let store = context.ledger.store();
-    let Ok(Some(approval)) = store.approval(approval_id).await else { return };
+    let Some(approval) = store.approval(approval_id).await? else { return Ok(()) };
     if !matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved) {
-        return;
+        return Ok(());
     }
     if approval.expires_at > store.now() {
-        return context.routes.approval_asked(approval_id, approval.expires_at);
+        context.routes.approval_asked(approval_id, approval.expires_at);
+        return Ok(());
     }
-    let Ok(Some(record)) = store.effect(approval.record_id).await else { return };
+    let Some(record) = store.effect(approval.record_id).await? else { return Ok(()) };
     let mut event = ending(&approval, &record);
     event.code = Some(ErrorCode::ApprovalExpired);
-    match context.ledger.end_approval(&approval, ApprovalState::Expired, event).await {
-        Ok(_) => {
-            context.metrics.approval_ended("expired", &approval, store.now().as_ms());
-            publish(context, &record, recorded::denied(ErrorCode::ApprovalExpired));
-        }
-        Err(error) => tracing::info!(%error, %approval_id, "an approval moved on as it expired"),
-    }
+    context.ledger.end_approval(&approval, ApprovalState::Expired, event).await?;
+    context.metrics.approval_ended("expired", &approval, store.now().as_ms());
+    publish(context, &record, recorded::denied(ErrorCode::ApprovalExpired));
+    Ok(())
 }
 
 fn ending(approval: &ApprovalRecord, record: &EffectRecord) -> AuditEvent {

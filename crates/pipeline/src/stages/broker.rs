@@ -56,6 +56,7 @@ pub(crate) fn broker(
         identity,
         run,
         built,
+        claimed: None,
     })
 }
 

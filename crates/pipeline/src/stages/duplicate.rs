@@ -2,6 +2,8 @@
 //!
 //! Owns who attaches to what. Never executes: a duplicate gets the outcome of the original, or is told how it stands.
 
+use std::time::Duration;
+
 use placet_ledger::{
     audit::AuditKind,
     record::{EffectRecord, EffectState},
@@ -11,11 +13,14 @@ use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
     answer::Answer,
-    call::{Brokered, Call},
+    call::{Brokered, Call, Passage},
     context::Context,
-    registry::Owner,
     stages::{recorded, refuse},
 };
+
+/// How often, and how long apart, a duplicate looks for a try that has just begun.
+const LOOKS: u32 = 50;
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Answers a call whose key is taken by `record`.
 pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: EffectRecord) {
@@ -41,13 +46,11 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
         EffectState::PendingApproval { approval_id, .. }
         | EffectState::Approved { approval_id, .. } => {
             context.metrics.duplicate(Duplicate::Joined);
-            // After a restart nobody follows the original yet; and an approved call may wait for this very caller.
-            let standing = recorded::answer(context, &record, false).await;
-            drop(context.registry.enter(
-                &record.call_id,
-                Owner::of(&stage.identity.chain),
-                standing,
-            ));
+            let standing = recorded::standing(context, &record).await;
+            if standing.is_final() {
+                return passage.finish(standing);
+            }
+            // An approved call may wait for this very caller.
             if matches!(record.state, EffectState::Approved { .. }) {
                 context.routes.renewed(approval_id, stage.identity.clone());
             }
@@ -69,25 +72,53 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
 
 /// Gives the duplicate whatever the original gets.
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
-    let passage = call.passage;
-    let Some(mut original) = context.registry.follow_original(&record.call_id) else {
-        let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed")
-            .with_retry_after_ms(500);
-        return refuse::tell(context, passage, refusal, None);
-    };
-    loop {
-        let answer = original.borrow_and_update().clone();
-        match answer {
-            Answer::Finished(mut result) => {
-                result.replayed = true;
-                return passage.finish(Answer::Finished(result));
+    let Call { passage, stage } = call;
+    for _ in 0..LOOKS {
+        let Some(mut original) = context.registry.follow_original(&record.call_id) else { break };
+        let told = original.borrow().clone();
+        if told.is_final() {
+            // Told of an earlier try, or of this one a moment ago: the ledger knows which.
+            match recorded::now(context, record).await {
+                Answer::InProgress(_) | Answer::Held(_) => {}
+                end @ (Answer::Finished(_) | Answer::Refused(_)) => {
+                    return end_of(context, passage, &stage, (told, end)).await;
+                }
             }
-            Answer::Refused(refused) => return passage.finish(Answer::Refused(refused)),
-            Answer::Held(held) => passage.tell(Answer::Held(held)),
-            Answer::InProgress(_) => {}
+            tokio::time::sleep(LOOK_AGAIN).await;
+            continue;
         }
-        if original.changed().await.is_err() {
-            return passage.finish(recorded::answer(context, record, true).await);
+        loop {
+            let answer = original.borrow_and_update().clone();
+            match answer {
+                Answer::Finished(_) | Answer::Refused(_) => {
+                    return end_of(context, passage, &stage, (answer.clone(), answer)).await;
+                }
+                Answer::Held(held) => return passage.park(*held),
+                Answer::InProgress(_) => {}
+            }
+            if original.changed().await.is_err() {
+                break;
+            }
         }
     }
+    let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed")
+        .with_retry_after_ms(500);
+    refuse::tell(context, passage, refusal, None);
+}
+
+/// Tells a duplicate the end of its original: what the ledger keeps of it, else what its waiters were told.
+async fn end_of(
+    context: &Context,
+    passage: Passage,
+    stage: &Brokered,
+    (told, recorded): (Answer, Answer),
+) {
+    // A claim that was given back has left nothing in the ledger.
+    let gone = matches!(&recorded, Answer::Refused(refused) if refused.refusal.code == ErrorCode::ApprovalVoid);
+    let mut end = if gone { told } else { recorded };
+    if let Answer::Finished(result) = &mut end {
+        result.replayed = true;
+    }
+    context.note(refuse::event_of(AuditKind::Replayed, &passage, stage)).await;
+    passage.finish(end);
 }

@@ -10,21 +10,24 @@ use tracing::Instrument as _;
 
 use placet_adapter::{
     adapter::{Conditions, Credential},
-    outcome::{Answer as AdapterAnswer, Outcome as AdapterOutcome},
+    outcome::{AdapterError, Outcome as AdapterOutcome},
 };
 use placet_ledger::{
+    approval::ApprovalRecord,
     audit::AuditKind,
-    dispatch::{Armed, Dispatch, Intent, Settlement},
-    ledger::{LedgerError, Outcome},
-    record::EffectState,
+    dispatch::{Armed, Dispatch, Intent},
+    ledger::LedgerError,
+    record::{EffectRecord, EffectState},
     run::{Reservation, RunKey},
-    store::Durability,
+    store::{Durability, StoreError},
 };
+use placet_policy::permit::Permit;
 use placet_telemetry::trace::AdapterFields;
 use placet_types::{
     contract::{Dedup, file::TransportFile},
-    envelope::result::{Cost, ResultStatus, ToolResultEnvelope},
-    error::{ErrorCode, Execution, Refusal},
+    error::ErrorCode,
+    ids::ToolCallId,
+    mode::EngineMode,
 };
 
 use crate::{
@@ -32,11 +35,12 @@ use crate::{
     call::{Brokered, Call, Gated, Invoked, Passage},
     context::{Context, ledger_refusal},
     stages::{
+        duplicate,
         hold::{envelope_of, parked_of},
-        invoke::{trace_headers, unavailable},
-        recorded,
+        invoke::trace_headers,
         refuse::{self, Refused},
-        result::{Subject, error_of, fill, unknown},
+        result::Subject,
+        settle,
     },
 };
 
@@ -64,8 +68,15 @@ struct Executing {
 /// Dispatches, executes and settles one permitted call.
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
     let Call { mut passage, stage: Gated { brokered, permit, record } } = call;
-    let subject = subject_of(&passage, &brokered, &permit);
-    let intent = intent_of(context, &passage, &brokered, (&permit, ready.deadline));
+    if context.engine_mode() == EngineMode::Lockdown {
+        // Declared since the decision; a place and a connection may have been waited for.
+        drop(permit);
+        return decide_again(context, passage, brokered, record);
+    }
+    let call_id = record.as_ref().map_or_else(|| passage.call_id.clone(), |r| r.call_id.clone());
+    let subject = subject_of(&passage, &brokered, (&permit, &call_id));
+    let intent = intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id));
+    let approval_id = permit.approval_id().cloned();
     let armed = match &record {
         Some(record) => {
             passage.runs_under(record.record_id);
@@ -88,18 +99,66 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     };
     match armed {
         Ok(armed) => {
-            dispatched(context, passage, Executing { brokered, subject }, (armed, ready)).await
-        }
-        Err(LedgerError::PolicyMoved) => {
-            context.routes.gate(context, Call { passage, stage: brokered })
+            match &record {
+                // From here on a failure of ours is answered for from the record.
+                Some(record) => passage.goes_on_as(&record.call_id),
+                None => passage.is_sent(),
+            }
+            if let (Some(id), Some(approval)) = (approval_id, approval_of(&brokered)) {
+                context.routes.approval_over(&id, approval.expires_at);
+            }
+            dispatched(context, passage, Executing { brokered, subject }, (armed, ready)).await;
         }
         Err(error) => {
-            let refusal = ledger_refusal(&error);
-            let passing = refusal.code != ErrorCode::Internal;
-            let call = Call { passage, stage: brokered };
-            refuse::brokered(context, call, Refused { refusal, decision: None, passing }).await;
+            drop(ready);
+            not_dispatched(context, passage, (brokered, record), error).await;
         }
     }
+}
+
+fn approval_of(brokered: &Brokered) -> Option<&ApprovalRecord> {
+    brokered.built.resumed.as_ref().and_then(|resumed| resumed.approval.as_ref())
+}
+
+/// Back to the gate, with the key that this call has taken.
+fn decide_again(
+    context: &Arc<Context>,
+    passage: Passage,
+    mut brokered: Brokered,
+    record: Option<EffectRecord>,
+) {
+    if brokered.built.resumed.is_none() {
+        brokered.claimed = record;
+    }
+    context.routes.gate(context, Call { passage, stage: brokered });
+}
+
+/// Nothing was recorded, so nothing is sent.
+async fn not_dispatched(
+    context: &Arc<Context>,
+    mut passage: Passage,
+    (brokered, record): (Brokered, Option<EffectRecord>),
+    error: LedgerError,
+) {
+    let now = context.ledger.store().now();
+    let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
+    if matches!(error, LedgerError::PolicyMoved)
+        || (expired && matches!(error, LedgerError::WrongState(_)))
+    {
+        return decide_again(context, passage, brokered, record);
+    }
+    if let (LedgerError::Store(StoreError::Conflict), Some(record)) = (&error, &record)
+        && record.call_id != passage.call_id
+        && let Ok(Some(moved)) = context.ledger.store().effect(record.record_id).await
+    {
+        // Of several retries at once another one won; this one is its duplicate.
+        passage.leaves_record();
+        return duplicate::answer(context, Call { passage, stage: brokered }, moved).await;
+    }
+    let refusal = ledger_refusal(&error);
+    let passing = refusal.code != ErrorCode::Internal;
+    let refused = Refused { passing, ..Refused::of(refusal, None) };
+    refuse::brokered(context, Call { passage, stage: brokered }, refused).await;
 }
 
 /// The adapter is called: from here on the outcome is recorded whatever happens.
@@ -111,29 +170,54 @@ async fn dispatched(
 ) {
     let Armed { dispatch, settlement } = armed;
     let started = Instant::now();
-    let outcome = call_adapter(&executing.brokered, dispatch, ready).await;
+    let outcome = call_adapter(context, &executing.brokered, dispatch, ready).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     let capability = &executing.brokered.binding.capability;
     context.metrics.adapter_took(capability, started.elapsed());
     if let Some(port) = context.ports.of(capability.adapter()) {
         context.metrics.breaker(capability.adapter(), port.is_open());
     }
-    let retries = executing.brokered.built.retries;
-    let again = retries < RETRIES_MAX && may_repeat(&executing.brokered, &outcome);
-    let (outcome, mut result) = conclude(context, &executing, outcome);
+    let Executing { mut brokered, subject } = executing;
+    if let AdapterOutcome::NothingHappened(AdapterError::Drifted(_)) = &outcome {
+        let mut event = refuse::event_of(AuditKind::Security, &passage, &brokered);
+        event.code = Some(ErrorCode::ValidationError);
+        event.note = Some("the tool is not what its contract says".to_owned());
+        context.note(event).await;
+    }
+    let retries = brokered.built.retries;
+    let again = settlement.record_id().is_none()
+        && retries < RETRIES_MAX
+        && may_repeat(&brokered, &outcome);
+    let (outcome, mut result) =
+        settle::conclude(context, &brokered.built.target.capability, subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
-    if again {
-        return repeat(context, passage, executing, (settlement, outcome, result)).await;
-    }
-    match context.ledger.settle(settlement, outcome, &result).await {
-        Ok(_) => context.routes.give_back(context, Call { passage, stage: Invoked { result } }),
-        Err(error) => unsettled(context, passage, &result, &error),
+    match settle::keep(context, settlement, outcome, result).await {
+        Err(unsettled) => unsettled.tell(context, passage).await,
+        Ok(_) if again => {
+            // Through the gate, since every try needs a permit of its own (decisions.md 2).
+            tokio::time::sleep(pause_before(retries)).await;
+            brokered.built.retries = retries.saturating_add(1);
+            context.routes.gate(context, Call { passage, stage: brokered });
+        }
+        Ok(result) => {
+            context.routes.give_back(context, Call { passage, stage: Invoked { result } })
+        }
     }
 }
 
+fn pause_before(retries: u32) -> Duration {
+    Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
+}
+
 /// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours.
-async fn call_adapter(brokered: &Brokered, dispatch: Dispatch, ready: Ready) -> AdapterOutcome {
+async fn call_adapter(
+    context: &Context,
+    brokered: &Brokered,
+    dispatch: Dispatch,
+    ready: Ready,
+) -> AdapterOutcome {
+    let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
     let Ready { lease, credential, deadline } = ready;
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());
@@ -172,116 +256,27 @@ fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
     placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
 }
 
-/// Whether the contract makes it safe to try again by itself.
+/// Whether the contract makes it safe to try again by itself, and there is time for it.
 fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool {
-    let unreachable = matches!(
-        outcome,
-        AdapterOutcome::NothingHappened(placet_adapter::outcome::AdapterError::Unavailable(_))
-    );
+    let due = Instant::now() + pause_before(brokered.built.retries);
+    if brokered.built.deadline.is_some_and(|deadline| deadline <= due) {
+        return false;
+    }
+    let unreachable =
+        matches!(outcome, AdapterOutcome::NothingHappened(AdapterError::Unavailable(_)));
     match &brokered.built.target.capability.dedup {
         Dedup::ReadOnly => unreachable,
         Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => false,
     }
 }
 
-/// Tries a read again: through the gate, since every try needs a permit of its own (decisions.md 2).
-async fn repeat(
-    context: &Arc<Context>,
-    passage: Passage,
-    executing: Executing,
-    (settlement, outcome, result): (Settlement, Outcome, ToolResultEnvelope),
-) {
-    let Executing { mut brokered, .. } = executing;
-    if settlement.record_id().is_some() {
-        // A read that people agreed to has a record: it is settled, and its caller may repeat it.
-        return match context.ledger.settle(settlement, outcome, &result).await {
-            Ok(_) => context.routes.give_back(context, Call { passage, stage: Invoked { result } }),
-            Err(error) => unsettled(context, passage, &result, &error),
-        };
-    }
-    if let Err(error) = context.ledger.settle(settlement, outcome, &result).await {
-        return unsettled(context, passage, &result, &error);
-    }
-    let pause = RETRY_PAUSE_MS.saturating_mul(1_u64 << brokered.built.retries.min(8));
-    tokio::time::sleep(Duration::from_millis(pause)).await;
-    brokered.built.retries = brokered.built.retries.saturating_add(1);
-    context.routes.gate(context, Call { passage, stage: brokered });
-}
-
-/// The outcome is known but could not be recorded: nobody is told a result that a restart would not know of (I6).
-fn unsettled(
-    context: &Context,
-    passage: Passage,
-    result: &ToolResultEnvelope,
-    error: &LedgerError,
-) {
-    let refusal = Refusal::new(
-        ErrorCode::LedgerUnavailable,
-        "the call was sent, but its outcome could not be recorded; ask again with the same key after a restart",
-    )
-    .with_execution(Execution::Unknown)
-    .with_detail(error);
-    refuse::tell(context, passage, refusal, result.policy_decision_id.clone());
-}
-
-/// What the adapter's outcome means for the record and for the caller.
-fn conclude(
-    context: &Context,
-    executing: &Executing,
-    outcome: AdapterOutcome,
-) -> (Outcome, ToolResultEnvelope) {
-    let now = context.ledger.store().now();
-    let capability = &executing.brokered.built.target.capability;
-    let writes = capability.is_write_class();
-    let subject = executing.subject.clone();
-    let answered = |status: ResultStatus, answer: AdapterAnswer| {
-        let mut result = subject.clone().result(status, now);
-        fill(&mut result, answer, writes);
-        result.cost = Cost { cents: capability.cost_cents };
-        result
-    };
-    match outcome {
-        AdapterOutcome::Done(answer) => {
-            (Outcome::Succeeded, answered(ResultStatus::Succeeded, answer))
-        }
-        AdapterOutcome::Failed(answer) => {
-            let mut result = answered(ResultStatus::Failed, answer);
-            let refusal =
-                Refusal::new(ErrorCode::AdapterFailed, "the tool reports that the call failed")
-                    .with_execution(Execution::ExecutedAndFailed);
-            result.error = Some(error_of(&refusal));
-            (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
-        }
-        AdapterOutcome::NothingHappened(error) => {
-            let refusal = unavailable(&error);
-            let mut result = subject.clone().result(ResultStatus::Refused, now);
-            result.error = Some(error_of(&refusal));
-            tracing::info!(%error, capability = %capability.id, "the adapter did nothing");
-            (Outcome::FailedRetriable(refusal.code), result)
-        }
-        AdapterOutcome::Unknown(reason) => {
-            tracing::warn!(%reason, capability = %capability.id, "the outcome of a call is unknown");
-            if writes {
-                context.metrics.indeterminate();
-                return (Outcome::Unknown(reason), unknown(subject.clone(), now));
-            }
-            let mut result = subject.clone().result(ResultStatus::Failed, now);
-            let refusal =
-                Refusal::new(ErrorCode::AdapterFailed, "the tool gave no usable answer in time")
-                    .with_execution(Execution::ExecutedAndFailed);
-            result.error = Some(error_of(&refusal));
-            (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
-        }
-    }
-}
-
 fn subject_of(
     passage: &Passage,
     brokered: &Brokered,
-    permit: &placet_policy::permit::Permit,
+    (permit, call_id): (&Permit, &ToolCallId),
 ) -> Subject {
     Subject {
-        call_id: passage.call_id.clone(),
+        call_id: call_id.clone(),
         run_id: brokered.run.run_id.clone(),
         trace_id: passage.trace_id.clone(),
         session_id: brokered.built.run.session_id.clone(),
@@ -298,16 +293,17 @@ fn intent_of(
     context: &Context,
     passage: &Passage,
     brokered: &Brokered,
-    (permit, deadline): (&placet_policy::permit::Permit, Instant),
+    (permit, deadline, call_id): (&Permit, Instant, ToolCallId),
 ) -> Intent {
     let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis())
         .unwrap_or(i64::MAX);
     let chain = &brokered.identity.chain;
     let mut audit = refuse::event_of(AuditKind::Dispatched, passage, brokered);
+    audit.call_id = Some(call_id.clone());
     audit.decision = refuse::decision_json(permit.decision());
     audit.digests.insert("args".to_owned(), brokered.built.args_digest);
     Intent {
-        call_id: passage.call_id.clone(),
+        call_id,
         args: brokered.built.args.clone(),
         binding: brokered.binding.clone(),
         deadline_at: context.ledger.store().now().plus_ms(left_ms),
@@ -321,52 +317,5 @@ fn intent_of(
             cents: brokered.built.target.capability.cost_cents,
         },
         audit,
-    }
-}
-
-/// Settles a call of an earlier epoch whose outcome an adapter could still tell.
-pub(crate) async fn settle_late(
-    context: &Context,
-    record: &placet_ledger::record::EffectRecord,
-    answer: AdapterAnswer,
-) -> crate::answer::Answer {
-    let parked = context.ledger.parked(record).await.ok();
-    let mut result = Subject::of_record(record, parked.as_ref())
-        .result(ResultStatus::Succeeded, context.ledger.store().now());
-    fill(&mut result, answer, true);
-    match context.ledger.settle_recovered(record, Outcome::Succeeded, &result).await {
-        Ok(_) => recorded::of_result(result, false),
-        Err(error) => recorded::refused(
-            record,
-            ledger_refusal(&error).with_execution(Execution::Unknown),
-            None,
-        ),
-    }
-}
-
-/// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
-pub(crate) async fn settle_not_found(
-    context: &Context,
-    record: &placet_ledger::record::EffectRecord,
-) -> crate::answer::Answer {
-    let parked = context.ledger.parked(record).await.ok();
-    let mut result = Subject::of_record(record, parked.as_ref())
-        .result(ResultStatus::Refused, context.ledger.store().now());
-    let refusal = Refusal::new(
-        ErrorCode::AdapterUnavailable,
-        "the process ended while the call was under way; the tool says that it did not happen",
-    );
-    result.error = Some(error_of(&refusal));
-    match context
-        .ledger
-        .settle_recovered(record, Outcome::FailedRetriable(refusal.code), &result)
-        .await
-    {
-        Ok(_) => recorded::of_result(result, false),
-        Err(error) => recorded::refused(
-            record,
-            ledger_refusal(&error).with_execution(Execution::Unknown),
-            None,
-        ),
     }
 }

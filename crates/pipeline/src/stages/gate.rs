@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use placet_ledger::{
     approval::ApprovalRecord,
+    ledger::LedgerError,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{RunKey, RunRecord},
     store::ClaimAnswer,
@@ -24,13 +25,16 @@ use placet_types::{
 };
 
 use crate::{
-    call::{Brokered, Call, Gated},
-    context::{Context, ledger_refusal},
+    call::{Brokered, Call, Gated, Resumed},
+    context::{Context, ledger_refusal, lookup_refusal},
     stages::{
-        duplicate, hold,
+        duplicate, hold, recorded,
         refuse::{self, Refused},
     },
 };
+
+/// How old the claims may be by which a user counts as a member of a group (decisions.md 5).
+const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Decides upon a brokered call and sends it where the verdict says.
 pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
@@ -38,8 +42,9 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         Ok(run) => run,
         Err(refusal) => return refuse(context, call, refusal).await,
     };
-    let held_before = call.stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
-    let record = match held_before {
+    let resumed = call.stage.built.resumed.as_ref().map(|resumed| resumed.record.clone());
+    let first = resumed.is_none() && call.stage.built.deadline.is_none();
+    let record = match resumed.or_else(|| call.stage.claimed.take()) {
         Some(record) => Some(record),
         None if call.stage.built.target.capability.is_write_class() => {
             match claim(context, &mut call).await {
@@ -54,7 +59,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         Ok(verdict) => verdict,
         Err(refusal) => return refuse(context, call, refusal).await,
     };
-    record_on_span(context, &call, &verdict);
+    record_on_span(context, &call, &verdict, first);
     match verdict {
         Verdict::Permit(permit) => {
             let capability = &call.stage.binding.capability;
@@ -63,12 +68,8 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute)
             {
                 let decision = permit.decision().clone();
-                return refuse::brokered(
-                    context,
-                    call,
-                    Refused { refusal, decision: Some(&decision), passing: true },
-                )
-                .await;
+                let refused = Refused { passing: true, ..Refused::of(refusal, Some(&decision)) };
+                return refuse::brokered(context, call, refused).await;
             }
             context
                 .routes
@@ -136,7 +137,7 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
         }
         Err(error) => {
             call.passage.leaves_record();
-            Err(ledger_refusal(&error))
+            Err(lookup_refusal(&error))
         }
     }
 }
@@ -169,18 +170,22 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     if !repeatable {
         return duplicate::answer(context, call, record).await;
     }
-    let approval = match record.state.approval_id() {
-        Some(id) => context.ledger.store().approval(id).await.ok().flatten(),
-        None => None,
-    };
-    match context.ledger.parked(&record).await {
-        Ok(parked) => {
-            call.stage.built.resumed =
-                Some(Box::new(crate::call::Resumed { record, approval, parked }));
+    match resumed_of(context, record).await {
+        Ok(resumed) => {
+            call.stage.built.resumed = Some(Box::new(resumed));
             Box::pin(gate(context, call)).await;
         }
         Err(error) => refuse(context, call, ledger_refusal(&error)).await,
     }
+}
+
+async fn resumed_of(context: &Context, record: EffectRecord) -> Result<Resumed, LedgerError> {
+    let approval = match record.state.approval_id() {
+        Some(id) => context.ledger.store().approval(id).await?,
+        None => None,
+    };
+    let parked = context.ledger.parked(&record).await?;
+    Ok(Resumed { record, approval, parked })
 }
 
 fn budget_of(run: &RunRecord) -> BudgetView {
@@ -250,24 +255,32 @@ fn authority_holds(stage: &Brokered, now: placet_types::clock::Timestamp) -> Res
             "the user's delegation has expired; get a new token and repeat the same call",
         ));
     }
+    let claims_age_ms = now.since_ms(stage.identity.groups_as_of);
+    if !stage.identity.user_groups.is_empty() && claims_age_ms > CLAIMS_AGE_MS_MAX {
+        return Err(Refusal::new(
+            ErrorCode::CredentialExpired,
+            "the user's groups were learnt more than a day ago; get a new token and repeat the same call",
+        ));
+    }
     Ok(())
 }
 
-fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict) {
+/// `first`: whether this call is decided upon for the first time; a call counts once, however often it is decided again.
+fn record_on_span(context: &Context, call: &Call<Brokered>, verdict: &Verdict, first: bool) {
     let decision = verdict.decision();
     placet_telemetry::trace::record_decision(
         &call.passage.span,
         decision.mode_effective,
         decision.id.as_str(),
     );
-    if decision.is_misclassified() {
+    if first && decision.is_misclassified() {
         context.metrics.misclassified();
     }
 }
 
 /// Policy holds the call: a new one is parked, one whose approval is short of what is asked now goes back to its approvers.
 async fn held_by_policy(
-    context: &Context,
+    context: &Arc<Context>,
     mut call: Call<Brokered>,
     record: Option<EffectRecord>,
     (held, budget): (Hold, BudgetView),
@@ -277,10 +290,11 @@ async fn held_by_policy(
             resumed.record.state,
             EffectState::Approved { .. } | EffectState::PendingApproval { .. }
         );
-        resumed.approval.clone().filter(|_| waits)
+        let approval = resumed.approval.clone().filter(|_| waits)?;
+        Some((resumed.record.clone(), approval))
     });
-    if let Some(approval) = waiting {
-        return reopen(context, call, approval, held).await;
+    if let Some(waiting) = waiting {
+        return reopen(context, call, waiting, held).await;
     }
     let record = match record {
         // A failed try that needs a new approval starts afresh under a new key only: its own key is spent.
@@ -289,41 +303,42 @@ async fn held_by_policy(
                 ErrorCode::ApprovalVoid,
                 "the approval this call ran under is over; send it as a new step or with a new key",
             );
-            let refused = Refused { refusal, decision: Some(&held.decision), passing: false };
+            let refused = Refused::of(refusal, Some(&held.decision));
             return refuse::brokered(context, call, refused).await;
         }
         Some(record) => record,
         None => match claim(context, &mut call).await {
             Ok(Claim::Ours(record)) => record,
-            Ok(Claim::Taken(record)) => return duplicate::answer(context, call, record).await,
+            Ok(Claim::Taken(record)) => return taken(context, call, record).await,
             Err(refusal) => return refuse(context, call, refusal).await,
         },
     };
     hold::park(context, call, record, (held, budget)).await;
 }
 
-async fn reopen(context: &Context, call: Call<Brokered>, approval: ApprovalRecord, held: Hold) {
+async fn reopen(
+    context: &Context,
+    call: Call<Brokered>,
+    (record, approval): (EffectRecord, ApprovalRecord),
+    held: Hold,
+) {
     let mut event =
         refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.passage, &call.stage);
     event.approval_id = Some(approval.approval_id.clone());
     event.decision = refuse::decision_json(&held.decision);
     event.note = Some("the active policies ask for more than was agreed".to_owned());
-    if let Err(error) =
-        context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await
-    {
-        tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
-    }
     let mut passage = call.passage;
-    passage.leaves_record();
-    let held = crate::answer::Held {
-        call_id: passage.call_id.clone(),
-        approval_id: approval.approval_id,
-        state: "pending".to_owned(),
-        requirement: held.requirement,
-        expires_at: approval.expires_at,
-        trace_id: passage.trace_id.clone(),
-    };
-    passage.park(held);
+    match context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await {
+        Ok(reopened) => {
+            passage.leaves_record();
+            let trace_id = passage.trace_id.clone();
+            passage.park(recorded::held_of(&record, &reopened, trace_id));
+        }
+        Err(error) => {
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
+            refuse::wait_on(context, passage, &record, &approval).await;
+        }
+    }
 }
 
 /// What a caller is told of a denial: its kind, never a policy (decisions.md 20).
@@ -342,11 +357,13 @@ const fn told(kind: DenialKind) -> &'static str {
 
 async fn denied(context: &Context, call: Call<Brokered>, denial: Denial) {
     let message = told(denial.kind);
-    context.metrics.denied();
+    if matches!(denial.kind, DenialKind::Policy | DenialKind::Ceiling | DenialKind::ModeUpgraded) {
+        context.metrics.denied();
+    }
     let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);
     let passing = denial.leaves_approval();
-    refuse::brokered(context, call, Refused { refusal, decision: Some(&denial.decision), passing })
-        .await;
+    let refused = Refused { passing, ..Refused::of(refusal, Some(&denial.decision)) };
+    refuse::brokered(context, call, refused).await;
 }
 
 async fn refuse(context: &Context, call: Call<Brokered>, refusal: Refusal) {
@@ -354,5 +371,6 @@ async fn refuse(context: &Context, call: Call<Brokered>, refusal: Refusal) {
         refusal.code,
         ErrorCode::CredentialExpired | ErrorCode::LedgerUnavailable | ErrorCode::InProgress
     );
-    refuse::brokered(context, call, Refused { refusal, decision: None, passing }).await;
+    let refused = Refused { passing, ..Refused::of(refusal, None) };
+    refuse::brokered(context, call, refused).await;
 }

@@ -37,12 +37,8 @@ pub(crate) async fn park(
     let proposal = match proposal_of(context, &call, &hold, budget) {
         Ok(proposal) => proposal,
         Err(refusal) => {
-            return refuse::brokered(
-                context,
-                call,
-                Refused { refusal, decision: Some(&hold.decision), passing: false },
-            )
-            .await;
+            let refused = Refused::of(refusal, Some(&hold.decision));
+            return refuse::brokered(context, call, refused).await;
         }
     };
     let parked = parked_of(&call.passage, &call.stage, proposal.call.clone());
@@ -65,12 +61,8 @@ pub(crate) async fn park(
         }
         Err(error) => {
             let refusal = ledger_refusal(&error);
-            refuse::brokered(
-                context,
-                call,
-                Refused { refusal, decision: Some(&hold.decision), passing: false },
-            )
-            .await;
+            let refused = Refused::of(refusal, Some(&hold.decision));
+            refuse::brokered(context, call, refused).await;
         }
     }
 }

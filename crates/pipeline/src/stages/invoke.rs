@@ -21,7 +21,7 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     adapters::ports::Lease,
-    call::{Brokered, Call, Gated},
+    call::{Call, Gated},
     context::Context,
     stages::{
         execute::{self, Ready},
@@ -30,11 +30,12 @@ use crate::{
 };
 
 /// Prepares a permitted call and has it executed.
-pub(crate) async fn invoke(context: &Arc<Context>, call: Call<Gated>) {
+pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
     let budget = Duration::from_millis(
         call.stage.brokered.run.run_budget.tool_latency_ms_max.clamp(1, 600_000),
     );
-    let deadline = Instant::now() + budget;
+    // One budget for all tries of a call.
+    let deadline = *call.stage.brokered.built.deadline.get_or_insert(Instant::now() + budget);
     match prepare(context, &call.stage, deadline).await {
         Ok((lease, credential)) => {
             execute::execute(context, call, Ready { lease, credential, deadline }).await;
@@ -99,7 +100,7 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
                 ErrorCode::AdapterFailed,
                 format!("the tool refused the call: {}", shown(reason)),
             )
-            .with_detail(error);
+            .with_detail(logged(error));
         }
         AdapterError::Unavailable(_)
         | AdapterError::Garbled(_)
@@ -110,6 +111,14 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
     Refusal::new(code, message).with_detail(error)
 }
 
+/// The error for the log and the audit. A tool that refuses tends to quote its arguments, which belong in neither.
+pub(crate) fn logged(error: &AdapterError) -> String {
+    if matches!(error, AdapterError::Refused(_)) {
+        return "refused by the tool, in words that only the caller is told".to_owned();
+    }
+    error.to_string()
+}
+
 /// The tool's own words, bounded.
 fn shown(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(500).collect()
@@ -118,17 +127,14 @@ fn shown(reason: &str) -> String {
 async fn refuse_prepared(context: &Context, call: Call<Gated>, refusal: Refusal) {
     let decision = call.stage.permit.decision().clone();
     // What is no longer what was approved voids the approval; what is merely not there yet is waited for.
-    let passing = refusal.code != ErrorCode::ValidationError;
-    let call = back(call);
-    refuse::brokered(context, call, Refused { refusal, decision: Some(&decision), passing }).await;
-}
-
-/// The call without its permit, which is spent.
-pub(crate) fn back(call: Call<Gated>) -> Call<Brokered> {
-    call.advance(|gated| {
+    let drifted = refusal.code == ErrorCode::ValidationError;
+    let refused =
+        Refused { passing: !drifted, security: drifted, ..Refused::of(refusal, Some(&decision)) };
+    let call = call.advance(|gated| {
         drop(gated.permit);
         gated.brokered
-    })
+    });
+    refuse::brokered(context, call, refused).await;
 }
 
 /// The trace headers of a span.

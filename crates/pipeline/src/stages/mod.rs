@@ -14,4 +14,5 @@ pub(crate) mod recorded;
 pub(crate) mod refuse;
 pub(crate) mod result;
 pub(crate) mod ret;
+pub(crate) mod settle;
 pub(crate) mod take;

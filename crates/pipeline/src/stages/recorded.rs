@@ -3,6 +3,7 @@
 //! Owns the table "what a duplicate receives" (ledger.md). Never executes anything.
 
 use placet_ledger::{
+    approval::ApprovalRecord,
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
 };
@@ -14,7 +15,8 @@ use placet_types::{
 
 use crate::{
     answer::{Answer, Held, RefusedCall},
-    context::{Context, ledger_refusal},
+    context::{Context, lookup_refusal},
+    registry::Owner,
     stages::result::{Subject, refusal_of, unknown},
 };
 
@@ -37,6 +39,33 @@ pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: b
         }
         EffectState::Denied { code, .. } => refused(record, denied(*code), None),
     }
+}
+
+/// How a record stands at this moment, whatever was read of it before.
+pub(crate) async fn now(context: &Context, record: &EffectRecord) -> Answer {
+    match context.ledger.store().effect(record.record_id).await {
+        Ok(Some(record)) => answer(context, &record, false).await,
+        // The key has returned to absent: what was asked for is over, and nothing happened.
+        Ok(None) => refused(record, void(), None),
+        Err(error) => refused(record, lookup_refusal(&error), None),
+    }
+}
+
+/// How an open record stands, with somebody to tell its waiters: after a restart nobody follows a call that is held.
+pub(crate) async fn standing(context: &Context, record: &EffectRecord) -> Answer {
+    let answer = answer(context, record, false).await;
+    if answer.is_final() {
+        return answer;
+    }
+    let owner = Owner::of_scope(&record.scope);
+    drop(context.registry.enter(&record.call_id, owner, answer.clone()));
+    // It may have ended since it was read, before there was anybody to tell.
+    let now = now(context, record).await;
+    if now.is_final() {
+        context.registry.publish(&record.call_id, now.clone());
+        return now;
+    }
+    answer
 }
 
 /// An answer that carries a result: the envelope when something was executed, else the refusal in it.
@@ -67,6 +96,26 @@ pub(crate) fn denied(code: ErrorCode) -> Refusal {
     Refusal::new(code, message)
 }
 
+/// What an approval that is void says to its caller.
+pub(crate) fn void() -> Refusal {
+    Refusal::new(
+        ErrorCode::ApprovalVoid,
+        "what was approved is no longer what would run, or is no longer allowed; it was not executed",
+    )
+}
+
+/// A waiting call as its caller is told of it.
+pub(crate) fn held_of(record: &EffectRecord, approval: &ApprovalRecord, trace_id: String) -> Held {
+    Held {
+        call_id: record.call_id.clone(),
+        approval_id: approval.approval_id.clone(),
+        state: approval.state.name().to_owned(),
+        requirement: approval.requirement.clone(),
+        expires_at: approval.expires_at,
+        trace_id,
+    }
+}
+
 /// How a waiting call stands.
 pub(crate) async fn held(
     context: &Context,
@@ -74,20 +123,18 @@ pub(crate) async fn held(
     approval_id: &ApprovalId,
 ) -> Answer {
     match context.ledger.store().approval(approval_id).await {
-        Ok(Some(approval)) => Answer::Held(Box::new(Held {
-            call_id: record.call_id.clone(),
-            approval_id: approval_id.clone(),
-            state: approval.state.name().to_owned(),
-            requirement: approval.requirement.clone(),
-            expires_at: approval.expires_at,
-            trace_id: String::new(),
-        })),
+        Ok(Some(approval)) => {
+            let parked = context.ledger.parked(record).await;
+            // What was altered is noticed when it is taken up; here it only costs the trace's name.
+            let trace_id = parked.map(|parked| parked.envelope.trace_id).unwrap_or_default();
+            Answer::Held(Box::new(held_of(record, &approval, trace_id)))
+        }
         Ok(None) => refused(
             record,
             crate::context::internal("the approval of a waiting record is absent"),
             None,
         ),
-        Err(error) => refused(record, ledger_refusal(&error.into()), None),
+        Err(error) => refused(record, lookup_refusal(&error), None),
     }
 }
 
@@ -105,12 +152,18 @@ pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &s
             context.metrics.indeterminate();
             of_result(result, false)
         }
-        Err(error) => refused(
-            record,
-            ledger_refusal(&error).with_execution(Execution::Unknown),
-            result.policy_decision_id.clone(),
-        ),
+        Err(error) => refused(record, unrecorded(&error), result.policy_decision_id.clone()),
     }
+}
+
+/// What was sent, and of which nothing could be recorded since (I6).
+pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
+    Refusal::new(
+        ErrorCode::LedgerUnavailable,
+        "the call was sent, but its outcome could not be recorded; ask again with the same key after a restart",
+    )
+    .with_execution(Execution::Unknown)
+    .with_detail(error)
 }
 
 /// A refusal of a recorded call.
@@ -131,16 +184,17 @@ pub(crate) fn refused(
 fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
     let message =
         format!("the call is recorded as {}, but its result cannot be read", record.state.name());
+    // Of a final state only the result says what happened.
     let execution = match record.state {
-        EffectState::Succeeded { .. } | EffectState::FailedFinal { .. } => {
-            Execution::ExecutedAndFailed
-        }
         EffectState::FailedRetriable { .. }
         | EffectState::Denied { .. }
         | EffectState::Claimed { .. }
         | EffectState::PendingApproval { .. }
         | EffectState::Approved { .. } => Execution::NotExecuted,
-        EffectState::Dispatched(_) | EffectState::Indeterminate { .. } => Execution::Unknown,
+        EffectState::Succeeded { .. }
+        | EffectState::FailedFinal { .. }
+        | EffectState::Dispatched(_)
+        | EffectState::Indeterminate { .. } => Execution::Unknown,
     };
     let refusal = Refusal::new(ErrorCode::LedgerUnavailable, message)
         .with_execution(execution)

@@ -3,9 +3,9 @@
 //! Owns what happens to a claim or a parked approval when its call is refused before anything was sent.
 
 use placet_ledger::{
-    approval::ApprovalState,
+    approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
-    record::EffectState,
+    record::{EffectRecord, EffectState},
 };
 use placet_policy::verdict::Decision;
 use placet_types::{
@@ -62,13 +62,23 @@ pub(crate) struct Refused<'a> {
     pub(crate) decision: Option<&'a Decision>,
     /// Whether the obstacle may go away: an approved call then stays approved and is tried again (decisions.md 21).
     pub(crate) passing: bool,
+    /// Whether a security team wants to hear of it, whatever its code.
+    pub(crate) security: bool,
+}
+
+impl<'a> Refused<'a> {
+    /// A refusal for good.
+    pub(crate) const fn of(refusal: Refusal, decision: Option<&'a Decision>) -> Self {
+        Self { refusal, decision, passing: false, security: false }
+    }
 }
 
 /// Refuses a brokered call before anything was sent.
 pub(crate) async fn brokered(context: &Context, call: Call<Brokered>, refused: Refused<'_>) {
     let Call { mut passage, stage } = call;
-    let Refused { refusal, decision, passing } = refused;
-    let kind = if is_security(refusal.code) { AuditKind::Security } else { AuditKind::Refused };
+    let Refused { refusal, decision, passing, security } = refused;
+    let security = security || is_security(refusal.code);
+    let kind = if security { AuditKind::Security } else { AuditKind::Refused };
     let mut event = event_of(kind, &passage, &stage);
     event.code = Some(refusal.code);
     event.note.clone_from(&refusal.detail);
@@ -79,22 +89,28 @@ pub(crate) async fn brokered(context: &Context, call: Call<Brokered>, refused: R
             resumed.record.state,
             EffectState::Approved { .. } | EffectState::PendingApproval { .. }
         ) {
-            return approved(context, call_of(passage, stage), event, (refusal, passing)).await;
+            return approved(context, Call { passage, stage }, event, (refusal, passing)).await;
         }
         context.note(event).await;
         passage.leaves_record();
+        if matches!(resumed.record.state, EffectState::Dispatched(_)) {
+            // It was sent before this process began: that it may not be sent again says nothing about the first time.
+            let reason = format!("sending it again was refused: {}", refusal.code);
+            let answer = recorded::give_up(context, &resumed.record, &reason).await;
+            return passage.finish(answer);
+        }
         return tell(context, passage, refusal, decision_id);
     }
-    // Only a claim can be given back; for a read there is none, and giving back nothing is harmless.
-    if let Err(error) = context.ledger.release(stage.record_id, event).await {
-        tracing::error!(%error, "a refusal could not be kept in the audit");
+    // Only what this call has claimed is its to give back: the key may be another's, who is about to use it.
+    if passage.has_record() {
+        if let Err(error) = context.ledger.release(stage.record_id, event).await {
+            tracing::error!(%error, "a refusal could not be kept in the audit");
+        }
+    } else {
+        context.note(event).await;
     }
     passage.leaves_record();
     tell(context, passage, refusal, decision_id);
-}
-
-const fn call_of(passage: Passage, stage: Brokered) -> Call<Brokered> {
-    Call { passage, stage }
 }
 
 /// An approved call that cannot run now: it waits on, or its approval is void.
@@ -114,26 +130,53 @@ async fn approved(
     };
     if passing {
         context.note(event).await;
-        let answer = recorded::held(context, &record, &approval.approval_id).await;
-        context.routes.retry_later(&approval.approval_id);
-        return match answer {
-            Answer::Held(held) => passage.park(*held),
-            other @ (Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_)) => passage.finish(other),
-        };
+        return wait_on(context, passage, &record, &approval).await;
     }
-    let reason =
-        format!("{}: {}", refusal.code, refusal.detail.as_deref().unwrap_or(&refusal.message));
-    match context.ledger.end_approval(&approval, ApprovalState::Void { reason }, event).await {
+    if event.kind == AuditKind::Security {
+        // The end of the approval is an event of its own kind.
+        context.note(event.clone()).await;
+    }
+    let expired = refusal.code == ErrorCode::ApprovalExpired;
+    // Shown to whoever may see the approval, the caller included: nothing that only the log may know.
+    let reason = format!("{}: {}", refusal.code, refusal.message);
+    let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
+    match context.ledger.end_approval(&approval, end, event).await {
         Ok(_) => {
-            context.metrics.approval_ended("void", &approval, context.ledger.store().now().as_ms());
-            let void = Refusal::new(
-                ErrorCode::ApprovalVoid,
-                "what was approved is no longer what would run, or is no longer allowed; it was not executed",
-            )
-            .with_detail(&refusal);
-            tell(context, passage, void, None);
+            let name = if expired { "expired" } else { "void" };
+            context.metrics.approval_ended(name, &approval, context.ledger.store().now().as_ms());
+            context.routes.approval_over(&approval.approval_id, approval.expires_at);
+            let told = if expired {
+                recorded::denied(ErrorCode::ApprovalExpired)
+            } else {
+                recorded::void().with_detail(&refusal)
+            };
+            tell(context, passage, told, None);
         }
-        Err(error) => tell(context, passage, crate::context::ledger_refusal(&error), None),
+        Err(error) => {
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be ended");
+            wait_on(context, passage, &record, &approval).await;
+        }
+    }
+}
+
+/// An approved call waits on, and is tried again; unless it has ended meanwhile, and then its end is told.
+pub(crate) async fn wait_on(
+    context: &Context,
+    passage: Passage,
+    record: &EffectRecord,
+    approval: &ApprovalRecord,
+) {
+    context.routes.retry_later(&approval.approval_id);
+    match recorded::now(context, record).await {
+        Answer::Held(held) => passage.park(*held),
+        // Somebody else works on it, and tells.
+        Answer::InProgress(_) => passage.let_go(),
+        // A ledger that cannot be read says nothing about the approval, which stands until it is ended.
+        Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
+            let trace_id = passage.trace_id.clone();
+            passage.park(recorded::held_of(record, approval, trace_id));
+        }
+        end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
     }
 }
 

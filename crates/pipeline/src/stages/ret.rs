@@ -12,11 +12,6 @@ use crate::{
 /// Answers a settled call.
 pub(crate) fn give_back(context: &Context, call: Call<Invoked>) {
     let Call { passage, stage: Invoked { result } } = call;
-    context.metrics.called(&result);
-    placet_telemetry::trace::record_outcome(
-        &passage.span,
-        result.status,
-        result.error.as_ref().map(|error| error.error_code),
-    );
+    context.metrics.called(&result, passage.began.elapsed());
     passage.finish(recorded::of_result(result, false));
 }

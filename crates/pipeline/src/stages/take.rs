@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
-use placet_telemetry::trace::{Stage, stage_span};
+use placet_telemetry::trace::{CallFields, Stage, record_adapter, record_call, stage_span};
 
 use crate::{
-    call::{Brokered, Built, Call, Gated, Invoked, Planned},
+    call::{Brokered, Built, Call, Caller, Gated, Invoked, Planned},
     context::Context,
     stages::{
         broker as broker_stage, build as build_stage, gate as gate_stage, invoke as invoke_stage,
@@ -20,6 +21,7 @@ use crate::{
 
 /// Takes a call through the build stage.
 pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
+    let began = Instant::now();
     let Call { passage, stage } = call;
     let span = stage_span(&passage.span, Stage::Build);
     let mut event = AuditEvent::new(AuditKind::Refused);
@@ -27,8 +29,16 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     event.run_id = Some(stage.submission.run.run_id.clone());
     event.chain = Some(stage.caller.chain());
     let built = span.in_scope(|| build_stage::build(context, &passage.call_id, stage));
+    context.metrics.stage(Stage::Build, began.elapsed());
     match built {
-        Ok(built) => context.routes.broker(context, Call { passage, stage: built }),
+        Ok(built) => {
+            let id = &built.target.capability.id;
+            // Not before it is known: an unknown name is the caller's text.
+            let tool = id.tool_name();
+            record_call(&passage.span, &CallFields { tool: Some(&tool), ..CallFields::default() });
+            record_adapter(&passage.span, id.adapter().as_str());
+            context.routes.broker(context, Call { passage, stage: built });
+        }
         Err(refusal) => {
             let owner = Arc::clone(context);
             context
@@ -40,12 +50,20 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
 
 /// Takes a call through the broker stage.
 pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
+    let began = Instant::now();
     let Call { passage, stage } = call;
     let span = stage_span(&passage.span, Stage::Broker);
     let mut event = AuditEvent::new(AuditKind::Refused);
     event.capability = Some(stage.target.capability.id.clone());
     event.run_id = Some(stage.run.run_id.clone());
+    let chain = match &stage.caller {
+        Caller::Verified(caller) => caller.chain(),
+        Caller::Recorded(identity) => identity.chain.clone(),
+    };
+    event.tenant = Some(chain.tenant().clone());
+    event.chain = Some(chain);
     let brokered = span.in_scope(|| broker_stage::broker(context, &passage.trace_id, stage));
+    context.metrics.stage(Stage::Broker, began.elapsed());
     match brokered {
         Ok(brokered) => context.routes.gate(context, Call { passage, stage: brokered }),
         Err(refusal) => {
@@ -61,20 +79,30 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
 pub(crate) fn gate(context: &Arc<Context>, call: Call<Brokered>) {
     let span = stage_span(&call.passage.span, Stage::Gate);
     let owner = Arc::clone(context);
-    context.registry.spawn(async move { gate_stage::gate(&owner, call).await }.instrument(span));
+    let stage = async move {
+        let began = Instant::now();
+        gate_stage::gate(&owner, call).await;
+        owner.metrics.stage(Stage::Gate, began.elapsed());
+    };
+    context.registry.spawn(stage.instrument(span));
 }
 
 /// Takes a call through the invoke stage.
 pub(crate) fn invoke(context: &Arc<Context>, call: Call<Gated>) {
     let span = stage_span(&call.passage.span, Stage::Invoke);
     let owner = Arc::clone(context);
-    context
-        .registry
-        .spawn(async move { invoke_stage::invoke(&owner, call).await }.instrument(span));
+    let stage = async move {
+        let began = Instant::now();
+        invoke_stage::invoke(&owner, call).await;
+        owner.metrics.stage(Stage::Invoke, began.elapsed());
+    };
+    context.registry.spawn(stage.instrument(span));
 }
 
 /// Takes a call through the return stage.
 pub(crate) fn give_back(context: &Arc<Context>, call: Call<Invoked>) {
+    let began = Instant::now();
     let span = stage_span(&call.passage.span, Stage::Return);
     span.in_scope(|| ret::give_back(context, call));
+    context.metrics.stage(Stage::Return, began.elapsed());
 }

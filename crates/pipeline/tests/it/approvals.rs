@@ -62,7 +62,10 @@ async fn a_decision_on_something_else_than_what_is_shown_does_not_count() {
     };
     let ben = world.person("ben").await;
     let refusal = world.engine.decide(&ben, &asked.approval_id, request).await.unwrap_err();
-    assert_eq!((refusal.code, refusal.problems[0].pointer.as_str()), (ErrorCode::ValidationError, "/digest"));
+    assert_eq!(
+        (refusal.code, refusal.problems[0].pointer.as_str()),
+        (ErrorCode::ValidationError, "/digest")
+    );
     assert!(world.witness.effects("erase").is_empty());
 }
 
@@ -82,7 +85,8 @@ async fn sensitive_arguments_are_masked_for_approvers_and_run_in_full() {
     let mut call = plan("erase", "s1", "a");
     call["args"]["pin"] = json!("4711-secret");
     let asked = held(world.call(call).await);
-    let detail = world.engine.approval(&world.person("ben").await, &asked.approval_id).await.unwrap();
+    let detail =
+        world.engine.approval(&world.person("ben").await, &asked.approval_id).await.unwrap();
     let shown = serde_json::to_string(&detail).unwrap();
     assert!(!shown.contains("4711-secret"), "{shown}");
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
@@ -119,7 +123,10 @@ async fn an_approved_call_survives_a_restart_and_runs() {
 async fn a_parked_payload_that_was_altered_is_void_and_does_not_run() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    let record = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &asked.call_id).await.unwrap().unwrap();
+    let record = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &asked.call_id)
+        .await
+        .unwrap()
+        .unwrap();
     world.store.tamper(&record.scope.tenant, record.parked, b"{\"envelope\":{}}".to_vec());
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
@@ -159,7 +166,10 @@ async fn a_lockdown_keeps_an_approved_call_waiting_and_it_runs_afterwards() {
     world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     tokio::time::sleep(Duration::from_millis(600)).await;
-    assert!(matches!(world.engine.call(&world.agent().await, &asked.call_id).await.unwrap(), Answer::Held(_)));
+    assert!(matches!(
+        world.engine.call(&world.agent().await, &asked.call_id).await.unwrap(),
+        Answer::Held(_)
+    ));
     world.engine.set_engine_mode(placet_types::mode::EngineMode::Enforce);
     finished(world.end_of(&asked).await);
     assert_eq!(world.witness.effects("erase").len(), 1);

@@ -19,8 +19,17 @@ async fn a_read_is_executed_and_audited_without_a_record() {
     assert_eq!(result.output["did"], "look");
     assert_eq!(result.citations.len(), 1);
     assert!(result.idempotency_key.is_none());
-    let kinds: Vec<String> = world.store.audit().iter().map(|e| serde_json::to_value(e.kind).unwrap().to_string()).collect();
-    assert!(kinds.contains(&"\"read_dispatched\"".to_owned()) && kinds.contains(&"\"read_settled\"".to_owned()), "{kinds:?}");
+    let kinds: Vec<String> = world
+        .store
+        .audit()
+        .iter()
+        .map(|e| serde_json::to_value(e.kind).unwrap().to_string())
+        .collect();
+    assert!(
+        kinds.contains(&"\"read_dispatched\"".to_owned())
+            && kinds.contains(&"\"read_settled\"".to_owned()),
+        "{kinds:?}"
+    );
 }
 
 #[tokio::test]
@@ -31,7 +40,10 @@ async fn a_write_happens_once_however_often_it_is_sent() {
     for _ in 0..5 {
         let again = finished(world.call(plan("note", "s1", "a")).await);
         assert!(again.replayed);
-        assert_eq!((again.tool_call_id, again.output), (first.tool_call_id.clone(), first.output.clone()));
+        assert_eq!(
+            (again.tool_call_id, again.output),
+            (first.tool_call_id.clone(), first.output.clone())
+        );
     }
     assert_eq!(world.witness.effects("note").len(), 1);
 }
@@ -41,7 +53,8 @@ async fn duplicates_in_flight_attach_to_the_same_outcome() {
     let world = World::new().await;
     world.witness.behave("note", Behaviour::Slow(Duration::from_millis(200)));
     let calls = (0..50).map(|_| world.call(plan("note", "s1", "a")));
-    let results: Vec<_> = futures::future::join_all(calls).await.into_iter().map(finished).collect();
+    let results: Vec<_> =
+        futures::future::join_all(calls).await.into_iter().map(finished).collect();
     assert_eq!(world.witness.effects("note").len(), 1);
     assert_eq!(results.iter().filter(|result| !result.replayed).count(), 1);
 }
@@ -62,7 +75,8 @@ async fn bad_arguments_are_refused_with_the_place_to_mend() {
     plan["args"] = json!({"what": 7, "more": true});
     let refusal = refused(world.call(plan).await);
     assert_eq!(refusal.code, ErrorCode::ValidationError);
-    let pointers: Vec<&str> = refusal.problems.iter().map(|problem| problem.pointer.as_str()).collect();
+    let pointers: Vec<&str> =
+        refusal.problems.iter().map(|problem| problem.pointer.as_str()).collect();
     assert!(pointers.contains(&"/args/what"), "{pointers:?}");
     assert!(world.witness.effects("note").is_empty());
 }
@@ -73,7 +87,10 @@ async fn an_unknown_tool_and_one_outside_the_surface_answer_alike() {
     let unknown = refused(world.call(plan("nothing", "s1", "a")).await);
     let stranger = world.caller(placet_types::principal::PrincipalKind::Agent, "stranger").await;
     let hidden = refused(world.call_as(stranger, plan("note", "s1", "a")).await);
-    assert_eq!((unknown.code, &unknown.message, &unknown.problems), (hidden.code, &hidden.message, &hidden.problems));
+    assert_eq!(
+        (unknown.code, &unknown.message, &unknown.problems),
+        (hidden.code, &hidden.message, &hidden.problems)
+    );
     assert_eq!(unknown.code, ErrorCode::ToolNotFound);
 }
 
@@ -83,7 +100,10 @@ async fn a_write_without_anything_stable_to_key_it_by_is_refused() {
     let mut plan = plan("note", "s1", "a");
     plan.as_object_mut().unwrap().remove("request_id");
     let refusal = refused(world.call(plan).await);
-    assert_eq!((refusal.code, refusal.problems[0].pointer.as_str()), (ErrorCode::ValidationError, "/request_id"));
+    assert_eq!(
+        (refusal.code, refusal.problems[0].pointer.as_str()),
+        (ErrorCode::ValidationError, "/request_id")
+    );
 }
 
 #[tokio::test]
@@ -94,7 +114,10 @@ async fn a_call_stronger_than_the_run_is_refused_and_a_run_cannot_be_reopened_st
     assert_eq!(refused(world.call(weak.clone()).await).code, ErrorCode::PolicyDenied);
     weak["run"]["safety_mode"] = json!("destructive");
     let refusal = refused(world.call(weak).await);
-    assert_eq!((refusal.code, refusal.problems[0].pointer.as_str()), (ErrorCode::ValidationError, "/run/safety_mode"));
+    assert_eq!(
+        (refusal.code, refusal.problems[0].pointer.as_str()),
+        (ErrorCode::ValidationError, "/run/safety_mode")
+    );
 }
 
 #[tokio::test]
@@ -124,7 +147,10 @@ async fn an_unknown_outcome_is_said_and_never_repeated() {
     world.witness.behave("note", Behaviour::Unknown);
     for _ in 0..3 {
         let refusal = refused(world.call(plan("note", "s1", "a")).await);
-        assert_eq!((refusal.code, refusal.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
+        assert_eq!(
+            (refusal.code, refusal.execution),
+            (ErrorCode::OutcomeUnknown, Execution::Unknown)
+        );
     }
     assert_eq!(world.witness.effects("note").len(), 1);
 }
@@ -142,7 +168,10 @@ async fn a_declared_failure_before_any_effect_may_be_repeated_with_the_same_key(
     let world = World::new().await;
     world.witness.behave("note", Behaviour::NothingHappened);
     let refusal = refused(world.call(plan("note", "s1", "a")).await);
-    assert_eq!((refusal.code, refusal.execution), (ErrorCode::AdapterUnavailable, Execution::NotExecuted));
+    assert_eq!(
+        (refusal.code, refusal.execution),
+        (ErrorCode::AdapterUnavailable, Execution::NotExecuted)
+    );
     world.witness.behave_well();
     let result = finished(world.call(plan("note", "s1", "a")).await);
     assert!(!result.replayed);
@@ -168,7 +197,10 @@ async fn a_drifted_tool_is_not_called() {
     world.witness.drifted.store(true, std::sync::atomic::Ordering::SeqCst);
     for tool in ["note", "look"] {
         let refusal = refused(world.call(plan(tool, "s2", "a")).await);
-        assert_eq!((refusal.code, refusal.execution), (ErrorCode::ValidationError, Execution::NotExecuted));
+        assert_eq!(
+            (refusal.code, refusal.execution),
+            (ErrorCode::ValidationError, Execution::NotExecuted)
+        );
     }
     assert_eq!(world.witness.effects("note").len(), 1);
 }
@@ -180,7 +212,10 @@ async fn an_adapter_that_is_down_is_said_to_be_and_comes_back() {
     witness.refuses_connections.store(true, std::sync::atomic::Ordering::SeqCst);
     let down = World::over(std::sync::Arc::clone(&world.store), witness).await;
     let refusal = refused(down.call(plan("note", "s9", "a")).await);
-    assert_eq!((refusal.code, refusal.execution), (ErrorCode::AdapterUnavailable, Execution::NotExecuted));
+    assert_eq!(
+        (refusal.code, refusal.execution),
+        (ErrorCode::AdapterUnavailable, Execution::NotExecuted)
+    );
     down.witness.refuses_connections.store(false, std::sync::atomic::Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(500)).await;
     finished(down.call(plan("note", "s9", "a")).await);

@@ -15,8 +15,11 @@ fn events(world: &World, kind: AuditKind) -> Vec<AuditEvent> {
 
 fn figure(world: &World, name: &str) -> f64 {
     let text = world.engine.metrics().encode();
-    let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-    line.and_then(|line| line.rsplit(' ').next()).and_then(|value| value.parse().ok()).unwrap_or(0.0)
+    let line =
+        text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    line.and_then(|line| line.rsplit(' ').next())
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(0.0)
 }
 
 #[tokio::test]
@@ -38,7 +41,8 @@ async fn a_drifted_tool_is_a_security_event_that_names_it() {
     let ended = events(&world, AuditKind::ApprovalEnded);
     assert_eq!(ended.len(), 1);
     // Why it is void is told without what only the log may know.
-    let view = world.engine.approval(&world.agent().await, &asked.approval_id).await.unwrap().approval;
+    let view =
+        world.engine.approval(&world.agent().await, &asked.approval_id).await.unwrap().approval;
     let reason = view.void_reason.unwrap();
     assert!(!reason.contains("sha256") && !reason.contains("live"), "{reason}");
 }
@@ -49,7 +53,10 @@ async fn whoever_waits_for_an_approval_sees_it_whatever_it_is_called() {
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     assert!(world.engine.approval(&world.agent().await, &asked.approval_id).await.is_ok());
     let other = world.caller(PrincipalKind::Agent, "other").await;
-    assert_eq!(world.engine.approval(&other, &asked.approval_id).await.unwrap_err().code, ErrorCode::NotFound);
+    assert_eq!(
+        world.engine.approval(&other, &asked.approval_id).await.unwrap_err().code,
+        ErrorCode::NotFound
+    );
 }
 
 #[tokio::test]
@@ -58,16 +65,29 @@ async fn a_person_named_like_an_agent_is_somebody_else() {
     let first = finished(world.call(plan("note", "s1", "a")).await);
     let asked = held(world.call(plan("erase", "s2", "a")).await);
     let namesake = world.caller(PrincipalKind::User, "bot").await;
-    assert_eq!(world.engine.call(&namesake, &first.tool_call_id).await.unwrap_err().code, ErrorCode::NotFound);
+    assert_eq!(
+        world.engine.call(&namesake, &first.tool_call_id).await.unwrap_err().code,
+        ErrorCode::NotFound
+    );
     assert!(world.engine.approval(&namesake, &asked.approval_id).await.is_err());
-    let record = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &first.tool_call_id).await.unwrap().unwrap();
-    assert_eq!(world.engine.record(&namesake, record.record_id).await.unwrap_err().code, ErrorCode::NotFound);
+    let record =
+        placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &first.tool_call_id)
+            .await
+            .unwrap()
+            .unwrap();
+    assert_eq!(
+        world.engine.record(&namesake, record.record_id).await.unwrap_err().code,
+        ErrorCode::NotFound
+    );
     assert!(world.engine.record(&world.agent().await, record.record_id).await.is_ok());
 }
 
 #[tokio::test]
 async fn a_held_call_names_its_trace_after_a_restart_too() {
-    let capture = placet_telemetry::capture::Capture::start(&placet_telemetry::export::TelemetryConfig::default()).unwrap();
+    let capture = placet_telemetry::capture::Capture::start(
+        &placet_telemetry::export::TelemetryConfig::default(),
+    )
+    .unwrap();
     let _active = tracing::dispatcher::set_default(&capture.dispatch);
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
@@ -80,7 +100,10 @@ async fn a_held_call_names_its_trace_after_a_restart_too() {
 
 #[tokio::test]
 async fn every_span_is_below_the_call_and_says_how_it_ended() {
-    let capture = placet_telemetry::capture::Capture::start(&placet_telemetry::export::TelemetryConfig::default()).unwrap();
+    let capture = placet_telemetry::capture::Capture::start(
+        &placet_telemetry::export::TelemetryConfig::default(),
+    )
+    .unwrap();
     let _active = tracing::dispatcher::set_default(&capture.dispatch);
     let world = World::new().await;
     finished(world.call(plan("look", "s1", "a")).await);
@@ -89,7 +112,7 @@ async fn every_span_is_below_the_call_and_says_how_it_ended() {
     finished(world.end_of(&asked).await);
     refused(world.call(plan("nothing", "s3", "a")).await);
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    capture.guard.flush();
+    capture.guard.flush().await.unwrap();
     let spans = capture.spans.all();
     assert!(!format!("{spans:?}").contains("very-secret-argument"));
     let text = |span: &opentelemetry_sdk::trace::SpanData, key: &str| {
@@ -97,21 +120,38 @@ async fn every_span_is_below_the_call_and_says_how_it_ended() {
     };
     for span in &spans {
         if span.name == "placet.call" {
-            assert!(text(span, "placet.status").is_some() || text(span, "approval.id").is_some(), "{span:?}");
+            assert!(
+                text(span, "placet.status").is_some() || text(span, "approval.id").is_some(),
+                "{span:?}"
+            );
             continue;
         }
         let parent = spans.iter().find(|other| other.span_context.span_id() == span.parent_span_id);
         let parent = parent.unwrap_or_else(|| panic!("{} has no parent", span.name));
-        assert!(parent.end_time >= span.end_time || span.name == "placet.approval", "{} ends after {}", span.name, parent.name);
+        assert!(
+            parent.end_time >= span.end_time || span.name == "placet.approval",
+            "{} ends after {}",
+            span.name,
+            parent.name
+        );
     }
     let calls: Vec<_> = spans.iter().filter(|span| span.name == "placet.call").collect();
     assert_eq!(calls.len(), 3);
-    assert!(calls.iter().any(|span| text(span, "placet.error_code").as_deref() == Some("TOOL_NOT_FOUND")));
-    assert!(calls.iter().any(|span| text(span, "gen_ai.tool.name").as_deref() == Some("fake__look")));
+    assert!(
+        calls
+            .iter()
+            .any(|span| text(span, "placet.error_code").as_deref() == Some("TOOL_NOT_FOUND"))
+    );
+    assert!(
+        calls.iter().any(|span| text(span, "gen_ai.tool.name").as_deref() == Some("fake__look"))
+    );
     let adapters: Vec<_> = spans.iter().filter(|span| span.name == "placet.adapter").collect();
     assert_eq!(adapters.len(), 2);
     for adapter in adapters {
-        let invoke = spans.iter().find(|other| other.span_context.span_id() == adapter.parent_span_id).unwrap();
+        let invoke = spans
+            .iter()
+            .find(|other| other.span_context.span_id() == adapter.parent_span_id)
+            .unwrap();
         assert_eq!(invoke.name, "placet.invoke");
     }
 }
@@ -135,12 +175,21 @@ async fn a_state_that_does_not_exist_is_refused_with_those_that_do() {
 async fn people_who_are_not_active_neither_operate_nor_decide() {
     let world = World::new().await;
     let gone = world.person("gone").await;
-    assert_eq!(world.engine.records(&gone, None, None, 10).await.unwrap_err().code, ErrorCode::PolicyDenied);
+    assert_eq!(
+        world.engine.records(&gone, None, None, 10).await.unwrap_err().code,
+        ErrorCode::PolicyDenied
+    );
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     assert!(world.vote("gone", &asked, VoteChoice::Approve).await.is_err());
     assert!(world.engine.approvals(&gone, None, None, 10).await.unwrap().is_empty());
-    let call = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &asked.call_id).await.unwrap().unwrap();
-    assert_eq!(world.engine.record(&gone, call.record_id).await.unwrap_err().code, ErrorCode::NotFound);
+    let call = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &asked.call_id)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        world.engine.record(&gone, call.record_id).await.unwrap_err().code,
+        ErrorCode::NotFound
+    );
 }
 
 #[tokio::test]
@@ -148,13 +197,23 @@ async fn stages_approvals_and_calls_with_the_adapter_are_counted() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
-    assert!((figure(&world, "placet_approvals_pending") - 1.0).abs() < 0.1, "{}", world.engine.metrics().encode());
+    assert!(
+        (figure(&world, "placet_approvals_pending") - 1.0).abs() < 0.1,
+        "{}",
+        world.engine.metrics().encode()
+    );
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
     tokio::time::sleep(std::time::Duration::from_millis(400)).await;
-    assert!(figure(&world, "placet_approvals_pending") < 0.1, "a decided approval does not wait any more");
+    assert!(
+        figure(&world, "placet_approvals_pending") < 0.1,
+        "a decided approval does not wait any more"
+    );
     for stage in ["build", "broker", "gate", "invoke", "return"] {
-        assert!(figure(&world, &format!("placet_stage_seconds_count{{stage=\"{stage}\"}}")) > 0.5, "{stage}");
+        assert!(
+            figure(&world, &format!("placet_stage_seconds_count{{stage=\"{stage}\"}}")) > 0.5,
+            "{stage}"
+        );
     }
     let text = world.engine.metrics().encode();
     assert!(text.contains("placet_inflight{adapter=\"fake\"} 0"), "{text}");
@@ -202,5 +261,59 @@ async fn a_change_of_the_engines_mode_is_audited() {
     world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     let seen = events(&world, AuditKind::Security);
-    assert!(seen.iter().any(|event| event.note.as_deref().is_some_and(|note| note.contains("lockdown"))), "{seen:?}");
+    assert!(
+        seen.iter()
+            .any(|event| event.note.as_deref().is_some_and(|note| note.contains("lockdown"))),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
+    use crate::world::Behaviour;
+    use placet_types::error::Execution;
+
+    let world = World::new().await;
+    let done = finished(world.call(plan("note", "s1", "a")).await).tool_call_id;
+    world.witness.behave("note", Behaviour::Fails);
+    let failed = finished(world.call(plan("note", "s2", "a")).await).tool_call_id;
+    world.witness.behave("note", Behaviour::Unknown);
+    let unknown = world.send(plan("note", "s3", "a")).await.call_id().clone();
+    refused(world.call(plan("note", "s3", "a")).await);
+    world.witness.behave("note", Behaviour::NothingHappened);
+    let retriable = world.send(plan("note", "s4", "a")).await.call_id().clone();
+    refused(world.call(plan("note", "s4", "a")).await);
+    let denied = held(world.call(plan("erase", "s5", "a")).await);
+    world.vote("ben", &denied, VoteChoice::Deny).await.unwrap();
+    let void = held(world.call(plan("erase", "s6", "a")).await);
+    world.witness.drifted.store(true, Ordering::SeqCst);
+    world.vote("ben", &void, VoteChoice::Approve).await.unwrap();
+    refused(world.end_of(&void).await);
+    let pending = held(world.call(plan("erase", "s7", "a")).await);
+    let approved = held(world.call(plan("erase", "s8", "a")).await);
+    world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    world.vote("ben", &approved, VoteChoice::Approve).await.unwrap();
+
+    let witness = Arc::new(crate::world::Witness::default());
+    witness.refuses_connections.store(true, Ordering::SeqCst);
+    let next = World::over(Arc::clone(&world.store), witness).await;
+    let me = next.agent().await;
+    assert_eq!(finished(next.engine.call(&me, &done).await.unwrap()).tool_call_id, done);
+    assert!(finished(next.engine.call(&me, &failed).await.unwrap()).error.is_some());
+    let refusal = refused(next.engine.call(&me, &unknown).await.unwrap());
+    assert_eq!((refusal.code, refusal.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
+    let refusal = refused(next.engine.call(&me, &retriable).await.unwrap());
+    assert_eq!(
+        (refusal.code, refusal.execution),
+        (ErrorCode::AdapterUnavailable, Execution::NotExecuted)
+    );
+    let refusal = refused(next.engine.call(&me, &denied.call_id).await.unwrap());
+    assert_eq!(refusal.code, ErrorCode::ApprovalDenied);
+    assert_eq!(held(next.engine.call(&me, &pending.call_id).await.unwrap()).state, "pending");
+    assert_eq!(held(next.engine.call(&me, &approved.call_id).await.unwrap()).state, "approved");
+    // A void approval returns its key to absent: the approval still says what became of it.
+    let refusal = next.engine.call(&me, &void.call_id).await.unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::NotFound);
+    let view = next.engine.approval(&me, &void.approval_id).await.unwrap().approval;
+    assert_eq!(view.state, "void");
 }

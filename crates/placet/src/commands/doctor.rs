@@ -28,8 +28,6 @@ use crate::{
     world::{self, World},
 };
 
-/// Below this the engine takes nothing new; the journal's own watermark.
-const FREE_BYTES_MIN: u64 = 256 << 20;
 /// So much room is comfortable.
 const FREE_BYTES_GOOD: u64 = 2 << 30;
 /// How many syncs are measured.
@@ -180,7 +178,7 @@ fn data_folder(config: &Config) -> Vec<Check> {
     } else {
         Check::ok(about, format!("`{}`, for its owner only", folder.display()))
     }];
-    checks.push(free_space(folder));
+    checks.push(free_space(folder, config.free_space_bytes_min));
     let holder = storage::lock_holder(folder);
     checks.push(match &holder {
         None => Check::ok("lock", "free"),
@@ -194,7 +192,7 @@ fn data_folder(config: &Config) -> Vec<Check> {
     checks
 }
 
-fn free_space(folder: &Path) -> Check {
+fn free_space(folder: &Path, bytes_min: u64) -> Check {
     let about = "free space";
     match rustix::fs::statvfs(folder) {
         Err(error) => {
@@ -203,14 +201,14 @@ fn free_space(folder: &Path) -> Check {
         Ok(volume) => {
             let free = volume.f_bavail.saturating_mul(volume.f_frsize);
             let found = format!("{} MiB", free.div_euclid(1 << 20));
-            match free {
-                0..FREE_BYTES_MIN => {
-                    Check::fail(about, found, "below 256 MiB nothing new is taken: make room")
-                }
-                FREE_BYTES_MIN..FREE_BYTES_GOOD => {
-                    Check::warn(about, found, "make room before it falls below 256 MiB")
-                }
-                _ => Check::ok(about, found),
+            let least = bytes_min.div_euclid(1 << 20);
+            if free < bytes_min {
+                let todo = format!("below {least} MiB nothing new is taken: make room");
+                Check::fail(about, found, todo)
+            } else if free < bytes_min.max(FREE_BYTES_GOOD) {
+                Check::warn(about, found, format!("make room before it falls below {least} MiB"))
+            } else {
+                Check::ok(about, found)
             }
         }
     }

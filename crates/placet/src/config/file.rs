@@ -279,6 +279,10 @@ pub(crate) struct LimitsFile {
     #[schemars(range(min = 1, max = 3_600_000))]
     #[serde(deserialize_with = "bounded::<1, 3_600_000, _>")]
     pub(crate) drain_ms: u64,
+    /// Below this much free space for the ledger new writes are refused, so that what is under way can be recorded, in bytes.
+    #[schemars(range(min = 1_048_576, max = 1_125_899_906_842_624_u64))]
+    #[serde(deserialize_with = "bounded::<1_048_576, 1_125_899_906_842_624, _>")]
+    pub(crate) free_space_bytes_min: u64,
 }
 
 impl Default for LimitsFile {
@@ -294,6 +298,7 @@ impl Default for LimitsFile {
             answers_kept_ms: 600_000,
             answers_kept_max: 10_000,
             drain_ms: 30_000,
+            free_space_bytes_min: 268_435_456,
         }
     }
 }

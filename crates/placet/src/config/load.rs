@@ -67,6 +67,8 @@ pub(crate) struct Config {
     pub(crate) server: ServerConfig,
     /// Whether the admin door may be reached from elsewhere.
     pub(crate) admin_open: bool,
+    /// Below this much free space the ledger takes no new writes.
+    pub(crate) free_space_bytes_min: u64,
     /// Traces and logs.
     pub(crate) telemetry: TelemetryConfig,
     /// The pipeline.
@@ -181,6 +183,7 @@ impl Reading<'_> {
             secrets,
             server,
             admin_open: file.admin_open,
+            free_space_bytes_min: file.limits.free_space_bytes_min,
             telemetry,
             settings,
         })

@@ -214,31 +214,24 @@ pub(super) fn outline(kind: u8, payload: &[u8]) -> Result<Option<Outline<'_>>, D
     }
 }
 
-/// The longest value that is kept in the index itself; of a longer one the index keeps only the entry it stands in
-/// (sled writes values of 16 KiB and more to files that it never syncs).
-const INLINE_BYTES_MAX: usize = 4096;
-
 const MAGIC: [u8; 4] = *b"PLIX";
 const VALUE_VERSION: u8 = 1;
-const INLINE: u8 = 0;
-const IN_JOURNAL: u8 = 1;
 
-/// A value of the index.
+/// A value of the index. Effect records and approvals stand in the journal, and the index holds only the number of the entry:
+/// small values keep sled quick, and out of its blob files, which it never syncs. A run is the outcome of many entries and stands here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
-    /// The entry that wrote it.
+    /// The entry that made it what it is.
     pub(super) seq: u64,
-    /// The record's JSON; `None`: it stands in that entry.
-    pub(super) body: Option<Vec<u8>>,
+    /// What stands here; empty where it stands in that entry.
+    pub(super) body: Vec<u8>,
 }
 
-/// The envelope: magic, version, place, sequence number, CRC-32C over the key and all of these and the body, body.
+/// The envelope: magic, version, sequence number, CRC-32C over the key and all of these and the body, body.
 pub(super) fn encode_value(key: &[u8], seq: u64, body: &[u8]) -> Vec<u8> {
-    let inline = body.len() <= INLINE_BYTES_MAX;
-    let body = if inline { body } else { &[] };
-    let mut out = Vec::with_capacity(body.len().saturating_add(18));
+    let mut out = Vec::with_capacity(body.len().saturating_add(17));
     out.extend_from_slice(&MAGIC);
-    out.extend_from_slice(&[VALUE_VERSION, if inline { INLINE } else { IN_JOURNAL }]);
+    out.push(VALUE_VERSION);
     out.extend_from_slice(&seq.to_le_bytes());
     let crc = checksum(key, &out, body);
     out.extend_from_slice(&crc.to_le_bytes());
@@ -248,23 +241,17 @@ pub(super) fn encode_value(key: &[u8], seq: u64, body: &[u8]) -> Vec<u8> {
 
 /// Opens the envelope; `None`: it is not what was written under this key.
 pub(super) fn decode_value(key: &[u8], bytes: &[u8]) -> Option<Stored> {
-    let (head, rest) = bytes.split_first_chunk::<14>()?;
+    let (head, rest) = bytes.split_first_chunk::<13>()?;
     let (crc, body) = rest.split_first_chunk::<4>()?;
     if checksum(key, head, body) != u32::from_le_bytes(*crc) {
         return None;
     }
     let (magic, fields) = head.split_first_chunk::<4>()?;
-    let ([version, place], seq) = fields.split_first_chunk::<2>()?;
+    let ([version], seq) = fields.split_first_chunk::<1>()?;
     if *magic != MAGIC || *version != VALUE_VERSION {
         return None;
     }
-    let seq = u64::from_le_bytes(seq.try_into().ok()?);
-    let body = match *place {
-        INLINE => Some(body.to_vec()),
-        IN_JOURNAL => None,
-        _ => return None,
-    };
-    Some(Stored { seq, body })
+    Some(Stored { seq: u64::from_le_bytes(seq.try_into().ok()?), body: body.to_vec() })
 }
 
 fn checksum(key: &[u8], head: &[u8], body: &[u8]) -> u32 {
@@ -287,7 +274,7 @@ impl Meta {
 
     pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Option<Self> {
         let stored = decode_value(key, bytes)?;
-        let head = stored.body?.try_into().ok()?;
+        let head = stored.body.try_into().ok()?;
         Some(Self { applied_seq: stored.seq, head })
     }
 }

@@ -44,12 +44,6 @@ pub(super) struct Transaction<'a> {
     pub(super) ops: Vec<Op>,
 }
 
-/// A record with its JSON.
-pub(super) struct Encoded<T> {
-    pub(super) record: T,
-    pub(super) body: Vec<u8>,
-}
-
 impl<'a> Transaction<'a> {
     pub(super) fn new(base: &'a dyn Base, rules: Option<Rules<'a>>) -> Self {
         Self {
@@ -81,10 +75,10 @@ impl<'a> Transaction<'a> {
     /// Puts an effect record. `reopened` names the approvals that return to their approvers in the same commit.
     pub(super) fn put_effect(
         &mut self,
-        put: Encoded<EffectRecord>,
+        after: EffectRecord,
         reopened: &[ApprovalId],
     ) -> Result<(), StoreError> {
-        let after = Arc::new(put.record);
+        let after = Arc::new(after);
         let before = self.effect(&after.record_id)?;
         check_rev(before.as_ref().map(|before| before.rev), after.rev)?;
         if let Some(rules) = self.rules {
@@ -96,7 +90,7 @@ impl<'a> Transaction<'a> {
             check_move(before.as_deref(), &after, rules.epoch, reopened)?;
         }
         self.effects.insert(after.record_id, Some(Arc::clone(&after)));
-        self.ops.push(Op::Effect { before, after, body: put.body });
+        self.ops.push(Op::Effect { before, after });
         Ok(())
     }
 
@@ -116,8 +110,8 @@ impl<'a> Transaction<'a> {
     }
 
     /// Puts an approval.
-    pub(super) fn put_approval(&mut self, put: Encoded<ApprovalRecord>) -> Result<(), StoreError> {
-        let after = Arc::new(put.record);
+    pub(super) fn put_approval(&mut self, after: ApprovalRecord) -> Result<(), StoreError> {
+        let after = Arc::new(after);
         let before = match self.approvals.get(&after.approval_id) {
             Some(changed) => Some(Arc::clone(changed)),
             None => self.base.approval(&after.approval_id)?,
@@ -138,7 +132,7 @@ impl<'a> Transaction<'a> {
             }
         }
         self.approvals.insert(after.approval_id.clone(), Arc::clone(&after));
-        self.ops.push(Op::Approval { before, after, body: put.body });
+        self.ops.push(Op::Approval { before, after });
         Ok(())
     }
 
@@ -157,18 +151,13 @@ impl<'a> Transaction<'a> {
     }
 
     fn put_run(&mut self, run: RunRecord) -> Result<(), StoreError> {
-        let body = encode(&run)?;
+        let body = serde_json::to_vec(&run)
+            .map_err(|error| StoreError::Damaged(format!("a run has no JSON form: {error}")))?;
         let run = Arc::new(run);
         self.runs.insert(run.key.clone(), Arc::clone(&run));
         self.ops.push(Op::Run(run, body));
         Ok(())
     }
-}
-
-/// The JSON of a record.
-pub(super) fn encode<T: serde::Serialize>(record: &T) -> Result<Vec<u8>, StoreError> {
-    serde_json::to_vec(record)
-        .map_err(|error| StoreError::Damaged(format!("a record has no JSON form: {error}")))
 }
 
 fn check_rev(before: Option<u64>, after: u64) -> Result<(), StoreError> {

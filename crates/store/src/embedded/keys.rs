@@ -5,10 +5,10 @@
 //!
 //! ```text
 //! m                                          what the index says about itself
-//! e record                                   an effect record
+//! e record                                   the entry that holds the effect record
 //! c call                                     the record that a call made
 //! s state record                             the tenant; effect records by state
-//! a approval                                 an approval
+//! a approval                                 the entry that holds the approval
 //! l state created approval                   the tenant; approvals by state, oldest first
 //! t tenant 00 state created approval         nothing; the same within a tenant
 //! r SHA-256(run key)                         a run

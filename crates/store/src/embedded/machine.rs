@@ -16,19 +16,17 @@ use placet_types::ids::{ApprovalId, RecordId};
 
 use super::SyncObserver;
 use super::codec::{Meta, encode_entry};
-use super::decide::{Base, Encoded, Rules, Transaction, encode};
+use super::decide::{Base, Rules, Transaction};
 use super::index::{BATCH_ENTRIES, Change, Index, Op};
 use super::state::State;
 use crate::journal::JournalError;
 use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
 
-/// Changes with their JSON, which the caller's thread has made.
+/// Changes with their entry, which the caller's thread has encoded.
 pub(super) struct Request {
     changes: Changes,
     kind: u8,
     payload: Vec<u8>,
-    effects: Vec<Vec<u8>>,
-    approvals: Vec<Vec<u8>>,
     durability: Durability,
 }
 
@@ -36,14 +34,8 @@ impl Request {
     pub(super) fn new(changes: Changes) -> Result<Self, StoreError> {
         let (kind, payload) = encode_entry(&changes)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
-        let effects = changes.effects.iter().map(|change| match change {
-            EffectChange::Put(record) => encode(record),
-            EffectChange::Remove { .. } => Ok(Vec::new()),
-        });
-        let effects = effects.collect::<Result<_, _>>()?;
-        let approvals = changes.approvals.iter().map(encode).collect::<Result<_, _>>()?;
         let durability = durability(&changes);
-        Ok(Self { changes, kind, payload, effects, approvals, durability })
+        Ok(Self { changes, kind, payload, durability })
     }
 }
 
@@ -92,20 +84,16 @@ impl Machine {
             .filter(|approval| approval.state == ApprovalState::Pending)
             .map(|approval| approval.approval_id.clone())
             .collect();
-        let effects = std::mem::take(&mut changes.effects);
-        for (change, body) in effects.into_iter().zip(std::mem::take(&mut request.effects)) {
+        for change in std::mem::take(&mut changes.effects) {
             match change {
-                EffectChange::Put(record) => {
-                    transaction.put_effect(Encoded { record: *record, body }, &reopened)?;
-                }
+                EffectChange::Put(record) => transaction.put_effect(*record, &reopened)?,
                 EffectChange::Remove { record_id, rev } => {
                     transaction.remove_effect(record_id, rev)?;
                 }
             }
         }
-        let approvals = std::mem::take(&mut changes.approvals);
-        for (record, body) in approvals.into_iter().zip(std::mem::take(&mut request.approvals)) {
-            transaction.put_approval(Encoded { record, body })?;
+        for approval in std::mem::take(&mut changes.approvals) {
+            transaction.put_approval(approval)?;
         }
         Ok(transaction)
     }
@@ -113,7 +101,7 @@ impl Machine {
     /// Puts what was decided on its way: from here on it counts for everything that is prepared later.
     fn board(&mut self, seq: u64, decided: Decided) {
         for op in &decided.ops {
-            if let Op::Effect { before: None, after, .. } = op {
+            if let Op::Effect { before: None, after } = op {
                 let claimed = EffectState::Claimed { epoch: self.state.epoch };
                 let claimed = EffectRecord { state: claimed, rev: 0, ..EffectRecord::clone(after) };
                 self.state.claims.board(claimed);
@@ -135,7 +123,7 @@ impl Machine {
     fn arrived(&mut self, change: &Change) {
         for op in &change.ops {
             match op {
-                Op::Effect { before, after, .. } => {
+                Op::Effect { before, after } => {
                     self.effect_arrived(&after.record_id, change.seq);
                     // Only a record that was absent has ridden on a claim.
                     if before.is_none() {
@@ -176,6 +164,8 @@ impl Machine {
         let Some(last) = frames.last() else { return Ok(()) };
         let changes = self.take_changes(frames)?;
         let meta = Meta { applied_seq: last.seq, head: last.hash };
+        // First, so that whoever finds the entry in the index need not read it.
+        self.state.records.remember(&changes);
         self.index.apply(&changes, &meta).map_err(|fault| {
             let reason = fault.to_string();
             drop(self.state.fail(&reason));
@@ -200,7 +190,7 @@ impl Base for Machine {
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
         match self.effects.get(record_id) {
             Some(riding) => Ok(riding.record.clone()),
-            None => Ok(self.state.effect(&self.index, record_id)?.map(Arc::new)),
+            None => Ok(self.state.effect(&self.index, record_id)?),
         }
     }
 
@@ -210,7 +200,7 @@ impl Base for Machine {
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
         match self.approvals.get(approval_id) {
             Some(riding) => Ok(Some(Arc::clone(&riding.record))),
-            None => Ok(self.state.approval(&self.index, approval_id)?.map(Arc::new)),
+            None => Ok(self.state.approval(&self.index, approval_id)?),
         }
     }
 

@@ -8,8 +8,8 @@
 //! what is as durable as it asked to be, and claims; the index is never believed where the journal knows better; after the
 //! first fault nothing is answered and [`EmbeddedStore::died`] says so.
 //!
-//! Look-ups read the index on the caller's thread: they are in memory, or one page away, and handing them to another thread
-//! would cost more than they do. Lists and contents can take longer and go to blocking threads, so the store needs a runtime.
+//! Look-ups read index and journal on the caller's thread: they are in memory, or two pages away, and handing them to another
+//! thread would cost more than they do. Lists and contents can take longer and go to blocking threads, so the store needs a runtime.
 
 mod claims;
 mod codec;
@@ -20,6 +20,8 @@ mod machine;
 mod offline;
 mod open;
 mod query;
+mod recent;
+mod records;
 mod replay;
 mod state;
 
@@ -211,7 +213,7 @@ impl EmbeddedStore {
         &self,
         seq: u64,
     ) -> impl Iterator<Item = Result<JournalEntry, StoreError>> + use<> {
-        self.state.journal.read_from(seq).map(|frame| {
+        self.state.records.journal.read_from(seq).map(|frame| {
             let frame = frame.map_err(|error| StoreError::Damaged(error.to_string()))?;
             JournalEntry::decode(&frame).map_err(StoreError::Damaged)
         })
@@ -245,7 +247,10 @@ impl Store for EmbeddedStore {
         }
         let index = self.state.index()?;
         let (record_id, key) = (record.record_id, keys::effect(&record.record_id));
-        let stored = || self.state.effect(&index, &record_id);
+        let stored = || {
+            let stored = self.state.effect(&index, &record_id);
+            stored.map(|stored| stored.map(Arc::unwrap_or_clone))
+        };
         let taken = self.state.claims.take(record, stored, || index.knows(&key))?;
         Ok(taken.map_or(ClaimAnswer::Claimed, |taken| ClaimAnswer::Taken(Box::new(taken))))
     }
@@ -265,7 +270,7 @@ impl Store for EmbeddedStore {
         // Claims first: a record leaves them only once the index has it.
         match self.state.claims.get(&record_id) {
             Some(claimed) => Ok(Some(claimed)),
-            None => self.state.effect(&index, &record_id),
+            None => Ok(self.state.effect(&index, &record_id)?.map(Arc::unwrap_or_clone)),
         }
     }
 
@@ -284,7 +289,7 @@ impl Store for EmbeddedStore {
             return Ok(None);
         };
         let record = self.state.effect(&index, &record_id)?;
-        Ok(record.filter(|record| record.call_id == *call_id))
+        Ok(record.filter(|record| record.call_id == *call_id).map(Arc::unwrap_or_clone))
     }
 
     async fn approval(
@@ -292,7 +297,7 @@ impl Store for EmbeddedStore {
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
         let index = self.state.index()?;
-        self.state.approval(&index, approval_id)
+        Ok(self.state.approval(&index, approval_id)?.map(Arc::unwrap_or_clone))
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {

@@ -14,7 +14,7 @@ use placet_types::ids::TenantId;
 
 use super::EmbeddedConfig;
 use super::codec::{EffectEntry, Entry, Meta, decode_entry};
-use super::index::{Index, Known};
+use super::index::{Freshness, Index, Known};
 use super::open::{CONTENT, INDEX, JOURNAL, OpenError, RecoveryReport, Survey, open, open_tree};
 use crate::content::{ContentError, ContentStore};
 use crate::journal::lock::Lock;
@@ -186,7 +186,7 @@ fn compare(
         return IndexVerdict::Disagrees { why: "it belongs to another journal".to_owned() };
     }
     match last_seq.saturating_sub(meta.applied_seq) {
-        0 => match index.agrees() {
+        0 => match index.agrees(Freshness::Kept) {
             Ok(()) => IndexVerdict::Agrees,
             Err(why) => IndexVerdict::Disagrees { why },
         },

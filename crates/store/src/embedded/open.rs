@@ -16,7 +16,7 @@ use placet_types::ids::RecordId;
 
 use super::EmbeddedConfig;
 use super::codec::{EffectOutline, Meta, Outline, outline};
-use super::index::{Index, Known};
+use super::index::{Freshness, Index, Known};
 use super::keys;
 use super::replay::replay;
 use crate::content::{ContentError, ContentReport, ContentStore};
@@ -250,7 +250,7 @@ impl Settling<'_> {
             .map_err(|error| OpenError::Index(error.to_string()))?;
         let index = Index::new(db, &path, known);
         let built = replay(&index, self.journal, 0).and_then(|replayed| {
-            index.agrees()?;
+            index.agrees(Freshness::New)?;
             index.flush().map_err(|fault| fault.to_string())?;
             Ok(replayed)
         });
@@ -293,7 +293,7 @@ impl Settling<'_> {
         }
         let replayed = replay(index, self.journal, meta.applied_seq)?;
         // sled forgets without a word, so it is read through at every start.
-        index.agrees()?;
+        index.agrees(Freshness::Kept)?;
         Ok(replayed)
     }
 

@@ -3,6 +3,8 @@
 //! Owns paging and filters. Not here: single look-ups (`state`). Invariants: what is listed is durable, and it fits the question
 //! when it is answered, though it moved while the list was read; open effects come from the journal's own list.
 
+use std::sync::Arc;
+
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
@@ -36,7 +38,8 @@ pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRe
         let Some(last) = page.last() else { break };
         after = Some(*last);
         for record_id in page {
-            found.extend(state.effect(&index, &record_id)?.filter(&fits));
+            let record = state.effect(&index, &record_id)?.filter(|record| fits(record));
+            found.extend(record.map(Arc::unwrap_or_clone));
         }
     }
     found.truncate(query.limit);
@@ -86,11 +89,12 @@ pub(super) fn approvals(
     let mut found = Vec::new();
     while found.len() < query.limit {
         let wanted = query.limit.saturating_sub(found.len()).min(PAGE);
-        let page = page_of_approvals(state, &index, query, (after.as_ref(), wanted))?;
+        let page = page_of_approvals(state, &index, query, (after.as_deref(), wanted))?;
         let mut last = None;
         for approval_id in page {
             let approval = state.approval(&index, &approval_id)?;
-            found.extend(approval.clone().filter(&fits));
+            let fitting = approval.as_deref().filter(|approval| fits(approval));
+            found.extend(fitting.cloned());
             last = approval.or(last);
         }
         let Some(last) = last else { break };

@@ -12,13 +12,12 @@ use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::StoreError;
 use placet_types::ids::{ApprovalId, RecordId};
-use serde::de::DeserializeOwned;
 
-use super::codec::{EffectEntry, Entry, Meta, decode_entry};
-use super::decide::{Base, Encoded, Transaction, encode};
+use super::codec::{EffectEntry, Entry, Meta, Stored, decode_entry};
+use super::decide::{Base, Transaction};
 use super::index::{BATCH_ENTRIES, Change, Index};
 use super::keys;
-use super::state::{decode_stored, last_approval, last_effect};
+use super::records::{Records, decode_run};
 use crate::journal::{Frame, Journal, JournalReader};
 
 /// Takes all entries after `applied_seq` over; answers how many.
@@ -36,7 +35,7 @@ pub(super) fn replay(index: &Index, journal: &Journal, applied_seq: u64) -> Resu
 
 struct Replay<'a> {
     index: &'a Index,
-    journal: JournalReader,
+    records: Records,
     effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
     runs: HashMap<RunKey, Arc<RunRecord>>,
@@ -48,7 +47,7 @@ impl<'a> Replay<'a> {
     fn new(index: &'a Index, journal: JournalReader) -> Self {
         Self {
             index,
-            journal,
+            records: Records::new(journal),
             effects: HashMap::new(),
             approvals: HashMap::new(),
             runs: HashMap::new(),
@@ -76,6 +75,7 @@ impl<'a> Replay<'a> {
 
     fn flush(&mut self) -> Result<(), String> {
         if let Some(meta) = self.meta.take() {
+            self.records.remember(&self.changes);
             self.index.catch_up(&self.changes, &meta).map_err(|fault| fault.to_string())?;
         }
         self.changes.clear();
@@ -85,17 +85,8 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    fn load<T: DeserializeOwned>(
-        &self,
-        key: &[u8],
-        pick: impl FnOnce(Entry) -> Option<T>,
-    ) -> Result<Option<Arc<T>>, StoreError> {
-        let stored = self
-            .index
-            .read_unchecked(key)
-            .map_err(|fault| StoreError::Damaged(fault.to_string()))?;
-        let record = stored.map(|stored| decode_stored(&self.journal, &stored, pick)).transpose();
-        Ok(record.map_err(StoreError::Damaged)?.map(Arc::new))
+    fn stored(&self, key: &[u8]) -> Result<Option<Stored>, StoreError> {
+        self.index.read_unchecked(key).map_err(|fault| StoreError::Damaged(fault.to_string()))
     }
 }
 
@@ -106,46 +97,46 @@ fn redo(transaction: &mut Transaction<'_>, entry: Entry) -> Result<(), StoreErro
     }
     for effect in entry.effects {
         match effect {
-            EffectEntry::Put(record) => {
-                let body = encode(&record)?;
-                transaction.put_effect(Encoded { record: *record, body }, &[])?;
-            }
+            EffectEntry::Put(record) => transaction.put_effect(*record, &[])?,
             EffectEntry::Removed { record_id, rev } => {
                 transaction.remove_effect(record_id, rev)?;
             }
         }
     }
-    for record in entry.approvals {
-        let body = encode(&record)?;
-        transaction.put_approval(Encoded { record, body })?;
+    for approval in entry.approvals {
+        transaction.put_approval(approval)?;
     }
     Ok(())
 }
 
 impl Base for Replay<'_> {
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
-        match self.effects.get(record_id) {
-            Some(changed) => Ok(changed.clone()),
-            None => self.load(&keys::effect(record_id), |entry| last_effect(entry, record_id)),
+        if let Some(changed) = self.effects.get(record_id) {
+            return Ok(changed.clone());
         }
+        let stored = self.stored(&keys::effect(record_id))?;
+        let record = stored.map(|stored| self.records.effect(record_id, stored.seq));
+        record.transpose().map_err(StoreError::Damaged)
     }
 
     fn approval(
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        match self.approvals.get(approval_id) {
-            Some(changed) => Ok(Some(Arc::clone(changed))),
-            None => {
-                self.load(&keys::approval(approval_id), |entry| last_approval(entry, approval_id))
-            }
+        if let Some(changed) = self.approvals.get(approval_id) {
+            return Ok(Some(Arc::clone(changed)));
         }
+        let stored = self.stored(&keys::approval(approval_id))?;
+        let record = stored.map(|stored| self.records.approval(approval_id, stored.seq));
+        record.transpose().map_err(StoreError::Damaged)
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
-        match self.runs.get(key) {
-            Some(changed) => Ok(Some(Arc::clone(changed))),
-            None => self.load(&keys::run(key), |_entry| None),
+        if let Some(changed) = self.runs.get(key) {
+            return Ok(Some(Arc::clone(changed)));
         }
+        let stored = self.stored(&keys::run(key))?;
+        let run = stored.map(|stored| decode_run(&stored).map(Arc::new));
+        run.transpose().map_err(StoreError::Damaged)
     }
 }

@@ -7,7 +7,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use placet_ledger::approval::ApprovalRecord;
@@ -18,9 +17,10 @@ use placet_types::clock::{Clock, Timestamp};
 use placet_types::ids::{ApprovalId, RecordId};
 
 use super::claims::Claims;
-use super::codec::{EffectEntry, Entry, Stored, decode_entry};
-use super::index::{Index, IndexFault};
+use super::codec::Stored;
+use super::index::Index;
 use super::keys;
+use super::records::{Records, decode_run};
 use crate::journal::JournalReader;
 
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
@@ -33,7 +33,7 @@ type RidingRuns = HashMap<RunKey, VecDeque<(u64, Arc<RunRecord>)>>;
 #[derive(Debug)]
 pub(super) struct State {
     index: RwLock<Option<Arc<Index>>>,
-    pub(super) journal: JournalReader,
+    pub(super) records: Records,
     pub(super) claims: Claims,
     runs: Mutex<RidingRuns>,
     /// The last entry that the operating system has, as far as answers have told.
@@ -53,7 +53,7 @@ impl State {
     ) -> Self {
         Self {
             index: RwLock::new(Some(index)),
-            journal,
+            records: Records::new(journal),
             claims: Claims::default(),
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
@@ -92,10 +92,6 @@ impl State {
         StoreError::Stopped(reason.to_owned())
     }
 
-    fn fault(&self, fault: &IndexFault) -> StoreError {
-        self.fail(&fault.to_string())
-    }
-
     /// The present: the clock's, but never before the last entry.
     pub(super) fn now(&self) -> Timestamp {
         let last = self.last_at_ms.load(Ordering::Acquire);
@@ -117,8 +113,10 @@ impl State {
         &self,
         index: &Index,
         record_id: &RecordId,
-    ) -> Result<Option<EffectRecord>, StoreError> {
-        self.load(index.read(&keys::effect(record_id)), |entry| last_effect(entry, record_id))
+    ) -> Result<Option<Arc<EffectRecord>>, StoreError> {
+        let stored = self.stored(index, &keys::effect(record_id))?;
+        let record = stored.map(|stored| self.records.effect(record_id, stored.seq));
+        record.transpose().map_err(|reason| self.fail(&reason))
     }
 
     /// A stored approval.
@@ -126,9 +124,10 @@ impl State {
         &self,
         index: &Index,
         approval_id: &ApprovalId,
-    ) -> Result<Option<ApprovalRecord>, StoreError> {
-        let read = index.read(&keys::approval(approval_id));
-        self.load(read, |entry| last_approval(entry, approval_id))
+    ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
+        let stored = self.stored(index, &keys::approval(approval_id))?;
+        let record = stored.map(|stored| self.records.approval(approval_id, stored.seq));
+        record.transpose().map_err(|reason| self.fail(&reason))
     }
 
     /// A run as entries that are written have made it.
@@ -137,23 +136,15 @@ impl State {
         let riding = self.runs().get(key).and_then(|forms| {
             forms.iter().rev().find(|(seq, _)| *seq <= written).map(|(_, run)| Arc::clone(run))
         });
-        match riding {
-            Some(run) => Ok(Some(RunRecord::clone(&run))),
-            None => self.load(index.read(&keys::run(key)), |_entry| None),
+        if let Some(run) = riding {
+            return Ok(Some(RunRecord::clone(&run)));
         }
+        let run = self.stored(index, &keys::run(key))?.map(|stored| decode_run(&stored));
+        run.transpose().map_err(|reason| self.fail(&reason))
     }
 
-    /// What the index answered, as a record; a fault ends the store.
-    fn load<T: DeserializeOwned>(
-        &self,
-        read: Result<Option<Stored>, IndexFault>,
-        pick: impl FnOnce(Entry) -> Option<T>,
-    ) -> Result<Option<T>, StoreError> {
-        let stored = read.map_err(|fault| self.fault(&fault))?;
-        stored
-            .map(|stored| decode_stored(&self.journal, &stored, pick))
-            .transpose()
-            .map_err(|reason| self.fail(&reason))
+    fn stored(&self, index: &Index, key: &[u8]) -> Result<Option<Stored>, StoreError> {
+        index.read(key).map_err(|fault| self.fail(&fault.to_string()))
     }
 
     /// A run is as this entry makes it, once that is written.
@@ -180,35 +171,4 @@ impl State {
     fn runs(&self) -> MutexGuard<'_, RidingRuns> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// A stored record: from its value, or from the entry that the value names.
-pub(super) fn decode_stored<T: DeserializeOwned>(
-    journal: &JournalReader,
-    stored: &Stored,
-    pick: impl FnOnce(Entry) -> Option<T>,
-) -> Result<T, String> {
-    let seq = stored.seq;
-    if let Some(body) = &stored.body {
-        return serde_json::from_slice(body)
-            .map_err(|error| format!("a record of entry {seq} cannot be read: {error}"));
-    }
-    let frame = journal.read(seq).map_err(|error| error.to_string())?;
-    let entry = decode_entry(frame.kind, &frame.payload)
-        .map_err(|error| format!("entry {seq} cannot be read: {error}"))?;
-    pick(entry).ok_or_else(|| format!("entry {seq} does not hold the record it should"))
-}
-
-/// The last form of a record in an entry.
-pub(super) fn last_effect(entry: Entry, wanted: &RecordId) -> Option<EffectRecord> {
-    entry.effects.into_iter().rev().find_map(|effect| match effect {
-        EffectEntry::Put(record) if record.record_id == *wanted => Some(*record),
-        EffectEntry::Put(_) | EffectEntry::Removed { .. } => None,
-    })
-}
-
-/// The last form of an approval in an entry.
-pub(super) fn last_approval(entry: Entry, wanted: &ApprovalId) -> Option<ApprovalRecord> {
-    let mut approvals = entry.approvals.into_iter().rev();
-    approvals.find(|approval| approval.approval_id == *wanted)
 }

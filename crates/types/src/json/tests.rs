@@ -412,8 +412,8 @@ fn a_structure_is_read_by_name_and_never_by_position() {
         (r#"{"listed":[["a",[]]]}"#, "/listed/0"),
         (r#"{"named":{"r1":["a",[]]}}"#, "/named/r1"),
         (r#"{"pair":[1,["a",[]]]}"#, "/pair/1"),
-        (r#"{"kind":{"Named":[{"tool":"a","retries":[]}]}}"#, "/kind/Named"),
-        (r#"{"kind":{"Wrapped":["a",[]]}}"#, "/kind/Wrapped"),
+        (r#"{"kind":{"Named":[{"tool":"a","retries":[]}]}}"#, "/kind"),
+        (r#"{"kind":{"Wrapped":["a",[]]}}"#, "/kind"),
     ] {
         assert_eq!(nest(text).expect_err(text).pointer(), Some(pointer), "{text}");
     }

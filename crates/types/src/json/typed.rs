@@ -111,7 +111,11 @@ impl<'de> Deserializer<'de> for ByName {
     fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.0 {
             Value::Array(items) => sequence(items, visitor),
-            other => Err(Self(other).misfit(&visitor)),
+            other @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_)) => Err(Self(other).misfit(&visitor)),
         }
     }
 
@@ -135,7 +139,11 @@ impl<'de> Deserializer<'de> for ByName {
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.0 {
             Value::Object(object) => members(object, visitor),
-            other => Err(Self(other).misfit(&visitor)),
+            other @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)) => Err(Self(other).misfit(&visitor)),
         }
     }
 
@@ -192,7 +200,10 @@ struct Members {
 impl<'de> MapAccess<'de> for Members {
     type Error = Error;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Error> {
         let Some((key, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some(value);
         // A key is a string, also where a type around a string is wanted.

@@ -195,7 +195,7 @@ fn an_expired_approval_is_not_consumed() {
     world.store.advance_ms(left_ms);
     assert!(matches!(
         world.dispatch(&call, &record, Some(&approval)),
-        Err(LedgerError::PermitMismatch)
+        Err(LedgerError::WrongState("expired"))
     ));
     assert!(matches!(world.record(&call).state, EffectState::Approved { .. }));
 }

@@ -4,7 +4,6 @@ mod conformance;
 mod embedded;
 mod faults;
 mod index;
-mod kill;
 mod offline;
 mod property;
 
@@ -112,6 +111,7 @@ pub(super) fn chain(tenant_id: &TenantId) -> PrincipalChain {
 pub(super) fn claim_of(tenant_name: &str, key: &str, epoch: u64) -> EffectRecord {
     let scope = KeyScope {
         tenant: tenant(tenant_name),
+        kind: placet_types::principal::PrincipalKind::Agent,
         agent: PrincipalId::new("scribe").unwrap(),
         on_behalf_of: None,
         capability: "notes/erase".parse().unwrap(),
@@ -146,6 +146,7 @@ pub(super) fn attempt(record: &EffectRecord, epoch: u64, class: Class) -> Attemp
         class,
         deadline_at: Timestamp::from_ms(NOW_MS + 30_000),
         first_dispatched_at: Timestamp::from_ms(NOW_MS),
+        after_unknown: false,
         epoch,
         decision_id: DecisionId::new("dec_1").unwrap(),
         bundle_digest: Digest::of(b"bundle"),

@@ -1,0 +1,221 @@
+//! Settle: what an adapter's outcome means, kept before anybody is told (I6).
+//!
+//! Owns the way from an outcome to a record and a result, for calls of this process and for those that recovery finds. Invariant:
+//! nothing is told "not executed" while an earlier attempt may have been, and a dispatched record is not left open when its outcome
+//! cannot be kept as it is.
+
+use placet_adapter::outcome::{Answer as AdapterAnswer, Outcome as AdapterOutcome};
+use placet_ledger::{
+    dispatch::Settlement,
+    ledger::{LedgerError, Outcome},
+    record::{EffectRecord, EffectState},
+    store::StoreError,
+};
+use placet_types::{
+    contract::Capability,
+    envelope::result::{Cost, Mutation, ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Execution, Refusal},
+};
+use serde_json::Value;
+
+use crate::{
+    answer::Answer,
+    call::Passage,
+    context::Context,
+    stages::{
+        invoke::{logged, unavailable},
+        recorded, refuse,
+        result::{Subject, error_of, fill, unknown},
+    },
+};
+
+/// What the adapter's outcome means for the record and for the caller.
+pub(crate) fn conclude(
+    context: &Context,
+    capability: &Capability,
+    subject: Subject,
+    outcome: AdapterOutcome,
+) -> (Outcome, ToolResultEnvelope) {
+    let now = context.ledger.store().now();
+    let writes = capability.is_write_class();
+    let answered = |subject: Subject, status: ResultStatus, answer: AdapterAnswer| {
+        let mut result = subject.result(status, now);
+        fill(&mut result, answer, writes);
+        result.cost = Cost { cents: capability.cost_cents };
+        result
+    };
+    match outcome {
+        AdapterOutcome::Done(answer) => {
+            (Outcome::Succeeded, answered(subject, ResultStatus::Succeeded, answer))
+        }
+        AdapterOutcome::Failed(answer) => {
+            let mut result = answered(subject, ResultStatus::Failed, answer);
+            let refusal =
+                Refusal::new(ErrorCode::AdapterFailed, "the tool reports that the call failed")
+                    .with_execution(Execution::ExecutedAndFailed);
+            result.error = Some(error_of(&refusal));
+            (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
+        }
+        AdapterOutcome::NothingHappened(error) => {
+            let refusal = unavailable(&error);
+            let mut result = subject.result(ResultStatus::Refused, now);
+            result.error = Some(error_of(&refusal));
+            tracing::info!(error = %logged(&error), capability = %capability.id, "the adapter did nothing");
+            (Outcome::FailedRetriable(refusal.code), result)
+        }
+        AdapterOutcome::Unknown(reason) => {
+            tracing::warn!(%reason, capability = %capability.id, "the outcome of a call is unknown");
+            if writes {
+                return (Outcome::Unknown(reason), unknown(subject, now));
+            }
+            let mut result = subject.result(ResultStatus::Failed, now);
+            let refusal =
+                Refusal::new(ErrorCode::AdapterFailed, "the tool gave no usable answer in time")
+                    .with_execution(Execution::ExecutedAndFailed);
+            result.error = Some(error_of(&refusal));
+            (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
+        }
+    }
+}
+
+/// An outcome that could not be kept.
+#[derive(Debug)]
+pub(crate) struct Unsettled {
+    record: Option<EffectRecord>,
+    error: LedgerError,
+    result: Box<ToolResultEnvelope>,
+}
+
+/// Keeps an outcome, and gives back what may be told of it.
+pub(crate) async fn keep(
+    context: &Context,
+    settlement: Settlement,
+    outcome: Outcome,
+    result: ToolResultEnvelope,
+) -> Result<ToolResultEnvelope, Unsettled> {
+    let record = settlement.record().cloned();
+    let (outcome, result) = spoken_for(context, record.as_ref(), outcome, result);
+    let unsettled = |error, result| {
+        let (record, result) = (record.clone(), Box::new(result));
+        Unsettled { record, error, result }
+    };
+    match context.ledger.settle(settlement, outcome.clone(), &result).await {
+        Ok(_) => {}
+        Err(LedgerError::Store(StoreError::TooLarge(what))) if let Some(record) = &record => {
+            tracing::warn!(%what, capability = %result.capability_id, "a result is too large to be kept and is left out");
+            let result = without_output(result);
+            return match context.ledger.settle_recovered(record, outcome, &result).await {
+                Ok(_) => Ok(result),
+                Err(error) => Err(unsettled(error, result)),
+            };
+        }
+        Err(error) => return Err(unsettled(error, result)),
+    }
+    if matches!(outcome, Outcome::Unknown(_)) {
+        context.metrics.indeterminate();
+    }
+    Ok(result)
+}
+
+/// "Nothing happened" speaks for the last attempt only: after one that ended without an outcome nobody can say.
+fn spoken_for(
+    context: &Context,
+    record: Option<&EffectRecord>,
+    outcome: Outcome,
+    result: ToolResultEnvelope,
+) -> (Outcome, ToolResultEnvelope) {
+    let after_unknown = record
+        .and_then(|record| record.state.attempt().map(|attempt| (record, attempt.after_unknown)));
+    match (after_unknown, &outcome) {
+        (Some((record, true)), Outcome::FailedRetriable(_)) => {
+            let mut subject = Subject::of_record(record, None);
+            subject.trace_id = result.trace_id;
+            subject.session_id = result.session_id;
+            subject.decision_id = result.policy_decision_id;
+            subject.traceparent = result.trace_context;
+            let reason = "this attempt had no effect, but an earlier one may have had";
+            let result = unknown(subject, context.ledger.store().now());
+            (Outcome::Unknown(reason.to_owned()), result)
+        }
+        _ => (outcome, result),
+    }
+}
+
+/// The result as small as it can be: that it happened is worth more than what it said.
+fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
+    result.output = Value::Null;
+    result.citations.clear();
+    if !result.mutations.is_empty() {
+        let target = result.capability_id.to_string();
+        result.mutations = vec![Mutation { action: "write".to_owned(), target }];
+    }
+    result
+}
+
+impl Unsettled {
+    /// Tells the caller that nobody can say, and leaves no record open that could be closed: its outcome is unknown then.
+    pub(crate) async fn tell(self, context: &Context, passage: Passage) {
+        let Self { record, error, result } = self;
+        tracing::error!(%error, call_id = %passage.call_id, "an outcome could not be kept");
+        let stopped = matches!(error, LedgerError::Store(StoreError::Stopped(_)));
+        match record {
+            Some(record) if !stopped => {
+                let reason = format!("its outcome could not be kept: {error}");
+                let answer = recorded::give_up(context, &record, &reason).await;
+                passage.finish(answer);
+            }
+            Some(_) | None => {
+                let refusal = recorded::unrecorded(&error);
+                refuse::tell(context, passage, refusal, result.policy_decision_id);
+            }
+        }
+    }
+}
+
+/// Settles a call of an earlier epoch whose outcome an adapter could still tell.
+pub(crate) async fn late(
+    context: &Context,
+    record: &EffectRecord,
+    answer: AdapterAnswer,
+) -> Answer {
+    let mut result = subject_of(context, record)
+        .await
+        .result(ResultStatus::Succeeded, context.ledger.store().now());
+    fill(&mut result, answer, true);
+    recovered(context, record, Outcome::Succeeded, result).await
+}
+
+/// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
+pub(crate) async fn not_found(context: &Context, record: &EffectRecord) -> Answer {
+    let subject = subject_of(context, record).await;
+    let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
+    let refusal = Refusal::new(
+        ErrorCode::AdapterUnavailable,
+        "the process ended while the call was under way; the tool says that it did not happen",
+    );
+    result.error = Some(error_of(&refusal));
+    recovered(context, record, Outcome::FailedRetriable(refusal.code), result).await
+}
+
+async fn subject_of(context: &Context, record: &EffectRecord) -> Subject {
+    let parked = context.ledger.parked(record).await.ok();
+    let mut subject = Subject::of_record(record, parked.as_ref());
+    if let EffectState::Dispatched(attempt) = &record.state {
+        subject.approval_id.clone_from(&attempt.approval_id);
+        subject.decision_id = Some(attempt.decision_id.clone());
+    }
+    subject
+}
+
+async fn recovered(
+    context: &Context,
+    record: &EffectRecord,
+    outcome: Outcome,
+    result: ToolResultEnvelope,
+) -> Answer {
+    let (outcome, result) = spoken_for(context, Some(record), outcome, result);
+    match context.ledger.settle_recovered(record, outcome, &result).await {
+        Ok(_) => recorded::of_result(result, false),
+        Err(error) => recorded::refused(record, recorded::unrecorded(&error), None),
+    }
+}

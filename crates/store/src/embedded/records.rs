@@ -1,0 +1,100 @@
+//! Records read from the entries that hold them.
+//!
+//! Owns the way from the number of an entry to a record, with the records of the last entries at hand. Not here: which entry is
+//! the last one that wrote a record (`index`). Invariant: a record is read from an entry whose checksum verifies, or is an error.
+
+use std::sync::Arc;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::RunRecord;
+use placet_types::ids::{ApprovalId, RecordId};
+
+use super::codec::{EffectEntry, Entry, Stored, decode_entry};
+use super::index::{Change, Op};
+use super::recent::Recent;
+use crate::journal::JournalReader;
+
+/// Reads records from durable entries.
+#[derive(Debug)]
+pub(super) struct Records {
+    pub(super) journal: JournalReader,
+    effects: Recent<RecordId, EffectRecord>,
+    approvals: Recent<ApprovalId, ApprovalRecord>,
+}
+
+impl Records {
+    pub(super) fn new(journal: JournalReader) -> Self {
+        Self { journal, effects: Recent::default(), approvals: Recent::default() }
+    }
+
+    /// An effect record as an entry made it.
+    pub(super) fn effect(
+        &self,
+        record_id: &RecordId,
+        seq: u64,
+    ) -> Result<Arc<EffectRecord>, String> {
+        if let Some(record) = self.effects.get(record_id, seq) {
+            return Ok(record);
+        }
+        let effects = self.entry(seq)?.effects.into_iter().rev();
+        let record = effects.filter_map(|effect| match effect {
+            EffectEntry::Put(record) => Some(record),
+            EffectEntry::Removed { .. } => None,
+        });
+        let mut record = record.filter(|record| record.record_id == *record_id);
+        let record = Arc::new(*record.next().ok_or_else(|| not_in(seq))?);
+        self.effects.put(*record_id, seq, Arc::clone(&record));
+        Ok(record)
+    }
+
+    /// An approval as an entry made it.
+    pub(super) fn approval(
+        &self,
+        approval_id: &ApprovalId,
+        seq: u64,
+    ) -> Result<Arc<ApprovalRecord>, String> {
+        if let Some(approval) = self.approvals.get(approval_id, seq) {
+            return Ok(approval);
+        }
+        let mut approvals = self.entry(seq)?.approvals.into_iter().rev();
+        let approval = approvals.find(|approval| approval.approval_id == *approval_id);
+        let approval = Arc::new(approval.ok_or_else(|| not_in(seq))?);
+        self.approvals.put(approval_id.clone(), seq, Arc::clone(&approval));
+        Ok(approval)
+    }
+
+    /// Keeps the records of new entries at hand.
+    pub(super) fn remember(&self, changes: &[Change]) {
+        for change in changes {
+            for op in &change.ops {
+                match op {
+                    Op::Effect { after, .. } => {
+                        self.effects.put(after.record_id, change.seq, Arc::clone(after));
+                    }
+                    Op::Approval { after, .. } => {
+                        let approval_id = after.approval_id.clone();
+                        self.approvals.put(approval_id, change.seq, Arc::clone(after));
+                    }
+                    Op::Removed(_) | Op::Run(..) => {}
+                }
+            }
+        }
+    }
+
+    fn entry(&self, seq: u64) -> Result<Entry, String> {
+        let frame = self.journal.read(seq).map_err(|error| error.to_string())?;
+        decode_entry(frame.kind, &frame.payload)
+            .map_err(|error| format!("entry {seq} cannot be read: {error}"))
+    }
+}
+
+fn not_in(seq: u64) -> String {
+    format!("entry {seq} does not hold the record it should")
+}
+
+/// A run, which stands in the index itself.
+pub(super) fn decode_run(stored: &Stored) -> Result<RunRecord, String> {
+    serde_json::from_slice(&stored.body)
+        .map_err(|error| format!("a run of entry {} cannot be read: {error}", stored.seq))
+}

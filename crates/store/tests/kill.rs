@@ -1,0 +1,215 @@
+//! `kill -9` at any moment, recovery included: what was acknowledged is there.
+//!
+//! A program of its own: between fork and exec a child holds the locks of its parent, which other tests would meet.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "the whole program is a test, its helpers too"
+)]
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use placet_ledger::record::{
+    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
+};
+use placet_ledger::store::{Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError};
+use placet_store::journal::JournalError;
+use placet_types::clock::{Clock, Timestamp};
+use placet_types::digest::Digest;
+use placet_types::ids::{
+    DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
+};
+use placet_types::principal::PrincipalKind;
+use tempfile::tempdir;
+
+const FOLDER: &str = "PLACET_STORE_KILL_TEST_FOLDER";
+const ROUND: &str = "PLACET_STORE_KILL_TEST_ROUND";
+const ROUNDS: u64 = 20;
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(1_800_000_000_000)
+    }
+}
+
+/// Opens; where an earlier store was dropped without being closed, its writer may still be at its end.
+fn open(folder: &Path) -> Arc<EmbeddedStore> {
+    let config = EmbeddedConfig { segment_bytes: 64 << 10, ..EmbeddedConfig::new(folder) };
+    for _ in 0..500 {
+        match EmbeddedStore::open(config.clone(), Arc::new(Still)) {
+            Err(OpenError::Journal(JournalError::Locked { .. })) => {
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            opened => return opened.unwrap().0,
+        }
+    }
+    panic!("the lock was never given back")
+}
+
+/// The claim of a key by a call that is named after it.
+fn claim(key: &str, epoch: u64) -> EffectRecord {
+    let scope = KeyScope {
+        tenant: TenantId::new("acme").unwrap(),
+        kind: PrincipalKind::Agent,
+        agent: PrincipalId::new("scribe").unwrap(),
+        on_behalf_of: None,
+        capability: "notes/erase".parse().unwrap(),
+    };
+    let key = IdempotencyKey::new(key).unwrap();
+    EffectRecord {
+        version: RECORD_VERSION,
+        record_id: RecordId::derive(&scope, &key),
+        call_id: ToolCallId::new(format!("call-{}", key.as_str())).unwrap(),
+        scope,
+        key,
+        run_id: RunId::new("run_1").unwrap(),
+        requested_digest: Digest::of(b"requested"),
+        parked: Digest::of(b"parked"),
+        created_at: Still.now(),
+        updated_at: Still.now(),
+        rev: 0,
+        arm: 1,
+        attempts: 0,
+        state: EffectState::Claimed { epoch },
+    }
+}
+
+fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
+    Attempt {
+        number: 1,
+        token: dispatch_token(&record.record_id, record.arm),
+        class: Class::Opaque,
+        deadline_at: Still.now(),
+        first_dispatched_at: Still.now(),
+        after_unknown: false,
+        epoch,
+        decision_id: DecisionId::new("dec_1").unwrap(),
+        bundle_digest: Digest::of(b"bundle"),
+        request_digest: Digest::of(b"request"),
+        contract_digest: Digest::of(b"contract"),
+        approval_id: None,
+    }
+}
+
+/// Moves a record on, durably, and says so.
+async fn acknowledged(
+    store: &EmbeddedStore,
+    record: &EffectRecord,
+    state: EffectState,
+) -> EffectRecord {
+    let next = record.moved(state, Still.now()).unwrap();
+    let mut changes = Changes::new(Durability::Synced, Admission::New);
+    changes.effects.push(EffectChange::Put(Box::new(next.clone())));
+    store.commit(changes).await.unwrap();
+    let line = format!("ack {} {}\n", next.key.as_str(), next.rev);
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+    next
+}
+
+/// The process that is killed: makes records as fast as it can and says so after each acknowledgement.
+#[test]
+#[ignore = "run by the test below, in a process of its own"]
+fn the_process_that_is_killed() {
+    let folder = std::env::var(FOLDER).unwrap();
+    let round = std::env::var(ROUND).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = open(folder.as_ref());
+        let mut tasks = tokio::task::JoinSet::new();
+        for task in 0..8 {
+            let (store, round) = (Arc::clone(&store), round.clone());
+            tasks.spawn(async move {
+                for number in 0..100_000 {
+                    let claimed = claim(&format!("key-{round}-{task}-{number}"), store.epoch());
+                    let answer = store.claim(claimed.clone()).await.unwrap();
+                    assert_eq!(answer, ClaimAnswer::Claimed);
+                    let sent = EffectState::Dispatched(attempt(&claimed, store.epoch()));
+                    let sent = acknowledged(&store, &claimed, sent).await;
+                    let done = EffectState::Succeeded { result: Digest::of(b"result") };
+                    acknowledged(&store, &sent, done).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+    });
+}
+
+/// Lets it run until it has acknowledged so much and for a while, kills it, and answers what it was told was durable.
+#[expect(clippy::disallowed_methods, reason = "the test kills a process of its own making")]
+fn killed(
+    folder: &Path,
+    round: u64,
+    (acknowledgements, wait): (u64, Duration),
+) -> HashMap<String, u64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "the_process_that_is_killed"])
+        .args(["--ignored", "--nocapture"])
+        .env(FOLDER, folder)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let stdout = child.stdout.take().unwrap();
+    let count = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&count);
+    let reader = std::thread::spawn(move || {
+        let mut acknowledged = HashMap::new();
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let ["ack", key, rev] = words[..] {
+                acknowledged.insert(key.to_owned(), rev.parse().unwrap());
+                counter.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        acknowledged
+    });
+    for _ in 0..6_000 {
+        if count.load(Ordering::SeqCst) >= acknowledgements {
+            break;
+        }
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+    std::thread::park_timeout(wait);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    reader.join().unwrap()
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_survives_a_kill_at_any_moment() {
+    let folder = tempdir().unwrap();
+    let mut acknowledged: HashMap<String, u64> = HashMap::new();
+    for round in 0..ROUNDS {
+        // Every third is killed while it is still starting.
+        let when = if round % 3 == 2 {
+            (0, round.saturating_mul(2))
+        } else {
+            (20, round.saturating_mul(67) % 150)
+        };
+        let when = (when.0, Duration::from_millis(when.1));
+        let told = killed(folder.path(), round, when);
+        acknowledged.extend(told);
+        let store = open(folder.path());
+        for (key, rev) in &acknowledged {
+            let record_id = claim(key, 1).record_id;
+            let found = store.effect(record_id).await.unwrap();
+            assert!(found.is_some_and(|found| found.rev >= *rev), "round {round} lost {key} {rev}");
+        }
+        if round % 2 == 0 {
+            store.close().await.unwrap();
+        }
+    }
+    assert!(acknowledged.len() > 100, "only {} records were made", acknowledged.len());
+}
