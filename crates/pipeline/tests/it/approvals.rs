@@ -7,7 +7,8 @@ use serde_json::json;
 use placet_pipeline::answer::Answer;
 use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode};
 
-use crate::world::{Behaviour, World, bundle, finished, held, plan, refused};
+use crate::fake::Behaviour;
+use crate::world::{World, bundle, finished, held, plan, refused};
 
 #[tokio::test]
 async fn a_destructive_call_waits_for_a_person_and_then_runs_once() {

@@ -9,7 +9,8 @@ use placet_types::{
     error::{ErrorCode, Execution},
 };
 
-use crate::world::{Behaviour, World, finished, plan, refused};
+use crate::fake::Behaviour;
+use crate::world::{World, finished, plan, refused};
 
 #[tokio::test]
 async fn a_read_is_executed_and_audited_without_a_record() {

@@ -9,7 +9,8 @@ use placet_ledger::{
 use placet_pipeline::answer::Answer;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
-use crate::world::{Behaviour, World, finished, held, plan};
+use crate::fake::Behaviour;
+use crate::world::{World, finished, held, plan};
 
 /// Waits until the actor of a path is up and another than before.
 async fn comes_back(world: &World, path: &str, before: Option<String>) {

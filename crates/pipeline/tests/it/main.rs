@@ -4,6 +4,8 @@
 //! needs a disk, a network or a process is in the end-to-end tests. `#[cfg(test)]` tells the lints that a module is test code.
 
 #[cfg(test)]
+mod fake;
+#[cfg(test)]
 mod world;
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use placet_types::{
     mode::EngineMode,
 };
 
-use crate::world::{Behaviour, Probing, World, bundle, finished, held, plan, refused};
+use crate::fake::{Behaviour, Probing};
+use crate::world::{World, bundle, finished, held, plan, refused};
 
 const A_WHILE: Duration = Duration::from_millis(300);
 
@@ -270,7 +271,7 @@ async fn a_keyed_call_that_may_not_be_sent_again_is_unknown_and_not_refused() {
         let world = World::new().await;
         world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
         let before = dispatched(&world, "send").await;
-        let witness = Arc::new(crate::world::Witness::default());
+        let witness = Arc::new(crate::fake::Witness::default());
         witness.refuses_connections.store(obstacle == "adapter", Ordering::SeqCst);
         witness.drifted.store(obstacle == "drift", Ordering::SeqCst);
         let next = World::over(Arc::clone(&world.store), witness).await;
@@ -291,7 +292,7 @@ async fn a_second_attempt_that_had_no_effect_does_not_speak_for_the_first() {
     world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
     let before = dispatched(&world, "send").await;
     // The clock of this store stands still, as after a jump backwards.
-    let witness = Arc::new(crate::world::Witness::default());
+    let witness = Arc::new(crate::fake::Witness::default());
     witness.behave("send", Behaviour::NothingHappened);
     let next = World::over(Arc::clone(&world.store), witness).await;
     assert_eq!(settled(&next, &before).await.state.name(), "indeterminate");
@@ -309,7 +310,7 @@ async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
         let world = World::new().await;
         world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
         let before = dispatched(&world, "book").await;
-        let witness = Arc::new(crate::world::Witness::default());
+        let witness = Arc::new(crate::fake::Witness::default());
         *witness.probing.lock().unwrap() = probing;
         world.store.advance_ms(3_600_000);
         let next = World::over(Arc::clone(&world.store), witness).await;
@@ -326,7 +327,7 @@ async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
 
 #[tokio::test]
 async fn a_connector_that_panics_is_tried_again() {
-    let witness = Arc::new(crate::world::Witness::default());
+    let witness = Arc::new(crate::fake::Witness::default());
     witness.connector_panics.store(true, Ordering::SeqCst);
     let world = World::over(
         Arc::new(placet_ledger::testing::MemoryStore::new(

@@ -88,8 +88,8 @@ async fn a_held_call_names_its_trace_after_a_restart_too() {
         &placet_telemetry::export::TelemetryConfig::default(),
     )
     .unwrap();
-    let _active = tracing::dispatcher::set_default(&capture.dispatch);
     let world = World::new().await;
+    let _active = tracing::dispatcher::set_default(&capture.dispatch);
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     assert_eq!(asked.trace_id.len(), 32);
     let next = World::over(Arc::clone(&world.store), Arc::default()).await;
@@ -104,8 +104,8 @@ async fn every_span_is_below_the_call_and_says_how_it_ended() {
         &placet_telemetry::export::TelemetryConfig::default(),
     )
     .unwrap();
-    let _active = tracing::dispatcher::set_default(&capture.dispatch);
     let world = World::new().await;
+    let _active = tracing::dispatcher::set_default(&capture.dispatch);
     finished(world.call(plan("look", "s1", "a")).await);
     let asked = held(world.call(plan("erase", "s2", "very-secret-argument")).await);
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
@@ -270,7 +270,7 @@ async fn a_change_of_the_engines_mode_is_audited() {
 
 #[tokio::test]
 async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
-    use crate::world::Behaviour;
+    use crate::fake::Behaviour;
     use placet_types::error::Execution;
 
     let world = World::new().await;
@@ -294,7 +294,7 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     world.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
     world.vote("ben", &approved, VoteChoice::Approve).await.unwrap();
 
-    let witness = Arc::new(crate::world::Witness::default());
+    let witness = Arc::new(crate::fake::Witness::default());
     witness.refuses_connections.store(true, Ordering::SeqCst);
     let next = World::over(Arc::clone(&world.store), witness).await;
     let me = next.agent().await;
