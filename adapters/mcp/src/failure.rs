@@ -1,6 +1,6 @@
 //! What a failure of the connection says about a call.
 //!
-//! Owns the line between «certainly nothing happened» and «unknown» (ledger.md T5, T6). Invariant: a failure counts as
+//! Owns the line between «certainly nothing happened» and «unknown». Invariant: a failure counts as
 //! «nothing happened» only if no complete message can have reached the server, or the server declared it before acting.
 
 use rmcp::{

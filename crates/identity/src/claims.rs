@@ -1,6 +1,6 @@
 //! The claims of a token whose signature was checked, in the only forms that are accepted.
 //!
-//! Owns the rules of every claim (security.md §2.1). Does not check signatures. Invariant: a claim of an unexpected type is
+//! Owns the rules of every claim. Does not check signatures. Invariant: a claim of an unexpected type is
 //! refused, never skipped; times, audience and type are judged before anything else is read.
 
 use std::collections::BTreeSet;

@@ -157,7 +157,7 @@ pub enum KindRule {
 pub struct IssuerConfig {
     /// The `iss` claim, compared exactly.
     pub issuer: String,
-    /// The tenant that everybody with a token of this issuer belongs to (decisions.md 4).
+    /// The tenant that everybody with a token of this issuer belongs to.
     pub tenant: TenantId,
     /// Our own resource ids; a token's `aud` must contain one of them exactly.
     pub audiences: BTreeSet<String>,

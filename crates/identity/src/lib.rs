@@ -1,6 +1,6 @@
 //! Who calls: verified identity from bearer tokens, the development key, and static secrets for outbound calls.
 //!
-//! Owns the only verifier of tokens (security.md §2.1, trap T2), the key sets it checks against, the binding of a
+//! Owns the only verifier of tokens, the key sets it checks against, the binding of a
 //! workload's token to a user's delegation, the local development key, and the reading of secrets at the time of use.
 //! Does not decide what anybody may do, does not open sockets itself, reads no clock and no environment.
 //!

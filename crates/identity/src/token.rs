@@ -11,7 +11,7 @@ use placet_types::{
     principal::{Principal, PrincipalKind},
 };
 
-/// In which place of a call a token is presented (decisions.md 4).
+/// In which place of a call a token is presented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TokenRole {
     /// `Authorization`: who calls.

@@ -34,7 +34,7 @@ pub struct ApprovalRecord {
     pub capability: CapabilityId,
     /// The mode the call had when it was held.
     pub mode: ApprovalMode,
-    /// What an agreement is for (decisions.md 13).
+    /// What an agreement is for.
     pub request_digest: Digest,
     /// The content digest of the proposal envelope: what approvers are shown.
     pub proposal: Digest,
@@ -111,7 +111,7 @@ impl ApprovalState {
         match (self, next) {
             (S::Pending, S::Pending | S::Approved | S::Denied | S::Expired | S::Void { .. })
             | (S::Approved, S::Pending | S::Consumed { .. } | S::Expired | S::Void { .. }) => true,
-            // A declared pre-effect failure may be tried again under the same agreement (decisions.md 21).
+            // A declared pre-effect failure may be tried again under the same agreement.
             (S::Consumed { arm: a, .. }, S::Consumed { arm: b, .. }) => a == b,
             (S::Consumed { .. }, S::Void { .. } | S::Expired) => true,
             _ => false,

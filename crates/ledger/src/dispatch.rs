@@ -1,4 +1,4 @@
-//! `Dispatch`: the only thing an adapter acts upon (design, promise 1).
+//! `Dispatch`: the only thing an adapter acts upon.
 //!
 //! Owns the type and who may make it: [`crate::ledger::Ledger`], after its intent was recorded. Cannot be made, copied or used
 //! twice elsewhere: its fields are private, it is not `Clone`, and an adapter consumes it.

@@ -86,7 +86,7 @@ impl Ledger {
         self.store.as_ref()
     }
 
-    /// Says which policies are active now: permits given under others are no longer taken (decisions.md 26).
+    /// Says which policies are active now: permits given under others are no longer taken.
     pub fn set_policy_epoch(&self, epoch: u64) {
         self.policy_epoch.store(epoch, Ordering::SeqCst);
     }

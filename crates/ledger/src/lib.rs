@@ -2,7 +2,7 @@
 //! dispatch.
 //!
 //! Owns the record machines, the [`store::Store`] trait and the only maker of [`dispatch::Dispatch`]. Keeps nothing itself and
-//! does no I/O: `placet-store` keeps. Invariant (design, promise 1): a [`dispatch::Dispatch`] exists only once its intent is
+//! does no I/O: `placet-store` keeps. Invariant: a [`dispatch::Dispatch`] exists only once its intent is
 //! recorded as durably as its class demands.
 
 pub mod approval;

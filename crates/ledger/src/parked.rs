@@ -1,4 +1,4 @@
-//! A call as data: everything needed to take it up again after its caller, or the process, has gone (decisions.md 2).
+//! A call as data: everything needed to take it up again after its caller, or the process, has gone.
 //!
 //! Owns the form. Kept as content under its digest, so that a changed byte is noticed before anything runs.
 

@@ -1,4 +1,4 @@
-//! The effect record and its machine (ledger.md, "States"; decisions.md 11, 12, 21).
+//! The effect record and its machine.
 //!
 //! Owns which move leads where. Does not store. Invariant I7: a record's history is a path through [`EffectState::may_become`];
 //! terminal states are absorbing, except that an unknown outcome may be resolved.
@@ -29,7 +29,7 @@ pub struct EffectRecord {
     pub call_id: ToolCallId,
     /// The run it belongs to.
     pub run_id: RunId,
-    /// What duplicates are matched by: capability and arguments as sent (decisions.md 12).
+    /// What duplicates are matched by: capability and arguments as sent.
     pub requested_digest: Digest,
     /// The content digest of the [`crate::parked::ParkedCall`].
     pub parked: Digest,
@@ -138,7 +138,7 @@ pub struct Attempt {
     pub decision_id: DecisionId,
     /// The bundle that decided.
     pub bundle_digest: Digest,
-    /// What was permitted (decisions.md 13).
+    /// What was permitted.
     pub request_digest: Digest,
     /// The contract as pinned at that moment.
     pub contract_digest: Digest,
@@ -147,7 +147,7 @@ pub struct Attempt {
     pub approval_id: Option<ApprovalId>,
 }
 
-/// The class of an adapter's operation, as recorded (ledger.md, "Adapter classes").
+/// The class of an adapter's operation, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Class {

@@ -1,4 +1,4 @@
-//! What is fixed for a run and what it has used up (decisions.md 6).
+//! What is fixed for a run and what it has used up.
 //!
 //! Owns the record and the arithmetic of reservations. Does not store.
 

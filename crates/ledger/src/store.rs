@@ -20,7 +20,7 @@ use crate::{
     run::{Reservation, RunKey, RunRecord},
 };
 
-/// How durable a change is before `commit` returns (decisions.md 25).
+/// How durable a change is before `commit` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
     /// Synced to the device: survives a power cut.
@@ -172,11 +172,11 @@ pub enum StoreError {
 /// Keeps records, runs, approvals, contents and the audit chain.
 #[async_trait]
 pub trait Store: Send + Sync + fmt::Debug {
-    /// The time that two nodes compare: never before the last entry (decisions.md 15).
+    /// The time that two nodes compare: never before the last entry.
     fn now(&self) -> Timestamp;
     /// This process's epoch; writes of an older one are refused (I8).
     fn epoch(&self) -> u64;
-    /// Takes a key in memory; what is taken rides with the next commit of the record (decisions.md 24).
+    /// Takes a key in memory; what is taken rides with the next commit of the record.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.

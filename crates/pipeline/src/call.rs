@@ -1,7 +1,7 @@
-//! `Call<S>`: a call changes type as it goes through the stages, so that none can be skipped (design §3).
+//! `Call<S>`: a call changes type as it goes through the stages, so that none can be skipped.
 //!
 //! Owns the stage types and [`Passage`], the duty to answer. Invariant: a passage that is dropped unanswered answers by itself,
-//! with what the ledger knows to be true (decisions.md 3).
+//! with what the ledger knows to be true.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -93,7 +93,7 @@ pub(crate) struct Built {
 }
 
 impl Built {
-    /// `Call::<Built>` from what was parked of a call (decisions.md 2); what it was parked under must have been verified.
+    /// `Call::<Built>` from what was parked of a call; what it was parked under must have been verified.
     pub(crate) fn restored(target: Target, identity: Identity, resumed: Resumed) -> Self {
         let Resumed { record, parked, .. } = &resumed;
         let envelope = &parked.envelope;

@@ -102,7 +102,7 @@ impl Context {
         self.surfaces.clear();
     }
 
-    /// The tools that some circumstance could let `caller` call (decisions.md 20).
+    /// The tools that some circumstance could let `caller` call.
     pub(crate) fn surface(&self, caller: &VerifiedCaller) -> Arc<BTreeSet<CapabilityId>> {
         let groups =
             caller.delegation.as_ref().map(VerifiedToken::groups).cloned().unwrap_or_default();

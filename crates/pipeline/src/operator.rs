@@ -1,4 +1,4 @@
-//! Operators: people who look into the ledger and end unknown outcomes (ledger.md T8).
+//! Operators: people who look into the ledger and end unknown outcomes.
 //!
 //! Owns who that is (people of the tenant in the operators' group) and what they may do. A resolution needs evidence in words and is
 //! kept with the operator's name.

@@ -1,7 +1,7 @@
-//! Recovery: what happens at start to calls that were under way (ledger.md, T7).
+//! Recovery: what happens at start to calls that were under way.
 //!
 //! Owns the rule by class: a read and a keyed call may be sent again with a new permit and the same token, a queryable one is asked
-//! about, anything else is unknown. Never guesses (design, promise 3).
+//! about, anything else is unknown. Never guesses.
 
 use std::sync::Arc;
 

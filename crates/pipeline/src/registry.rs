@@ -1,4 +1,4 @@
-//! The execution registry: who waits for which call, and the tasks that execute (decisions.md 3).
+//! The execution registry: who waits for which call, and the tasks that execute.
 //!
 //! Owns reply ports and tasks, so that no kill or restart of an actor loses an outcome or strands a caller. Keeps finished
 //! answers for a while, bounded in number and age; what must not be lost is in the ledger.

@@ -7,7 +7,7 @@ use placet_types::ids::EnvironmentName;
 /// How the pipeline behaves.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The environment this process serves (decisions.md 7).
+    /// The environment this process serves.
     pub environment: EnvironmentName,
     /// Calls admitted at the same time, over all tenants; one more is `OVERLOADED`.
     pub calls_in_flight_max: usize,
@@ -17,7 +17,7 @@ pub struct Settings {
     pub stage_workers: usize,
     /// Whether a read waits until its audit entry is synced (`audit.reads: durable`).
     pub durable_reads: bool,
-    /// How old a live tool list may be for anything but a destructive call, in milliseconds (decisions.md 7).
+    /// How old a live tool list may be for anything but a destructive call, in milliseconds.
     pub live_list_ms_max: u64,
     /// How often the key sets are refreshed, in milliseconds.
     pub identity_refresh_ms: u64,

@@ -17,7 +17,7 @@ use crate::{environment::Environment, failure::Failure, output};
 
 /// Where Placet is if nothing is said.
 const DEFAULT_URL: &str = "http://127.0.0.1:7411";
-/// The header of the user's delegation (decisions.md 4).
+/// The header of the user's delegation.
 const DELEGATION: &str = "placet-delegation";
 /// A call may wait ten minutes for people, and then run.
 const REQUEST_MS_MAX: u64 = 1_260_000;

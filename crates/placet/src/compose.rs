@@ -182,7 +182,7 @@ fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
     let egress = match &config.telemetry.otlp {
         None => None,
         Some(otlp) => {
-            // The configuration names the collector, so it may be on a private network (decisions.md 29).
+            // The configuration names the collector, so it may be on a private network.
             let destination =
                 Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
             Some(

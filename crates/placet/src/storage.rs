@@ -1,7 +1,7 @@
 //! The store on disk: opening it for the engine, and the offline commands on it.
 //!
 //! Owns where things lie in the data folder. Invariant: an offline command takes the lock on the store, or names who holds it
-//! (decisions.md 10).
+//!.
 
 use std::{
     fmt,

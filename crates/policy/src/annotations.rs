@@ -1,6 +1,6 @@
 //! One policy with what its annotations say, and the rules a policy keeps to beyond Cedar's own.
 //!
-//! Owns the vocabulary of annotations (policy.md §5): the condition enforces, the annotation routes. Invariant: whatever an
+//! Owns the vocabulary of annotations: the condition enforces, the annotation routes. Invariant: whatever an
 //! annotation cannot mean is refused when the bundle is read, never ignored when a call is decided.
 
 use std::collections::BTreeMap;
@@ -13,9 +13,9 @@ use crate::{
     verdict::PolicyEffect,
 };
 
-/// How long an approval lives when nothing else is said (decisions.md 27).
+/// How long an approval lives when nothing else is said.
 pub(crate) const EXPIRES_IN_MS_DEFAULT: u64 = 86_400_000;
-/// The longest an approval may live (decisions.md 27).
+/// The longest an approval may live.
 pub(crate) const EXPIRES_IN_MS_MAX: u64 = 7 * EXPIRES_IN_MS_DEFAULT;
 const EXPIRES_IN_MS_MIN: u64 = 1_000;
 const QUORUM_MAX: u32 = 20;
@@ -203,7 +203,7 @@ impl Reader<'_> {
             if let Some(name) = routed.first() {
                 self.error(
                     format!("`@{name}` stands on a policy that cannot hold a call"),
-                    "approvals are asked for by a `forbid` on tool calls (policy.md, section 5)",
+                    "approvals are asked for by a `forbid` on tool calls",
                 );
             }
             return ApprovalRule::Never;

@@ -1,7 +1,7 @@
 //! From votes to what policy is told about an approval, and from policies to what an approval needs.
 //!
 //! Owns which votes count, merging the requirements of several policies, and the ideal approval of the counterfactual
-//! (policy.md §5). Invariant: what policy is told never exceeds what distinct, eligible people agreed to for exactly this
+//!. Invariant: what policy is told never exceeds what distinct, eligible people agreed to for exactly this
 //! request; an approval that is stale, refused or empty is not told at all, so that even a careless condition cannot use it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use crate::{
     vocabulary::NOBODY,
 };
 
-/// How old the claims may be by which a vote counts for a group (decisions.md 5).
+/// How old the claims may be by which a vote counts for a group.
 const CLAIMS_AGE_MS_MAX: i64 = 86_400_000;
 
 /// What policy is told about an approval.

@@ -1,4 +1,4 @@
-//! The decision: modes, two evaluations, the counterfactual (policy.md §5, decisions.md 16 to 19).
+//! The decision: modes, two evaluations, the counterfactual.
 //!
 //! Owns the order of questions and how answers merge: deny before hold before allow. Invariants: an error in any
 //! evaluation, the counterfactual's included, denies (trap T1); a call is held only if people could make it allowed; the
@@ -196,7 +196,7 @@ impl<'a> Call<'a> {
         ruling
     }
 
-    /// The mode of the call: its contract's, unless every link may lower it to the one requested (decisions.md 16, 17).
+    /// The mode of the call: its contract's, unless every link may lower it to the one requested.
     fn effective_mode(&self) -> (ApprovalMode, Vec<String>) {
         let (highest, requested) = (self.facts.capability.mode_highest, self.facts.mode_requested);
         if requested >= highest {

@@ -1,4 +1,4 @@
-//! Why a call was decided as it was, in words, for operators and auditors. Never for the caller (decisions.md 20).
+//! Why a call was decided as it was, in words, for operators and auditors. Never for the caller.
 //!
 //! Owns the wording. Reads a decision and the bundle it came from; decides nothing.
 

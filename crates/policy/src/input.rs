@@ -1,7 +1,7 @@
-//! A tool's arguments in Cedar's types (policy.md §1): JSON Schema to a record type, arguments to a record.
+//! A tool's arguments in Cedar's types: JSON Schema to a record type, arguments to a record.
 //!
 //! Owns what can be typed. A schema with anything in it that Cedar cannot express loses its typed input as a whole
-//! (decisions.md 18), with a list of what was lost: half a type would let a policy look complete and not be. Arguments
+//!, with a list of what was lost: half a type would let a policy look complete and not be. Arguments
 //! that a schema leaves open beside its properties are not put to policy; they are listed too.
 //!
 //! A text with an `enum` stays a `String`, and a text with a `format` too: the values were checked against the schema
@@ -402,7 +402,7 @@ fn value_at(
     }
 }
 
-/// A whole number, also when it was written `1.0` (decisions.md 14), within what `Long` holds.
+/// A whole number, also when it was written `1.0`, within what `Long` holds.
 fn integer(value: &Value) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_991.0;
     value.as_i64().or_else(|| {

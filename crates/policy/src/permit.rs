@@ -1,4 +1,4 @@
-//! The right to dispatch one exact call, once (design §1, first promise).
+//! The right to dispatch one exact call, once.
 //!
 //! Owns [`Permit`]. Invariant: only [`crate::snapshot::Snapshot::decide`] makes one, and it cannot be copied, cloned,
 //! defaulted or read from anywhere, so whoever holds one was given it for this call; the ledger consumes it.
@@ -71,7 +71,7 @@ impl Permit {
         self.decision.mode_effective
     }
 
-    /// The policy epoch; dispatch in another epoch needs a new decision (decisions.md 26).
+    /// The policy epoch; dispatch in another epoch needs a new decision.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.decision.epoch

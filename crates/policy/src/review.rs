@@ -1,4 +1,4 @@
-//! Who may see and decide an approval: itself a Cedar request (policy.md §5).
+//! Who may see and decide an approval: itself a Cedar request.
 //!
 //! Owns the request and its entities. Does not count votes: [`crate::approval`] does, and never counts the caller's owner or
 //! the user acted for, whatever a bundle says. Only people of the approval's own tenant can review it.

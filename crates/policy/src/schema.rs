@@ -1,7 +1,7 @@
-//! The Cedar schema: the fixed vocabulary, and one action for each tool, generated from the contracts (policy.md §3).
+//! The Cedar schema: the fixed vocabulary, and one action for each tool, generated from the contracts.
 //!
 //! Owns the text and what is reported about tools whose input could not be typed. Invariant: every tool is in exactly one
-//! `tier_*`, in `cap_*` for everything it does, and has an action `<tool>#lower` (decisions.md 17, 18).
+//! `tier_*`, in `cap_*` for everything it does, and has an action `<tool>#lower`.
 
 use std::collections::BTreeSet;
 

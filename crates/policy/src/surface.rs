@@ -1,4 +1,4 @@
-//! The tools that exist for a chain: those that some circumstance could let it call (design §4, decisions.md 20).
+//! The tools that exist for a chain: those that some circumstance could let it call.
 //!
 //! Owns the question «could it ever?», answered by partial evaluation with everything unknown that may change from call to
 //! call: arguments, modes, time, budget, approval, lockdown. Invariant: whatever [`crate::decide`] can allow or hold is in

@@ -1,7 +1,7 @@
 //! What a decision can be, and the record of how it came about.
 //!
 //! Owns [`Verdict`] and [`Decision`]. A decision names policies and is for the audit, the evidence and operators; a caller
-//! is told a [`Denial`]'s code and nothing else (decisions.md 20).
+//! is told a [`Denial`]'s code and nothing else.
 
 use std::fmt;
 
@@ -61,7 +61,7 @@ pub struct Denial {
 }
 
 impl Denial {
-    /// Whether an approval of the call stays as it is, because the obstacle may go away (decisions.md 21). Else it is void.
+    /// Whether an approval of the call stays as it is, because the obstacle may go away. Else it is void.
     #[must_use]
     pub const fn leaves_approval(&self) -> bool {
         matches!(self.kind, DenialKind::Lockdown | DenialKind::Budget)
@@ -161,7 +161,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Whether the caller asked for another mode than the call has (decisions.md 16).
+    /// Whether the caller asked for another mode than the call has.
     #[must_use]
     pub fn is_misclassified(&self) -> bool {
         self.mode_requested != self.mode_effective
@@ -215,7 +215,7 @@ impl PolicyEffect {
     }
 }
 
-/// A link of the principal chain; each is evaluated on its own (decisions.md 19).
+/// A link of the principal chain; each is evaluated on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Link {

@@ -1,6 +1,6 @@
 //! The Cedar names of everything, parsed once, and the typed values that go with them.
 //!
-//! Owns the form of Cedar ids (`tenant/name`, decisions.md 5) and of times. Does not know what the names mean.
+//! Owns the form of Cedar ids (`tenant/name`) and of times. Does not know what the names mean.
 
 use cedar_policy::{EntityId, EntityTypeName, EntityUid, ParseErrors, RestrictedExpression};
 use placet_types::{
@@ -107,7 +107,7 @@ pub(crate) fn uid(kind: &EntityTypeName, id: &str) -> EntityUid {
     EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id))
 }
 
-/// The action by which a tool's mode is lowered (decisions.md 17).
+/// The action by which a tool's mode is lowered.
 pub(crate) fn lower_action(capability: &CapabilityId) -> String {
     format!("{capability}#lower")
 }

@@ -13,7 +13,7 @@ use crate::{
     ids::{GroupId, PrincipalId},
 };
 
-/// Who has to agree, merged from every policy that holds the call (policy.md §5).
+/// Who has to agree, merged from every policy that holds the call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
@@ -55,7 +55,7 @@ pub struct Vote {
     pub approver: PrincipalId,
     /// Groups of the tenant the person was in when deciding.
     pub groups: BTreeSet<GroupId>,
-    /// When the groups were learnt from a token's claims; redemption wants at most 24 h (decisions.md 5).
+    /// When the groups were learnt from a token's claims; redemption wants at most 24 h.
     pub groups_as_of: Timestamp,
     /// Yes or no.
     pub choice: VoteChoice,

@@ -1,4 +1,4 @@
-//! The one digest an approval binds (decisions.md 13): what was approved is what runs.
+//! The one digest an approval binds: what was approved is what runs.
 //!
 //! Owns the list of what is bound. Invariant: two requests that differ in any of it have different digests.
 

@@ -97,7 +97,7 @@ fn civil_from_days(days: i64) -> (i64, i64, i64) {
 
 /// Where the time comes from.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The present moment. Deadlines inside one process use the runtime's monotonic clock instead (decisions.md 15).
+    /// The present moment. Deadlines inside one process use the runtime's monotonic clock instead.
     fn now(&self) -> Timestamp;
 }
 

@@ -1,4 +1,4 @@
-//! The directory: agents with their owners and classes, people with their groups (decisions.md 5).
+//! The directory: agents with their owners and classes, people with their groups.
 //!
 //! Owns the file form of `directory.yaml` and look-ups in it. Does not read the file. Invariant: an agent whose owner is
 //! unknown or a person in an undeclared group is an error when the file is read, never a silent miss later.
@@ -32,7 +32,7 @@ pub struct TenantDirectory {
     /// Agents, services and automations.
     #[serde(default)]
     pub agents: BTreeMap<PrincipalId, AgentEntry>,
-    /// Ceilings by agent class; a run can never ask for more (decisions.md 6).
+    /// Ceilings by agent class; a run can never ask for more.
     #[serde(default)]
     pub classes: BTreeMap<GroupId, ClassEntry>,
 }

@@ -1,4 +1,4 @@
-//! Error codes and refusals: one code per cause, the same on every door (design §8).
+//! Error codes and refusals: one code per cause, the same on every door.
 //!
 //! Owns the list of codes, what each says about the effect, and [`Refusal`] with its two messages: one for the caller,
 //! one for the log. Does not know HTTP or MCP statuses' bodies; only the status number that stands beside a code.

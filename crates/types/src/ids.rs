@@ -148,7 +148,7 @@ text_id!(
     GroupId, "group", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
 text_id!(
-    /// The name of an adapter; it has no underscore so that `adapter__capability` can be split (decisions.md 9).
+    /// The name of an adapter; it has no underscore so that `adapter__capability` can be split.
     AdapterName, "adapter name", 32, "lower-case letters, digits and `-`", "^[a-z0-9][a-z0-9-]*$", lower, lower_dash
 );
 text_id!(
@@ -192,7 +192,7 @@ text_id!(
     ApprovalId, "approval_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
 
-/// An operation of an adapter, `adapter/capability`: also the Cedar action's id (decisions.md 9).
+/// An operation of an adapter, `adapter/capability`: also the Cedar action's id.
 #[derive(
     Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -288,7 +288,7 @@ impl From<CapabilityId> for String {
     }
 }
 
-/// The identity of an effect record: who may ever see it, and under which key (decisions.md 11).
+/// The identity of an effect record: who may ever see it, and under which key.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]

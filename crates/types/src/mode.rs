@@ -8,7 +8,7 @@ use std::{fmt, str::FromStr};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How much a call can do, from looking to what cannot be undone (TM-08). Later ones are stronger (decisions.md 16).
+/// How much a call can do, from looking to what cannot be undone (TM-08). Later ones are stronger.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -89,7 +89,7 @@ pub enum EngineMode {
     /// Decisions are made and enforced.
     #[default]
     Enforce,
-    /// Nothing but denial until an operator lifts it; held approvals keep waiting (decisions.md 21).
+    /// Nothing but denial until an operator lifts it; held approvals keep waiting.
     Lockdown,
 }
 
@@ -104,7 +104,7 @@ impl EngineMode {
     }
 }
 
-/// Whether a capability changes anything outside (decisions.md 16).
+/// Whether a capability changes anything outside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Effect {

@@ -1,6 +1,6 @@
 //! Who calls: principals and the chain from the agent to the user it acts for (TM-04).
 //!
-//! Owns the shape. Does not verify anything: a chain is made from verified tokens only (decisions.md 4), by the broker.
+//! Owns the shape. Does not verify anything: a chain is made from verified tokens only, by the broker.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use crate::{
     ids::{CapabilityId, KeyScope, PrincipalId, TenantId},
 };
 
-/// What kind of actor a principal is (decisions.md 5).
+/// What kind of actor a principal is.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]

@@ -1,7 +1,7 @@
 //! The Run Context (TM-04): what one agent run is, on whose behalf, under which ceiling and budget.
 //!
 //! Owns the wire form. Identity in it comes from verified tokens: the engine fills `user` and `agent`, a caller sends
-//! only [`RunRequest`] (decisions.md 4, 6).
+//! only [`RunRequest`].
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

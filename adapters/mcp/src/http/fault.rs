@@ -1,6 +1,6 @@
 //! Why an HTTP exchange with a server failed.
 //!
-//! Owns what each status says about the message (ledger.md T5: a listed set of statuses, nothing else, is a refusal before the
+//! Owns what each status says about the message (a listed set of statuses, nothing else, is a refusal before the
 //! effect). Holds no text of a response.
 
 use placet_adapter::outcome::AdapterError;

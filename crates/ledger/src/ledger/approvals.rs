@@ -108,7 +108,7 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Ends an approval without an effect: expired leaves the key denied, void returns it to absent (decisions.md 21).
+    /// Ends an approval without an effect: expired leaves the key denied, void returns it to absent.
     ///
     /// # Errors
     /// [`LedgerError::WrongState`] when the approval is over already, [`LedgerError::Store`] when it moved meanwhile.
@@ -148,7 +148,7 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Puts an approved call back to its approvers, because the active policies ask for more (decisions.md 13).
+    /// Puts an approved call back to its approvers, because the active policies ask for more.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.

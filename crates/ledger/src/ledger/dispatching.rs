@@ -1,6 +1,6 @@
 //! From a permit to a dispatch.
 //!
-//! Owns the only path from a [`Permit`] to a [`Dispatch`], and the consumption of an approval on the way (design, promises 1 and 2).
+//! Owns the only path from a [`Permit`] to a [`Dispatch`], and the consumption of an approval on the way.
 //! Invariant: a dispatch is returned only after the commit of its intent; every refusal comes before anything is recorded.
 
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ use crate::{
 };
 
 impl Ledger {
-    /// Turns a permit into a dispatch of a read-only call: once its event is recorded (decisions.md 25).
+    /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
     ///
     /// # Errors
     /// [`LedgerError::PolicyMoved`] and [`LedgerError::PermitMismatch`] before anything is recorded.

@@ -1,4 +1,4 @@
-//! The supervision tree (design, "Actors").
+//! The supervision tree.
 //!
 //! ```text
 //! root (one-for-one)

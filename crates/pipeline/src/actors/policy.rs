@@ -1,6 +1,6 @@
 //! The policy actor: holds the active bundle; a promotion swaps an immutable snapshot.
 //!
-//! Owns the order of promotions: one at a time, each with its own epoch, and every permit given before is void (decisions.md 26).
+//! Owns the order of promotions: one at a time, each with its own epoch, and every permit given before is void.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Pins at call time: the live definition must be the one that was reviewed (TM-14).
 //!
-//! Owns the cached tool list and how old it may be (decisions.md 7). Invariant: a call is not sent when its tool cannot be compared.
+//! Owns the cached tool list and how old it may be. Invariant: a call is not sent when its tool cannot be compared.
 
 use std::{collections::BTreeMap, time::Duration};
 

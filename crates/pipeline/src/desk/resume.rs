@@ -1,6 +1,6 @@
-//! Taking up a parked call: verify every digest, then through broker and gate again (decisions.md 2).
+//! Taking up a parked call: verify every digest, then through broker and gate again.
 //!
-//! Owns the way from data back to a call, and the ends of an approval that nobody used. Invariant (design, promise 2): a byte that
+//! Owns the way from data back to a call, and the ends of an approval that nobody used. Invariant: a byte that
 //! changed on disk, or a contract that changed, makes the approval void; it never runs.
 
 use std::sync::Arc;

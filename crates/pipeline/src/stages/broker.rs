@@ -1,7 +1,7 @@
 //! Broker: bind who calls, and plan the credential.
 //!
 //! Owns the principal chain of the envelope and the request digest. Mints nothing: the credential is attached after the gate, so
-//! that no live secret waits for days in a queue (design §3).
+//! that no live secret waits for days in a queue.
 
 use placet_identity::{VerifiedCaller, VerifiedToken};
 use placet_types::{

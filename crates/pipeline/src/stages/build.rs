@@ -1,7 +1,7 @@
 //! Build: resolve the tool, validate its arguments, canonicalise, derive the key.
 //!
 //! Owns TM-05, TM-06 and TM-12's derivation. Pure: everything it needs is handed in. A tool outside the caller's surface answers
-//! exactly as one that does not exist (decisions.md 20).
+//! exactly as one that does not exist.
 
 use serde_json::{Map, Value};
 
@@ -53,7 +53,7 @@ pub(crate) fn build(
     })
 }
 
-/// What duplicates are matched by: the capability and the arguments as sent (decisions.md 12).
+/// What duplicates are matched by: the capability and the arguments as sent.
 fn requested_digest(target: &Target, args: &Map<String, Value>) -> Digest {
     DigestBuilder::new("placet.requested.v1")
         .field("capability", target.capability.id.to_string().as_bytes())
@@ -97,7 +97,7 @@ fn located(problem: ArgumentProblem) -> Problem {
     Problem { pointer: format!("/args{pointer}"), problem }
 }
 
-/// The caller's key, or the one derived from what is stable over retries (decisions.md 11).
+/// The caller's key, or the one derived from what is stable over retries.
 fn key_of(
     submission: &Submission,
     target: &Target,

@@ -1,4 +1,4 @@
-//! Duplicates: the same key again (ledger.md, "What a duplicate receives").
+//! Duplicates: the same key again.
 //!
 //! Owns who attaches to what. Never executes: a duplicate gets the outcome of the original, or is told how it stands.
 

@@ -1,7 +1,7 @@
 //! Execute: permit to dispatch, durable; the adapter; the settlement, durable; all in one task that nothing cancels.
 //!
 //! Owns the stretch in which an effect can happen. Runs in a task of the execution registry, never in an actor's handler, so no kill
-//! or restart loses an outcome (ledger.md, "Design consequences").
+//! or restart loses an outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -195,7 +195,7 @@ async fn dispatched(
     match settle::keep(context, settlement, outcome, result).await {
         Err(unsettled) => unsettled.tell(context, passage).await,
         Ok(_) if again => {
-            // Through the gate, since every try needs a permit of its own (decisions.md 2).
+            // Through the gate, since every try needs a permit of its own.
             tokio::time::sleep(pause_before(retries)).await;
             brokered.built.retries = retries.saturating_add(1);
             context.routes.gate(context, Call { passage, stage: brokered });

@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// How old the claims may be by which a user counts as a member of a group (decisions.md 5).
+/// How old the claims may be by which a user counts as a member of a group.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Decides upon a brokered call and sends it where the verdict says.
@@ -85,7 +85,7 @@ enum Claim {
     Taken(EffectRecord),
 }
 
-/// The run as its first call fixed it (decisions.md 6).
+/// The run as its first call fixed it.
 async fn open_run(context: &Context, stage: &Brokered) -> Result<RunRecord, Refusal> {
     let chain = &stage.identity.chain;
     let wanted = RunRecord {
@@ -245,7 +245,7 @@ fn decide(
     Ok(verdict)
 }
 
-/// A delegated call needs a delegation that still holds, however long it waited (TM-08, decisions.md 22).
+/// A delegated call needs a delegation that still holds, however long it waited (TM-08).
 fn authority_holds(stage: &Brokered, now: placet_types::clock::Timestamp) -> Result<(), Refusal> {
     let delegated = stage.built.target.capability.mode_highest == ApprovalMode::Delegated
         || stage.built.target.capability.also.contains(&ApprovalMode::Delegated);
@@ -341,7 +341,7 @@ async fn reopen(
     }
 }
 
-/// What a caller is told of a denial: its kind, never a policy (decisions.md 20).
+/// What a caller is told of a denial: its kind, never a policy.
 const fn told(kind: DenialKind) -> &'static str {
     match kind {
         DenialKind::ModeUpgraded => "the call is stronger than the mode it asked for",

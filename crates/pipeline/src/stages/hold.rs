@@ -1,6 +1,6 @@
 //! Hold: a call that people must agree to becomes data (TM-09).
 //!
-//! Owns the proposal and its frozen evidence. Invariant (design, promise 2): the evidence is made from the very values that are
+//! Owns the proposal and its frozen evidence. Invariant: the evidence is made from the very values that are
 //! digested, and is kept in the same commit as the approval.
 
 use serde_json::Value;
@@ -24,7 +24,7 @@ use crate::{
     stages::refuse::{self, Refused},
 };
 
-/// The longest an approval lives, in milliseconds: seven days (decisions.md 27).
+/// The longest an approval lives, in milliseconds: seven days.
 const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// Parks a claimed call and asks people.

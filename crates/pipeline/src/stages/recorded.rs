@@ -1,6 +1,6 @@
 //! Answers from the ledger: how a recorded call stands, told to whoever may ask.
 //!
-//! Owns the table "what a duplicate receives" (ledger.md). Never executes anything.
+//! Owns the table "what a duplicate receives". Never executes anything.
 
 use placet_ledger::{
     approval::ApprovalRecord,

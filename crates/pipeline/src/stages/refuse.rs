@@ -60,7 +60,7 @@ pub(crate) fn decision_json(decision: &Decision) -> Option<serde_json::Value> {
 pub(crate) struct Refused<'a> {
     pub(crate) refusal: Refusal,
     pub(crate) decision: Option<&'a Decision>,
-    /// Whether the obstacle may go away: an approved call then stays approved and is tried again (decisions.md 21).
+    /// Whether the obstacle may go away: an approved call then stays approved and is tried again.
     pub(crate) passing: bool,
     /// Whether a security team wants to hear of it, whatever its code.
     pub(crate) security: bool,

@@ -1,6 +1,6 @@
 //! `placet ledger`: effect records of a running Placet, and the offline check of its store.
 //!
-//! Owns the tables and the options. Offline commands take the lock on the data folder, or name its holder (decisions.md 10).
+//! Owns the tables and the options. Offline commands take the lock on the data folder, or name its holder.
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_pipeline::views::{RecordView, ResolutionRequest, ResolvedOutcome};

@@ -107,7 +107,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         title: "The audit chain is verified; one changed byte in a copy is found",
-        proves: "what happened cannot be rewritten unnoticed",
+        proves: "a changed byte in what happened is found",
         show: |stage| Box::pin(steps::audited(stage)),
     },
 ];

@@ -25,7 +25,7 @@ const APPROVED_BY_TWO: &str = r#"unless {
   && !(context.req has on_behalf_of && context.req.approval.approvers.contains(context.req.on_behalf_of))
 }"#;
 
-/// The example of policy.md, section 4.
+/// The worked example: two people, one of them from `security`.
 fn example() -> String {
     format!(
         r#"

@@ -28,7 +28,7 @@ use crate::{
     vocabulary::{Vocabulary, lower_action},
 };
 
-/// How far policies may follow references; then one query knows which entities to load (policy.md §2).
+/// How far policies may follow references; then one query knows which entities to load.
 const LEVEL_MAX: u32 = 2;
 
 type Problems = Vec<BundleProblem>;

@@ -1,4 +1,4 @@
-//! Claims: keys taken in memory until their record is durable (decisions.md 24).
+//! Claims: keys taken in memory until their record is durable.
 //!
 //! Owns the table of claims. Not here: what is stored, which the caller tells.
 //! Invariants: of two claims of one key one wins; a claim stays until the index has its record or its owner gives it back, and it

@@ -1,6 +1,6 @@
 //! Start-up: the journal verified, the index kept or rebuilt, the writer started.
 //!
-//! Owns the order of start-up and the guards around sled's opening (ledger.md, "Guards"). Not here: the bytes of the journal.
+//! Owns the order of start-up and the guards around sled's opening. Not here: the bytes of the journal.
 //! Invariants: nothing is served before the index agrees with the journal; an index that does not is set aside, never deleted
 //! first; the index is opened only by whoever holds the journal's lock.
 

@@ -257,7 +257,7 @@ const fn yes() -> bool {
     true
 }
 
-/// What an adapter promises about the same call arriving twice (ledger.md, "Adapter classes").
+/// What an adapter promises about the same call arriving twice.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "class", rename_all = "snake_case", deny_unknown_fields)]
 pub enum DedupFile {

@@ -84,7 +84,7 @@ pub struct Capability {
     pub pin: Option<Digest>,
 }
 
-/// What is known about repeating a call (ledger.md, "Adapter classes").
+/// What is known about repeating a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Dedup {
     /// It changes nothing.
@@ -262,7 +262,7 @@ impl Capability {
         })
     }
 
-    /// Whether calls of it are kept in the ledger under a key (decisions.md 16).
+    /// Whether calls of it are kept in the ledger under a key.
     #[must_use]
     pub fn is_write_class(&self) -> bool {
         self.effect == Effect::Write

@@ -39,7 +39,7 @@ pub struct ToolProposalEnvelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
-    /// The digest an approval is given for (decisions.md 13).
+    /// The digest an approval is given for.
     pub request_digest: Digest,
     /// The digest of the arguments that will run, sensitive ones included.
     pub effective_args_digest: Digest,
