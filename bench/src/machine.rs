@@ -19,6 +19,8 @@ pub(crate) struct Machine {
     pub(crate) processor: String,
     /// The operating system's kernel.
     pub(crate) kernel: String,
+    /// The load average of the last minute before the run: what else the machine was doing.
+    pub(crate) load: String,
     /// The file system of the data folder.
     pub(crate) file_system: String,
     /// Whether that file system is in memory, so that nothing said about the disk means anything.
@@ -48,6 +50,11 @@ impl Machine {
             } else {
                 format!("{} {kernel}", std::env::consts::OS)
             },
+            load: read("/proc/loadavg")
+                .split(' ')
+                .next()
+                .filter(|load| !load.is_empty())
+                .map_or_else(unknown, str::to_owned),
             in_memory: matches!(file_system.as_str(), "tmpfs" | "ramfs"),
             file_system,
             fsync: "fdatasync before a write is sent and before it is answered, one for many calls",

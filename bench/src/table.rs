@@ -16,7 +16,10 @@ pub(crate) fn render(report: &Report) -> String {
 fn machine(report: &Report) -> String {
     let machine = &report.machine;
     let mut lines = vec![
-        format!("- machine: {} cores, {}, {}", machine.cores, machine.processor, machine.kernel),
+        format!(
+            "- machine: {} cores, {}, {}; load before the run: {}",
+            machine.cores, machine.processor, machine.kernel, machine.load
+        ),
         format!("- data folder: {}", machine.file_system),
         format!("- fsync: {}", machine.fsync),
         format!("- read audit: {}", machine.read_audit),
@@ -167,7 +170,8 @@ fn whole(value: f64) -> String {
 }
 
 fn exact(value: f64) -> String {
-    format!("{value:.2}")
+    let text = format!("{value:.2}");
+    if text == "-0.00" { "0.00".to_owned() } else { text }
 }
 
 #[cfg(test)]
