@@ -31,7 +31,7 @@ impl Plan {
     /// About a minute.
     pub(crate) const FULL: Self = Self {
         warm_up: Duration::from_millis(300),
-        round: Duration::from_millis(700),
+        round: Duration::from_millis(500),
         pairs: 4,
         rate: Duration::from_secs(3),
         disk: Duration::from_millis(1_500),
