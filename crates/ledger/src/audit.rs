@@ -43,6 +43,14 @@ pub enum AuditKind {
     Replayed,
     /// An operator resolved an unknown outcome.
     Resolved,
+    /// The duty to settle a dispatch passed to another epoch.
+    Adopted,
+    /// An operator wants a call sent again whose outcome is unknown.
+    Rearmed,
+    /// Result and arguments were dropped after their retention.
+    Buried,
+    /// A tombstone was dropped.
+    Forgotten,
     /// Something a security team wants to know of: a forged token, a mode raised in flight, a contract that drifted.
     Security,
 }

@@ -148,8 +148,13 @@ pub struct Settlement {
 /// What is settled: a record, or a read that has none.
 #[derive(Debug)]
 pub(crate) enum Subject {
-    /// A record in `DISPATCHED`.
-    Effect(Box<EffectRecord>),
+    /// A record in `DISPATCHED`, and what was taken for it from its run's budget.
+    Effect {
+        /// The record.
+        record: Box<EffectRecord>,
+        /// Given back when nothing happened.
+        reserve: Reservation,
+    },
     /// A read-only call: its event, to be completed.
     Read(Box<AuditEvent>),
 }
@@ -159,7 +164,7 @@ impl Settlement {
     #[must_use]
     pub fn record(&self) -> Option<&EffectRecord> {
         match &self.subject {
-            Subject::Effect(record) => Some(record),
+            Subject::Effect { record, .. } => Some(record),
             Subject::Read(_) => None,
         }
     }

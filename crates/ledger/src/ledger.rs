@@ -5,14 +5,12 @@
 
 mod approvals;
 mod dispatching;
+mod keeping;
 mod settling;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use placet_types::{
     digest::Digest,
@@ -27,7 +25,7 @@ use crate::{
     parked::ParkedCall,
     record::EffectRecord,
     run::RunRecord,
-    store::{Admission, Changes, ClaimAnswer, Durability, Store, StoreError},
+    store::{Admission, Changes, ClaimAnswer, Durability, PolicyState, Store, StoreError},
 };
 
 /// Why a verb did nothing.
@@ -35,7 +33,10 @@ use crate::{
 pub enum LedgerError {
     /// The store refused or failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(StoreError),
+    /// The same operator cannot be both people of a re-arm.
+    #[error("another person than the first has to agree")]
+    SamePerson,
     /// The policies have changed since the permit was given; decide again.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
@@ -51,6 +52,15 @@ pub enum LedgerError {
     /// Something to keep has no JSON form.
     #[error("the record has no JSON form: {0}")]
     Encoding(String),
+}
+
+impl From<StoreError> for LedgerError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::PolicyMoved => Self::PolicyMoved,
+            other => Self::Store(other),
+        }
+    }
 }
 
 /// What became of a dispatched call, as its adapter reports it.
@@ -70,14 +80,13 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Ledger {
     store: Arc<dyn Store>,
-    policy_epoch: AtomicU64,
 }
 
 impl Ledger {
     /// A ledger that keeps in `store`.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, policy_epoch: AtomicU64::new(0) }
+        Self { store }
     }
 
     /// The store, for look-ups.
@@ -86,9 +95,31 @@ impl Ledger {
         self.store.as_ref()
     }
 
-    /// Says which policies are active now: permits given under others are no longer taken.
-    pub fn set_policy_epoch(&self, epoch: u64) {
-        self.policy_epoch.store(epoch, Ordering::SeqCst);
+    /// Makes the policies with this digest the active ones, and answers their epoch: permits of another one are no longer taken. The
+    /// same policies as another node's join its epoch.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] when it could not be kept.
+    pub async fn activate(&self, digest: Digest, event: AuditEvent) -> Result<u64, LedgerError> {
+        loop {
+            let current = self.store.policy().await?;
+            let next = match current {
+                Some(current) if current.digest == digest => current,
+                current => {
+                    let epoch = current.map_or(0, |current| current.epoch).saturating_add(1);
+                    PolicyState { epoch, digest }
+                }
+            };
+            let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+            changes.activate = Some(next);
+            changes.audit.push(event.clone());
+            match self.store.commit(changes).await {
+                // Another node was faster: look again.
+                Err(StoreError::Conflict) => {}
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(next.epoch),
+            }
+        }
     }
 
     /// Keeps an event that stands by itself.
@@ -146,7 +177,7 @@ impl Ledger {
     pub async fn parked(&self, record: &EffectRecord) -> Result<ParkedCall, LedgerError> {
         let bytes = self.store.content(&record.scope.tenant, record.parked).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| StoreError::Damaged(error.to_string()).into())
+            .map_err(|error| LedgerError::Store(StoreError::Damaged(error.to_string())))
     }
 
     /// A result envelope kept as content.
@@ -160,7 +191,7 @@ impl Ledger {
     ) -> Result<ToolResultEnvelope, LedgerError> {
         let bytes = self.store.content(&record.scope.tenant, digest).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| StoreError::Damaged(error.to_string()).into())
+            .map_err(|error| LedgerError::Store(StoreError::Damaged(error.to_string())))
     }
 
     /// What the approvers of `approval` are shown.
@@ -173,7 +204,7 @@ impl Ledger {
     ) -> Result<ToolProposalEnvelope, LedgerError> {
         let bytes = self.store.content(approval.chain.tenant(), approval.proposal).await?;
         serde_json::from_slice(&bytes)
-            .map_err(|error| StoreError::Damaged(error.to_string()).into())
+            .map_err(|error| LedgerError::Store(StoreError::Damaged(error.to_string())))
     }
 }
 

@@ -8,8 +8,11 @@
 pub mod approval;
 pub mod audit;
 pub mod dispatch;
+pub mod keys;
 pub mod ledger;
+pub mod log;
 pub mod parked;
+pub mod proof;
 pub mod record;
 pub mod run;
 pub mod store;

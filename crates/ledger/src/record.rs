@@ -1,7 +1,14 @@
-//! The effect record and its machine.
+//! The effect record: what is kept about one key.
 //!
-//! Owns which move leads where. Does not store. Invariant I7: a record's history is a path through [`EffectState::may_become`];
-//! terminal states are absorbing, except that an unknown outcome may be resolved.
+//! Owns the record's form, its states, attempts and classes. Which move leads where is in `moves`. Does not store.
+
+mod moves;
+mod rearm;
+
+pub use moves::IllegalMove;
+pub use rearm::{Rearm, Resolution, Unknown};
+
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
@@ -43,12 +50,19 @@ pub struct EffectRecord {
     pub arm: u32,
     /// How often the adapter was called.
     pub attempts: u32,
+    /// What nobody knows about an earlier arm, once an operator has re-armed the record. Such a record never
+    /// returns to absent, and only a success of the new arm speaks for the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<Box<Unknown>>,
     /// Where it stands.
     pub state: EffectState,
 }
 
 /// The form of [`EffectRecord`] that this build writes.
-pub const RECORD_VERSION: u16 = 1;
+pub const RECORD_VERSION: u16 = 2;
+
+/// The forms of [`EffectRecord`] that this build reads. What form 2 added has a default that means what form 1 meant.
+pub const RECORD_VERSIONS: RangeInclusive<u16> = 1..=RECORD_VERSION;
 
 /// Where an effect stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +93,9 @@ pub enum EffectState {
     Succeeded {
         /// The content digest of the result envelope.
         result: Digest,
+        /// By what an outcome that was unknown came to light (T8).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resolved_by: Option<Resolution>,
     },
     /// Refused by the adapter, which declares that nothing happened or that trying again is pointless (T5).
     FailedFinal {
@@ -86,6 +103,9 @@ pub enum EffectState {
         code: ErrorCode,
         /// The content digest of the result envelope.
         result: Digest,
+        /// By what an outcome that was unknown came to light (T8).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        resolved_by: Option<Resolution>,
     },
     /// Not executed, as the adapter declares; a retry may dispatch again (T5, T9).
     FailedRetriable {
@@ -105,6 +125,14 @@ pub enum EffectState {
         reason: String,
         /// The content digest of the result envelope that says so.
         result: Digest,
+        /// The operator who asks for another arm, while a second one has not agreed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        rearm: Option<Box<Rearm>>,
+    },
+    /// Operators decided to send the call again under a new token, though its outcome is unknown (T9).
+    Rearmed {
+        /// Who decided, in order; two, unless the deployment says that one is enough.
+        by: Vec<Rearm>,
     },
     /// People said no, or nobody agreed in time; terminal for the key.
     Denied {
@@ -112,6 +140,16 @@ pub enum EffectState {
         code: ErrorCode,
         /// The approval.
         approval_id: ApprovalId,
+    },
+    /// The result was dropped after its retention; the key stays taken (T10).
+    Tombstone {
+        /// The name of the state it had.
+        was: String,
+        /// The error code it ended with.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        code: Option<ErrorCode>,
+        /// When it had come to its end.
+        settled_at: Timestamp,
     },
 }
 
@@ -134,6 +172,9 @@ pub struct Attempt {
     pub after_unknown: bool,
     /// The epoch that dispatched it.
     pub epoch: u64,
+    /// The epoch that took the duty to settle it over, when that is not the one that dispatched it; see [`Attempt::duty`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted_by: Option<u64>,
     /// The decision that allowed it.
     pub decision_id: DecisionId,
     /// The bundle that decided.
@@ -145,6 +186,14 @@ pub struct Attempt {
     /// The approval it consumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+}
+
+impl Attempt {
+    /// The epoch whose duty it is to settle the attempt: the one that dispatched it, or the one that adopted it.
+    #[must_use]
+    pub fn duty(&self) -> u64 {
+        self.adopted_by.unwrap_or(self.epoch)
+    }
 }
 
 /// The class of an adapter's operation, as recorded.
@@ -201,7 +250,7 @@ pub fn dispatch_token(record: &RecordId, arm: u32) -> String {
 
 impl EffectState {
     /// The names of the states that a stored record can be in.
-    pub const NAMES: [&'static str; 8] = [
+    pub const NAMES: [&'static str; 10] = [
         "pending_approval",
         "approved",
         "dispatched",
@@ -209,7 +258,9 @@ impl EffectState {
         "failed_final",
         "failed_retriable",
         "indeterminate",
+        "rearmed",
         "denied",
+        "tombstone",
     ];
 
     /// The state's name on the wire and in listings.
@@ -224,7 +275,9 @@ impl EffectState {
             Self::FailedFinal { .. } => "failed_final",
             Self::FailedRetriable { .. } => "failed_retriable",
             Self::Indeterminate { .. } => "indeterminate",
+            Self::Rearmed { .. } => "rearmed",
             Self::Denied { .. } => "denied",
+            Self::Tombstone { .. } => "tombstone",
         }
     }
 
@@ -232,7 +285,7 @@ impl EffectState {
     #[must_use]
     pub const fn result(&self) -> Option<Digest> {
         match self {
-            Self::Succeeded { result }
+            Self::Succeeded { result, .. }
             | Self::FailedFinal { result, .. }
             | Self::FailedRetriable { result, .. }
             | Self::Indeterminate { result, .. } => Some(*result),
@@ -240,7 +293,9 @@ impl EffectState {
             | Self::PendingApproval { .. }
             | Self::Approved { .. }
             | Self::Dispatched(_)
-            | Self::Denied { .. } => None,
+            | Self::Rearmed { .. }
+            | Self::Denied { .. }
+            | Self::Tombstone { .. } => None,
         }
     }
 
@@ -255,7 +310,9 @@ impl EffectState {
             | Self::Succeeded { .. }
             | Self::FailedFinal { .. }
             | Self::FailedRetriable { .. }
-            | Self::Denied { .. } => None,
+            | Self::Rearmed { .. }
+            | Self::Denied { .. }
+            | Self::Tombstone { .. } => None,
         }
     }
 
@@ -270,7 +327,11 @@ impl EffectState {
                 attempt.approval_id.as_ref()
             }
             Self::FailedRetriable { approval_id, .. } => approval_id.as_ref(),
-            Self::Claimed { .. } | Self::Succeeded { .. } | Self::FailedFinal { .. } => None,
+            Self::Claimed { .. }
+            | Self::Succeeded { .. }
+            | Self::FailedFinal { .. }
+            | Self::Rearmed { .. }
+            | Self::Tombstone { .. } => None,
         }
     }
 
@@ -283,89 +344,38 @@ impl EffectState {
                 | Self::PendingApproval { .. }
                 | Self::Approved { .. }
                 | Self::Dispatched(_)
+                | Self::Rearmed { .. }
         )
     }
 
-    /// Whether a record may move from this state to `next`. A key returns to absent by removal, which
-    /// [`Self::may_be_removed`] rules.
+    /// Whether the call has come to its end: nothing moves it again but the end of its retention.
     #[must_use]
-    pub fn may_become(&self, next: &Self) -> bool {
-        use EffectState as S;
-        match (self, next) {
-            (S::Claimed { .. }, S::PendingApproval { .. })
-            | (
-                S::PendingApproval { .. },
-                S::PendingApproval { .. } | S::Approved { .. } | S::Denied { .. },
-            )
-            | (S::Approved { .. }, S::PendingApproval { .. } | S::Denied { .. }) => true,
-            (
-                S::Claimed { .. } | S::Approved { .. } | S::FailedRetriable { .. },
-                S::Dispatched(a),
-            ) => a.number >= 1,
-            (
-                S::Dispatched(_),
-                S::Succeeded { .. } | S::FailedFinal { .. } | S::FailedRetriable { .. },
-            ) => true,
-            (S::Dispatched(a), S::Indeterminate { attempt: b, .. }) => a == b,
-            // Only what the other system recognises, or what changes nothing, may be sent again without an answer (T7).
-            (S::Dispatched(a), S::Dispatched(b)) => {
-                b.number > a.number
-                    && b.token == a.token
-                    && a.class.may_repeat()
-                    && a.class == b.class
-            }
-            (S::Indeterminate { .. }, S::Succeeded { .. } | S::FailedFinal { .. }) => true,
-            (S::Indeterminate { attempt: a, .. }, S::Dispatched(b)) => {
-                b.number > a.number && b.token != a.token
-            }
-            _ => false,
-        }
+    pub const fn is_settled(&self) -> bool {
+        matches!(
+            self,
+            Self::Succeeded { .. }
+                | Self::FailedFinal { .. }
+                | Self::FailedRetriable { .. }
+                | Self::Denied { .. }
+        )
     }
 
-    /// Whether the key may return to absent: only where certainly nothing has happened.
+    /// The error code it ended with.
     #[must_use]
-    pub const fn may_be_removed(&self) -> bool {
-        matches!(self, Self::Claimed { .. } | Self::PendingApproval { .. } | Self::Approved { .. })
-    }
-}
-
-/// A move that the machine does not know.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("record `{record_id}` may not go from {from} to {to}")]
-pub struct IllegalMove {
-    /// The record.
-    pub record_id: RecordId,
-    /// Its state.
-    pub from: &'static str,
-    /// The state asked for.
-    pub to: &'static str,
-}
-
-impl EffectRecord {
-    /// The record after a move to `state` at `now`.
-    ///
-    /// # Errors
-    /// [`IllegalMove`] when the machine does not know the move.
-    pub fn moved(&self, state: EffectState, now: Timestamp) -> Result<Self, IllegalMove> {
-        if !self.state.may_become(&state) {
-            return Err(IllegalMove {
-                record_id: self.record_id,
-                from: self.state.name(),
-                to: state.name(),
-            });
+    pub const fn code(&self) -> Option<ErrorCode> {
+        match self {
+            Self::FailedFinal { code, .. }
+            | Self::FailedRetriable { code, .. }
+            | Self::Denied { code, .. } => Some(*code),
+            Self::Indeterminate { .. } => Some(ErrorCode::OutcomeUnknown),
+            Self::Tombstone { code, .. } => *code,
+            Self::Claimed { .. }
+            | Self::PendingApproval { .. }
+            | Self::Approved { .. }
+            | Self::Dispatched(_)
+            | Self::Succeeded { .. }
+            | Self::Rearmed { .. } => None,
         }
-        let attempts = if let EffectState::Dispatched(attempt) = &state {
-            attempt.number
-        } else {
-            self.attempts
-        };
-        Ok(Self {
-            state,
-            attempts,
-            updated_at: now,
-            rev: self.rev.saturating_add(1),
-            ..self.clone()
-        })
     }
 }
 

@@ -78,6 +78,16 @@ impl RunRecord {
             ..self.clone()
         })
     }
+
+    /// The run when one call of `cents` turned out not to have happened.
+    #[must_use]
+    pub fn refunded(&self, cents: u64) -> Self {
+        Self {
+            calls_used: self.calls_used.saturating_sub(1),
+            cents_used: self.cents_used.saturating_sub(cents),
+            ..self.clone()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
 use placet_types::{
     clock::Timestamp,
@@ -50,6 +51,23 @@ pub enum EffectChange {
         /// The stored revision.
         rev: u64,
     },
+    /// A tombstone is dropped: only where the key itself tells its age, so that it is refused as too old from then on.
+    Forget {
+        /// The record.
+        record_id: RecordId,
+        /// The stored revision.
+        rev: u64,
+    },
+}
+
+/// Which policies decide now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyState {
+    /// Counts activations; a permit carries the one it was given in. 0: none yet.
+    pub epoch: u64,
+    /// What was activated: policies, contracts and directory together.
+    pub digest: Digest,
 }
 
 /// Changes that happen together or not at all.
@@ -65,6 +83,15 @@ pub struct Changes {
     pub runs: Vec<RunRecord>,
     /// What a dispatch takes from its run's budget; refused with [`StoreError::BudgetExhausted`] when it has too little.
     pub reserve: Option<Reservation>,
+    /// What goes back to a run's budget, because nothing happened.
+    pub refund: Option<Reservation>,
+    /// The policy epoch that the permit was given in; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
+    pub expect_policy: Option<u64>,
+    /// Policies that become the active ones; refused with [`StoreError::Conflict`] unless their epoch is the next one, or they are
+    /// active already.
+    pub activate: Option<PolicyState>,
+    /// Contents that are deleted, their retention over; the entries that name them stay.
+    pub forget_content: Vec<(TenantId, Digest)>,
     /// Events for the audit chain.
     pub audit: Vec<AuditEvent>,
     /// How durable.
@@ -83,6 +110,10 @@ impl Changes {
             approvals: Vec::new(),
             runs: Vec::new(),
             reserve: None,
+            refund: None,
+            expect_policy: None,
+            activate: None,
+            forget_content: Vec::new(),
             audit: Vec::new(),
             durability,
             admission,
@@ -117,6 +148,11 @@ pub struct EffectQuery {
     pub state: Option<String>,
     /// Only open ones: what recovery looks at.
     pub open_only: bool,
+    /// Only dispatched ones whose duty lies with an epoch that is over: what a survivor takes over (T7).
+    pub orphaned: bool,
+    /// Only those that came to their end ([`crate::record::EffectState::is_settled`]) or are tombstones, and last moved before this:
+    /// what retention looks at.
+    pub settled_before: Option<Timestamp>,
     /// After this record, in the store's order.
     pub after: Option<RecordId>,
     /// At most this many; 0 means none.
@@ -146,6 +182,15 @@ pub enum StoreError {
     /// A move that the machine does not know.
     #[error(transparent)]
     Illegal(#[from] crate::record::IllegalMove),
+    /// Other policies are active than those the permit was given under.
+    #[error("the policies have changed since the decision")]
+    PolicyMoved,
+    /// Another node has taken this one's work over, because it was silent for too long (I8).
+    #[error("this node was silent for too long, and another one took its work over")]
+    Fenced,
+    /// The store cannot be reached for the moment; nothing is known to be changed.
+    #[error("the store cannot be reached: {0}")]
+    Unreachable(String),
     /// The run has too little left.
     #[error("the run's budget is used up")]
     BudgetExhausted,
@@ -209,6 +254,26 @@ pub trait Store: Send + Sync + fmt::Debug {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError>;
+    /// The approval that a call waits or waited for, also when its record is gone.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError>;
+    /// The policies that are active in the ledger.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn policy(&self) -> Result<Option<PolicyState>, StoreError>;
+    /// Whether other nodes keep records here too, so that a record may move without this process.
+    fn is_shared(&self) -> bool;
+    /// Fences nodes that were silent for longer than their lease; answers their epochs. None where nothing is shared.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn fence_dead(&self) -> Result<Vec<u64>, StoreError>;
     /// A run.
     ///
     /// # Errors

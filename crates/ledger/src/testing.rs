@@ -22,11 +22,11 @@ use placet_types::{
 use crate::{
     approval::ApprovalRecord,
     audit::{AuditEvent, AuditKind},
-    record::{EffectRecord, IllegalMove},
+    record::EffectRecord,
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, EffectChange, EffectQuery, Store,
-        StoreError,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, EffectChange, EffectQuery, PolicyState,
+        Store, StoreError,
     },
 };
 
@@ -60,6 +60,7 @@ struct Inner {
     now: Timestamp,
     epoch: u64,
     seq: u64,
+    policy: Option<PolicyState>,
     closed: bool,
     refuse_next: Option<StoreError>,
     fault: Option<(AuditKind, Fault)>,
@@ -108,6 +109,11 @@ impl MemoryStore {
         if due { inner.fault.take().map(|(_, fault)| fault) } else { None }
     }
 
+    /// Other policies are active from now on.
+    pub fn set_policy(&self, policy: PolicyState) {
+        self.lock().policy = Some(policy);
+    }
+
     /// Everything the audit chain holds, oldest first.
     #[must_use]
     pub fn audit(&self) -> Vec<AuditEvent> {
@@ -132,6 +138,7 @@ impl MemoryStore {
 
 impl Inner {
     fn apply(&mut self, changes: Changes) -> Result<(), StoreError> {
+        self.check_policy(&changes)?;
         for (tenant, bytes) in changes.content {
             self.content.insert((tenant, Digest::of(&bytes)), bytes);
         }
@@ -142,14 +149,36 @@ impl Inner {
             let run = self.runs.get_mut(&reservation.run).ok_or(StoreError::BudgetExhausted)?;
             *run = run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?;
         }
+        if let Some(refund) = changes.refund
+            && let Some(run) = self.runs.get_mut(&refund.run)
+        {
+            *run = run.refunded(refund.cents);
+        }
         for change in changes.effects {
             self.change_effect(change)?;
         }
         for approval in changes.approvals {
             self.put_approval(approval)?;
         }
+        for place in changes.forget_content {
+            self.content.remove(&place);
+        }
         self.audit.extend(changes.audit);
         self.seq = self.seq.saturating_add(1);
+        Ok(())
+    }
+
+    fn check_policy(&mut self, changes: &Changes) -> Result<(), StoreError> {
+        let epoch = self.policy.map_or(0, |policy| policy.epoch);
+        if changes.expect_policy.is_some_and(|expected| expected != epoch) {
+            return Err(StoreError::PolicyMoved);
+        }
+        if let Some(next) = changes.activate {
+            if self.policy != Some(next) && epoch.checked_add(1) != Some(next.epoch) {
+                return Err(StoreError::Conflict);
+            }
+            self.policy = Some(next);
+        }
         Ok(())
     }
 
@@ -167,7 +196,14 @@ impl Inner {
             }
             EffectChange::Remove { record_id, rev } => {
                 let stored = self.effects.get(&record_id).ok_or(StoreError::Conflict)?;
-                if stored.rev != rev || !stored.state.may_be_removed() {
+                if stored.rev != rev || !stored.may_be_removed() {
+                    return Err(StoreError::Conflict);
+                }
+                self.effects.remove(&record_id);
+            }
+            EffectChange::Forget { record_id, rev } => {
+                let stored = self.effects.get(&record_id).ok_or(StoreError::Conflict)?;
+                if stored.rev != rev || !stored.may_be_forgotten() {
                     return Err(StoreError::Conflict);
                 }
                 self.effects.remove(&record_id);
@@ -197,15 +233,10 @@ fn check_rev(stored: u64, next: u64) -> Result<(), StoreError> {
 }
 
 fn check_move(before: &EffectRecord, after: &EffectRecord) -> Result<(), StoreError> {
-    if before.state.may_become(&after.state) {
+    if before.may_move_to(after) {
         return Ok(());
     }
-    let illegal = IllegalMove {
-        record_id: after.record_id,
-        from: before.state.name(),
-        to: after.state.name(),
-    };
-    Err(StoreError::Illegal(illegal))
+    Err(StoreError::Illegal(before.illegal(&after.state)))
 }
 
 #[async_trait]
@@ -278,6 +309,27 @@ impl Store for MemoryStore {
         Ok(self.lock().approvals.get(approval_id).cloned())
     }
 
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        let inner = self.lock();
+        let of_call = inner.approvals.values().filter(|approval| approval.call_id == *call_id);
+        Ok(of_call.max_by_key(|approval| approval.created_at).cloned())
+    }
+
+    async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
+        Ok(self.lock().policy)
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
+    }
+
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
         Ok(self.lock().runs.get(key).cloned())
     }
@@ -298,6 +350,8 @@ impl Store for MemoryStore {
             query.tenant.as_ref().is_none_or(|tenant| record.scope.tenant == *tenant)
                 && query.state.as_ref().is_none_or(|state| record.state.name() == state)
                 && (!query.open_only || record.state.is_open())
+                && (!query.orphaned || record.is_orphaned(inner.epoch))
+                && query.settled_before.is_none_or(|before| record.is_past_retention(before))
                 && query.after.is_none_or(|after| record.record_id > after)
         };
         Ok(inner.effects.values().filter(fits).take(query.limit).cloned().collect())

@@ -81,6 +81,7 @@ fn claim(key: &str, epoch: u64) -> EffectRecord {
         rev: 0,
         arm: 1,
         attempts: 0,
+        unknown: None,
         state: EffectState::Claimed { epoch },
     }
 }
@@ -94,6 +95,7 @@ fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
         first_dispatched_at: Still.now(),
         after_unknown: false,
         epoch,
+        adopted_by: None,
         decision_id: DecisionId::new("dec_1").unwrap(),
         bundle_digest: Digest::of(b"bundle"),
         request_digest: Digest::of(b"request"),
@@ -136,7 +138,7 @@ fn the_process_that_is_killed() {
                     assert_eq!(answer, ClaimAnswer::Claimed);
                     let sent = EffectState::Dispatched(attempt(&claimed, store.epoch()));
                     let sent = acknowledged(&store, &claimed, sent).await;
-                    let done = EffectState::Succeeded { result: Digest::of(b"result") };
+                    let done = EffectState::Succeeded { result: Digest::of(b"result"), resolved_by: None };
                     acknowledged(&store, &sent, done).await;
                 }
             });

@@ -99,6 +99,8 @@ impl Ledger {
         };
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         if let Some(state) = state {
+            let denied = matches!(state, EffectState::Denied { .. });
+            let state = if denied { record.ended_without_dispatch(state) } else { state };
             let moved = record.moved(state, now).map_err(StoreError::from)?;
             changes.effects.push(EffectChange::Put(Box::new(moved)));
         }
@@ -127,10 +129,16 @@ impl Ledger {
                     code: ErrorCode::ApprovalExpired,
                     approval_id: next.approval_id.clone(),
                 };
-                EffectChange::Put(Box::new(record.moved(denied, now).map_err(StoreError::from)?))
+                let ended = record.ended_without_dispatch(denied);
+                EffectChange::Put(Box::new(record.moved(ended, now).map_err(StoreError::from)?))
+            }
+            ApprovalState::Void { .. } if record.unknown.is_none() => {
+                EffectChange::Remove { record_id: record.record_id, rev: record.rev }
             }
             ApprovalState::Void { .. } => {
-                EffectChange::Remove { record_id: record.record_id, rev: record.rev }
+                let claimed = EffectState::Claimed { epoch: self.store.epoch() };
+                let ended = record.ended_without_dispatch(claimed);
+                EffectChange::Put(Box::new(record.moved(ended, now).map_err(StoreError::from)?))
             }
             ApprovalState::Pending
             | ApprovalState::Approved

@@ -3,8 +3,6 @@
 //! Owns the only path from a [`Permit`] to a [`Dispatch`], and the consumption of an approval on the way.
 //! Invariant: a dispatch is returned only after the commit of its intent; every refusal comes before anything is recorded.
 
-use std::sync::atomic::Ordering;
-
 use serde_json::Value;
 
 use placet_policy::permit::Permit;
@@ -34,13 +32,14 @@ impl Ledger {
         intent: Intent,
         durability: Durability,
     ) -> Result<Armed, LedgerError> {
-        self.check(&permit, &intent)?;
+        check(&permit, &intent)?;
         if permit.write_class() {
             return Err(LedgerError::PermitMismatch);
         }
         let mut event = intent.audit.clone();
         event.kind = AuditKind::ReadDispatched;
         let mut changes = Changes::new(durability, Admission::New);
+        changes.expect_policy = Some(permit.epoch());
         changes.reserve = Some(intent.reserve.clone());
         changes.audit.push(event.clone());
         self.store.commit(changes).await?;
@@ -77,7 +76,7 @@ impl Ledger {
         parked: Option<&ParkedCall>,
         dedup: &Dedup,
     ) -> Result<Armed, LedgerError> {
-        self.check(&permit, &intent)?;
+        check(&permit, &intent)?;
         if permit.record() != Some(record.record_id) {
             return Err(LedgerError::PermitMismatch);
         }
@@ -114,7 +113,8 @@ impl Ledger {
         event.record_id = Some(record.record_id);
         event.approval_id = permit.approval_id().cloned();
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
-        changes.reserve = Some(intent.reserve);
+        changes.expect_policy = Some(permit.epoch());
+        changes.reserve = Some(intent.reserve.clone());
         changes.audit.push(event);
         self.store.commit(changes).await?;
         let dispatch = Dispatch {
@@ -127,17 +127,8 @@ impl Ledger {
             key: Some(record.key.clone()),
             deadline_at: intent.deadline_at,
         };
-        Ok(Armed { dispatch, settlement: Settlement { subject: Subject::Effect(Box::new(moved)) } })
-    }
-
-    fn check(&self, permit: &Permit, intent: &Intent) -> Result<(), LedgerError> {
-        if permit.epoch() != self.policy_epoch.load(Ordering::SeqCst) {
-            return Err(LedgerError::PolicyMoved);
-        }
-        let args_digest = canonical_digest(&Value::Object(intent.args.clone()));
-        let exact = permit.request_digest() == intent.binding.digest()
-            && intent.binding.effective_args_digest == args_digest;
-        if exact { Ok(()) } else { Err(LedgerError::PermitMismatch) }
+        let subject = Subject::Effect { record: Box::new(moved), reserve: intent.reserve };
+        Ok(Armed { dispatch, settlement: Settlement { subject } })
     }
 
     async fn consumed(
@@ -163,6 +154,14 @@ impl Ledger {
     }
 }
 
+/// Whether the permit is for exactly this call. Its policy epoch is compared inside the commit.
+fn check(permit: &Permit, intent: &Intent) -> Result<(), LedgerError> {
+    let args_digest = canonical_digest(&Value::Object(intent.args.clone()));
+    let exact = permit.request_digest() == intent.binding.digest()
+        && intent.binding.effective_args_digest == args_digest;
+    if exact { Ok(()) } else { Err(LedgerError::PermitMismatch) }
+}
+
 /// The next call of the adapter, at `moment` and in its epoch.
 fn next_attempt(
     permit: &Permit,
@@ -176,7 +175,8 @@ fn next_attempt(
         if let EffectState::Dispatched(earlier) = &record.state {
             (earlier.first_dispatched_at, true)
         } else {
-            (now, false)
+            // Under a new arm an attempt is the first, and what it finds out speaks for itself only.
+            (now, record.unknown.is_some())
         };
     Attempt {
         number: record.attempts.saturating_add(1),
@@ -186,6 +186,7 @@ fn next_attempt(
         first_dispatched_at,
         after_unknown,
         epoch,
+        adopted_by: None,
         decision_id: permit.decision().id.clone(),
         bundle_digest: permit.decision().bundle_digest,
         request_digest: permit.request_digest(),

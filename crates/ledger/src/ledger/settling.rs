@@ -3,13 +3,14 @@
 //! Owns the moves out of `DISPATCHED` and `INDETERMINATE`. Invariant: the outcome is durable before anybody is told, and nothing is
 //! recorded as "not executed" while an earlier attempt may have been.
 
-use placet_types::envelope::result::ToolResultEnvelope;
+use placet_types::{digest::Digest, envelope::result::ToolResultEnvelope};
 
 use super::{Ledger, LedgerError, Outcome, content_of};
 use crate::{
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
-    record::{EffectRecord, EffectState},
+    record::{Attempt, EffectRecord, EffectState, Resolution},
+    run::Reservation,
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -25,7 +26,9 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<Option<EffectRecord>, LedgerError> {
         match settlement.subject {
-            Subject::Effect(record) => self.settle_effect(*record, outcome, result).await.map(Some),
+            Subject::Effect { record, reserve } => {
+                self.settle_effect((*record, Some(reserve)), (outcome, None), result).await.map(Some)
+            }
             Subject::Read(event) => {
                 let mut event = *event;
                 event.kind = AuditKind::ReadSettled;
@@ -38,30 +41,59 @@ impl Ledger {
     /// Records the end of an unknown outcome that an operator, a probe or a late answer brought to light (T8).
     ///
     /// # Errors
-    /// [`LedgerError::WrongState`] when the outcome is not unknown.
+    /// [`LedgerError::WrongState`] when the outcome is not unknown, or `outcome` says that it still is;
+    /// [`StoreError::Illegal`] when the evidence is of another attempt.
     pub async fn resolve(
         &self,
         record: &EffectRecord,
-        outcome: Outcome,
+        (outcome, by): (Outcome, Resolution),
         result: &ToolResultEnvelope,
         mut event: AuditEvent,
     ) -> Result<EffectRecord, LedgerError> {
-        if !matches!(record.state, EffectState::Indeterminate { .. }) {
+        let Some(attempt) = unknown_attempt(record) else {
             return Err(LedgerError::WrongState(record.state.name()));
-        }
+        };
         let (bytes, digest) = content_of(result)?;
+        let resolved_by = Some(by.clone());
         let state = match outcome {
-            Outcome::Succeeded => EffectState::Succeeded { result: digest },
-            Outcome::FailedFinal(code) => EffectState::FailedFinal { code, result: digest },
-            Outcome::FailedRetriable(_) | Outcome::Unknown(_) => {
+            Outcome::Succeeded => EffectState::Succeeded { result: digest, resolved_by },
+            // "Nothing happened" speaks for the last attempt only; a person speaks for all.
+            Outcome::FailedFinal(_) | Outcome::FailedRetriable(_)
+                if attempt.after_unknown && by.attempt().is_some() =>
+            {
                 return Err(LedgerError::WrongState("still unknown"));
             }
+            Outcome::FailedFinal(code) | Outcome::FailedRetriable(code) => {
+                EffectState::FailedFinal { code, result: digest, resolved_by }
+            }
+            Outcome::Unknown(_) => return Err(LedgerError::WrongState("still unknown")),
         };
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         event.kind = AuditKind::Resolved;
         event.record_id = Some(record.record_id);
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.content.push((record.scope.tenant.clone(), bytes));
+        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(moved)
+    }
+
+    /// Takes over the duty to settle a dispatch whose epoch is over (T7): of two survivors one gets it.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when another one has it, or the record moved.
+    pub async fn adopt(&self, record: &EffectRecord) -> Result<EffectRecord, LedgerError> {
+        let EffectState::Dispatched(attempt) = &record.state else {
+            return Err(LedgerError::WrongState(record.state.name()));
+        };
+        let adopted = Attempt { adopted_by: Some(self.store.epoch()), ..attempt.clone() };
+        let moved = record
+            .moved(EffectState::Dispatched(adopted), self.store.now())
+            .map_err(StoreError::from)?;
+        let mut event = event_of(AuditKind::Adopted, record);
+        event.note = Some(format!("epoch {} is over", attempt.duty()));
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.audit.push(event);
         self.store.commit(changes).await?;
@@ -78,7 +110,8 @@ impl Ledger {
         reason: &str,
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect(record.clone(), Outcome::Unknown(reason.to_owned()), result).await
+        let unknown = Outcome::Unknown(reason.to_owned());
+        self.settle_effect((record.clone(), None), (unknown, None), result).await
     }
 
     /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
@@ -91,53 +124,96 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect(record.clone(), outcome, result).await
+        let EffectState::Dispatched(attempt) = &record.state else {
+            return Err(LedgerError::WrongState(record.state.name()));
+        };
+        let by = Some(Resolution::Probe { attempt: attempt.number });
+        self.settle_effect((record.clone(), None), (outcome, by), result).await
     }
 
     async fn settle_effect(
         &self,
-        record: EffectRecord,
-        outcome: Outcome,
+        (record, reserve): (EffectRecord, Option<Reservation>),
+        (outcome, by): (Outcome, Option<Resolution>),
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
         let EffectState::Dispatched(attempt) = &record.state else {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let (bytes, digest) = content_of(result)?;
-        let state = match outcome {
-            Outcome::Succeeded => EffectState::Succeeded { result: digest },
-            Outcome::FailedFinal(code) => EffectState::FailedFinal { code, result: digest },
-            // "Nothing happened" speaks for the last attempt only.
-            Outcome::FailedRetriable(_) if attempt.after_unknown => EffectState::Indeterminate {
-                attempt: attempt.clone(),
-                reason: "this attempt had no effect, but an earlier one may have had".to_owned(),
-                result: digest,
-            },
-            Outcome::FailedRetriable(code) => EffectState::FailedRetriable {
-                code,
-                result: digest,
-                approval_id: attempt.approval_id.clone(),
-            },
-            Outcome::Unknown(reason) => {
-                EffectState::Indeterminate { attempt: attempt.clone(), reason, result: digest }
-            }
-        };
-        let mut event = AuditEvent::new(AuditKind::Settled);
-        event.tenant = Some(record.scope.tenant.clone());
-        event.call_id = Some(record.call_id.clone());
-        event.run_id = Some(record.run_id.clone());
-        event.capability = Some(record.scope.capability.clone());
-        event.record_id = Some(record.record_id);
+        let state = state_after(&record, attempt, (outcome, by), digest);
+        let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.trace_id = Some(result.trace_id.clone());
         event.note = Some(state.name().to_owned());
         event.digests.insert("result".to_owned(), digest);
-        let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        if matches!(state, EffectState::FailedRetriable { .. }) {
+            changes.refund = reserve;
+        }
+        let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(moved)
     }
+}
+
+/// Where an outcome leads.
+fn state_after(
+    record: &EffectRecord,
+    attempt: &Attempt,
+    (outcome, resolved_by): (Outcome, Option<Resolution>),
+    result: Digest,
+) -> EffectState {
+    let unknown = |reason: String| EffectState::Indeterminate {
+        attempt: attempt.clone(),
+        reason,
+        result,
+        rearm: None,
+    };
+    match outcome {
+        Outcome::Succeeded => EffectState::Succeeded { result, resolved_by },
+        Outcome::Unknown(reason) => unknown(reason),
+        // "Nothing happened" speaks for the last attempt only.
+        Outcome::FailedRetriable(_) if attempt.after_unknown => {
+            unknown("this attempt had no effect, but an earlier one may have had".to_owned())
+        }
+        Outcome::FailedFinal(_) if record.unknown.is_some() => {
+            unknown("this attempt failed, and an earlier one may have had an effect".to_owned())
+        }
+        Outcome::FailedFinal(code) => EffectState::FailedFinal { code, result, resolved_by },
+        Outcome::FailedRetriable(code) => {
+            EffectState::FailedRetriable { code, result, approval_id: attempt.approval_id.clone() }
+        }
+    }
+}
+
+/// The attempt whose outcome nobody knows, also while another arm waits for its dispatch.
+fn unknown_attempt(record: &EffectRecord) -> Option<&Attempt> {
+    match &record.state {
+        EffectState::Indeterminate { attempt, .. } => Some(attempt),
+        EffectState::Rearmed { .. }
+        | EffectState::PendingApproval { .. }
+        | EffectState::Approved { .. } => record.unknown.as_ref().map(|unknown| &unknown.attempt),
+        EffectState::Claimed { .. }
+        | EffectState::Dispatched(_)
+        | EffectState::Succeeded { .. }
+        | EffectState::FailedFinal { .. }
+        | EffectState::FailedRetriable { .. }
+        | EffectState::Denied { .. }
+        | EffectState::Tombstone { .. } => None,
+    }
+}
+
+/// An event about a record.
+pub(super) fn event_of(kind: AuditKind, record: &EffectRecord) -> AuditEvent {
+    let mut event = AuditEvent::new(kind);
+    event.tenant = Some(record.scope.tenant.clone());
+    event.call_id = Some(record.call_id.clone());
+    event.run_id = Some(record.run_id.clone());
+    event.capability = Some(record.scope.capability.clone());
+    event.record_id = Some(record.record_id);
+    event
 }

@@ -32,6 +32,7 @@ fn attempt(number: u32, token: &str) -> Attempt {
         first_dispatched_at: Timestamp::from_ms(1_000),
         after_unknown: false,
         epoch: 1,
+        adopted_by: None,
         decision_id: DecisionId::new("dec_1").unwrap(),
         bundle_digest: digest(),
         request_digest: digest(),
@@ -49,13 +50,13 @@ fn states() -> Vec<EffectState> {
         EffectState::PendingApproval { approval_id: approval_id.clone(), expires_at },
         EffectState::Approved { approval_id: approval_id.clone(), expires_at },
         EffectState::Dispatched(attempt(1, "plc_a")),
-        EffectState::Succeeded { result },
-        EffectState::FailedFinal { code, result },
+        EffectState::Succeeded { result, resolved_by: None },
+        EffectState::FailedFinal { code, result, resolved_by: None },
         EffectState::FailedRetriable { code, result, approval_id: None },
         EffectState::Indeterminate {
             attempt: attempt(1, "plc_a"),
             reason: "lost".to_owned(),
-            result,
+            result, rearm: None
         },
         EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id },
     ]
@@ -138,7 +139,7 @@ fn an_unknown_outcome_is_dispatched_again_only_under_a_new_token() {
     let unknown = EffectState::Indeterminate {
         attempt: attempt(1, "plc_a"),
         reason: "lost".to_owned(),
-        result: digest(),
+        result: digest(), rearm: None
     };
     for (number, token, expected) in [(2, "plc_b", true), (2, "plc_a", false), (1, "plc_b", false)]
     {
@@ -154,7 +155,7 @@ fn an_outcome_is_unknown_only_of_the_attempt_that_was_dispatched() {
         let unknown = EffectState::Indeterminate {
             attempt: attempt(number, "plc_a"),
             reason: "lost".to_owned(),
-            result: digest(),
+            result: digest(), rearm: None
         };
         assert_eq!(dispatched.may_become(&unknown), expected, "attempt {number}");
     }
@@ -171,7 +172,11 @@ fn a_dispatch_counts_from_one() {
 #[test]
 fn a_key_returns_to_absent_only_where_nothing_has_happened() {
     let removable: Vec<_> =
-        states().iter().filter(|state| state.may_be_removed()).map(EffectState::name).collect();
+        states()
+        .into_iter()
+        .filter(|state| record(state.clone()).may_be_removed())
+        .map(|state| state.name())
+        .collect();
     assert_eq!(removable, ["claimed", "pending_approval", "approved"]);
 }
 
@@ -208,6 +213,7 @@ fn record(state: EffectState) -> EffectRecord {
         rev: 4,
         arm: 1,
         attempts: 1,
+        unknown: None,
         state,
     }
 }
@@ -222,7 +228,7 @@ fn a_move_counts_and_a_dispatch_counts_the_attempt() {
     });
     let dispatched = retriable.moved(EffectState::Dispatched(attempt(2, "plc_a")), now).unwrap();
     assert_eq!((dispatched.rev, dispatched.attempts, dispatched.updated_at), (5, 2, now));
-    let settled = dispatched.moved(EffectState::Succeeded { result: digest() }, now).unwrap();
+    let settled = dispatched.moved(EffectState::Succeeded { result: digest(), resolved_by: None }, now).unwrap();
     assert_eq!((settled.rev, settled.attempts), (6, 2));
     let error = settled.moved(EffectState::Claimed { epoch: 2 }, now).unwrap_err();
     assert_eq!((error.from, error.to), ("succeeded", "claimed"));

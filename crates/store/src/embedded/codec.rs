@@ -12,8 +12,9 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{Reservation, RunKey, RunRecord};
-use placet_ledger::store::{Changes, EffectChange};
-use placet_types::ids::{ApprovalId, RecordId};
+use placet_ledger::store::{Changes, EffectChange, PolicyState};
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, RecordId, TenantId};
 
 /// The form of [`Entry`] that this build writes and reads.
 pub const ENTRY_VERSION: u16 = 1;
@@ -41,6 +42,15 @@ pub struct Entry {
     /// What was taken from a run's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserve: Option<Reservation>,
+    /// What went back to a run's budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refund: Option<Reservation>,
+    /// Policies that became the active ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activate: Option<PolicyState>,
+    /// Contents that were deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forget_content: Vec<(TenantId, Digest)>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
@@ -54,6 +64,13 @@ pub enum EffectEntry {
     Put(Box<EffectRecord>),
     /// Its key returned to absent.
     Removed {
+        /// The record.
+        record_id: RecordId,
+        /// Its last revision.
+        rev: u64,
+    },
+    /// Its tombstone was dropped.
+    Forgotten {
         /// The record.
         record_id: RecordId,
         /// Its last revision.
@@ -73,6 +90,12 @@ struct EntryRef<'a> {
     runs: &'a [RunRecord],
     #[serde(skip_serializing_if = "Option::is_none")]
     reserve: Option<&'a Reservation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refund: Option<&'a Reservation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    activate: Option<PolicyState>,
+    #[serde(skip_serializing_if = "slice_is_empty")]
+    forget_content: &'a [(TenantId, Digest)],
     #[serde(skip_serializing_if = "slice_is_empty")]
     audit: &'a [AuditEvent],
 }
@@ -82,6 +105,7 @@ struct EntryRef<'a> {
 enum EffectRef<'a> {
     Put(&'a EffectRecord),
     Removed { record_id: RecordId, rev: u64 },
+    Forgotten { record_id: RecordId, rev: u64 },
 }
 
 fn slice_is_empty<T>(slice: &&[T]) -> bool {
@@ -95,6 +119,9 @@ pub(super) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         EffectChange::Remove { record_id, rev } => {
             EffectRef::Removed { record_id: *record_id, rev: *rev }
         }
+        EffectChange::Forget { record_id, rev } => {
+            EffectRef::Forgotten { record_id: *record_id, rev: *rev }
+        }
     });
     let entry = EntryRef {
         version: ENTRY_VERSION,
@@ -102,12 +129,18 @@ pub(super) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         approvals: &changes.approvals,
         runs: &changes.runs,
         reserve: changes.reserve.as_ref(),
+        refund: changes.refund.as_ref(),
+        activate: changes.activate,
+        forget_content: &changes.forget_content,
         audit: &changes.audit,
     };
     let only_audit = entry.effects.is_empty()
         && entry.approvals.is_empty()
         && entry.runs.is_empty()
-        && entry.reserve.is_none();
+        && entry.reserve.is_none()
+        && entry.refund.is_none()
+        && entry.activate.is_none()
+        && entry.forget_content.is_empty();
     let kind = if only_audit { KIND_AUDIT } else { KIND_CHANGE };
     Ok((kind, serde_json::to_vec(&entry)?))
 }
@@ -164,6 +197,8 @@ pub(super) struct Outline<'a> {
     pub(super) runs: Vec<RunOutline>,
     #[serde(default)]
     pub(super) reserve: Option<ReservationOutline>,
+    #[serde(default)]
+    pub(super) refund: Option<ReservationOutline>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -175,6 +210,9 @@ pub(super) enum EffectOutline<'a> {
         state: StateOutline<'a>,
     },
     Removed {
+        record_id: RecordId,
+    },
+    Forgotten {
         record_id: RecordId,
     },
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
-use placet_ledger::record::{EffectRecord, EffectState, IllegalMove};
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{Reservation, RunKey, RunRecord};
 use placet_ledger::store::StoreError;
 use placet_types::ids::{ApprovalId, RecordId};
@@ -72,6 +72,14 @@ impl<'a> Transaction<'a> {
         self.put_run(run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?)
     }
 
+    /// Gives back what was taken from a run's budget; a run that is gone takes nothing back.
+    pub(super) fn refund(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
+        match self.run(&reservation.run)? {
+            Some(run) => self.put_run(run.refunded(reservation.cents)),
+            None => Ok(()),
+        }
+    }
+
     /// Puts an effect record. `reopened` names the approvals that return to their approvers in the same commit.
     pub(super) fn put_effect(
         &mut self,
@@ -101,7 +109,22 @@ impl<'a> Transaction<'a> {
         rev: u64,
     ) -> Result<(), StoreError> {
         let before = self.effect(&record_id)?.ok_or(StoreError::Conflict)?;
-        if before.rev != rev || !before.state.may_be_removed() {
+        if before.rev != rev || !before.may_be_removed() {
+            return Err(StoreError::Conflict);
+        }
+        self.effects.insert(record_id, None);
+        self.ops.push(Op::Removed(before));
+        Ok(())
+    }
+
+    /// Drops a tombstone.
+    pub(super) fn forget_effect(
+        &mut self,
+        record_id: RecordId,
+        rev: u64,
+    ) -> Result<(), StoreError> {
+        let before = self.effect(&record_id)?.ok_or(StoreError::Conflict)?;
+        if before.rev != rev || !before.may_be_forgotten() {
             return Err(StoreError::Conflict);
         }
         self.effects.insert(record_id, None);
@@ -184,21 +207,22 @@ fn check_move(
     epoch: u64,
     reopened: &[ApprovalId],
 ) -> Result<(), StoreError> {
-    // A record that is not stored was claimed, by whatever epoch: the next state does not depend on it.
-    let claimed = EffectState::Claimed { epoch };
-    let from = before.map_or(&claimed, |before| &before.state);
-    let legal = match (from, &after.state) {
-        (EffectState::Approved { .. }, EffectState::PendingApproval { approval_id, .. }) => {
-            from.may_become(&after.state) && reopened.contains(approval_id)
-        }
-        (_, next) => from.may_become(next),
+    let legal = match before {
+        // A record that is not stored was claimed, by whatever epoch: the next state does not depend on it.
+        None => EffectState::Claimed { epoch }.may_become(&after.state) && after.unknown.is_none(),
+        Some(before) => match (&before.state, &after.state) {
+            (EffectState::Approved { .. }, EffectState::PendingApproval { approval_id, .. }) => {
+                before.may_move_to(after) && reopened.contains(approval_id)
+            }
+            _ => before.may_move_to(after),
+        },
     };
     if !legal {
-        let (from, to) = (from.name(), after.state.name());
-        return Err(IllegalMove { record_id: after.record_id, from, to }.into());
+        let claimed = EffectRecord { state: EffectState::Claimed { epoch }, ..after.clone() };
+        return Err(before.unwrap_or(&claimed).illegal(&after.state).into());
     }
     if let EffectState::Dispatched(attempt) = &after.state
-        && attempt.epoch != epoch
+        && attempt.duty() != epoch
     {
         return Err(StoreError::Conflict);
     }

@@ -36,7 +36,7 @@ pub(super) const APPROVAL_TENANT: u8 = b't';
 pub(super) const RUN: u8 = b'r';
 
 /// The states of an effect by name, with their code in keys. Codes are for ever.
-const EFFECT_STATES: [(&str, u8); 9] = [
+const EFFECT_STATES: [(&str, u8); 11] = [
     ("claimed", 0),
     ("pending_approval", 1),
     ("approved", 2),
@@ -46,6 +46,8 @@ const EFFECT_STATES: [(&str, u8); 9] = [
     ("failed_retriable", 6),
     ("indeterminate", 7),
     ("denied", 8),
+    ("rearmed", 9),
+    ("tombstone", 10),
 ];
 
 /// The states of an approval by name, with their code in keys. Codes are for ever.
@@ -53,7 +55,8 @@ const APPROVAL_STATES: [(&str, u8); 6] =
     [("pending", 0), ("approved", 1), ("denied", 2), ("expired", 3), ("void", 4), ("consumed", 5)];
 
 /// States that recovery looks at ([`EffectState::is_open`]) and that become durable.
-const OPEN_STATES: [&str; 4] = ["claimed", "pending_approval", "approved", "dispatched"];
+const OPEN_STATES: [&str; 5] =
+    ["claimed", "pending_approval", "approved", "dispatched", "rearmed"];
 
 fn code_of(table: &[(&str, u8)], name: &str) -> Option<u8> {
     table.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
@@ -71,6 +74,8 @@ pub(super) fn effect_code(state: &EffectState) -> u8 {
         EffectState::FailedRetriable { .. } => 6,
         EffectState::Indeterminate { .. } => 7,
         EffectState::Denied { .. } => 8,
+        EffectState::Rearmed { .. } => 9,
+        EffectState::Tombstone { .. } => 10,
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{self, Changes, Committed, EffectChange, StoreError};
+use placet_ledger::store::{self, Changes, Committed, EffectChange, PolicyState, StoreError};
 use placet_types::ids::{ApprovalId, RecordId};
 
 use super::SyncObserver;
@@ -70,6 +70,22 @@ impl Machine {
         Self { state, index, effects, approvals, queue: VecDeque::new(), on_sync }
     }
 
+    /// The policies after these changes; refused when the permit was given under others (decision 26).
+    fn policy_after(&self, changes: &Changes) -> Result<Option<PolicyState>, StoreError> {
+        let current = self.state.policy();
+        let epoch = current.map_or(0, |policy| policy.epoch);
+        if changes.expect_policy.is_some_and(|expected| expected != epoch) {
+            return Err(StoreError::PolicyMoved);
+        }
+        match changes.activate {
+            Some(next) if current != Some(next) && epoch.checked_add(1) != Some(next.epoch) => {
+                Err(StoreError::Conflict)
+            }
+            Some(next) => Ok(Some(next)),
+            None => Ok(current),
+        }
+    }
+
     fn decide(&self, request: &mut Request) -> Result<Transaction<'_>, StoreError> {
         let rules = Rules { epoch: self.state.epoch, claims: &self.state.claims };
         let mut transaction = Transaction::new(self, Some(rules));
@@ -77,6 +93,9 @@ impl Machine {
         transaction.open_runs(std::mem::take(&mut changes.runs))?;
         if let Some(reservation) = &changes.reserve {
             transaction.reserve(reservation)?;
+        }
+        if let Some(reservation) = &changes.refund {
+            transaction.refund(reservation)?;
         }
         let reopened: Vec<ApprovalId> = changes
             .approvals
@@ -89,6 +108,9 @@ impl Machine {
                 EffectChange::Put(record) => transaction.put_effect(*record, &reopened)?,
                 EffectChange::Remove { record_id, rev } => {
                     transaction.remove_effect(record_id, rev)?;
+                }
+                EffectChange::Forget { record_id, rev } => {
+                    transaction.forget_effect(record_id, rev)?;
                 }
             }
         }
@@ -229,6 +251,7 @@ impl Apply for Machine {
         drop(self.state.index()?);
         let Transaction { effects, approvals, runs, ops, .. } = self.decide(&mut request)?;
         let decided = Decided { effects, approvals, runs, ops };
+        let policy = self.policy_after(&request.changes)?;
         out.answer_when(request.durability);
         for (tenant, bytes) in request.changes.content {
             out.blob(tenant.as_str(), bytes)?;
@@ -237,6 +260,7 @@ impl Apply for Machine {
         let at = out.now();
         self.state.note_time(at);
         self.board(seq, decided);
+        self.state.set_policy(policy);
         Ok(Committed { seq, at })
     }
 

@@ -46,7 +46,7 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, Store, StoreError,
+    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
 };
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
@@ -298,6 +298,27 @@ impl Store for EmbeddedStore {
     ) -> Result<Option<ApprovalRecord>, StoreError> {
         let index = self.state.index()?;
         Ok(self.state.approval(&index, approval_id)?.map(Arc::unwrap_or_clone))
+    }
+
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        let call_id = call_id.clone();
+        self.blocking(move |state| query::approval_of_call(state, &call_id)).await
+    }
+
+    async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
+        drop(self.state.index()?);
+        Ok(self.state.policy())
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {

@@ -229,15 +229,9 @@ fn name_contents(entry: &Entry, named: &mut BTreeSet<(TenantId, Digest)>) {
 /// The contents that a record names.
 fn contents_of(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
     let result = match &record.state {
-        EffectState::Succeeded { result }
-        | EffectState::FailedFinal { result, .. }
-        | EffectState::FailedRetriable { result, .. }
-        | EffectState::Indeterminate { result, .. } => Some(*result),
-        EffectState::Claimed { .. }
-        | EffectState::PendingApproval { .. }
-        | EffectState::Approved { .. }
-        | EffectState::Dispatched(_)
-        | EffectState::Denied { .. } => None,
+        // Its contents were deleted when it became one.
+        EffectState::Tombstone { .. } => return None.into_iter().chain(None),
+        state => state.result(),
     };
-    std::iter::once(record.parked).chain(result)
+    Some(record.parked).into_iter().chain(result)
 }

@@ -178,7 +178,7 @@ impl Survey {
                         None => drop(self.open.remove(record_id)),
                     }
                 }
-                EffectOutline::Removed { record_id } => {
+                EffectOutline::Removed { record_id } | EffectOutline::Forgotten { record_id } => {
                     stamps.remove(&keys::effect(record_id));
                     self.open.remove(record_id);
                 }
@@ -194,7 +194,7 @@ impl Survey {
                 stamps.set(&key, seq);
             }
         }
-        if let Some(reservation) = &outline.reserve {
+        for reservation in outline.reserve.iter().chain(&outline.refund) {
             stamps.set(&keys::run(&reservation.run), seq);
         }
     }

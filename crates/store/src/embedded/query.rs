@@ -9,7 +9,7 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId};
+use placet_types::ids::{ApprovalId, RecordId, ToolCallId};
 
 use super::index::{Index, List};
 use super::keys;
@@ -25,12 +25,14 @@ pub(super) fn effects(state: &State, query: &EffectQuery) -> Result<Vec<EffectRe
         query.tenant.as_ref().is_none_or(|tenant| record.scope.tenant == *tenant)
             && query.state.as_ref().is_none_or(|state| record.state.name() == state)
             && (!query.open_only || record.state.is_open())
+            && (!query.orphaned || record.is_orphaned(state.epoch))
+            && query.settled_before.is_none_or(|before| record.is_past_retention(before))
     };
     let mut found = Vec::new();
     let mut after = query.after;
     while found.len() < query.limit {
         let wanted = query.limit.saturating_sub(found.len()).min(PAGE);
-        let page = if query.open_only {
+        let page = if query.open_only || query.orphaned {
             index.open_after(after, PAGE)
         } else {
             page_of_effects(state, &index, query, (after, wanted))?
@@ -101,6 +103,21 @@ pub(super) fn approvals(
         after = Some(last);
     }
     Ok(found)
+}
+
+/// The latest approval of a call.
+pub(super) fn approval_of_call(
+    state: &State,
+    call_id: &ToolCallId,
+) -> Result<Option<ApprovalRecord>, StoreError> {
+    let mut query = ApprovalQuery { limit: PAGE, ..ApprovalQuery::default() };
+    let mut found = None;
+    loop {
+        let page = approvals(state, &query)?;
+        let Some(last) = page.last() else { return Ok(found) };
+        query.after = Some(last.approval_id.clone());
+        found = page.into_iter().rfind(|approval| approval.call_id == *call_id).or(found);
+    }
 }
 
 fn page_of_approvals(

@@ -40,7 +40,7 @@ impl Records {
         let effects = self.entry(seq)?.effects.into_iter().rev();
         let record = effects.filter_map(|effect| match effect {
             EffectEntry::Put(record) => Some(record),
-            EffectEntry::Removed { .. } => None,
+            EffectEntry::Removed { .. } | EffectEntry::Forgotten { .. } => None,
         });
         let mut record = record.filter(|record| record.record_id == *record_id);
         let record = Arc::new(*record.next().ok_or_else(|| not_in(seq))?);

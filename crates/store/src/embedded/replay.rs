@@ -95,11 +95,17 @@ fn redo(transaction: &mut Transaction<'_>, entry: Entry) -> Result<(), StoreErro
     if let Some(reservation) = &entry.reserve {
         transaction.reserve(reservation)?;
     }
+    if let Some(reservation) = &entry.refund {
+        transaction.refund(reservation)?;
+    }
     for effect in entry.effects {
         match effect {
             EffectEntry::Put(record) => transaction.put_effect(*record, &[])?,
             EffectEntry::Removed { record_id, rev } => {
                 transaction.remove_effect(record_id, rev)?;
+            }
+            EffectEntry::Forgotten { record_id, rev } => {
+                transaction.forget_effect(record_id, rev)?;
             }
         }
     }

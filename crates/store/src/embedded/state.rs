@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::StoreError;
+use placet_ledger::store::{PolicyState, StoreError};
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::ids::{ApprovalId, RecordId};
 
@@ -38,6 +38,7 @@ pub(super) struct State {
     runs: Mutex<RidingRuns>,
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
+    policy: Mutex<Option<PolicyState>>,
     last_at_ms: AtomicI64,
     clock: Arc<dyn Clock>,
     pub(super) epoch: u64,
@@ -57,11 +58,22 @@ impl State {
             claims: Claims::default(),
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
+            policy: Mutex::new(None),
             last_at_ms: AtomicI64::new(last_at_ms.unwrap_or(i64::MIN)),
             clock,
             epoch,
             health: watch::Sender::new(None),
         }
+    }
+
+    /// The policies that decide. They are of this process: each start activates its own.
+    pub(super) fn policy(&self) -> Option<PolicyState> {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Other policies decide from here on.
+    pub(super) fn set_policy(&self, policy: Option<PolicyState>) {
+        *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
     }
 
     /// The index, while the store is open and sound.

@@ -41,7 +41,10 @@ fn a_permit_of_other_policies_dispatches_nothing() {
     let call = world.call("erase", "a.txt", "k1");
     let claimed = world.claim(&call);
     let (permit, commits) = (world.permit(&call, None), world.store.commits());
-    world.ledger.set_policy_epoch(EPOCH + 1);
+    world.store.set_policy(crate::store::PolicyState {
+        epoch: EPOCH + 1,
+        digest: placet_types::digest::Digest::of(b"others"),
+    });
     let outcome = ready(world.ledger.dispatch(
         permit,
         world.intent(&call),

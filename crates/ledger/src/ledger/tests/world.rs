@@ -43,7 +43,7 @@ use crate::{
     parked::ParkedCall,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{Reservation, RunKey, RunRecord},
-    store::{ClaimAnswer, Store, StoreError},
+    store::{ClaimAnswer, Store, StoreError, PolicyState},
     testing::{MemoryStore, ready},
 };
 
@@ -77,7 +77,7 @@ impl World {
         let store = Arc::new(MemoryStore::new(NOW));
         let kept: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
         let ledger = Ledger::new(kept);
-        ledger.set_policy_epoch(EPOCH);
+        store.set_policy(PolicyState { epoch: EPOCH, digest: Digest::of(b"policies") });
         ready(ledger.open_run(run())).unwrap();
         Self { store, ledger, contract, snapshot }
     }
@@ -181,6 +181,7 @@ impl World {
             rev: 0,
             arm: 1,
             attempts: 0,
+            unknown: None,
             state: EffectState::Claimed { epoch: self.store.epoch() },
         };
         assert_eq!(ready(self.ledger.claim(record.clone())).unwrap(), ClaimAnswer::Claimed);

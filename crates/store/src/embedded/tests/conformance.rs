@@ -328,6 +328,7 @@ async fn effects_are_listed_in_one_order(store: Arc<dyn Store>) {
                             open_only,
                             after: paged.last().map(|record: &EffectRecord| record.record_id),
                             limit,
+                            ..EffectQuery::default()
                         };
                         let page = store.effects(&query).await.unwrap();
                         assert!(page.len() <= limit);

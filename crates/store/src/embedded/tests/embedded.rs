@@ -218,7 +218,7 @@ async fn a_large_record_survives_restart_and_rebuild() {
     let sent = make(&*store, "sent", false).await;
     let EffectState::Dispatched(attempt) = sent.state.clone() else { panic!() };
     let (reason, result) = ("unknown ".repeat(1_000), Digest::of(b"result"));
-    let large = moved(&sent, EffectState::Indeterminate { attempt, reason, result });
+    let large = moved(&sent, EffectState::Indeterminate { attempt, reason, result, rearm: None });
     put(&*store, &large).await.unwrap();
     store.close().await.unwrap();
     for _ in 0..2 {

@@ -131,6 +131,7 @@ pub(super) fn claim_of(tenant_name: &str, key: &str, epoch: u64) -> EffectRecord
         rev: 0,
         arm: 1,
         attempts: 0,
+        unknown: None,
         state: EffectState::Claimed { epoch },
     }
 }
@@ -148,6 +149,7 @@ pub(super) fn attempt(record: &EffectRecord, epoch: u64, class: Class) -> Attemp
         first_dispatched_at: Timestamp::from_ms(NOW_MS),
         after_unknown: false,
         epoch,
+        adopted_by: None,
         decision_id: DecisionId::new("dec_1").unwrap(),
         bundle_digest: Digest::of(b"bundle"),
         request_digest: Digest::of(b"request"),
@@ -170,7 +172,7 @@ pub(super) fn dispatched(store: &dyn Store, record: &EffectRecord) -> EffectReco
 }
 
 pub(super) fn succeeded(record: &EffectRecord) -> EffectRecord {
-    moved(record, EffectState::Succeeded { result: Digest::of(b"result") })
+    moved(record, EffectState::Succeeded { result: Digest::of(b"result"), resolved_by: None })
 }
 
 pub(super) fn pending(record: &EffectRecord, approval: &ApprovalRecord) -> EffectRecord {

@@ -1,0 +1,87 @@
+//! Another arm for an unknown outcome, and the end of retention.
+//!
+//! Owns re-arming (T9), tombstones (T10) and their end. Invariant: a key that had an effect is never free again, but where it tells
+//! its own age and is refused as too old from then on.
+
+use super::{Ledger, LedgerError, settling::event_of};
+use crate::{
+    audit::{AuditEvent, AuditKind},
+    record::{EffectRecord, EffectState, Rearm},
+    store::{Admission, Changes, Durability, EffectChange, StoreError},
+};
+
+impl Ledger {
+    /// An operator wants a call sent again whose outcome is unknown, under a new token (T9). With `two_people` the first word is
+    /// recorded, and the word of another person re-arms the record; else one is enough.
+    ///
+    /// # Errors
+    /// [`LedgerError::WrongState`] when the outcome is not unknown, [`LedgerError::SamePerson`] when the same operator asks twice.
+    pub async fn rearm(
+        &self,
+        record: &EffectRecord,
+        word: Rearm,
+        two_people: bool,
+        mut event: AuditEvent,
+    ) -> Result<EffectRecord, LedgerError> {
+        let EffectState::Indeterminate { attempt, reason, result, rearm } = &record.state else {
+            return Err(LedgerError::WrongState(record.state.name()));
+        };
+        let state = match rearm.as_deref() {
+            Some(first) if first.operator == word.operator => return Err(LedgerError::SamePerson),
+            Some(first) => EffectState::Rearmed { by: vec![first.clone(), word] },
+            None if two_people => EffectState::Indeterminate {
+                attempt: attempt.clone(),
+                reason: reason.clone(),
+                result: *result,
+                rearm: Some(Box::new(word)),
+            },
+            None => EffectState::Rearmed { by: vec![word] },
+        };
+        let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
+        event.kind = AuditKind::Rearmed;
+        event.record_id = Some(record.record_id);
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(moved)
+    }
+
+    /// Drops result and arguments of records whose retention is over, and leaves tombstones (T10). All of `records` or none.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] with [`StoreError::Illegal`] when one is not settled, [`StoreError::Conflict`] when one moved.
+    pub async fn bury(&self, records: &[EffectRecord]) -> Result<(), LedgerError> {
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        for record in records {
+            let tombstone = EffectState::Tombstone {
+                was: record.state.name().to_owned(),
+                code: record.state.code(),
+                settled_at: record.updated_at,
+            };
+            let moved = record.moved(tombstone, self.store.now()).map_err(StoreError::from)?;
+            let tenant = &record.scope.tenant;
+            let dropped = record.state.result().into_iter().chain([record.parked]);
+            changes.forget_content.extend(dropped.map(|digest| (tenant.clone(), digest)));
+            changes.effects.push(EffectChange::Put(Box::new(moved)));
+            changes.audit.push(event_of(AuditKind::Buried, record));
+        }
+        self.store.commit(changes).await?;
+        Ok(())
+    }
+
+    /// Drops tombstones whose keys tell their own age. All of `records` or none.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one is no such tombstone.
+    pub async fn forget(&self, records: &[EffectRecord]) -> Result<(), LedgerError> {
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        for record in records {
+            let (record_id, rev) = (record.record_id, record.rev);
+            changes.effects.push(EffectChange::Forget { record_id, rev });
+            changes.audit.push(event_of(AuditKind::Forgotten, record));
+        }
+        self.store.commit(changes).await?;
+        Ok(())
+    }
+}

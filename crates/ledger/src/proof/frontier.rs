@@ -1,0 +1,132 @@
+//! The right edge of a tree: all that is needed to append to it and to know its root.
+//!
+//! Owns its growth and its bytes. Not here: the nodes it has passed (`tiles`). Invariant: it holds exactly one hash for each one
+//! in the binary form of its size, from the largest complete subtree to the smallest.
+
+use placet_types::digest::Digest;
+
+use super::{NodeId, TreeHead, fold, leaf_hash, node_hash};
+
+const MAGIC: [u8; 8] = *b"PLTREEF\x01";
+const HASH_BYTES: usize = 32;
+
+/// A tree that can be appended to, in memory that grows with the logarithm of its size.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Frontier {
+    size: u64,
+    peaks: Vec<Digest>,
+}
+
+/// Bytes or hashes are not a frontier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrontierError {
+    /// Not written by this code, cut short or changed.
+    #[error("the bytes are not a frontier, or have changed")]
+    Malformed,
+    /// The number of hashes does not fit the size.
+    #[error("a log of {size} entries has {expected} peaks, not {found}")]
+    Peaks {
+        /// The size given.
+        size: u64,
+        /// How many there must be.
+        expected: u32,
+        /// How many there are.
+        found: usize,
+    },
+}
+
+impl Frontier {
+    /// That of an empty log.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { size: 0, peaks: Vec::new() }
+    }
+
+    /// That of a log of `size` entries with these peaks, the largest first.
+    ///
+    /// # Errors
+    /// Their number does not fit the size.
+    pub fn from_peaks(size: u64, peaks: Vec<Digest>) -> Result<Self, FrontierError> {
+        let expected = size.count_ones();
+        if u32::try_from(peaks.len()) != Ok(expected) {
+            return Err(FrontierError::Peaks { size, expected, found: peaks.len() });
+        }
+        Ok(Self { size, peaks })
+    }
+
+    /// Appends an entry by its chain hash, and hands every node that is complete now to `made`: the leaf first, then its parents.
+    pub fn append(&mut self, entry: &[u8; 32], made: &mut dyn FnMut(NodeId, Digest)) {
+        let mut node = NodeId { height: 0, index: self.size };
+        let mut hash = leaf_hash(entry);
+        made(node, hash);
+        while node.index & 1 == 1 {
+            let Some(left) = self.peaks.pop() else { break };
+            hash = node_hash(&left, &hash);
+            node = NodeId {
+                height: node.height.saturating_add(1),
+                index: node.index.wrapping_shr(1),
+            };
+            made(node, hash);
+        }
+        self.peaks.push(hash);
+        // At a million entries a second it takes half a million years to come here.
+        self.size = self.size.saturating_add(1);
+    }
+
+    /// How many entries.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The root over them.
+    #[must_use]
+    pub fn root(&self) -> Digest {
+        fold(&self.peaks)
+    }
+
+    /// Size and root.
+    #[must_use]
+    pub fn head(&self) -> TreeHead {
+        TreeHead { size: self.size, root: self.root() }
+    }
+
+    /// The roots of the complete subtrees, the largest first.
+    #[must_use]
+    pub fn peaks(&self) -> &[Digest] {
+        &self.peaks
+    }
+
+    /// The frontier as bytes for a file: mark, size (little-endian), peaks, and the SHA-256 of all before it.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&self.size.to_le_bytes());
+        for peak in &self.peaks {
+            bytes.extend_from_slice(peak.as_bytes());
+        }
+        let check = Digest::of(&bytes);
+        bytes.extend_from_slice(check.as_bytes());
+        bytes
+    }
+
+    /// Reads [`Frontier::to_bytes`] back; bytes that are not all of it, or more, are refused.
+    ///
+    /// # Errors
+    /// [`FrontierError`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, FrontierError> {
+        let malformed = FrontierError::Malformed;
+        let (body, check) = bytes.split_last_chunk::<HASH_BYTES>().ok_or(malformed)?;
+        if Digest::of(body).as_bytes() != check {
+            return Err(malformed);
+        }
+        let (magic, body) = body.split_first_chunk::<8>().ok_or(malformed)?;
+        let (size, body) = body.split_first_chunk::<8>().ok_or(malformed)?;
+        let (peaks, rest) = body.as_chunks::<HASH_BYTES>();
+        if *magic != MAGIC || !rest.is_empty() {
+            return Err(malformed);
+        }
+        let peaks = peaks.iter().map(|peak| Digest::from_bytes(*peak)).collect();
+        Self::from_peaks(u64::from_le_bytes(*size), peaks)
+    }
+}

@@ -1,0 +1,169 @@
+//! Proofs out of tiles that are not trusted.
+//!
+//! Owns [`TreeView`]: it makes a proof, and hands it out only once it verifies against a root that is trusted. Not here: how the
+//! tiles are kept. Invariant: a changed, missing or misplaced hash in a tile leads to an error, never to a proof or a root.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+
+use placet_types::digest::Digest;
+
+use super::tiles::{TileError, TileId, TileNodes, Tiles};
+use super::{BuildError, Consistency, Inclusion, NodeId, Nodes as _, ProofError, TreeHead, root};
+
+/// A tree of which the head is trusted and the tiles are not.
+#[derive(Debug)]
+pub struct TreeView<'t, T> {
+    tiles: &'t T,
+    head: TreeHead,
+}
+
+/// Why there is no proof.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ViewError<E> {
+    /// There is no such entry or size in this log.
+    #[error(transparent)]
+    Proof(ProofError),
+    /// What was read does not lead to the trusted root.
+    #[error("the tree of a log of {size} entries does not lead to its root: it is damaged")]
+    Damaged {
+        /// How many entries the log has.
+        size: u64,
+    },
+    /// A tile is not there, or could not be read.
+    #[error(transparent)]
+    Tiles(TileError<E>),
+}
+
+impl<'t, T: Tiles> TreeView<'t, T> {
+    /// A view of the tiles that are said to belong to this head.
+    pub const fn new(tiles: &'t T, head: TreeHead) -> Self {
+        Self { tiles, head }
+    }
+
+    /// The trusted head.
+    #[must_use]
+    pub const fn head(&self) -> TreeHead {
+        self.head
+    }
+
+    /// The root of the first `size` entries.
+    ///
+    /// # Errors
+    /// [`ViewError`].
+    pub fn root(&self, size: u64) -> Result<Digest, ViewError<T::Error>> {
+        self.root_with(&mut self.nodes(), size)
+    }
+
+    /// The proof that entry `seq` is among the first `size`, and the leaf hash that it is about: the caller compares it with
+    /// [`super::leaf_hash`] of the entry it has.
+    ///
+    /// # Errors
+    /// [`ViewError`].
+    pub fn inclusion(
+        &self,
+        seq: u64,
+        size: u64,
+    ) -> Result<(Inclusion, Digest), ViewError<T::Error>> {
+        self.check_size(size)?;
+        let mut nodes = self.nodes();
+        let proof = Inclusion::build(&mut nodes, seq, size).map_err(of_build)?;
+        let leaf = NodeId { height: 0, index: seq.saturating_sub(1) };
+        let leaf = nodes.node(leaf).map_err(ViewError::Tiles)?;
+        let root = self.root_with(&mut nodes, size)?;
+        if proof.root_from(&leaf).map_err(ViewError::Proof)? != root {
+            return Err(self.damaged());
+        }
+        Ok((proof, leaf))
+    }
+
+    /// The proof that the first `to` entries begin with the first `from`.
+    ///
+    /// # Errors
+    /// [`ViewError`].
+    pub fn consistency(&self, from: u64, to: u64) -> Result<Consistency, ViewError<T::Error>> {
+        self.check_size(to)?;
+        let mut nodes = self.nodes();
+        let proof = Consistency::build(&mut nodes, from, to).map_err(of_build)?;
+        let newer = self.root_with(&mut nodes, to)?;
+        let older = self.root_with(&mut nodes, from)?;
+        proof.verify(&older, &newer).map_err(|_mismatch| self.damaged())?;
+        Ok(proof)
+    }
+
+    fn check_size(&self, size: u64) -> Result<(), ViewError<T::Error>> {
+        if size <= self.head.size {
+            return Ok(());
+        }
+        Err(ViewError::Proof(ProofError::NotOlder { from: size, to: self.head.size }))
+    }
+
+    fn nodes(&self) -> TileNodes<'t, T> {
+        TileNodes::new(self.tiles, self.head.size)
+    }
+
+    /// An older root is trusted because the trusted one is shown to come after it.
+    fn root_with(
+        &self,
+        nodes: &mut TileNodes<'t, T>,
+        size: u64,
+    ) -> Result<Digest, ViewError<T::Error>> {
+        let proof = Consistency::build(nodes, size, self.head.size).map_err(of_build)?;
+        let found = root(nodes, size).map_err(ViewError::Tiles)?;
+        proof.verify(&found, &self.head.root).map_err(|_mismatch| self.damaged())?;
+        Ok(found)
+    }
+
+    const fn damaged(&self) -> ViewError<T::Error> {
+        ViewError::Damaged { size: self.head.size }
+    }
+}
+
+/// The tiles that [`TreeView::inclusion`] reads in a log of `head_size` entries: for a store that has to fetch them beforehand.
+#[must_use]
+pub fn tiles_of_inclusion(seq: u64, size: u64, head_size: u64) -> Vec<TileId> {
+    recorded(head_size, |view| drop(view.inclusion(seq, size)), &[size])
+}
+
+/// The tiles that [`TreeView::consistency`] reads in a log of `head_size` entries.
+#[must_use]
+pub fn tiles_of_consistency(from: u64, to: u64, head_size: u64) -> Vec<TileId> {
+    recorded(head_size, |view| drop(view.consistency(from, to)), &[from, to])
+}
+
+/// Runs the same code over tiles of zeros and notes which it asks for.
+fn recorded(
+    head_size: u64,
+    work: impl FnOnce(&TreeView<'_, Recorder>),
+    sizes: &[u64],
+) -> Vec<TileId> {
+    let recorder = Recorder::default();
+    let head = TreeHead { size: head_size, root: super::empty_root() };
+    let view = TreeView::new(&recorder, head);
+    work(&view);
+    // The work ends at the first root that is not right, as none is with zeros: the others are asked for one by one.
+    for size in sizes {
+        drop(view.root(*size));
+    }
+    recorder.0.into_inner().into_iter().collect()
+}
+
+#[derive(Debug, Default)]
+struct Recorder(RefCell<BTreeSet<TileId>>);
+
+impl Tiles for Recorder {
+    type Error = Infallible;
+
+    fn tile(&self, tile: TileId, width: usize) -> Result<Vec<Digest>, Infallible> {
+        self.0.borrow_mut().insert(tile);
+        Ok(vec![Digest::from_bytes([0; 32]); width])
+    }
+}
+
+fn of_build<E>(error: BuildError<TileError<E>>) -> ViewError<E> {
+    match error {
+        BuildError::Proof(error) => ViewError::Proof(error),
+        BuildError::Nodes(error) => ViewError::Tiles(error),
+    }
+}

@@ -1,0 +1,224 @@
+//! The machine of the effect record: which move leads where.
+//!
+//! Owns the legal moves (T1 to T11). Does not store and does not decide who may ask for one.
+//!
+//! Invariants: I7, a record's history is a path through [`EffectRecord::may_move_to`], and settled states are absorbing but for the end
+//! of their retention. I1, only what the other system recognises is sent again with an old token. I9, an unknown outcome ends with
+//! evidence or by operators. A record with an unknown arm never returns to absent.
+
+use placet_types::{clock::Timestamp, ids::RecordId};
+
+use crate::keys::time_of;
+
+use super::{Attempt, EffectRecord, EffectState, Rearm, Resolution, Unknown};
+
+/// A move that the machine does not know.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("record `{record_id}` may not go from {from} to {to}")]
+pub struct IllegalMove {
+    /// The record.
+    pub record_id: RecordId,
+    /// Its state.
+    pub from: &'static str,
+    /// The state asked for.
+    pub to: &'static str,
+}
+
+impl EffectState {
+    /// Whether a record may move from this state to `next`, as far as the states alone can tell; [`EffectRecord::may_move_to`] is the
+    /// whole rule. A key returns to absent by removal, which [`EffectRecord::may_be_removed`] rules.
+    #[must_use]
+    pub fn may_become(&self, next: &Self) -> bool {
+        use EffectState as S;
+        match (self, next) {
+            (
+                S::Claimed { .. } | S::Rearmed { .. } | S::Approved { .. },
+                S::PendingApproval { .. },
+            )
+            | (
+                S::PendingApproval { .. },
+                S::PendingApproval { .. } | S::Approved { .. } | S::Denied { .. },
+            )
+            | (S::Approved { .. }, S::Denied { .. }) => true,
+            (
+                S::Claimed { .. }
+                | S::Approved { .. }
+                | S::FailedRetriable { .. }
+                | S::Rearmed { .. },
+                S::Dispatched(attempt),
+            ) => attempt.number >= 1,
+            (S::Dispatched(a), S::Dispatched(b)) => a.may_be_adopted_as(b) || a.may_repeat_as(b),
+            (S::Dispatched(a), S::Indeterminate { attempt: b, rearm: None, .. }) => a == b,
+            (S::Dispatched(_), S::FailedRetriable { .. }) => true,
+            (
+                S::Dispatched(attempt),
+                S::Succeeded { resolved_by, .. } | S::FailedFinal { resolved_by, .. },
+            ) => resolved_by.as_ref().is_none_or(|by| by.attempt() == Some(attempt.number)),
+            (
+                S::Indeterminate { attempt, .. },
+                S::Succeeded { resolved_by: Some(by), .. }
+                | S::FailedFinal { resolved_by: Some(by), .. },
+            ) => by.speaks_of(attempt),
+            (
+                S::Indeterminate { attempt: a, rearm: None, .. },
+                S::Indeterminate { attempt: b, rearm: Some(_), .. },
+            ) => a == b,
+            (S::Indeterminate { rearm, .. }, S::Rearmed { by }) => agreed(rearm.as_deref(), by),
+            (state, S::Tombstone { was, code, .. }) => {
+                state.is_settled() && *was == state.name() && *code == state.code()
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a key in this state may return to absent: only where certainly nothing has happened.
+    const fn is_before_dispatch(&self) -> bool {
+        matches!(self, Self::Claimed { .. } | Self::PendingApproval { .. } | Self::Approved { .. })
+    }
+}
+
+/// Whether these are operators who agree on another arm: distinct people, and among them whoever asked first.
+fn agreed(asked: Option<&Rearm>, by: &[Rearm]) -> bool {
+    let distinct = by.iter().enumerate().all(|(place, one)| {
+        by.iter().skip(place.saturating_add(1)).all(|other| other.operator != one.operator)
+    });
+    !by.is_empty() && distinct && asked.is_none_or(|asked| by.contains(asked))
+}
+
+impl Resolution {
+    fn speaks_of(&self, attempt: &Attempt) -> bool {
+        self.attempt().is_none_or(|number| number == attempt.number)
+    }
+}
+
+impl Attempt {
+    /// Whether `next` is this attempt with another epoch's duty to settle it: how a survivor takes over from a dead process (T7).
+    fn may_be_adopted_as(&self, next: &Self) -> bool {
+        let adopted = Self { adopted_by: next.adopted_by, ..self.clone() };
+        adopted == *next && next.duty() > self.duty()
+    }
+
+    /// Only what the other system recognises, or what changes nothing, may be sent again without an answer (T7).
+    fn may_repeat_as(&self, next: &Self) -> bool {
+        next.number > self.number
+            && next.token == self.token
+            && self.class.may_repeat()
+            && self.class == next.class
+    }
+}
+
+impl EffectRecord {
+    /// Whether the record may become `next`: its state, its arm and what it remembers of an earlier arm. Revisions are the store's.
+    #[must_use]
+    pub fn may_move_to(&self, next: &Self) -> bool {
+        let (arm, unknown) = self.arm_after(&next.state);
+        if arm != Some(next.arm) || unknown != next.unknown {
+            return false;
+        }
+        match &self.unknown {
+            None => self.state.may_become(&next.state),
+            Some(earlier) => self.may_move_rearmed(earlier, &next.state),
+        }
+    }
+
+    /// A move of a record of which an earlier arm is unknown: nothing may end it that says "not executed".
+    fn may_move_rearmed(&self, earlier: &Unknown, next: &EffectState) -> bool {
+        use EffectState as S;
+        let waits = !matches!(self.state, S::Dispatched(_) | S::Indeterminate { .. });
+        match next {
+            S::Indeterminate { attempt, rearm: None, .. } if waits => *attempt == earlier.attempt,
+            S::Succeeded { resolved_by: Some(by), .. }
+            | S::FailedFinal { resolved_by: Some(by), .. }
+                if waits =>
+            {
+                by.speaks_of(&earlier.attempt)
+            }
+            S::Denied { .. } | S::FailedRetriable { .. } => false,
+            S::FailedFinal { .. } if matches!(self.state, S::Dispatched(_)) => false,
+            S::Dispatched(attempt) => attempt.after_unknown && self.state.may_become(next),
+            _ => self.state.may_become(next),
+        }
+    }
+
+    /// The arm after a move to `state`, and what is remembered of an earlier one.
+    fn arm_after(&self, state: &EffectState) -> (Option<u32>, Option<Box<Unknown>>) {
+        match (&self.state, state) {
+            (
+                EffectState::Indeterminate { attempt, reason, result, .. },
+                EffectState::Rearmed { .. },
+            ) => {
+                let (attempt, reason, result) = (attempt.clone(), reason.clone(), *result);
+                let unknown = Unknown { attempt, reason, result };
+                (self.arm.checked_add(1), Some(Box::new(unknown)))
+            }
+            _ => (Some(self.arm), self.unknown.clone()),
+        }
+    }
+
+    /// Whether the key may return to absent: only where certainly nothing has happened under any arm.
+    #[must_use]
+    pub const fn may_be_removed(&self) -> bool {
+        self.unknown.is_none() && self.state.is_before_dispatch()
+    }
+
+    /// Whether the tombstone may be dropped: only where the key tells its own age, so that whoever sends it again is told that it is
+    /// too old. Whether the time has come is the caller's to know.
+    #[must_use]
+    pub fn may_be_forgotten(&self) -> bool {
+        matches!(self.state, EffectState::Tombstone { .. }) && time_of(&self.key).is_some()
+    }
+
+    /// Whether it is dispatched and its duty lies with an epoch before `epoch`.
+    #[must_use]
+    pub fn is_orphaned(&self, epoch: u64) -> bool {
+        matches!(&self.state, EffectState::Dispatched(attempt) if attempt.duty() < epoch)
+    }
+
+    /// Whether it came to its end, or became a tombstone, before `before`.
+    #[must_use]
+    pub fn is_past_retention(&self, before: Timestamp) -> bool {
+        let over = self.state.is_settled() || matches!(self.state, EffectState::Tombstone { .. });
+        over && self.updated_at < before
+    }
+
+    /// The record after a move to `state` at `now`.
+    ///
+    /// # Errors
+    /// [`IllegalMove`] when the machine does not know the move.
+    pub fn moved(&self, state: EffectState, now: Timestamp) -> Result<Self, IllegalMove> {
+        let mut next = Self {
+            version: super::RECORD_VERSION,
+            updated_at: now,
+            rev: self.rev.saturating_add(1),
+            state,
+            ..self.clone()
+        };
+        if let EffectState::Dispatched(attempt) = &next.state {
+            next.attempts = attempt.number;
+        }
+        let (arm, unknown) = self.arm_after(&next.state);
+        next.arm = arm.unwrap_or(self.arm);
+        next.unknown = unknown;
+        if self.may_move_to(&next) { Ok(next) } else { Err(self.illegal(&next.state)) }
+    }
+
+    /// Where a wait that came to nothing leads: to `ended`, or back to the unknown outcome of the earlier arm.
+    #[must_use]
+    pub fn ended_without_dispatch(&self, ended: EffectState) -> EffectState {
+        match self.unknown.as_deref() {
+            None => ended,
+            Some(Unknown { attempt, reason, result }) => EffectState::Indeterminate {
+                attempt: attempt.clone(),
+                reason: reason.clone(),
+                result: *result,
+                rearm: None,
+            },
+        }
+    }
+
+    /// The refusal of a move to `state`.
+    #[must_use]
+    pub fn illegal(&self, state: &EffectState) -> IllegalMove {
+        IllegalMove { record_id: self.record_id, from: self.state.name(), to: state.name() }
+    }
+}

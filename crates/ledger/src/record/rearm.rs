@@ -1,0 +1,65 @@
+//! How an unknown outcome ends: by evidence, or by operators who have the call sent again.
+//!
+//! Owns their forms. Invariant I9: an unknown outcome leaves its state only with a resolution or a re-arm on the record.
+
+use serde::{Deserialize, Serialize};
+
+use placet_types::{clock::Timestamp, digest::Digest, ids::PrincipalId};
+
+use super::Attempt;
+
+/// What brought an unknown outcome to light (T8).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "by", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Resolution {
+    /// The adapter answered after all.
+    LateAnswer {
+        /// The attempt that was answered; only that of the record counts.
+        attempt: u32,
+    },
+    /// The adapter was asked.
+    Probe {
+        /// The attempt that was asked about.
+        attempt: u32,
+    },
+    /// A person looked.
+    Operator {
+        /// Who.
+        operator: PrincipalId,
+    },
+}
+
+impl Resolution {
+    /// The attempt it speaks of; an operator speaks of all.
+    #[must_use]
+    pub const fn attempt(&self) -> Option<u32> {
+        match self {
+            Self::LateAnswer { attempt } | Self::Probe { attempt } => Some(*attempt),
+            Self::Operator { .. } => None,
+        }
+    }
+}
+
+/// One operator's word for sending a call again whose outcome is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rearm {
+    /// Who.
+    pub operator: PrincipalId,
+    /// What makes them sure that it did not happen, or that twice does no harm.
+    pub evidence: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// An attempt whose outcome nobody knows, kept while another arm is under way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unknown {
+    /// The attempt.
+    pub attempt: Attempt,
+    /// Why it is unknown.
+    pub reason: String,
+    /// The content digest of the result envelope that says so.
+    pub result: Digest,
+}
