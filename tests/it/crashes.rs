@@ -273,9 +273,9 @@ async fn a_corrupted_index_is_rebuilt_from_the_journal_and_nothing_is_lost() {
     ben.decide(&held, "approve").await.ok();
     agent.end_of(&text(&held, "call_id")).await.succeeded();
     second.stop().await;
-    setup.configured(&["ledger", "verify"]).await.ok();
-    setup.configured(&["ledger", "rebuild"]).await.ok();
-    setup.configured(&["ledger", "verify"]).await.ok();
+    setup.configured(&["ledger", "fsck"]).await.ok();
+    setup.configured(&["ledger", "fsck", "--rebuild"]).await.ok();
+    setup.configured(&["ledger", "fsck"]).await.ok();
 }
 
 #[tokio::test]
@@ -284,7 +284,7 @@ async fn a_second_process_on_the_same_data_is_refused_and_told_who_has_it() {
     let first = setup.start().await;
     let gone = setup.refuses().await;
     gone.says(&[&first.pid().to_string()]);
-    let offline = setup.configured(&["ledger", "verify"]).await;
+    let offline = setup.configured(&["ledger", "fsck"]).await;
     assert_ne!(offline.code, Some(0), "{offline:?}");
     assert!(offline.err.contains(&first.pid().to_string()), "{offline:?}");
     setup.agent(&first).await.call(&write("a.txt", "s1")).await.succeeded();

@@ -54,6 +54,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("placet-e2e", &["placet-types", "placet-identity", "placet-egress"]),
     ("placet-bench", &["placet-types", "placet-policy", "placet-identity", "placet-egress"]),
+    ("placet-chaos", &["placet-types", "placet-identity", "placet-egress"]),
+    (
+        "placet-fuzz",
+        &["placet-types", "placet-policy", "placet-ledger", "placet-store", "placet-identity"],
+    ),
 ];
 
 /// The pure ring, by folder: no tokio, no sockets, no files, no clock.
@@ -62,6 +67,7 @@ pub(crate) const PURE: [&str; 4] = ["types", "policy", "ledger", "adapter"];
 /// What the pure ring may use besides itself: none of it does I/O. A new name here is a decision, not a formality.
 const PURE_MAY_USE: &[&str] = &[
     "async-trait",
+    "base64",
     "cedar-policy",
     "hex",
     "jsonschema",
@@ -98,11 +104,12 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("rustls", &["placet-egress"], &[]),
     ("rustls-native-certs", &["placet-egress"], &[]),
     ("sled", &["placet-store"], &[]),
+    ("sqlx", &["placet-store"], &[]),
     ("tokio-rustls", &["placet-egress"], &[]),
     ("tonic", &["placet-telemetry"], &["placet-egress", "placet-telemetry", "placet-e2e"]),
     ("tracing-opentelemetry", &["placet-telemetry"], &[]),
     ("utoipa", &["placet-server"], &[]),
-    ("anyhow", &["placet-bench"], &[]),
+    ("anyhow", &["placet-bench", "placet-chaos"], &[]),
 ];
 
 /// Crates that have no place in the tree at all, whoever asks for them.

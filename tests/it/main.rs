@@ -21,7 +21,11 @@ mod harness;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod classes;
+#[cfg(test)]
 mod crashes;
+#[cfg(test)]
+mod evidence;
 #[cfg(test)]
 mod files;
 #[cfg(test)]

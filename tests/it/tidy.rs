@@ -13,7 +13,7 @@ const LINES_MAX: usize = 500;
 /// Lines of a file that holds tests only.
 const TEST_LINES_MAX: usize = 600;
 
-const CODE: [&str; 4] = ["crates", "adapters", "tests", "bench"];
+const CODE: [&str; 5] = ["crates", "adapters", "tests", "bench", "chaos"];
 
 fn sources() -> Vec<SourceFile> {
     files(&CODE, &[".rs"])

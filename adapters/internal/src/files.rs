@@ -1,12 +1,14 @@
 //! `files`: the adapter for one directory of the local file system.
 //!
-//! Owns the connection and the call under its time limit. What the operations do is in the modules below. Class: opaque. Writing
-//! the same content twice looks harmless, but between the two somebody may have changed the file, so nothing is ever repeated.
+//! Owns the connection and the call under its time limit. What the operations do is in the modules below. Class: opaque, or queryable
+//! where a contract says so: then each change is noted under its token (`notes`), at the price of two more syncs. Never keyed: writing the
+//! same content twice looks harmless, but between the two somebody may have changed the file.
 
 mod change;
 mod fault;
 mod gate;
 mod look;
+mod notes;
 mod operation;
 mod path;
 mod tools;
@@ -24,16 +26,20 @@ use std::{
 use async_trait::async_trait;
 use cap_std::{ambient_authority, fs::Dir};
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Dispatch},
+    adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry},
     outcome::{AdapterError, Outcome, Probe},
 };
-use placet_types::contract::{Contract, LiveTool, file::TransportFile};
+use placet_types::{
+    contract::{Contract, Dedup, LiveTool, file::TransportFile},
+    ids::CapabilityName,
+};
 
 pub(crate) use self::tools::live_tools;
 
 use self::{
     fault::Done,
     gate::{CloseOnDrop, Gate},
+    notes::{Running, UnderWay},
     operation::Operation,
     tree::{Mark, Tree},
 };
@@ -42,6 +48,9 @@ use self::{
 pub const BUILTIN: &str = "files";
 /// What a contract pins as `protocol_version` (TM-05).
 pub const PROTOCOL_VERSION: &str = "files/1";
+
+/// The pause before an operation under way is looked at again.
+const UNDER_WAY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How the adapter behaves, apart from its contract.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,13 +65,14 @@ pub struct FilesSettings {
 pub struct FilesConnector {
     data_folder: PathBuf,
     settings: FilesSettings,
+    under_way: UnderWay,
 }
 
 impl FilesConnector {
     /// A connector that resolves relative roots below `data_folder`.
     #[must_use]
     pub fn new(data_folder: PathBuf, settings: FilesSettings) -> Self {
-        Self { data_folder, settings }
+        Self { data_folder, settings, under_way: UnderWay::default() }
     }
 
     fn root(&self, contract: &Contract) -> Result<Root, AdapterError> {
@@ -136,6 +146,7 @@ impl Connector for FilesConnector {
             contract,
             tree,
             settings: self.settings,
+            under_way: self.under_way.clone(),
             closed: AtomicBool::new(false),
         }))
     }
@@ -147,6 +158,7 @@ struct Files {
     contract: Arc<Contract>,
     tree: Arc<Tree>,
     settings: FilesSettings,
+    under_way: UnderWay,
     closed: AtomicBool,
 }
 
@@ -165,12 +177,31 @@ impl Files {
         Operation::parse(dispatch.capability().capability().as_str(), dispatch.args())
     }
 
-    async fn perform(&self, operation: Operation, temporary: String, gate: Arc<Gate>) -> Outcome {
+    /// Whether changes are noted: whether the contract says that they can be asked about.
+    fn notes(&self, capability: &CapabilityName) -> bool {
+        let capability = self.contract.capabilities.get(capability);
+        capability.is_some_and(|one| matches!(one.dedup, Dedup::Queryable { .. }))
+    }
+
+    /// What the notes say of `token`, once no operation of it is under way.
+    async fn ask(&self, token: String) -> Probe {
+        while self.under_way.has(&token) {
+            tokio::time::sleep(UNDER_WAY_PAUSE).await;
+        }
+        let (tree, under_way) = (Arc::clone(&self.tree), self.under_way.clone());
+        tokio::task::spawn_blocking(move || notes::probe(&tree, &under_way, &token))
+            .await
+            .unwrap_or(Probe::Unknown)
+    }
+
+    async fn perform(&self, operation: Operation, names: Names, gate: Arc<Gate>) -> Outcome {
         let tree = Arc::clone(&self.tree);
         let pauses = operation.has_effect() && self.settings.pause_after_effect_ms > 0;
         let its_gate = Arc::clone(&gate);
         let task = tokio::task::spawn_blocking(move || {
-            perform(&operation, &tree, &Mark { gate: &its_gate, temporary: &temporary })
+            let Names { temporary, noting } = names;
+            let noting = noting.as_ref().map(|(token, _running)| token.as_str());
+            perform(&operation, &tree, &Mark::new(&its_gate, &temporary, noting))
         });
         let outcome = match task.await {
             Ok(Ok(answer)) => Outcome::Done(answer),
@@ -191,6 +222,15 @@ impl Files {
         }
         outcome
     }
+}
+
+/// The names a call goes by in the file system.
+#[derive(Debug)]
+struct Names {
+    /// Of its temporary file.
+    temporary: String,
+    /// Its token, where its changes are noted, and that it is under way.
+    noting: Option<(String, Running)>,
 }
 
 fn perform(operation: &Operation, tree: &Tree, mark: &Mark<'_>) -> Done {
@@ -222,14 +262,17 @@ impl Adapter for Files {
             Ok(operation) => operation,
             Err(error) => return Outcome::NothingHappened(error),
         };
-        let temporary =
-            format!("{}{}-{}.tmp", path::RESERVED_PREFIX, dispatch.token(), dispatch.attempt());
+        let (token, attempt) = (dispatch.token(), dispatch.attempt());
+        let names = Names {
+            temporary: format!("{}{token}-{attempt}.tmp", path::RESERVED_PREFIX),
+            noting: self
+                .notes(dispatch.capability().capability())
+                .then(|| (token.to_owned(), self.under_way.begin(token))),
+        };
         let gate = Arc::new(Gate::default());
         let _closes = CloseOnDrop(Arc::clone(&gate));
         let limit = Duration::from_millis(conditions.timeout_ms);
-        match tokio::time::timeout(limit, self.perform(operation, temporary, Arc::clone(&gate)))
-            .await
-        {
+        match tokio::time::timeout(limit, self.perform(operation, names, Arc::clone(&gate))).await {
             Ok(outcome) => outcome,
             Err(_) if gate.close() => Outcome::NothingHappened(AdapterError::Unavailable(format!(
                 "not begun within {} ms",
@@ -242,8 +285,14 @@ impl Adapter for Files {
         }
     }
 
-    async fn probe(&self, _token: &str) -> Probe {
-        Probe::Unknown
+    async fn probe(&self, inquiry: &Inquiry) -> Probe {
+        let known = *inquiry.capability.adapter() == self.contract.adapter
+            && self.notes(inquiry.capability.capability());
+        if !known || !self.is_alive() {
+            return Probe::Unknown;
+        }
+        let limit = Duration::from_millis(inquiry.timeout_ms);
+        tokio::time::timeout(limit, self.ask(inquiry.token.clone())).await.unwrap_or(Probe::Unknown)
     }
 
     fn is_alive(&self) -> bool {

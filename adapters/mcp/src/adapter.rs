@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Dispatch},
+    adapter::{Adapter, Conditions, Dispatch, Inquiry},
     outcome::{AdapterError, Outcome, Probe},
 };
 use placet_types::{
@@ -41,6 +41,7 @@ use crate::{
     handshake::Service,
     listener::Listener,
     listing,
+    probe::{self, Plan},
     stdio::child::ChildHandle,
 };
 
@@ -215,6 +216,23 @@ impl McpAdapter {
         outcome
     }
 
+    /// Asks about `token`; a tool that is no longer what was reviewed is not called.
+    async fn ask(
+        &self,
+        plan: &Plan<'_>,
+        contract: &Contract,
+        token: &str,
+    ) -> Option<Box<CallToolResult>> {
+        let live = listing::list(&self.link.peer).await.ok()?;
+        if !plan.is_pinned(contract, &live) {
+            return None;
+        }
+        match self.link.peer.send_request(plan.question(token)).await {
+            Ok(ServerResult::CallToolResult(result)) => Some(Box::new(result)),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
     fn judge(
         &self,
         answer: Result<ServerResult, ServiceError>,
@@ -238,12 +256,16 @@ impl McpAdapter {
     }
 
     fn judge_result(&self, result: &CallToolResult, capability: &Capability) -> Outcome {
-        let keeping = Keeping {
-            bytes_max: self.limits.result_bytes_max,
-            output_schema: self.output_schemas.get(capability.id.capability()),
-        };
-        let answer = answer::of_result(result, keeping);
+        let answer = answer::of_result(result, self.keeping(capability.id.capability()));
         if result.is_error == Some(true) { Outcome::Failed(answer) } else { Outcome::Done(answer) }
+    }
+
+    /// How results of a capability are kept.
+    fn keeping(&self, capability: &CapabilityName) -> Keeping<'_> {
+        Keeping {
+            bytes_max: self.limits.result_bytes_max,
+            output_schema: self.output_schemas.get(capability),
+        }
     }
 }
 
@@ -296,9 +318,19 @@ impl Adapter for McpAdapter {
         }
     }
 
-    async fn probe(&self, _token: &str) -> Probe {
-        // MCP has no way to ask.
-        Probe::Unknown
+    async fn probe(&self, inquiry: &Inquiry) -> Probe {
+        let Some(contract) = self.contract.as_deref() else { return Probe::Unknown };
+        let asked = inquiry.capability.capability();
+        let plan = probe::plan(contract, asked)
+            .filter(|_| *inquiry.capability.adapter() == contract.adapter && self.link.is_alive());
+        // MCP itself has no way to ask: without a plan in the contract nobody knows.
+        let Some(plan) = plan else { return Probe::Unknown };
+        let limit = Duration::from_millis(inquiry.timeout_ms.min(plan.plan.timeout_ms));
+        let answer = timeout(limit, self.ask(&plan, contract, &inquiry.token)).await;
+        match answer {
+            Ok(Some(result)) => plan.read(&result, self.keeping(asked)),
+            Ok(None) | Err(_) => Probe::Unknown,
+        }
     }
 
     fn is_alive(&self) -> bool {

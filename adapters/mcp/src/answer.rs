@@ -55,6 +55,19 @@ pub(crate) fn of_error(code: i32, message: &str) -> Answer {
     Answer { output, citations: Vec::new(), mutations: Vec::new() }
 }
 
+/// The answer that a probe tells as structured content alone.
+pub(crate) fn of_structured(structured: &Value, bytes_max: u64) -> Answer {
+    let whole = output(None, Some(structured), &[]);
+    let output = keep(&whole, bytes_max).unwrap_or_else(|why| withheld(&why));
+    Answer { output, ..Answer::default() }
+}
+
+/// The answer of a call that happened, when its target does not tell with which result.
+pub(crate) fn of_unknown_content() -> Answer {
+    let note = "the target says that it happened, and not with which result".to_owned();
+    Answer { output: output(None, None, &[note]), ..Answer::default() }
+}
+
 fn output(content: Option<&[ContentBlock]>, structured: Option<&Value>, notes: &[String]) -> Value {
     let mut output = Map::new();
     if let Some(content) = content {

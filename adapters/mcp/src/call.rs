@@ -14,14 +14,15 @@ use placet_adapter::{
     outcome::AdapterError,
 };
 use placet_types::{
-    contract::{Capability, Contract, Dedup},
+    contract::{
+        Capability, Contract,
+        repeating::{ATTEMPT_META, CALLER_KEY_META, TOKEN_META, TokenPlace},
+    },
     envelope::result::Mutation,
 };
 
 use crate::{http::headers::CallHeaders, text::is_hidden};
 
-/// Where the dispatch token is in `_meta`.
-const TOKEN_META: &str = "dev.placet/idempotency-key";
 /// Arguments that name what a call works on, most telling first.
 const SUBJECTS: [&str; 7] = ["path", "uri", "url", "id", "name", "destination", "key"];
 /// The longest such value that is shown.
@@ -79,7 +80,7 @@ pub(crate) fn prepare(
 
 fn arguments(capability: &Capability, dispatch: &Dispatch) -> Map<String, Value> {
     let mut args = dispatch.args().clone();
-    if let Dedup::Keyed { argument: Some(argument), .. } = &capability.dedup {
+    if let TokenPlace::Argument(argument) = &capability.token {
         args.insert(argument.clone(), Value::String(dispatch.token().to_owned()));
     }
     args
@@ -92,7 +93,15 @@ fn meta(
 ) -> RequestMetaObject {
     let mut meta = MetaObject::new();
     if capability.is_write_class() {
-        meta.insert(TOKEN_META.to_owned(), Value::String(dispatch.token().to_owned()));
+        let token = Value::String(dispatch.token().to_owned());
+        if let TokenPlace::Meta(key) = &capability.token {
+            meta.insert(key.clone(), token.clone());
+        }
+        meta.insert(TOKEN_META.to_owned(), token);
+        meta.insert(ATTEMPT_META.to_owned(), Value::from(dispatch.attempt()));
+        if let Some(key) = dispatch.key() {
+            meta.insert(CALLER_KEY_META.to_owned(), Value::String(key.as_str().to_owned()));
+        }
     }
     if let Some(traceparent) = &conditions.trace.traceparent {
         meta.set_traceparent(traceparent.clone());

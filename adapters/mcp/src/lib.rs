@@ -19,6 +19,7 @@ mod handshake;
 mod http;
 mod listener;
 mod listing;
+mod probe;
 mod stdio;
 mod text;
 

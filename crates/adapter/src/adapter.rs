@@ -8,7 +8,10 @@ use secrecy::SecretString;
 pub use placet_ledger::dispatch::Dispatch;
 #[cfg(feature = "test-support")]
 pub use placet_ledger::dispatch::TestDispatch;
-use placet_types::contract::{Contract, LiveTool};
+use placet_types::{
+    contract::{Contract, LiveTool},
+    ids::CapabilityId,
+};
 
 use crate::outcome::{AdapterError, Outcome, Probe};
 
@@ -31,14 +34,25 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// Never panics on what the endpoint answers, never outlives `conditions.timeout_ms`, and never tries again by itself.
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome;
 
-    /// Asks whether the effect of `token` happened. Has no effect.
-    async fn probe(&self, token: &str) -> Probe;
+    /// Asks whether the effect of a token happened. Has no effect, and never outlives `inquiry.timeout_ms`.
+    async fn probe(&self, inquiry: &Inquiry) -> Probe;
 
     /// Whether the connection can still be used; `false` makes the supervisor replace it.
     fn is_alive(&self) -> bool;
 
     /// Ends the connection and whatever it started.
     async fn close(&self);
+}
+
+/// A question about a call whose outcome is not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inquiry {
+    /// The operation that was called.
+    pub capability: CapabilityId,
+    /// The token it was dispatched with.
+    pub token: String,
+    /// How long the answer may take, in milliseconds; the contract may say less.
+    pub timeout_ms: u64,
 }
 
 /// What a call is given beside its dispatch.

@@ -4,4 +4,5 @@
 //! [`placet_ledger::dispatch::Dispatch`] makes an adapter act; `discover` and `probe` have no effects.
 
 pub mod adapter;
+pub mod conformance;
 pub mod outcome;

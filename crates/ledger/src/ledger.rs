@@ -58,7 +58,17 @@ impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::PolicyMoved => Self::PolicyMoved,
-            other => Self::Store(other),
+            other @ (StoreError::Conflict
+            | StoreError::Illegal(_)
+            | StoreError::Fenced
+            | StoreError::Unreachable(_)
+            | StoreError::BudgetExhausted
+            | StoreError::ContentMissing(_)
+            | StoreError::ContentAltered(_)
+            | StoreError::NoSpace
+            | StoreError::TooLarge(_)
+            | StoreError::Stopped(_)
+            | StoreError::Damaged(_)) => Self::Store(other),
         }
     }
 }

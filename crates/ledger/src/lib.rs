@@ -15,6 +15,7 @@ pub mod parked;
 pub mod proof;
 pub mod record;
 pub mod run;
+pub mod sabotage;
 pub mod store;
 #[cfg(any(test, feature = "test-support"))]
 pub mod testing;

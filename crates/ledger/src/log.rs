@@ -74,20 +74,11 @@ pub trait AuditLog: Send + Sync {
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell, or has no such entry.
-    async fn inclusion(
-        &self,
-        log: &str,
-        seq: u64,
-        size: u64,
-    ) -> Result<Vec<[u8; 32]>, StoreError>;
+    async fn inclusion(&self, log: &str, seq: u64, size: u64) -> Result<Vec<[u8; 32]>, StoreError>;
     /// The proof that the tree over `from` entries is a prefix of that over `to` (RFC 9162 section 2.1.4).
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell, or has fewer entries.
-    async fn consistency(
-        &self,
-        log: &str,
-        from: u64,
-        to: u64,
-    ) -> Result<Vec<[u8; 32]>, StoreError>;
+    async fn consistency(&self, log: &str, from: u64, to: u64)
+    -> Result<Vec<[u8; 32]>, StoreError>;
 }

@@ -219,6 +219,11 @@ pub enum StoreError {
 pub trait Store: Send + Sync + fmt::Debug {
     /// The time that two nodes compare: never before the last entry.
     fn now(&self) -> Timestamp;
+    /// How long ago `at` was, in milliseconds; `None` where the clock has gone back since and nobody can know. Whoever may only act
+    /// within a window must not act then.
+    fn age_ms(&self, at: Timestamp) -> Option<i64> {
+        Some(self.now().since_ms(at))
+    }
     /// This process's epoch; writes of an older one are refused (I8).
     fn epoch(&self) -> u64;
     /// Takes a key in memory; what is taken rides with the next commit of the record.

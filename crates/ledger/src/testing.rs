@@ -3,11 +3,16 @@
 //! Owns the plainest reading of what a store promises: one lock, compare and swap on every revision, all of a commit or nothing, and
 //! the record machines enforced. Keeps nothing over a restart. Every future it returns is ready at once.
 
+mod rules;
+
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     pin::pin,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     task::{Context, Poll, Waker},
 };
 
@@ -25,8 +30,7 @@ use crate::{
     record::EffectRecord,
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, EffectChange, EffectQuery, PolicyState,
-        Store, StoreError,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
     },
 };
 
@@ -48,28 +52,53 @@ pub enum Fault {
     Refuse(StoreError),
     /// Whoever asks panics, and nothing is changed.
     Panic,
+    /// It is kept, and everything stands still for so long before anybody hears of it: as a process that was paused.
+    Stall(std::time::Duration),
 }
 
 /// A store in memory.
 pub struct MemoryStore {
-    inner: Mutex<Inner>,
+    inner: Arc<Mutex<Inner>>,
+    epoch: u64,
+    cut_off: AtomicBool,
+}
+
+/// A copy of everything that a [`MemoryStore`] held at some moment.
+#[derive(Clone)]
+pub struct Kept(Inner);
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Default)]
 struct Inner {
     now: Timestamp,
+    /// The latest.
     epoch: u64,
+    /// Those that are over: they write nothing more.
+    over: BTreeSet<u64>,
+    /// Those whose lease has run out.
+    silent: BTreeSet<u64>,
+    shared: bool,
     seq: u64,
     policy: Option<PolicyState>,
     closed: bool,
     refuse_next: Option<StoreError>,
     fault: Option<(AuditKind, Fault)>,
-    claims: BTreeMap<RecordId, EffectRecord>,
+    claims: BTreeMap<(u64, RecordId), EffectRecord>,
     effects: BTreeMap<RecordId, EffectRecord>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
     runs: BTreeMap<RunKey, RunRecord>,
     content: BTreeMap<(TenantId, Digest), Vec<u8>>,
     audit: Vec<AuditEvent>,
+}
+
+#[expect(clippy::disallowed_methods, reason = "a paused process is no paused timer")]
+fn stand_still(time: std::time::Duration) {
+    std::thread::sleep(time);
 }
 
 impl fmt::Debug for MemoryStore {
@@ -82,7 +111,74 @@ impl MemoryStore {
     /// An empty store whose clock stands at `now`.
     #[must_use]
     pub fn new(now: Timestamp) -> Self {
-        Self { inner: Mutex::new(Inner { now, epoch: 1, ..Inner::default() }) }
+        Self::of(Arc::new(Mutex::new(Inner { now, epoch: 1, ..Inner::default() })), 1)
+    }
+
+    const fn of(inner: Arc<Mutex<Inner>>, epoch: u64) -> Self {
+        Self { inner, epoch, cut_off: AtomicBool::new(false) }
+    }
+
+    /// A further node over the same records, with an epoch of its own.
+    #[must_use]
+    pub fn node(&self) -> Self {
+        let mut inner = self.lock();
+        inner.shared = true;
+        inner.epoch = inner.epoch.saturating_add(1);
+        Self::of(Arc::clone(&self.inner), inner.epoch)
+    }
+
+    /// The same records as the next process finds them: every epoch before is over.
+    #[must_use]
+    pub fn restarted(&self) -> Self {
+        let mut inner = self.lock();
+        let before = 0..=inner.epoch;
+        inner.over.extend(before);
+        inner.claims.clear();
+        inner.closed = false;
+        inner.epoch = inner.epoch.saturating_add(1);
+        Self::of(Arc::clone(&self.inner), inner.epoch)
+    }
+
+    /// This node's lease has run out: the next one that looks fences it.
+    pub fn fall_silent(&self) {
+        self.lock().silent.insert(self.epoch);
+    }
+
+    /// Cuts this node off from the store, or connects it again.
+    pub fn cut_off(&self, off: bool) {
+        self.cut_off.store(off, Ordering::SeqCst);
+    }
+
+    fn reach(&self) -> Result<(), StoreError> {
+        if self.cut_off.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable("cut off".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// What a disk would hold now.
+    #[must_use]
+    pub fn kept(&self) -> Kept {
+        Kept(self.lock().clone())
+    }
+
+    /// The store as the next process finds it: claims are gone, and its epoch is the next one.
+    #[must_use]
+    pub fn reopened(kept: &Kept) -> Self {
+        let mut inner = kept.0.clone();
+        inner.epoch = inner.epoch.saturating_add(1);
+        inner.claims.clear();
+        inner.policy = None;
+        inner.closed = false;
+        let epoch = inner.epoch;
+        inner.over.extend(0..epoch);
+        Self::of(Arc::new(Mutex::new(inner)), epoch)
+    }
+
+    /// Sets the time, which never goes back.
+    pub fn set_now(&self, now: Timestamp) {
+        let mut inner = self.lock();
+        inner.now = inner.now.max(now);
     }
 
     /// Lets time pass.
@@ -136,107 +232,9 @@ impl MemoryStore {
     }
 }
 
-impl Inner {
-    fn apply(&mut self, changes: Changes) -> Result<(), StoreError> {
-        self.check_policy(&changes)?;
-        for (tenant, bytes) in changes.content {
-            self.content.insert((tenant, Digest::of(&bytes)), bytes);
-        }
-        for run in changes.runs {
-            self.runs.entry(run.key.clone()).or_insert(run);
-        }
-        if let Some(reservation) = changes.reserve {
-            let run = self.runs.get_mut(&reservation.run).ok_or(StoreError::BudgetExhausted)?;
-            *run = run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?;
-        }
-        if let Some(refund) = changes.refund
-            && let Some(run) = self.runs.get_mut(&refund.run)
-        {
-            *run = run.refunded(refund.cents);
-        }
-        for change in changes.effects {
-            self.change_effect(change)?;
-        }
-        for approval in changes.approvals {
-            self.put_approval(approval)?;
-        }
-        for place in changes.forget_content {
-            self.content.remove(&place);
-        }
-        self.audit.extend(changes.audit);
-        self.seq = self.seq.saturating_add(1);
-        Ok(())
-    }
-
-    fn check_policy(&mut self, changes: &Changes) -> Result<(), StoreError> {
-        let epoch = self.policy.map_or(0, |policy| policy.epoch);
-        if changes.expect_policy.is_some_and(|expected| expected != epoch) {
-            return Err(StoreError::PolicyMoved);
-        }
-        if let Some(next) = changes.activate {
-            if self.policy != Some(next) && epoch.checked_add(1) != Some(next.epoch) {
-                return Err(StoreError::Conflict);
-            }
-            self.policy = Some(next);
-        }
-        Ok(())
-    }
-
-    fn change_effect(&mut self, change: EffectChange) -> Result<(), StoreError> {
-        match change {
-            EffectChange::Put(record) => {
-                let claim = self.claims.get(&record.record_id);
-                let stored = self.effects.get(&record.record_id);
-                check_rev(stored.map_or(0, |stored| stored.rev), record.rev)?;
-                if let Some(before) = stored.or(claim) {
-                    check_move(before, &record)?;
-                }
-                self.claims.remove(&record.record_id);
-                self.effects.insert(record.record_id, *record);
-            }
-            EffectChange::Remove { record_id, rev } => {
-                let stored = self.effects.get(&record_id).ok_or(StoreError::Conflict)?;
-                if stored.rev != rev || !stored.may_be_removed() {
-                    return Err(StoreError::Conflict);
-                }
-                self.effects.remove(&record_id);
-            }
-            EffectChange::Forget { record_id, rev } => {
-                let stored = self.effects.get(&record_id).ok_or(StoreError::Conflict)?;
-                if stored.rev != rev || !stored.may_be_forgotten() {
-                    return Err(StoreError::Conflict);
-                }
-                self.effects.remove(&record_id);
-            }
-        }
-        Ok(())
-    }
-
-    fn put_approval(&mut self, approval: ApprovalRecord) -> Result<(), StoreError> {
-        let stored = self.approvals.get(&approval.approval_id);
-        check_rev(stored.map_or(0, |stored| stored.rev), approval.rev)?;
-        if stored.is_some_and(|stored| !stored.state.may_become(&approval.state)) {
-            return Err(StoreError::Conflict);
-        }
-        self.approvals.insert(approval.approval_id.clone(), approval);
-        Ok(())
-    }
-}
-
 #[expect(clippy::panic, reason = "a fault that a test asked for must be a real panic")]
 fn injected_panic() {
     panic!("injected fault");
-}
-
-fn check_rev(stored: u64, next: u64) -> Result<(), StoreError> {
-    if stored.checked_add(1) == Some(next) { Ok(()) } else { Err(StoreError::Conflict) }
-}
-
-fn check_move(before: &EffectRecord, after: &EffectRecord) -> Result<(), StoreError> {
-    if before.may_move_to(after) {
-        return Ok(());
-    }
-    Err(StoreError::Illegal(before.illegal(&after.state)))
 }
 
 #[async_trait]
@@ -246,33 +244,35 @@ impl Store for MemoryStore {
     }
 
     fn epoch(&self) -> u64 {
-        self.lock().epoch
+        self.epoch
     }
 
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
+        self.reach()?;
         let mut inner = self.lock();
-        let taken = inner
-            .effects
-            .get(&record.record_id)
-            .or_else(|| inner.claims.get(&record.record_id))
-            .cloned();
+        let place = (self.epoch, record.record_id);
+        let taken =
+            inner.effects.get(&record.record_id).or_else(|| inner.claims.get(&place)).cloned();
         if let Some(taken) = taken {
             return Ok(ClaimAnswer::Taken(Box::new(taken)));
         }
-        inner.claims.insert(record.record_id, record);
+        inner.claims.insert(place, record);
         Ok(ClaimAnswer::Claimed)
     }
 
     async fn release(&self, record_id: RecordId) {
-        self.lock().claims.remove(&record_id);
+        self.lock().claims.remove(&(self.epoch, record_id));
     }
 
     async fn commit(&self, changes: Changes) -> Result<Committed, StoreError> {
         // Gives a racing caller its chance between its reads and its commit.
         std::thread::yield_now();
+        self.reach()?;
+        let mut stall = std::time::Duration::ZERO;
         match self.due(&changes) {
             Some(Fault::Refuse(error)) => return Err(error),
             Some(Fault::Panic) => injected_panic(),
+            Some(Fault::Stall(time)) => stall = time,
             None => {}
         }
         let mut inner = self.lock();
@@ -283,22 +283,28 @@ impl Store for MemoryStore {
             return Err(error);
         }
         let mut next = inner.clone();
-        next.apply(changes)?;
+        next.apply(self.epoch, changes)?;
         *inner = next;
+        stand_still(stall);
         Ok(Committed { seq: inner.seq, at: inner.now })
     }
 
     async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
+        self.reach()?;
         let inner = self.lock();
-        Ok(inner.effects.get(&record_id).or_else(|| inner.claims.get(&record_id)).cloned())
+        let claim = inner.claims.get(&(self.epoch, record_id));
+        Ok(inner.effects.get(&record_id).or(claim).cloned())
     }
 
     async fn effect_of_call(
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<EffectRecord>, StoreError> {
+        self.reach()?;
         let inner = self.lock();
-        let mut records = inner.effects.values().chain(inner.claims.values());
+        let own =
+            |((epoch, _), record): (&(u64, RecordId), _)| (*epoch == self.epoch).then_some(record);
+        let mut records = inner.effects.values().chain(inner.claims.iter().filter_map(own));
         Ok(records.find(|record| record.call_id == *call_id).cloned())
     }
 
@@ -306,6 +312,7 @@ impl Store for MemoryStore {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.reach()?;
         Ok(self.lock().approvals.get(approval_id).cloned())
     }
 
@@ -313,28 +320,41 @@ impl Store for MemoryStore {
         &self,
         call_id: &ToolCallId,
     ) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.reach()?;
         let inner = self.lock();
         let of_call = inner.approvals.values().filter(|approval| approval.call_id == *call_id);
         Ok(of_call.max_by_key(|approval| approval.created_at).cloned())
     }
 
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
+        self.reach()?;
         Ok(self.lock().policy)
     }
 
     fn is_shared(&self) -> bool {
-        false
+        self.lock().shared
     }
 
     async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
-        Ok(Vec::new())
+        self.reach()?;
+        let mut inner = self.lock();
+        if inner.over.contains(&self.epoch) {
+            return Err(StoreError::Fenced);
+        }
+        let dead: Vec<u64> = std::mem::take(&mut inner.silent).into_iter().collect();
+        inner.over.extend(dead.iter().copied());
+        let over = inner.over.clone();
+        inner.claims.retain(|(epoch, _), _| !over.contains(epoch));
+        Ok(dead)
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
+        self.reach()?;
         Ok(self.lock().runs.get(key).cloned())
     }
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        self.reach()?;
         let kept = self.lock().content.get(&(tenant.clone(), digest)).cloned();
         let bytes = kept.ok_or(StoreError::ContentMissing(digest))?;
         if Digest::of(&bytes) == digest {
@@ -345,12 +365,13 @@ impl Store for MemoryStore {
     }
 
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
+        self.reach()?;
         let inner = self.lock();
         let fits = |record: &&EffectRecord| {
             query.tenant.as_ref().is_none_or(|tenant| record.scope.tenant == *tenant)
                 && query.state.as_ref().is_none_or(|state| record.state.name() == state)
                 && (!query.open_only || record.state.is_open())
-                && (!query.orphaned || record.is_orphaned(inner.epoch))
+                && (!query.orphaned || inner.is_orphaned(record, self.epoch))
                 && query.settled_before.is_none_or(|before| record.is_past_retention(before))
                 && query.after.is_none_or(|after| record.record_id > after)
         };
@@ -358,6 +379,7 @@ impl Store for MemoryStore {
     }
 
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
+        self.reach()?;
         let inner = self.lock();
         let mut found: Vec<_> = inner
             .approvals
@@ -379,7 +401,12 @@ impl Store for MemoryStore {
     }
 
     async fn close(&self) -> Result<(), StoreError> {
-        self.lock().closed = true;
+        let mut inner = self.lock();
+        if inner.shared {
+            inner.over.insert(self.epoch);
+        } else {
+            inner.closed = true;
+        }
         Ok(())
     }
 }

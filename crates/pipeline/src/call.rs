@@ -88,6 +88,8 @@ pub(crate) struct Built {
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
     pub(crate) retries: u32,
+    /// How often it was decided upon again because policies changed on its way.
+    pub(crate) decided_again: u32,
     /// When the run's latency budget for this call ends; set by its first try, and the same for all (TM-11).
     pub(crate) deadline: Option<Instant>,
 }
@@ -116,6 +118,7 @@ impl Built {
             metadata: envelope.metadata.clone(),
             caller: Caller::Recorded(Box::new(identity)),
             retries: 0,
+            decided_again: 0,
             deadline: None,
             resumed: Some(Box::new(resumed)),
         }

@@ -5,23 +5,22 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use arc_swap::ArcSwap;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use placet_identity::{Secrets, VerifiedCaller, VerifiedToken, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
-    ledger::Ledger,
+    ledger::{Ledger, LedgerError},
     record::{EffectRecord, EffectState},
-    store::Durability,
+    store::{Durability, StoreError},
 };
 use placet_policy::snapshot::Snapshot;
+use placet_store::notary::Notary;
 use placet_types::{
     clock::{Clock, IdSource},
     directory::Directory,
@@ -39,9 +38,12 @@ use crate::{
     catalog::Catalog,
     desk::resume::Resuming,
     figures::Figures,
-    registry::Registry,
+    fleet,
+    recovery::asking::Asked,
+    registry::{Owner, Registry},
     settings::Settings,
     stages::{rates::Rates, recorded},
+    standing::Standing,
 };
 
 /// The handles of a running engine.
@@ -65,8 +67,13 @@ pub(crate) struct Context {
     pub(crate) routes: Routes,
     pub(crate) resuming: Resuming,
     pub(crate) surfaces: Surfaces,
-    pub(crate) stopping: AtomicBool,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) standing: Standing,
+    pub(crate) promotions: tokio::sync::Mutex<()>,
+    pub(crate) late: Arc<Semaphore>,
+    pub(crate) asked: Asked,
     pub(crate) fatal: watch::Sender<Option<String>>,
+    pub(crate) notary: Option<Arc<Notary>>,
 }
 
 impl Context {
@@ -92,14 +99,24 @@ impl Context {
 
     /// Whether the engine is being stopped.
     pub(crate) fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.stopping.is_cancelled()
     }
 
-    /// Makes `snapshot` the policies that decide from now on; permits of earlier ones are no longer taken.
-    pub(crate) fn activate(&self, snapshot: Snapshot) {
-        self.ledger.set_policy_epoch(snapshot.epoch());
-        self.policy.store(Arc::new(snapshot));
-        self.surfaces.clear();
+    /// Draws what follows from a failure of the ledger, for this node as a whole.
+    pub(crate) fn noticed(&self, error: &LedgerError) {
+        let LedgerError::Store(error) = error else { return };
+        if *error == StoreError::Fenced {
+            self.die(error.to_string());
+        }
+        if let StoreError::Unreachable(why) = error {
+            self.standing.ledger_lost(why);
+        }
+    }
+
+    /// Whether the call of this record may move on another node, or nobody here tells its waiters.
+    pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
+        let owner = Owner::of_scope(&record.scope);
+        self.registry.watch(&record.call_id, owner, record.record_id)
     }
 
     /// The tools that some circumstance could let `caller` call.
@@ -126,6 +143,7 @@ impl Context {
     /// Keeps an event and says in the log when that fails; for events that nothing depends on.
     pub(crate) async fn note(&self, event: AuditEvent) {
         if let Err(error) = self.ledger.note(event, Durability::Written).await {
+            self.noticed(&error);
             tracing::error!(%error, "an audit event could not be kept");
         }
     }
@@ -166,6 +184,10 @@ impl Context {
                     self.release_abandoned(&record).await;
                     refused(fault())
                 }
+                EffectState::Dispatched(_) if !fleet::is_ours(self, &record) => {
+                    drop(self.watch(&record));
+                    recorded::answer(self, &record, false).await
+                }
                 EffectState::Dispatched(_) => {
                     recorded::give_up(
                         self,
@@ -178,6 +200,10 @@ impl Context {
                     self.routes.approval_asked(approval_id, *expires_at);
                     recorded::answer(self, &record, false).await
                 }
+                EffectState::Rearmed { .. } => {
+                    // The keeper takes it up again.
+                    recorded::answer(self, &record, false).await
+                }
                 EffectState::Approved { approval_id, .. } => {
                     // Nobody else takes it up again.
                     self.routes.retry_later(approval_id);
@@ -187,6 +213,7 @@ impl Context {
                 | EffectState::FailedFinal { .. }
                 | EffectState::FailedRetriable { .. }
                 | EffectState::Indeterminate { .. }
+                | EffectState::Tombstone { .. }
                 | EffectState::Denied { .. } => recorded::answer(self, &record, false).await,
             },
             Err(error) => refused(lookup_refusal(&error)),
@@ -259,7 +286,7 @@ impl Surfaces {
         surface
     }
 
-    fn clear(&self) {
+    pub(crate) fn clear(&self) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
@@ -291,8 +318,7 @@ pub(crate) fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
 }
 
 /// A refusal because the ledger did not do it.
-pub(crate) fn ledger_refusal(error: &placet_ledger::ledger::LedgerError) -> Refusal {
-    use placet_ledger::{ledger::LedgerError, store::StoreError};
+pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
     let unavailable = || {
         Refusal::new(
             ErrorCode::LedgerUnavailable,
@@ -308,6 +334,10 @@ pub(crate) fn ledger_refusal(error: &placet_ledger::ledger::LedgerError) -> Refu
                 .with_retry_after_ms(50)
         }
         LedgerError::Vote(vote) => Refusal::new(ErrorCode::ValidationError, vote.to_string()),
+        LedgerError::SamePerson => Refusal::new(
+            ErrorCode::ValidationError,
+            "another person than the first has to agree that the call is sent again",
+        ),
         LedgerError::PolicyMoved => Refusal::new(
             ErrorCode::Overloaded,
             "the policies changed while this call was decided; repeat it",

@@ -2,19 +2,13 @@
 //!
 //! Owns start and stop, and the list of what can be asked. Each verb is a few lines here and lives in a module of its own.
 
+mod assembly;
 mod authentication;
 mod drills;
+pub mod evidence;
 
-use std::{
-    fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
-use arc_swap::ArcSwap;
 use tokio::sync::{oneshot, watch};
 
 use placet_adapter::adapter::Connector;
@@ -22,12 +16,14 @@ use placet_identity::{Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::Ledger,
+    record::EffectRecord,
     store::Durability,
 };
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
     snapshot::Snapshot,
 };
+use placet_store::notary::Notary;
 use placet_telemetry::{
     metrics::Metrics,
     trace::{CallFields, call_span},
@@ -35,7 +31,7 @@ use placet_telemetry::{
 };
 use placet_types::{
     clock::{Clock, IdSource},
-    contract::{Contract, file::TransportFile},
+    contract::Contract,
     digest::Digest,
     directory::Directory,
     error::{ErrorCode, Refusal},
@@ -44,24 +40,20 @@ use placet_types::{
 };
 
 use crate::{
-    actors::{policy::PolicyMessage, root, routes::Routes, tree::Tree},
-    adapters::ports::{Connection, Port, Ports},
-    admission::Admission,
+    actors::{policy::PolicyMessage, root, tree::Tree},
+    adapters::ports::Connection,
     answer::Answer,
     call::{Call, Passage, Planned},
-    catalog::Catalog,
-    context::{Context, Surfaces},
-    desk::{people, resume::Resuming},
-    figures::Figures,
-    operator, queries, recovery,
-    registry::{Owner, Registry},
+    context::Context,
+    desk::people,
+    operator, queries, rearm, recovery,
+    registry::Owner,
     settings::Settings,
-    stages::rates::Rates,
     submission::{Inbound, Submission},
     ticket::Ticket,
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest,
-        ToolView,
+        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
+        ResolutionRequest, ToolView,
     },
 };
 
@@ -102,6 +94,8 @@ pub struct EngineParts {
     pub ids: Arc<dyn IdSource>,
     /// Where figures go.
     pub metrics: Metrics,
+    /// Who signs receipts and checkpoints; without one there are none.
+    pub notary: Option<Arc<Notary>>,
 }
 
 /// Why an engine does not start.
@@ -147,25 +141,25 @@ impl Engine {
             &parts.contracts,
             &parts.directory,
             &parts.settings.environment,
-            1,
+            0,
         )
         .map_err(StartError::Bundle)?;
         let bundle_digest = snapshot.digest();
-        let context = Arc::new(context_of(parts, snapshot));
-        context.ledger.set_policy_epoch(context.policy.load().epoch());
+        let context = Arc::new(assembly::context_of(parts, snapshot.clone()));
         let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
+        context.activate(snapshot).await.map_err(|error| kept(&error))?;
         let mut event = AuditEvent::new(AuditKind::Started);
         event.digests.insert("bundle".to_owned(), bundle_digest);
         for contract in context.catalog.contracts() {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
-        let under_way = recovery::under_way(&context).await.map_err(|error| kept(&error))?;
+        let orphans = recovery::adopt_orphans(&context).await.map_err(|error| kept(&error))?;
         let tree = Arc::new(Tree::default());
         root::start(&context, &tree)
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        let recovered = recovery::recover(&context, under_way).await;
+        let recovered = recovery::recover(&context, orphans).await;
         if recovered.unknown > 0 || recovered.queued > 0 {
             let (unknown, queued) = (recovered.unknown, recovered.queued);
             tracing::warn!(unknown, queued, "calls were under way when the process ended");
@@ -232,10 +226,11 @@ impl Engine {
     ) -> Result<Ticket, Refusal> {
         let answer = queries::call(&self.context, caller, id).await?;
         let owner = Owner::of(&caller.chain());
-        let progress = match self.context.registry.follow(id, &owner) {
-            Some(progress) => progress,
+        let known = self.context.registry.follow(id, &owner);
+        let progress = match known {
+            Some(progress) if !answer.is_final() || *progress.borrow() == answer => progress,
             // It ended, and only the ledger remembers: nothing will change any more.
-            None => watch::Sender::new(answer).subscribe(),
+            Some(_) | None => watch::Sender::new(answer).subscribe(),
         };
         Ok(Ticket::new(Arc::clone(&self.context), id.clone(), progress))
     }
@@ -324,6 +319,33 @@ impl Engine {
         operator::resolve(&self.context, caller, id, request).await
     }
 
+    /// Asks for a call to be sent again whose outcome is unknown, for operators. When enough of them agree the engine sends it under a
+    /// new token, if policy still lets it.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known, or the same person
+    /// asks twice.
+    pub async fn rearm(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: RearmRequest,
+    ) -> Result<RecordView, Refusal> {
+        rearm::ask(&self.context, caller, id, request).await
+    }
+
+    /// The record behind a call, for its owner or an operator: what a receipt is made from.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] for calls of others, and for those without a record.
+    pub async fn settled(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<EffectRecord, Refusal> {
+        operator::behind(&self.context, caller, id).await
+    }
+
     /// Makes a bundle the active one, if it passes every check.
     ///
     /// # Errors
@@ -374,9 +396,10 @@ impl Engine {
                 }
             })
             .collect();
-        let stopped = self.context.fatal.borrow().clone();
-        let ready = stopped.is_none() && !self.context.stopping();
-        notes.extend(stopped);
+        let mut obstacles = self.context.standing.notes();
+        obstacles.extend(self.context.fatal.borrow().clone());
+        let ready = obstacles.is_empty() && !self.context.stopping();
+        notes.extend(obstacles);
         Readiness { ready, notes }
     }
 
@@ -403,7 +426,7 @@ impl Engine {
     /// Admits nothing more, waits for what is under way, and closes the ledger. What does not end in time is recovered at the
     /// next start.
     pub async fn shutdown(&self) {
-        self.context.stopping.store(true, Ordering::SeqCst);
+        self.context.stopping.cancel();
         self.context.admission.close();
         if !self.context.registry.drain(DRAIN).await {
             tracing::warn!(
@@ -420,41 +443,5 @@ impl Engine {
         if let Err(error) = self.context.ledger.store().close().await {
             tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
         }
-    }
-}
-
-fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
-    let EngineParts { settings, connectors, contracts, .. } = &parts;
-    let ports = contracts.iter().map(|contract| {
-        let connector = match &contract.transport {
-            TransportFile::Internal { .. } => &connectors.internal,
-            TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
-        };
-        Port::new(Arc::clone(contract), Arc::clone(connector))
-    });
-    Context {
-        ports: Ports::new(ports),
-        catalog: Catalog::new(contracts.iter().cloned()),
-        registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
-        admission: Admission::new(
-            settings.calls_in_flight_max,
-            settings.calls_in_flight_per_tenant_max,
-        ),
-        routes: Routes::new(settings.stage_workers),
-        rates: Rates::default(),
-        resuming: Resuming::default(),
-        surfaces: Surfaces::default(),
-        stopping: AtomicBool::new(false),
-        fatal: watch::Sender::new(None),
-        engine_mode: Mutex::new(EngineMode::default()),
-        policy: ArcSwap::from_pointee(snapshot),
-        ledger: parts.ledger,
-        verifier: parts.verifier,
-        secrets: parts.secrets,
-        directory: parts.directory,
-        clock: parts.clock,
-        ids: parts.ids,
-        metrics: Figures::new(parts.metrics),
-        settings: parts.settings,
     }
 }

@@ -95,6 +95,11 @@ impl Figures {
         self.0.count_indeterminate();
     }
 
+    /// A recorded result was compared before it was given again.
+    pub(crate) fn replay_checked(&self, identical: bool) {
+        self.0.count_replay_checked(identical);
+    }
+
     /// A key came again.
     pub(crate) fn duplicate(&self, what: Duplicate) {
         self.0.count_duplicate(what);

@@ -7,23 +7,23 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::Outcome,
-    record::{EffectRecord, EffectState},
+    record::{EffectRecord, EffectState, Resolution},
     store::EffectQuery,
 };
 use placet_types::{
     envelope::result::{Mutation, ResultStatus},
     error::{ErrorCode, Execution, Problem, Refusal},
-    ids::RecordId,
+    ids::{RecordId, ToolCallId},
     principal::PrincipalKind,
 };
 
 use crate::{
-    context::{Context, known_state, ledger_refusal},
+    context::{Context, known_state, ledger_refusal, lookup_refusal},
     stages::{
         recorded,
         result::{Subject, error_of},
     },
-    views::{RecordView, ResolutionRequest, ResolvedOutcome},
+    views::{RearmView, RecordView, ResolutionRequest, ResolvedOutcome},
 };
 
 /// The longest evidence, in bytes.
@@ -53,6 +53,7 @@ pub(crate) async fn list(
         open_only: false,
         after,
         limit,
+        ..EffectQuery::default()
     };
     let records = context
         .ledger
@@ -110,11 +111,12 @@ pub(crate) async fn resolve(
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
     };
-    let mut event = event_of(caller, &record);
+    let by = Resolution::Operator { operator: caller.actor.principal().id.clone() };
+    let mut event = event_of(AuditKind::Resolved, caller, &record);
     event.note = Some(format!("{}: {}", outcome_name(request.outcome), request.evidence));
     let resolved = context
         .ledger
-        .resolve(&record, outcome, &result, event)
+        .resolve(&record, (outcome, by), &result, event)
         .await
         .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);
@@ -128,8 +130,13 @@ const fn outcome_name(outcome: ResolvedOutcome) -> &'static str {
     }
 }
 
-fn event_of(caller: &VerifiedCaller, record: &EffectRecord) -> AuditEvent {
-    let mut event = AuditEvent::new(AuditKind::Resolved);
+/// What an operator did, for the audit.
+pub(crate) fn event_of(
+    kind: AuditKind,
+    caller: &VerifiedCaller,
+    record: &EffectRecord,
+) -> AuditEvent {
+    let mut event = AuditEvent::new(kind);
     event.tenant = Some(caller.tenant().clone());
     event.call_id = Some(record.call_id.clone());
     event.run_id = Some(record.run_id.clone());
@@ -139,7 +146,25 @@ fn event_of(caller: &VerifiedCaller, record: &EffectRecord) -> AuditEvent {
     event
 }
 
-async fn find(
+/// The record behind a call, for its owner or an operator.
+pub(crate) async fn behind(
+    context: &Context,
+    caller: &VerifiedCaller,
+    call_id: &ToolCallId,
+) -> Result<EffectRecord, Refusal> {
+    let found = context.ledger.store().effect_of_call(call_id).await;
+    let record = found.map_err(|error| lookup_refusal(&error))?;
+    let mine = record.filter(|record| may_see(context, caller, record));
+    mine.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "there is no such call"))
+}
+
+fn may_see(context: &Context, caller: &VerifiedCaller, record: &EffectRecord) -> bool {
+    let owns = caller.chain().key_scope(&record.scope.capability) == record.scope;
+    owns || record.scope.tenant == *caller.tenant() && is_operator(context, caller)
+}
+
+/// A record, for its owner or an operator.
+pub(crate) async fn find(
     context: &Context,
     caller: &VerifiedCaller,
     record_id: RecordId,
@@ -152,12 +177,11 @@ async fn find(
         .await
         .map_err(|error| ledger_refusal(&error.into()))?
         .ok_or_else(unknown)?;
-    let owns = caller.chain().key_scope(&record.scope.capability) == record.scope;
-    let operates = record.scope.tenant == *caller.tenant() && is_operator(context, caller);
-    if owns || operates { Ok(record) } else { Err(unknown()) }
+    if may_see(context, caller, &record) { Ok(record) } else { Err(unknown()) }
 }
 
-fn must_be_operator(context: &Context, caller: &VerifiedCaller) -> Result<(), Refusal> {
+/// Refuses everybody but operators.
+pub(crate) fn must_be_operator(context: &Context, caller: &VerifiedCaller) -> Result<(), Refusal> {
     if is_operator(context, caller) {
         return Ok(());
     }
@@ -180,18 +204,21 @@ fn is_operator(context: &Context, caller: &VerifiedCaller) -> bool {
             || entry.is_some_and(|entry| entry.groups.contains(group)))
 }
 
-fn check_evidence(evidence: &str) -> Result<(), Refusal> {
+/// Refuses what says nothing, and what says too much.
+pub(crate) fn check_evidence(evidence: &str) -> Result<(), Refusal> {
     if evidence.trim().is_empty() || evidence.len() > EVIDENCE_BYTES_MAX {
-        return Err(Refusal::new(ErrorCode::ValidationError, "a resolution needs evidence")
-            .with_problems(vec![Problem {
+        return Err(Refusal::new(ErrorCode::ValidationError, "this needs evidence").with_problems(
+            vec![Problem {
                 pointer: "/evidence".to_owned(),
                 problem: format!("must be 1 to {EVIDENCE_BYTES_MAX} bytes of text"),
-            }]));
+            }],
+        ));
     }
     Ok(())
 }
 
-async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
+/// A record with its result.
+pub(crate) async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
     let mut view = brief(record);
     if let Some(digest) = record.state.result() {
         match context.ledger.result(record, digest).await {
@@ -206,18 +233,7 @@ async fn view_of(context: &Context, record: &EffectRecord) -> RecordView {
 }
 
 fn brief(record: &EffectRecord) -> RecordView {
-    let reason = match &record.state {
-        EffectState::Indeterminate { reason, .. } => Some(reason.clone()),
-        EffectState::Claimed { .. }
-        | EffectState::PendingApproval { .. }
-        | EffectState::Approved { .. }
-        | EffectState::Dispatched(_)
-        | EffectState::Succeeded { .. }
-        | EffectState::FailedFinal { .. }
-        | EffectState::FailedRetriable { .. }
-        | EffectState::Denied { .. } => None,
-    };
-    RecordView {
+    let mut view = RecordView {
         record_id: record.record_id,
         call_id: record.call_id.clone(),
         capability_id: record.scope.capability.clone(),
@@ -225,10 +241,50 @@ fn brief(record: &EffectRecord) -> RecordView {
         on_behalf_of: record.scope.on_behalf_of.as_ref().map(ToString::to_string),
         state: record.state.name().to_owned(),
         attempts: record.attempts,
+        arm: record.arm,
+        code: record.state.code(),
+        rearm: None,
+        resolved_by: None,
+        settled_at: None,
         dispatch_token: record.state.attempt().map(|attempt| attempt.token.clone()),
-        reason,
+        reason: record.unknown.as_ref().map(|unknown| unknown.reason.clone()),
         created_at: record.created_at,
         updated_at: record.updated_at,
         result: None,
+    };
+    match &record.state {
+        EffectState::Indeterminate { reason, rearm, .. } => {
+            view.reason = Some(reason.clone());
+            view.rearm = rearm.as_deref().map(|word| RearmView {
+                by: word.operator.to_string(),
+                evidence: word.evidence.clone(),
+                at: word.at,
+            });
+        }
+        EffectState::Succeeded { resolved_by, .. }
+        | EffectState::FailedFinal { resolved_by, .. } => {
+            view.resolved_by = resolved_by.as_ref().map(brought_by);
+            view.reason = None;
+        }
+        EffectState::Tombstone { was, settled_at, .. } => {
+            view.reason = Some(format!("it was {was}; its result is no longer kept"));
+            view.settled_at = Some(*settled_at);
+        }
+        EffectState::Claimed { .. }
+        | EffectState::PendingApproval { .. }
+        | EffectState::Approved { .. }
+        | EffectState::Dispatched(_)
+        | EffectState::Rearmed { .. }
+        | EffectState::FailedRetriable { .. }
+        | EffectState::Denied { .. } => {}
+    }
+    view
+}
+
+fn brought_by(by: &Resolution) -> String {
+    match by {
+        Resolution::LateAnswer { attempt } => format!("late_answer attempt {attempt}"),
+        Resolution::Probe { attempt } => format!("probe attempt {attempt}"),
+        Resolution::Operator { operator } => format!("operator {operator}"),
     }
 }

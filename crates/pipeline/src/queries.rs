@@ -3,8 +3,9 @@
 //! Owns the rule that ids of others answer as ids that do not exist.
 
 use placet_identity::VerifiedCaller;
+use placet_ledger::record::EffectState;
 use placet_types::{
-    error::{ErrorCode, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     ids::ToolCallId,
 };
 
@@ -12,7 +13,7 @@ use crate::{
     answer::Answer,
     context::{Context, lookup_refusal},
     registry::Owner,
-    stages::recorded,
+    stages::{recorded, refuse::of_approval},
     views::ToolView,
 };
 
@@ -23,22 +24,54 @@ pub(crate) async fn call(
     call_id: &ToolCallId,
 ) -> Result<Answer, Refusal> {
     let owner = Owner::of(&caller.chain());
-    if let Some(live) = context.registry.follow(call_id, &owner) {
-        return Ok(live.borrow().clone());
+    let live = context.registry.follow(call_id, &owner);
+    let told = live.map(|live| live.borrow().clone());
+    if let Some(told) = &told
+        && !may_have_moved(context, told)
+    {
+        return Ok(told.clone());
     }
+    let store = context.ledger.store();
+    let record = store.effect_of_call(call_id).await.map_err(|error| {
+        context.noticed(&error.clone().into());
+        lookup_refusal(&error)
+    })?;
     let unknown = || Refusal::new(ErrorCode::NotFound, "there is no such call");
-    let record = context
-        .ledger
-        .store()
-        .effect_of_call(call_id)
-        .await
-        .map_err(|error| lookup_refusal(&error))?
-        .ok_or_else(unknown)?;
-    let scope = caller.chain().key_scope(&record.scope.capability);
-    if scope != record.scope {
-        return Err(unknown());
+    match (record, told) {
+        (Some(record), told) => {
+            if caller.chain().key_scope(&record.scope.capability) != record.scope {
+                return Err(unknown());
+            }
+            let claimed = matches!(record.state, EffectState::Claimed { .. });
+            match told {
+                // The claim is this call's own, and it is on its way.
+                Some(told) if claimed => Ok(told),
+                _ => Ok(recorded::standing(context, &record).await),
+            }
+        }
+        (None, Some(told)) => Ok(told),
+        (None, None) => {
+            let approval = store.approval_of_call(call_id).await;
+            let approval = approval.map_err(|error| lookup_refusal(&error))?;
+            let own = approval.filter(|approval| Owner::of(&approval.chain) == owner);
+            let approval = own.ok_or_else(unknown)?;
+            Ok(recorded::refused_call(call_id, of_approval(&approval)))
+        }
     }
-    Ok(recorded::standing(context, &record).await)
+}
+
+/// Whether the ledger may know more than what was told here last: other nodes work on the same records.
+fn may_have_moved(context: &Context, told: &Answer) -> bool {
+    if !context.ledger.store().is_shared() {
+        return false;
+    }
+    match told {
+        Answer::Finished(_) => false,
+        Answer::InProgress(_) | Answer::Held(_) => true,
+        Answer::Refused(refused) => {
+            refused.refusal.execution == Execution::Unknown || refused.refusal.code.retryable()
+        }
+    }
 }
 
 /// The caller's surface.

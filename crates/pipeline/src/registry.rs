@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 use tokio_util::task::TaskTracker;
 
 use placet_types::{
-    ids::{PrincipalId, TenantId, ToolCallId},
+    ids::{PrincipalId, RecordId, TenantId, ToolCallId},
     principal::{PrincipalChain, PrincipalKind},
 };
 
@@ -53,6 +53,10 @@ impl Owner {
 struct Entry {
     owner: Owner,
     progress: watch::Sender<Answer>,
+    /// Those who waited for the same call under another entry.
+    others: Vec<watch::Sender<Answer>>,
+    /// The record to look at for news, where nobody here tells them, and its revision when it was last looked at.
+    watched: Option<(RecordId, u64)>,
     /// Which of the entries that this id has had; what is queued for an earlier one does not concern it.
     turn: u64,
 }
@@ -69,6 +73,16 @@ impl Entries {
         self.turns = self.turns.wrapping_add(1);
         self.turns
     }
+}
+
+/// A call of which only the ledger tells.
+#[derive(Debug, Clone)]
+pub(crate) struct Watched {
+    pub(crate) call_id: ToolCallId,
+    pub(crate) record_id: RecordId,
+    /// The revision that was told of.
+    pub(crate) rev: u64,
+    turn: u64,
 }
 
 /// Waiters and tasks.
@@ -103,9 +117,58 @@ impl Registry {
         let entry = entries.by_call.entry(call_id.clone()).or_insert_with(|| Entry {
             owner,
             progress: watch::Sender::new(answer),
+            others: Vec::new(),
+            watched: None,
             turn,
         });
         entry.progress.subscribe()
+    }
+
+    /// Makes a call known of which only the ledger tells, and has it looked up until it ends.
+    pub(crate) fn watch(
+        &self,
+        call_id: &ToolCallId,
+        owner: Owner,
+        record_id: RecordId,
+    ) -> watch::Receiver<Answer> {
+        let progress = self.enter(call_id, owner, Answer::InProgress(call_id.clone()));
+        if let Some(entry) = self.lock().by_call.get_mut(call_id) {
+            entry.watched.get_or_insert((record_id, 0));
+        }
+        progress
+    }
+
+    /// Calls of which only the ledger tells, and that somebody waits for; those that nobody waits for are forgotten.
+    pub(crate) fn watched(&self) -> Vec<Watched> {
+        let mut entries = self.lock();
+        let waited = |entry: &Entry| {
+            let told = entry.progress.receiver_count() > 0
+                || entry.others.iter().any(|other| other.receiver_count() > 0);
+            told || entry.watched.is_none() || entry.progress.borrow().is_final()
+        };
+        entries.by_call.retain(|_, entry| waited(entry));
+        let open = |entry: &Entry| !entry.progress.borrow().is_final();
+        let watched = entries.by_call.iter().filter(|(_, entry)| open(entry));
+        watched
+            .filter_map(|(call_id, entry)| {
+                let (record_id, rev) = entry.watched?;
+                Some(Watched { call_id: call_id.clone(), record_id, rev, turn: entry.turn })
+            })
+            .collect()
+    }
+
+    /// Tells the waiters what was read of a watched call, unless it has been taken up anew since.
+    pub(crate) fn publish_watched(&self, watched: &Watched, rev: u64, answer: Answer) {
+        let current = {
+            let mut entries = self.lock();
+            let entry = entries.by_call.get_mut(&watched.call_id);
+            entry.filter(|entry| entry.turn == watched.turn).map(|entry| {
+                entry.watched = Some((watched.record_id, rev));
+            })
+        };
+        if current.is_some() {
+            self.publish(&watched.call_id, answer);
+        }
     }
 
     /// A view on a call, for its owner.
@@ -129,13 +192,19 @@ impl Registry {
         let mut entries = self.lock();
         let Some(entry) = entries.by_call.get(call_id) else { return };
         let (is_final, turn) = (answer.is_final(), entry.turn);
-        let told = entry.progress.send_if_modified(|current| {
-            let changes = !current.is_final() && *current != answer;
-            if changes {
-                *current = answer;
-            }
-            changes
-        });
+        let tell = |progress: &watch::Sender<Answer>| {
+            progress.send_if_modified(|current| {
+                let changes = !current.is_final() && *current != answer;
+                if changes {
+                    current.clone_from(&answer);
+                }
+                changes
+            })
+        };
+        for other in &entry.others {
+            tell(other);
+        }
+        let told = tell(&entry.progress);
         if told && is_final {
             entries.finished.push_back((Instant::now(), call_id.clone(), turn));
             self.forget_old(&mut entries);
@@ -147,7 +216,13 @@ impl Registry {
     pub(crate) fn adopt(&self, from: &ToolCallId, to: &ToolCallId) {
         let mut entries = self.lock();
         let turn = entries.next_turn();
-        if let Some(entry) = entries.by_call.remove(from) {
+        if let Some(mut entry) = entries.by_call.remove(from) {
+            if let Some(before) = entries.by_call.remove(to)
+                && !before.progress.borrow().is_final()
+            {
+                entry.others.extend(before.others);
+                entry.others.push(before.progress);
+            }
             entries.by_call.insert(to.clone(), Entry { turn, ..entry });
         }
     }

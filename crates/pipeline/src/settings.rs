@@ -2,7 +2,12 @@
 //!
 //! Owns the values with their defaults. Does not read them from anywhere.
 
-use placet_types::ids::EnvironmentName;
+use std::collections::BTreeMap;
+
+use placet_types::{
+    clock::Timestamp,
+    ids::{EnvironmentName, TenantId},
+};
 
 /// How the pipeline behaves.
 #[derive(Debug, Clone)]
@@ -27,4 +32,109 @@ pub struct Settings {
     pub answers_kept_max: usize,
     /// The group whose people may list the ledger and resolve unknown outcomes.
     pub operators: placet_types::ids::GroupId,
+    /// How records are kept, taken over and asked about.
+    pub ledger: LedgerSettings,
+}
+
+/// How records are kept, taken over and asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerSettings {
+    /// How many operators have to agree before a call is sent again whose outcome is unknown: 1 or 2.
+    pub rearm_people: u8,
+    /// How long records are kept.
+    pub retention: Retention,
+    /// How long an answer is awaited that is late already, in milliseconds.
+    pub late_answers_ms: u64,
+    /// How many of them at most.
+    pub late_answers_max: usize,
+    /// How often a node looks for others that have died, and for policies that others activated, in milliseconds.
+    pub fleet_every_ms: u64,
+    /// How often calls that other nodes work on are looked up, in milliseconds.
+    pub poll_ms: u64,
+    /// How often adapters are asked about unknown outcomes, in milliseconds.
+    pub ask_every_ms: u64,
+}
+
+impl Default for LedgerSettings {
+    fn default() -> Self {
+        Self {
+            rearm_people: 2,
+            retention: Retention::default(),
+            late_answers_ms: 600_000,
+            late_answers_max: 256,
+            fleet_every_ms: 2_000,
+            poll_ms: 200,
+            ask_every_ms: 30_000,
+        }
+    }
+}
+
+/// A day in milliseconds.
+const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
+
+/// How long records are kept (decision 27).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retention {
+    /// How long results are kept, in milliseconds; what is left then is a tombstone.
+    pub results_ms: u64,
+    /// How long tombstones are kept whose key tells its age, in milliseconds; such a key is refused from then on. Raised later, it
+    /// lets keys in again that were forgotten before: it may only be lowered.
+    pub tombstones_ms: u64,
+    /// What is different for a tenant.
+    pub tenants: BTreeMap<TenantId, TenantRetention>,
+    /// How often the ledger is gone through, in milliseconds.
+    pub sweep_every_ms: u64,
+    /// How many records are moved in one commit.
+    pub batch: usize,
+}
+
+/// What is different for a tenant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TenantRetention {
+    /// How long results are kept, in milliseconds.
+    pub results_ms: Option<u64>,
+    /// How long tombstones are kept whose key tells its age, in milliseconds.
+    pub tombstones_ms: Option<u64>,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self {
+            results_ms: 30 * DAY_MS,
+            tombstones_ms: 400 * DAY_MS,
+            tenants: BTreeMap::new(),
+            sweep_every_ms: 3_600_000,
+            batch: 200,
+        }
+    }
+}
+
+impl Retention {
+    /// When results of `tenant` must have been settled to be kept at `now`.
+    pub(crate) fn results_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
+        let own = self.tenants.get(tenant).and_then(|own| own.results_ms);
+        before(now, own.unwrap_or(self.results_ms))
+    }
+
+    /// When keys of `tenant` must have been made to be taken at `now`.
+    pub(crate) fn keys_since(&self, tenant: &TenantId, now: Timestamp) -> Timestamp {
+        let own = self.tenants.get(tenant).and_then(|own| own.tombstones_ms);
+        before(now, own.unwrap_or(self.tombstones_ms))
+    }
+
+    /// The latest that anybody's results may have been settled to be due at `now`.
+    pub(crate) fn results_due(&self, now: Timestamp) -> Timestamp {
+        let own = self.tenants.values().filter_map(|own| own.results_ms);
+        before(now, own.fold(self.results_ms, u64::min))
+    }
+
+    /// The latest that anybody's tombstones may have been made to be due at `now`.
+    pub(crate) fn tombstones_due(&self, now: Timestamp) -> Timestamp {
+        let own = self.tenants.values().filter_map(|own| own.tombstones_ms);
+        before(now, own.fold(self.tombstones_ms, u64::min))
+    }
+}
+
+fn before(now: Timestamp, ms: u64) -> Timestamp {
+    now.plus_ms(i64::try_from(ms).unwrap_or(i64::MAX).saturating_neg())
 }

@@ -11,6 +11,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
+    error::ErrorCode,
     ids::{ApprovalId, CapabilityId, RecordId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
@@ -104,6 +105,21 @@ pub struct RecordView {
     pub state: String,
     /// How often the adapter was called.
     pub attempts: u32,
+    /// How often operators had the call sent again under a new token.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub arm: u32,
+    /// The error code it ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
+    /// The operator who asks for it to be sent again, while nobody else has agreed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rearm: Option<RearmView>,
+    /// By what an outcome that was unknown came to light.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved_by: Option<String>,
+    /// When it had come to its end, of a record whose result is no longer kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled_at: Option<Timestamp>,
     /// What the adapter could recognise the call by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_token: Option<String>,
@@ -117,6 +133,31 @@ pub struct RecordView {
     /// The recorded result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<ToolResultEnvelope>,
+}
+
+/// An operator's word for sending a call again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RearmView {
+    /// Who.
+    pub by: String,
+    /// What makes them sure.
+    pub evidence: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// How an operator asks for a call to be sent again whose outcome is unknown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RearmRequest {
+    /// What makes sure that it did not happen, or that twice does no harm; kept for the auditor.
+    #[schemars(length(min = 1, max = 2000))]
+    pub evidence: String,
 }
 
 /// How an operator ends an unknown outcome.

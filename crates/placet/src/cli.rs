@@ -44,9 +44,9 @@ pub(crate) enum Command {
     Adapters(adapters::Args),
     /// Check, test and explain policies.
     Policy(policy::Args),
-    /// Look at effect records, resolve unknown outcomes, check the store.
+    /// Look at effect records, resolve unknown outcomes, check, back up and move the store.
     Ledger(ledger::Args),
-    /// Verify the audit chain.
+    /// Verify the audit chain, get receipts, checkpoints and proofs.
     Audit(audit::Args),
     /// Mint a development token.
     Token(token::Args),

@@ -39,7 +39,7 @@ pub(crate) struct ClientArgs {
 pub(crate) struct Client {
     base: Url,
     http: EgressClient,
-    token: SecretString,
+    token: Option<SecretString>,
     delegation: Option<SecretString>,
 }
 
@@ -105,7 +105,15 @@ impl Client {
         };
         let http =
             EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
-        Ok(Self { base, http, token, delegation })
+        Ok(Self { base, http, token: Some(token), delegation })
+    }
+
+    /// A client that shows no token: for the admin door.
+    ///
+    /// # Errors
+    /// [`Failure`] when the URL cannot be used.
+    pub(crate) fn without_token(base: Url) -> Result<Self, Failure> {
+        Ok(Self { token: None, ..Self::new(base, SecretString::default(), None)? })
     }
 
     /// Reads a document.
@@ -161,8 +169,10 @@ impl Client {
         let mut request = Request::builder()
             .method(method)
             .uri(url.as_str())
-            .header(header::ACCEPT, "application/json")
-            .header(header::AUTHORIZATION, secret_header("Bearer ", &self.token)?);
+            .header(header::ACCEPT, "application/json");
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, secret_header("Bearer ", token)?);
+        }
         if let Some(delegation) = &self.delegation {
             request = request.header(DELEGATION, secret_header("", delegation)?);
         }

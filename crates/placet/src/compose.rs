@@ -9,19 +9,21 @@ use placet_adapter_internal::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{McpConnector, McpSettings, SecretLookup};
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
 use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
-use placet_ledger::{ledger::Ledger, store::Store};
+use placet_ledger::ledger::Ledger;
 use placet_pipeline::engine::{Connectors, Engine, EngineParts, StartError};
 use placet_server::listen::{Bound, bind};
-use placet_store::embedded::EmbeddedStore;
+use placet_store::notary::Notary;
 use placet_telemetry::export::{TelemetryGuard, init};
 use placet_types::{clock::Clock, directory::Directory};
 use secrecy::SecretString;
 
 use crate::{
+    backups::LedgerBackups,
     clock::{SystemClock, UlidSource},
     commands::token::{dev_key, make_data_folder},
     config::load::Config,
     failure::{Attempted as _, Failure},
+    sealing::{self, Tending},
     storage,
     world::World,
 };
@@ -54,6 +56,8 @@ pub(crate) struct Running {
     pub(crate) telemetry: TelemetryGuard,
     /// What opening the store found, in words.
     pub(crate) recovered: String,
+    /// Who signs the ledger.
+    pub(crate) notary: Arc<Notary>,
 }
 
 /// What only the command line can ask for.
@@ -83,31 +87,59 @@ pub(crate) async fn start(
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = verifier(config, &world.directory, &own, &clock)?;
-    let opened = storage::open(
-        (&data, config.free_space_bytes_min),
-        Arc::clone(&clock),
-        telemetry.metrics(),
-    )
-    .await?;
-    let store: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&opened.store);
+    let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
+    let notary = sealing::notary(config, &data, &opened).await?;
+    let bound = with_backups(config, bound, &opened, &notary);
     let parts = EngineParts {
         settings: config.settings.clone(),
-        ledger: Ledger::new(store),
+        ledger: Ledger::new(Arc::clone(&opened.store)),
         verifier,
         secrets: Arc::new(config.secrets.clone()),
         contracts: world.checked(),
         directory: Arc::new(world.directory.clone()),
         bundle: world.bundle.clone(),
         connectors: connectors(config, data, own, drills),
-        clock,
+        clock: Arc::clone(&clock),
         ids: Arc::new(UlidSource::new(SystemClock)),
         metrics: telemetry.metrics(),
+        notary: Some(Arc::clone(&notary)),
     };
     let engine = Engine::start(parts).await.map_err(not_started)?;
-    let (dying, died) = (engine.clone(), opened.store.died());
+    let (dying, died) = (engine.clone(), opened.died);
     // The task ends with the process: a store that closes in order never says that it died.
     drop(tokio::spawn(async move { dying.die(&died.await) }));
-    Ok(Running { engine, bound, telemetry, recovered: opened.report })
+    let tending = Tending {
+        engine: engine.clone(),
+        notary: Arc::clone(&notary),
+        embedded: opened.embedded,
+        archive_after: config.ledger.archive.as_ref().map(|_| config.ledger.audit_for()),
+        clock,
+    };
+    drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
+    Ok(Running { engine, bound, telemetry, recovered: opened.report, notary })
+}
+
+/// Lets the admin door make backups, if there is a folder for them.
+fn with_backups(
+    config: &Config,
+    bound: Bound,
+    opened: &storage::Opened,
+    notary: &Arc<Notary>,
+) -> Bound {
+    let folder = match (&config.ledger.backups, &opened.embedded) {
+        (Some(folder), _) => folder.clone(),
+        (None, Some(_)) => return bound,
+        // Whoever asks is told how a database is backed up.
+        (None, None) => PathBuf::new(),
+    };
+    bound.with_backups(Arc::new(LedgerBackups {
+        store: opened.embedded.clone(),
+        notary: Arc::clone(notary),
+        sealed: sealing::sealed_folder(&config.data),
+        folder,
+        clock: Arc::new(SystemClock),
+        making: Arc::default(),
+    }))
 }
 
 fn not_started(error: StartError) -> Failure {

@@ -59,6 +59,12 @@ impl Environment {
         &self.program
     }
 
+    /// The name of this machine, where the operating system tells it.
+    pub(crate) fn host_name() -> Option<String> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+        Some(text.trim().to_owned()).filter(|name| !name.is_empty())
+    }
+
     /// The program's file, for starting it again.
     pub(crate) fn executable(&self) -> Option<&Path> {
         self.executable.as_deref()

@@ -3,6 +3,7 @@
 //! Owns start and exit code. This crate alone reads the clock ([`clock`]), the environment ([`environment`]) and files of
 //! configuration, and puts the parts together ([`compose`]); it decides nothing about a call.
 
+mod backups;
 mod cli;
 mod client;
 mod clock;
@@ -13,6 +14,9 @@ mod demo;
 mod environment;
 mod failure;
 mod output;
+#[cfg(feature = "sabotage")]
+mod sabotage;
+mod sealing;
 mod shipped;
 mod storage;
 mod world;
@@ -27,6 +31,11 @@ use crate::{cli::Cli, environment::Environment, failure::Failure};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment = Environment::of_this_process();
+    #[cfg(feature = "sabotage")]
+    if let Err(failure) = sabotage::remove_guards(&environment) {
+        output::failure(&failure);
+        return failure.exit().into();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let outcome = runtime
         .map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))

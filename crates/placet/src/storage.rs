@@ -1,32 +1,35 @@
-//! The store on disk: opening it for the engine, and the offline commands on it.
+//! The store: opening the one that is configured for the engine.
 //!
-//! Owns where things lie in the data folder. Invariant: an offline command takes the lock on the store, or names who holds it
-//!.
+//! Owns where things lie in the data folder. Not here: what is done with a folder that no process serves ([`offline`]). Invariant: a
+//! process that holds a store is named to whoever finds it taken.
+
+pub(crate) mod fsck;
+pub(crate) mod offline;
+pub(crate) mod transfer;
 
 use std::{
     fmt,
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
+    pin::Pin,
     sync::Arc,
 };
 
+use placet_ledger::{log::AuditLog, store::Store};
 use placet_store::{
-    embedded::{
-        self, EmbeddedConfig, EmbeddedStore, IndexFate, IndexVerdict, OpenError, RecoveryReport,
-        SyncObserver, VerifyReport,
-    },
+    embedded::{EmbeddedConfig, EmbeddedStore, IndexFate, OpenError, RecoveryReport, SyncObserver},
     journal::JournalError,
+    postgres::{PostgresConfig, PostgresStore},
 };
 use placet_telemetry::metrics::Metrics;
-use placet_types::clock::Clock;
+use placet_types::{clock::Clock, digest::Digest};
 use rustix::fs::FlockOperation;
-use serde_json::json;
 
 use crate::{
-    config::load::Config,
-    failure::{Exit, Failure, Outcome},
-    output,
+    config::{ledger::Choice, load::Config},
+    environment::Environment,
+    failure::Failure,
 };
 
 /// The store's folder.
@@ -44,43 +47,123 @@ pub(crate) fn content_folder(data: &Path) -> PathBuf {
     store_folder(data).join("content")
 }
 
-/// An opened store.
-#[derive(Debug)]
+/// What waits for the end of a store.
+pub(crate) type Died = Pin<Box<dyn Future<Output = String> + Send>>;
+
+/// An opened store, of either kind.
 pub(crate) struct Opened {
     /// The store.
-    pub(crate) store: Arc<EmbeddedStore>,
+    pub(crate) store: Arc<dyn Store>,
+    /// Its audit log.
+    pub(crate) log: Arc<dyn AuditLog>,
+    /// The same, where it is the embedded one.
+    pub(crate) embedded: Option<Arc<EmbeddedStore>>,
+    /// Resolves with the reason when the store has failed.
+    pub(crate) died: Died,
     /// What opening found, in words.
     pub(crate) report: String,
 }
 
-/// Opens the store: takes the lock, verifies the journal, brings the index up to it.
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// Which store this process uses.
 ///
 /// # Errors
-/// [`Failure`] when somebody else holds it, or it is damaged.
+/// [`Failure`] when it cannot be understood.
+pub(crate) fn choice(config: &Config, data: &Path) -> Result<Choice, Failure> {
+    let choice = config.ledger.choice(&node_name(data));
+    choice.map_err(|why| Failure::usage("the ledger cannot be used").because(why))
+}
+
+/// The name of this process among those that share a database: the same at every start on this folder of this machine.
+fn node_name(data: &Path) -> String {
+    let data = std::path::absolute(data).unwrap_or_else(|_| data.to_owned());
+    let digest = Digest::of(data.as_os_str().as_encoded_bytes());
+    let host = Environment::host_name().unwrap_or_else(|| "node".to_owned());
+    let host: String = host.chars().take(64).collect();
+    let folder: String = hex::encode(digest.as_bytes()).chars().take(8).collect();
+    format!("{host}-{folder}")
+}
+
+/// Opens the store that is configured.
+///
+/// # Errors
+/// [`Failure`] when it cannot be used.
 pub(crate) async fn open(
-    (data, free_space_watermark_bytes): (&Path, u64),
+    config: &Config,
+    data: &Path,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 ) -> Result<Opened, Failure> {
-    let folder = store_folder(data);
-    let opening = tokio::task::spawn_blocking(move || {
-        let on_sync =
-            SyncObserver::new(move |entries, took| metrics.record_journal_sync(entries, took));
-        let config = EmbeddedConfig {
-            on_sync: Some(on_sync),
-            free_space_watermark_bytes,
-            ..EmbeddedConfig::new(folder)
-        };
-        EmbeddedStore::open(config, clock)
-    });
+    let on_sync =
+        SyncObserver::new(move |entries, took| metrics.record_journal_sync(entries, took));
+    match choice(config, data)? {
+        Choice::Embedded => {
+            let embedded =
+                EmbeddedConfig { on_sync: Some(on_sync), ..embedded_config(config, data) };
+            open_embedded(embedded, clock).await
+        }
+        Choice::Postgres(mut postgres) => {
+            postgres.on_sync = Some(on_sync);
+            postgres.witness = Some(store_folder(data).join("witness"));
+            open_postgres(*postgres).await
+        }
+    }
+}
+
+/// The embedded store as configured.
+pub(crate) fn embedded_config(config: &Config, data: &Path) -> EmbeddedConfig {
+    EmbeddedConfig {
+        free_space_watermark_bytes: config.free_space_bytes_min,
+        archive: config.ledger.archive.clone(),
+        ..EmbeddedConfig::new(store_folder(data))
+    }
+}
+
+async fn open_embedded(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Opened, Failure> {
+    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(config, clock));
     let opened =
         opening.await.map_err(|error| Failure::new("the store cannot be opened").because(error))?;
     let (store, report) = opened.map_err(|error| refused(&error))?;
-    Ok(Opened { store, report: in_words(&report) })
+    Ok(Opened {
+        died: Box::pin(store.died()),
+        log: Arc::<EmbeddedStore>::clone(&store),
+        embedded: Some(Arc::clone(&store)),
+        store,
+        report: in_words(&report),
+    })
+}
+
+async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
+    let (url, node) = (config.url.to_string(), config.node.clone());
+    let (store, report) = PostgresStore::open(config).await.map_err(|error| {
+        Failure::new("the store cannot be opened")
+            .because(error)
+            .try_this("`placet doctor` says what the database lacks")
+    })?;
+    let fenced = match report.fenced.len() {
+        0 => String::new(),
+        count => format!(", {count} earlier starts of this node taken over from"),
+    };
+    let report = format!(
+        "ledger: {url}, node `{node}`, epoch {}, {} other nodes{fenced}",
+        report.epoch, report.others
+    );
+    Ok(Opened {
+        died: Box::pin(store.died()),
+        log: Arc::<PostgresStore>::clone(&store),
+        embedded: None,
+        store,
+        report,
+    })
 }
 
 /// What a person can do about a store that does not open.
-fn refused(error: &OpenError) -> Failure {
+pub(crate) fn refused(error: &OpenError) -> Failure {
     let failure = Failure::new("the store cannot be opened").because(error);
     let OpenError::Journal(journal) = error else { return failure };
     if matches!(journal, JournalError::Locked { .. }) {
@@ -114,99 +197,6 @@ fn in_words(report: &RecoveryReport) -> String {
     )
 }
 
-/// Runs an offline command's work where it may block.
-async fn offline<T: Send + 'static>(
-    config: &Config,
-    work: impl FnOnce(&Path) -> Result<T, OpenError> + Send + 'static,
-) -> Result<T, Failure> {
-    let folder = store_folder(&config.data);
-    if !journal_folder(&config.data).try_exists().unwrap_or(false) {
-        return Err(Failure::new(format!("there is no store in `{}`", folder.display()))
-            .try_this("name the data folder with --data"));
-    }
-    let done = tokio::task::spawn_blocking(move || work(&folder)).await;
-    done.map_err(|error| Failure::new("the store cannot be looked at").because(error))?
-        .map_err(|error| refused(&error))
-}
-
-/// Verifies journal, index and content of a stopped Placet.
-pub(crate) async fn verify(config: &Config, json: bool) -> Outcome {
-    let report = offline(config, embedded::verify).await?;
-    let sound = report.is_sound();
-    if json {
-        output::json(&document(&report));
-    } else {
-        told(&report);
-    }
-    Ok(if sound { Exit::Ok } else { Exit::Findings })
-}
-
-fn index_in_words(verdict: &IndexVerdict) -> String {
-    match verdict {
-        IndexVerdict::Agrees => "agrees with the journal".to_owned(),
-        IndexVerdict::Behind { entries } => {
-            format!("{entries} entries behind; the next start catches up")
-        }
-        IndexVerdict::Absent => "is not there; the next start makes it".to_owned(),
-        IndexVerdict::Disagrees { why } => {
-            format!("DISAGREES with the journal ({why}); `placet ledger rebuild` makes it anew")
-        }
-    }
-}
-
-fn told(report: &VerifyReport) {
-    output::line(format!(
-        "journal  ok: {} entries, head {}",
-        report.journal.frames,
-        hex::encode(report.journal.head)
-    ));
-    output::line(format!("index    {}", index_in_words(&report.index)));
-    output::line(format!(
-        "content  {} pieces named, {} missing (deleted or lost), {} ALTERED",
-        report.content.named,
-        report.content.missing.len(),
-        report.content.altered.len(),
-    ));
-    for (what, list) in [("missing", &report.content.missing), ("altered", &report.content.altered)]
-    {
-        for (tenant, digest) in list {
-            output::line(format!("  {what}: {digest} of tenant {tenant}"));
-        }
-    }
-}
-
-fn document(report: &VerifyReport) -> serde_json::Value {
-    let listed = |list: &[(placet_types::ids::TenantId, placet_types::digest::Digest)]| {
-        list.iter()
-            .map(|(tenant, digest)| json!({ "tenant": tenant, "digest": digest }))
-            .collect::<Vec<_>>()
-    };
-    json!({
-        "ok": report.is_sound(),
-        "entries": report.journal.frames,
-        "head": hex::encode(report.journal.head),
-        "index": index_in_words(&report.index),
-        "content": {
-            "named": report.content.named,
-            "missing": listed(&report.content.missing),
-            "altered": listed(&report.content.altered),
-        },
-    })
-}
-
-/// Rebuilds the index of a stopped Placet.
-pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
-    let report = offline(config, embedded::rebuild).await?;
-    if json {
-        output::json(
-            &json!({ "ok": true, "entries": report.frames, "records": report.effects, "approvals": report.approvals }),
-        );
-    } else {
-        output::line(in_words(&report));
-    }
-    Ok(Exit::Ok)
-}
-
 /// Who holds the lock on the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder(Option<String>);
@@ -236,24 +226,34 @@ pub(crate) fn lock_holder(data: &Path) -> Option<Holder> {
 mod tests {
     use std::sync::Arc;
 
-    use placet_telemetry::metrics::Metrics;
+    use placet_store::embedded::EmbeddedConfig;
 
-    use super::{lock_holder, open};
+    use super::{lock_holder, node_name, open_embedded, store_folder};
     use crate::clock::SystemClock;
 
     #[tokio::test]
     async fn a_store_that_is_open_names_its_holder_to_the_doctor_and_to_a_second_process() {
         let data = tempfile::tempdir().unwrap();
         assert_eq!(lock_holder(data.path()), None);
-        let opened =
-            open((data.path(), 1 << 20), Arc::new(SystemClock), Metrics::new()).await.unwrap();
+        let open = || {
+            let config = EmbeddedConfig {
+                free_space_watermark_bytes: 1 << 20,
+                ..EmbeddedConfig::new(store_folder(data.path()))
+            };
+            open_embedded(config, Arc::new(SystemClock))
+        };
+        let opened = open().await.unwrap();
         let holder = lock_holder(data.path()).unwrap();
         assert_eq!(holder.to_string(), format!("process {}", std::process::id()));
-        let second = open((data.path(), 1 << 20), Arc::new(SystemClock), Metrics::new())
-            .await
-            .unwrap_err()
-            .to_string();
+        let second = open().await.unwrap_err().to_string();
         assert!(second.contains("in use by process") && second.contains("--data"), "{second}");
-        placet_ledger::store::Store::close(opened.store.as_ref()).await.unwrap();
+        opened.store.close().await.unwrap();
+    }
+
+    #[test]
+    fn a_node_has_the_same_name_at_every_start_and_another_one_for_another_folder() {
+        let folder = std::path::Path::new("/srv/placet");
+        assert_eq!(node_name(folder), node_name(folder));
+        assert_ne!(node_name(folder), node_name(std::path::Path::new("/srv/other")));
     }
 }

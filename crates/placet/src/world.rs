@@ -257,8 +257,11 @@ mod tests {
     fn config(dir: &Path, text: &str) -> Config {
         let path = dir.join("placet.yaml");
         fs::write(&path, text).unwrap();
-        Config::load(&ConfigArgs { config: Some(path), data: None }, &Environment::of([("T", "t")]))
-            .unwrap()
+        Config::load(
+            &ConfigArgs { config: Some(path), data: None, ledger: None },
+            &Environment::of([("T", "t")]),
+        )
+        .unwrap()
     }
 
     fn load(dir: &Path, text: &str) -> Result<World, String> {

@@ -129,6 +129,13 @@ impl Snapshot {
         self.epoch
     }
 
+    /// The same policies in the epoch that their activation was given.
+    #[must_use]
+    pub fn at_epoch(mut self, epoch: u64) -> Self {
+        self.epoch = epoch;
+        self
+    }
+
     /// The generated Cedar schema.
     #[must_use]
     pub fn schema_text(&self) -> &str {

@@ -1,27 +1,41 @@
-//! The admin door: is it alive, is it ready, what does it measure.
+//! The admin door: is it alive, is it ready, what does it measure, and a backup of the ledger on request.
 //!
-//! Owns its three routes and nothing else; it has no authentication, stands on loopback unless told otherwise, and says
+//! Owns its four routes and nothing else; it has no authentication, stands on loopback unless told otherwise, and says
 //! nothing about any tenant's calls.
+
+use std::sync::Arc;
 
 use axum::{
     Router,
     extract::State,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 use http::{HeaderValue, StatusCode, header};
 use serde_json::json;
 
-use crate::{answer, backend::Backend, door::Door, guard::Guard, router::surround};
+use crate::{
+    answer,
+    backend::Backend,
+    backups::{self, Backups},
+    door::Door,
+    guard::Guard,
+    router::surround,
+};
 
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// The three routes.
-pub(crate) fn router<B: Backend>(door: &Door<B>, guard: Guard) -> Router {
+/// The four routes.
+pub(crate) fn router<B: Backend>(
+    door: &Door<B>,
+    guard: Guard,
+    backups: Option<Arc<dyn Backups>>,
+) -> Router {
     let router = Router::new()
         .route("/healthz", get(health))
         .route("/readyz", get(readiness::<B>))
         .route("/metrics", get(metrics::<B>))
+        .route("/backups", post(move || backups::make(backups.clone())))
         .with_state(door.clone());
     surround(router, guard.with_addresses_allowed())
 }

@@ -7,12 +7,15 @@ use std::future::Future;
 use placet_identity::VerifiedCaller;
 use placet_pipeline::{
     answer::Answer,
-    engine::Engine,
+    engine::{
+        Engine,
+        evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    },
     submission::{Inbound, Submission},
     ticket::Ticket,
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest,
-        ToolView,
+        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
+        ResolutionRequest, ToolView,
     },
 };
 use placet_types::{
@@ -100,6 +103,42 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         id: RecordId,
         request: ResolutionRequest,
     ) -> impl Future<Output = Result<RecordView, Refusal>> + Send;
+
+    fn rearm(
+        &self,
+        caller: &Self::Caller,
+        id: RecordId,
+        request: RearmRequest,
+    ) -> impl Future<Output = Result<RecordView, Refusal>> + Send;
+
+    fn receipt(
+        &self,
+        caller: &Self::Caller,
+        id: &ToolCallId,
+    ) -> impl Future<Output = Result<ReceiptView, Refusal>> + Send;
+
+    fn checkpoints(
+        &self,
+        caller: &Self::Caller,
+    ) -> impl Future<Output = Result<Vec<CheckpointView>, Refusal>> + Send;
+
+    fn audit_key(&self, caller: &Self::Caller) -> Result<AuditKeyView, Refusal>;
+
+    /// An entry, and the size of the tree; without one, that of the newest checkpoint.
+    fn inclusion(
+        &self,
+        caller: &Self::Caller,
+        log: &str,
+        place: (u64, Option<u64>),
+    ) -> impl Future<Output = Result<InclusionView, Refusal>> + Send;
+
+    /// The sizes of the earlier and the later tree.
+    fn consistency(
+        &self,
+        caller: &Self::Caller,
+        log: &str,
+        sizes: (u64, u64),
+    ) -> impl Future<Output = Result<ConsistencyView, Refusal>> + Send;
 
     fn readiness(&self) -> Readiness;
 
@@ -192,6 +231,49 @@ impl Backend for Engine {
         request: ResolutionRequest,
     ) -> Result<RecordView, Refusal> {
         Self::resolve(self, caller, id, request).await
+    }
+
+    async fn rearm(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: RearmRequest,
+    ) -> Result<RecordView, Refusal> {
+        Self::rearm(self, caller, id, request).await
+    }
+
+    async fn receipt(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<ReceiptView, Refusal> {
+        Self::receipt(self, caller, id).await
+    }
+
+    async fn checkpoints(&self, caller: &VerifiedCaller) -> Result<Vec<CheckpointView>, Refusal> {
+        Self::checkpoints(self, caller).await
+    }
+
+    fn audit_key(&self, caller: &VerifiedCaller) -> Result<AuditKeyView, Refusal> {
+        Self::audit_key(self, caller)
+    }
+
+    async fn inclusion(
+        &self,
+        caller: &VerifiedCaller,
+        log: &str,
+        place: (u64, Option<u64>),
+    ) -> Result<InclusionView, Refusal> {
+        Self::inclusion(self, caller, log, place).await
+    }
+
+    async fn consistency(
+        &self,
+        caller: &VerifiedCaller,
+        log: &str,
+        sizes: (u64, u64),
+    ) -> Result<ConsistencyView, Refusal> {
+        Self::consistency(self, caller, log, sizes).await
     }
 
     fn readiness(&self) -> Readiness {

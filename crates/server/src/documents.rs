@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use placet_pipeline::{
     answer::Held,
+    engine::evidence::CheckpointView,
     views::{ApprovalView, RecordView, ToolView},
 };
 use placet_types::{
@@ -41,6 +42,26 @@ pub struct RecordList {
     /// What to send as `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<RecordId>,
+}
+
+/// What `GET /v1/audit/checkpoints` answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointList {
+    /// One checkpoint for each log.
+    pub checkpoints: Vec<CheckpointView>,
+}
+
+/// What `POST /backups` of the admin door answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BackupDocument {
+    /// The folder that was made, within the one of the configuration. It is a data folder.
+    pub folder: String,
+    /// The last entry that it holds.
+    pub seq: u64,
+    /// The chain hash of that entry.
+    pub head: String,
+    /// How many bytes were copied.
+    pub bytes: u64,
 }
 
 /// What a call is answered with while it waits for people.

@@ -9,6 +9,7 @@
 //! - no answer carries a refusal's `detail`, which is for the log;
 //! - a caller that goes away cancels no call, decision or resolution.
 
+pub mod backups;
 pub mod config;
 pub mod documents;
 pub mod listen;

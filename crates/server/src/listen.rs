@@ -21,6 +21,7 @@ use placet_pipeline::engine::Engine;
 use crate::{
     admin,
     backend::Backend,
+    backups::Backups,
     config::{ConfigError, ServerConfig},
     door::{Door, Phase, reached},
     guard::Guard,
@@ -66,6 +67,7 @@ pub struct Bound {
     config: ServerConfig,
     main: Listener,
     admin: Listener,
+    backups: Option<Arc<dyn Backups>>,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,7 @@ pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
     config.check()?;
     let main = Listener::bind(config.listen, &config).await?;
     let admin = Listener::bind(config.admin_listen, &config).await?;
-    Ok(Bound { config, main, admin })
+    Ok(Bound { config, main, admin, backups: None })
 }
 
 impl Listener {
@@ -97,6 +99,12 @@ impl Listener {
 }
 
 impl Bound {
+    /// Lets the admin door ask for backups.
+    #[must_use]
+    pub fn with_backups(self, backups: Arc<dyn Backups>) -> Self {
+        Self { backups: Some(backups), ..self }
+    }
+
     /// Where callers come in.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
@@ -126,7 +134,7 @@ impl Bound {
         backend: B,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        let Self { config, main, admin } = self;
+        let Self { config, main, admin, backups } = self;
         let (phase, watching) = watch::channel(Phase::Serving);
         let door = Door::new(backend, Arc::new(config.clone()), watching.clone());
         let slots =
@@ -144,7 +152,7 @@ impl Bound {
             until: Phase::Draining,
         };
         let admin_loop = Accepting {
-            router: admin::router(&door, admin.guard.clone()),
+            router: admin::router(&door, admin.guard.clone(), backups),
             listener: admin,
             http,
             slots: admin_slots,

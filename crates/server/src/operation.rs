@@ -18,13 +18,19 @@ pub(crate) enum Operation {
     ListRecords,
     GetRecord,
     ResolveRecord,
+    RearmRecord,
+    GetReceipt,
+    ListCheckpoints,
+    GetAuditKey,
+    ProveInclusion,
+    ProveConsistency,
     Describe,
     About,
 }
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -35,6 +41,12 @@ impl Operation {
         Self::ListRecords,
         Self::GetRecord,
         Self::ResolveRecord,
+        Self::RearmRecord,
+        Self::GetReceipt,
+        Self::ListCheckpoints,
+        Self::GetAuditKey,
+        Self::ProveInclusion,
+        Self::ProveConsistency,
         Self::Describe,
         Self::About,
     ];
@@ -42,7 +54,9 @@ impl Operation {
     /// Its method.
     pub(crate) const fn method(self) -> Method {
         match self {
-            Self::SubmitCall | Self::DecideApproval | Self::ResolveRecord => Method::POST,
+            Self::SubmitCall | Self::DecideApproval | Self::ResolveRecord | Self::RearmRecord => {
+                Method::POST
+            }
             Self::GetCall
             | Self::FollowCall
             | Self::ListTools
@@ -50,6 +64,11 @@ impl Operation {
             | Self::GetApproval
             | Self::ListRecords
             | Self::GetRecord
+            | Self::GetReceipt
+            | Self::ListCheckpoints
+            | Self::GetAuditKey
+            | Self::ProveInclusion
+            | Self::ProveConsistency
             | Self::Describe
             | Self::About => Method::GET,
         }
@@ -68,6 +87,12 @@ impl Operation {
             Self::ListRecords => "/v1/ledger",
             Self::GetRecord => "/v1/ledger/{id}",
             Self::ResolveRecord => "/v1/ledger/{id}/resolution",
+            Self::RearmRecord => "/v1/ledger/{id}/rearm",
+            Self::GetReceipt => "/v1/calls/{id}/receipt",
+            Self::ListCheckpoints => "/v1/audit/checkpoints",
+            Self::GetAuditKey => "/v1/audit/key",
+            Self::ProveInclusion => "/v1/audit/inclusion",
+            Self::ProveConsistency => "/v1/audit/consistency",
             Self::Describe => "/openapi.json",
             Self::About => "/",
         }

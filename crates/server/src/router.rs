@@ -24,7 +24,7 @@ use crate::{
     operation::Operation,
     problem::Failure,
     request::{Caller, Credentials},
-    routes::{about, approvals, calls, ledger, tools},
+    routes::{about, approvals, audit, calls, ledger, tools},
 };
 
 /// Every operation, behind its checks.
@@ -53,6 +53,12 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::ListRecords => get(ledger::list::<B>),
         Operation::GetRecord => get(ledger::get::<B>),
         Operation::ResolveRecord => post(ledger::resolve::<B>),
+        Operation::RearmRecord => post(ledger::rearm::<B>),
+        Operation::GetReceipt => get(audit::receipt::<B>),
+        Operation::ListCheckpoints => get(audit::checkpoints::<B>),
+        Operation::GetAuditKey => get(audit::key::<B>),
+        Operation::ProveInclusion => get(audit::inclusion::<B>),
+        Operation::ProveConsistency => get(audit::consistency::<B>),
         Operation::Describe => get(about::describe),
         Operation::About => get(about::about),
     }

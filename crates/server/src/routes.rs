@@ -4,6 +4,7 @@
 
 pub(crate) mod about;
 pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod calls;
 pub(crate) mod ledger;
 pub(crate) mod tools;

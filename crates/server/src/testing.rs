@@ -2,8 +2,9 @@
 //!
 //! Owns two tenants: `tenant-a` has everything there is, `tenant-b` has nothing. A token is `Bearer` and the tenant's name.
 
+mod samples;
+
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -16,21 +17,18 @@ use tokio::sync::watch;
 use tower::ServiceExt as _;
 
 use placet_pipeline::{
-    answer::{Answer, Held, RefusedCall},
+    answer::Answer,
+    engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     submission::{Inbound, Submission},
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RecordView, ResolutionRequest,
-        ToolView,
+        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
+        ResolutionRequest, ToolView,
     },
 };
 use placet_types::{
-    approval::{HoldReason, Requirement},
-    clock::Timestamp,
     digest::Digest,
-    envelope::result::{Cost, Latency, ResultStatus, ResultVersion, ToolResultEnvelope},
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, RecordId, ToolCallId},
-    principal::PrincipalChain,
 };
 
 use crate::{
@@ -41,6 +39,9 @@ use crate::{
     request::Credentials,
     router,
 };
+
+use samples::{approval, detail, record};
+pub(crate) use samples::{call_id, finished, held, refused};
 
 pub(crate) const CALL: &str = "call-1";
 pub(crate) const APPROVAL: &str = "approval-1";
@@ -235,133 +236,51 @@ impl Backend for Fake {
         of_a(caller, record())
     }
 
+    async fn rearm(
+        &self,
+        caller: &String,
+        _: RecordId,
+        _: RearmRequest,
+    ) -> Result<RecordView, Refusal> {
+        of_a(caller, record())
+    }
+
+    async fn receipt(&self, caller: &String, id: &ToolCallId) -> Result<ReceiptView, Refusal> {
+        of_a(if id.as_str() == CALL { caller } else { "nobody" }, samples::receipt())
+    }
+
+    async fn checkpoints(&self, _: &String) -> Result<Vec<CheckpointView>, Refusal> {
+        Ok(vec![samples::checkpoint()])
+    }
+
+    fn audit_key(&self, _: &String) -> Result<AuditKeyView, Refusal> {
+        Ok(samples::audit_key())
+    }
+
+    async fn inclusion(
+        &self,
+        _: &String,
+        log: &str,
+        place: (u64, Option<u64>),
+    ) -> Result<InclusionView, Refusal> {
+        Ok(samples::inclusion(log, place))
+    }
+
+    async fn consistency(
+        &self,
+        _: &String,
+        log: &str,
+        sizes: (u64, u64),
+    ) -> Result<ConsistencyView, Refusal> {
+        Ok(samples::consistency(log, sizes))
+    }
+
     fn readiness(&self) -> Readiness {
         Readiness { ready: self.ready, notes: Vec::new() }
     }
 
     fn metrics_text(&self) -> String {
         "# EOF\n".to_owned()
-    }
-}
-
-pub(crate) fn call_id() -> ToolCallId {
-    ToolCallId::new(CALL).unwrap()
-}
-
-pub(crate) fn finished() -> Answer {
-    Answer::Finished(Box::new(ToolResultEnvelope {
-        envelope_version: ResultVersion::V1,
-        tool_call_id: call_id(),
-        run_id: "run-1".parse().unwrap(),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
-        session_id: None,
-        capability_id: "files/read".parse().unwrap(),
-        idempotency_key: None,
-        status: ResultStatus::Succeeded,
-        output: json!("two\nlines"),
-        citations: Vec::new(),
-        mutations: Vec::new(),
-        policy_decision_id: None,
-        approval_id: None,
-        latency: Latency::default(),
-        retries: 0,
-        cost: Cost::default(),
-        replayed: false,
-        error: None,
-        trace_context: None,
-    }))
-}
-
-fn requirement() -> Requirement {
-    let reason = HoldReason {
-        policy: "secret-policy".to_owned(),
-        reason: "deletes are shown first".to_owned(),
-    };
-    Requirement {
-        groups: BTreeMap::from([("owners".parse().unwrap(), 1)]),
-        quorum: 1,
-        expires_in_ms: 86_400_000,
-        reasons: vec![reason],
-    }
-}
-
-pub(crate) fn held() -> Answer {
-    Answer::Held(Box::new(Held {
-        call_id: call_id(),
-        approval_id: APPROVAL.parse().unwrap(),
-        state: "pending".to_owned(),
-        requirement: requirement(),
-        expires_at: Timestamp::from_ms(1_000),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
-    }))
-}
-
-pub(crate) fn refused(refusal: Refusal) -> Answer {
-    Answer::Refused(Box::new(RefusedCall {
-        call_id: call_id(),
-        refusal,
-        decision_id: Some("decision-1".parse().unwrap()),
-        trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
-    }))
-}
-
-fn chain() -> PrincipalChain {
-    let actor = json!({ "kind": "agent", "tenant_id": "a", "id": "agent-1" });
-    serde_json::from_value(json!({ "actor": actor })).unwrap()
-}
-
-fn approval() -> ApprovalView {
-    ApprovalView {
-        approval_id: APPROVAL.parse().unwrap(),
-        state: "pending".to_owned(),
-        void_reason: None,
-        call_id: call_id(),
-        capability_id: "files/delete".parse().unwrap(),
-        principal_chain: chain(),
-        requirement: requirement(),
-        votes: Vec::new(),
-        created_at: Timestamp::from_ms(0),
-        expires_at: Timestamp::from_ms(1_000),
-        digest: Digest::of(b"shown"),
-    }
-}
-
-fn detail() -> ApprovalDetail {
-    let digest = Digest::of(b"shown");
-    let proposal = json!({
-        "envelope_version": "contextos.tool_proposal.v1",
-        "approval_id": APPROVAL,
-        "call": {
-            "envelope_version": "contextos.tool_call.v1", "tool_call_id": CALL, "run_id": "run-1",
-            "trace_id": "0af7651916cd43dd8448eb211c80319c", "capability_id": "files/delete", "args": {},
-            "principal_chain": chain(), "approval_mode_requested": "destructive",
-            "approval_mode_effective": "destructive", "approval_mode_highest": "destructive", "evidence_refs": [],
-        },
-        "evidence": {
-            "request_digest": digest, "effective_args_digest": digest, "preview": {}, "preview_digest": digest,
-            "contract_digest": digest, "target": "files", "credential": {},
-            "bundle_digest": digest, "calls_left_after": 1, "cents_left_after": 0,
-        },
-        "requirement": requirement(),
-        "expires_at": 1_000,
-    });
-    ApprovalDetail { approval: approval(), proposal: serde_json::from_value(proposal).unwrap() }
-}
-
-fn record() -> RecordView {
-    RecordView {
-        record_id: record_id(),
-        call_id: call_id(),
-        capability_id: "files/delete".parse().unwrap(),
-        agent: "agent-1".to_owned(),
-        on_behalf_of: None,
-        state: "INDETERMINATE".to_owned(),
-        attempts: 1,
-        dispatch_token: None,
-        reason: None,
-        created_at: Timestamp::from_ms(0),
-        updated_at: Timestamp::from_ms(0),
-        result: None,
     }
 }
 
@@ -427,7 +346,8 @@ impl TestDoor {
         let admin = Guard::new(config.admin_listen, &config.allowed_hosts, &config.allowed_origins)
             .unwrap();
         let door = Door::new(fake.clone(), Arc::new(config), watching);
-        let (router, admin) = (router::router(&door, main), crate::admin::router(&door, admin));
+        let (router, admin) =
+            (router::router(&door, main), crate::admin::router(&door, admin, None));
         Self { fake, phase, router, admin }
     }
 

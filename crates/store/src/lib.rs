@@ -7,3 +7,17 @@
 pub mod content;
 pub mod embedded;
 pub mod journal;
+pub mod notary;
+pub mod postgres;
+mod rules;
+pub mod seal;
+mod sorted;
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::wildcard_enum_match_arm,
+    reason = "small numbers, and matches that name only what the test is about"
+)]
+mod testing;
+pub mod transfer;
+pub mod tree;

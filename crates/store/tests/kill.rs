@@ -20,7 +20,7 @@ use placet_ledger::record::{
     Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
 };
 use placet_ledger::store::{Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _};
-use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, fsck};
 use placet_store::journal::JournalError;
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
@@ -43,9 +43,17 @@ impl Clock for Still {
     }
 }
 
+fn config(folder: &Path) -> EmbeddedConfig {
+    EmbeddedConfig {
+        segment_bytes: 64 << 10,
+        recovery_bytes_max: 256 << 10,
+        ..EmbeddedConfig::new(folder)
+    }
+}
+
 /// Opens; where an earlier store was dropped without being closed, its writer may still be at its end.
 fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    let config = EmbeddedConfig { segment_bytes: 64 << 10, ..EmbeddedConfig::new(folder) };
+    let config = config(folder);
     for _ in 0..500 {
         match EmbeddedStore::open(config.clone(), Arc::new(Still)) {
             Err(OpenError::Journal(JournalError::Locked { .. })) => {
@@ -104,6 +112,10 @@ fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
     }
 }
 
+fn content_of(key: &str) -> Vec<u8> {
+    format!("the content of {key}").into_bytes()
+}
+
 /// Moves a record on, durably, and says so.
 async fn acknowledged(
     store: &EmbeddedStore,
@@ -113,6 +125,13 @@ async fn acknowledged(
     let next = record.moved(state, Still.now()).unwrap();
     let mut changes = Changes::new(Durability::Synced, Admission::New);
     changes.effects.push(EffectChange::Put(Box::new(next.clone())));
+    // What a record names comes with its first form and goes with its last.
+    let tenant = next.scope.tenant.clone();
+    if next.rev == 1 {
+        changes.content.push((tenant, content_of(next.key.as_str())));
+    } else {
+        changes.forget_content.push((tenant, Digest::of(&content_of(next.key.as_str()))));
+    }
     store.commit(changes).await.unwrap();
     let line = format!("ack {} {}\n", next.key.as_str(), next.rev);
     std::io::stdout().write_all(line.as_bytes()).unwrap();
@@ -129,6 +148,18 @@ fn the_process_that_is_killed() {
     runtime.block_on(async {
         let store = open(folder.as_ref());
         let mut tasks = tokio::task::JoinSet::new();
+        // Everything that is done beside the writing is done all the time.
+        let keeping = Arc::clone(&store);
+        tasks.spawn(async move {
+            for turn in 0..100_000_u32 {
+                keeping.checkpoint().await.unwrap();
+                if turn % 3 == 0 {
+                    keeping.archive(Still.now().plus_ms(1)).await.unwrap();
+                }
+                keeping.compact_content().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+        });
         for task in 0..8 {
             let (store, round) = (Arc::clone(&store), round.clone());
             tasks.spawn(async move {
@@ -138,7 +169,8 @@ fn the_process_that_is_killed() {
                     assert_eq!(answer, ClaimAnswer::Claimed);
                     let sent = EffectState::Dispatched(attempt(&claimed, store.epoch()));
                     let sent = acknowledged(&store, &claimed, sent).await;
-                    let done = EffectState::Succeeded { result: Digest::of(b"result"), resolved_by: None };
+                    let done =
+                        EffectState::Succeeded { result: Digest::of(b"result"), resolved_by: None };
                     acknowledged(&store, &sent, done).await;
                 }
             });
@@ -203,11 +235,19 @@ async fn what_was_acknowledged_survives_a_kill_at_any_moment() {
         let when = (when.0, Duration::from_millis(when.1));
         let told = killed(folder.path(), round, when);
         acknowledged.extend(told);
+        if round % 4 == 1 {
+            let report = fsck(&config(folder.path())).unwrap();
+            assert!(report.is_sound() && report.is_complete, "round {round}: {report:?}");
+        }
         let store = open(folder.path());
         for (key, rev) in &acknowledged {
             let record_id = claim(key, 1).record_id;
             let found = store.effect(record_id).await.unwrap();
-            assert!(found.is_some_and(|found| found.rev >= *rev), "round {round} lost {key} {rev}");
+            let found = found.filter(|found| found.rev >= *rev);
+            let Some(found) = found else { panic!("round {round} lost {key} {rev}") };
+            let content = content_of(key);
+            let read = store.content(&found.scope.tenant, Digest::of(&content)).await;
+            assert_eq!(read.ok(), (found.rev == 1).then_some(content), "round {round} {key}");
         }
         if round % 2 == 0 {
             store.close().await.unwrap();

@@ -128,6 +128,7 @@ struct Inner {
     mode_misclassified: Counter,
     permission_violations: Counter,
     replays: Counter,
+    replays_checked: Family<WhatLabels, Counter>,
     duplicates: Family<WhatLabels, Counter>,
     indeterminate: Counter,
     journal_sync_seconds: Histogram,
@@ -156,6 +157,9 @@ impl Metrics {
         }
         for what in Duplicate::ALL {
             drop(inner.duplicates.get_or_create_owned(&WhatLabels { what: what.as_str() }));
+        }
+        for what in ["identical", "mismatch"] {
+            drop(inner.replays_checked.get_or_create_owned(&WhatLabels { what }));
         }
         Self { inner: Arc::new(inner) }
     }
@@ -258,6 +262,12 @@ impl Metrics {
         if what == Duplicate::Replayed {
             self.inner.replays.inc();
         }
+    }
+
+    /// A stored result that is given again was compared with its digest (TM-21).
+    pub fn count_replay_checked(&self, identical: bool) {
+        let labels = WhatLabels { what: if identical { "identical" } else { "mismatch" } };
+        self.inner.replays_checked.get_or_create_owned(&labels).inc();
     }
 
     /// A call ended with nobody knowing whether its effect happened.

@@ -86,7 +86,7 @@ codes! {
     /// The same call is being executed at this moment.
     InProgress = "IN_PROGRESS", 409, true, "Wait and repeat the same call with the same key to collect its result.";
     /// The key is known, its result is no longer kept.
-    ResultExpired = "RESULT_EXPIRED", 410, false, "The call was executed before; look up its effect in the target system.";
+    ResultExpired = "RESULT_EXPIRED", 410, false, "The call was made before; look up its effect in the target system.";
     /// The key is older than what the ledger remembers.
     KeyTooOld = "KEY_TOO_OLD", 410, false, "Use a fresh key if the call is really new.";
     /// Whether the effect happened is not known.

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use super::{
     fault::{Done, Fault},
+    notes::{Identity, Stage},
     operation::{Delete, Write},
     path::RelativePath,
     tree::{Mark, Tree, digest_of, open_regular, require_file, sync_directory},
@@ -21,12 +22,23 @@ use super::{
 pub(crate) fn write(tree: &Tree, mark: &Mark<'_>, write: &Write) -> Done {
     let mut made = MadeDirectories(Vec::new());
     match write_file(tree, mark, write, &mut made) {
-        Ok(created) => Ok(written(write, created, made)),
-        Err(fault) => Err(made.undo(tree, fault)),
+        Ok(answer) => {
+            mark.finish(tree, &write.path, &answer);
+            Ok(answer)
+        }
+        Err(fault) => Err(unchanged(tree, mark, made.undo(tree, fault))),
     }
 }
 
-fn written(write: &Write, created: bool, made: MadeDirectories) -> Answer {
+/// Takes the note of a call back if its fault says that nothing was changed.
+fn unchanged(tree: &Tree, mark: &Mark<'_>, fault: Fault) -> Fault {
+    if matches!(fault, Fault::Refused(_) | Fault::Unavailable(_) | Fault::Abandoned) {
+        mark.retract(tree);
+    }
+    fault
+}
+
+fn written(write: &Write, created: bool, made: &MadeDirectories) -> Answer {
     let mut mutations = made.mutations();
     let action = if created { "create" } else { "update" };
     mutations.push(mutation(action, write.path.as_str()));
@@ -39,13 +51,8 @@ fn written(write: &Write, created: bool, made: MadeDirectories) -> Answer {
     Answer { output, citations: Vec::new(), mutations }
 }
 
-/// Writes the file; gives whether there was none before.
-fn write_file(
-    tree: &Tree,
-    mark: &Mark<'_>,
-    write: &Write,
-    made: &mut MadeDirectories,
-) -> Result<bool, Fault> {
+/// Writes the file.
+fn write_file(tree: &Tree, mark: &Mark<'_>, write: &Write, made: &mut MadeDirectories) -> Done {
     let path = &write.path;
     let (directory, name) = split(path)?;
     let parent = open_parent(tree, mark, write, directory, made)?;
@@ -57,14 +64,16 @@ fn write_file(
     let guard = tree.changes();
     let existing = target(&parent, name, path)?;
     check_write(&parent, name, write, existing.as_ref(), mark)?;
+    let answer = written(write, existing.is_none(), made);
+    let stage = temporary.stage(write.overwrite).map_err(|error| before_writing(path, &error))?;
+    mark.intend(tree, path, stage, Some(&answer))?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);
     }
-    let created = existing.is_none();
     temporary.publish(name, write.overwrite).map_err(|error| Fault::at_change(path, &error))?;
     drop(guard);
     sync_directory(&parent).map_err(|error| not_durable(path, &error))?;
-    Ok(created)
+    Ok(answer)
 }
 
 fn check_write(
@@ -92,6 +101,16 @@ fn check_write(
 }
 
 pub(crate) fn delete(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
+    match delete_file(tree, mark, delete) {
+        Ok(answer) => {
+            mark.finish(tree, &delete.path, &answer);
+            Ok(answer)
+        }
+        Err(fault) => Err(unchanged(tree, mark, fault)),
+    }
+}
+
+fn delete_file(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
     let path = &delete.path;
     let (directory, name) = split(path)?;
     let parent = tree.root().open_dir(directory).map_err(|error| no_such_file(path, &error))?;
@@ -108,15 +127,18 @@ pub(crate) fn delete(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
     if !seen.is_some_and(|seen| is_unchanged(&opened, &seen)) {
         return Err(Fault::Refused(format!("`{}` was changed at the same time", path.as_str())));
     }
+    let output =
+        json!({ "path": path.as_str(), "deleted": true, "bytes": opened.len(), "digest": digest });
+    let mutations = vec![mutation("delete", path.as_str())];
+    let answer = Answer { output, citations: Vec::new(), mutations };
+    mark.intend(tree, path, Stage::Delete { file: Identity::from(&opened) }, Some(&answer))?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);
     }
     parent.remove_file(name).map_err(|error| Fault::at_change(path, &error))?;
     drop(guard);
     sync_directory(&parent).map_err(|error| not_durable(path, &error))?;
-    let output =
-        json!({ "path": path.as_str(), "deleted": true, "bytes": opened.len(), "digest": digest });
-    Ok(Answer { output, citations: Vec::new(), mutations: vec![mutation("delete", path.as_str())] })
+    Ok(answer)
 }
 
 /// Whether a name still means the file that was opened, with the content it had then.
@@ -194,6 +216,7 @@ fn open_parent(
             missing.kind()
         )));
     }
+    mark.intend(tree, &write.path, Stage::Directories, None)?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);
     }
@@ -271,6 +294,12 @@ impl<'a> Temporary<'a> {
         fill().map_err(|error| before_writing(path, &error))
     }
 
+    /// What is about to happen to it.
+    fn stage(&self, overwrite: bool) -> io::Result<Stage> {
+        let file = Identity::from(&self.file.metadata()?);
+        Ok(Stage::Write { temporary: self.name.to_owned(), file, renames: overwrite })
+    }
+
     /// Puts the file at `name`. If one is there it is replaced, or it stays and this fails.
     fn publish(self, name: &str, overwrite: bool) -> io::Result<()> {
         if overwrite {
@@ -315,7 +344,7 @@ mod tests {
         let (gate, temporary) = (Gate::default(), ".placet-t.tmp");
         for (overwrite, content) in [(false, "theirs"), (true, "ours")] {
             root.write("a.txt", "theirs").unwrap();
-            let ours = Temporary::create(&root, &Mark { gate: &gate, temporary }, &path).unwrap();
+            let ours = Temporary::create(&root, &Mark::new(&gate, temporary, None), &path).unwrap();
             ours.fill(b"ours", None, &path).unwrap();
             assert_eq!(ours.publish("a.txt", overwrite).is_ok(), overwrite);
             assert_eq!(root.read_to_string("a.txt").unwrap(), content);

@@ -4,6 +4,7 @@ mod changing;
 mod connecting;
 mod escaping;
 mod looking;
+mod probing;
 mod timing;
 
 use std::{
@@ -42,13 +43,17 @@ impl Place {
     }
 
     async fn with(settings: FilesSettings, result_bytes_max: u64) -> Self {
+        Self::under(settings, contract("root", result_bytes_max)).await
+    }
+
+    async fn under(settings: FilesSettings, contract: Contract) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("root")).unwrap();
         fs::write(folder.path().join("secret.txt"), "secret").unwrap();
         // A prefix of its name is the root's: what a comparison of strings would take for inside.
         fs::create_dir(folder.path().join("root-evil")).unwrap();
         fs::write(folder.path().join("root-evil/secret.txt"), "secret").unwrap();
-        let contract = Arc::new(contract("root", result_bytes_max));
+        let contract = Arc::new(contract);
         let connector = FilesConnector::new(folder.path().to_owned(), settings);
         let adapter = connector.connect(Arc::clone(&contract)).await.unwrap();
         Self { folder, adapter, contract }

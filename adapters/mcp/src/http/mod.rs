@@ -59,6 +59,10 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
+/// Marks a call of a tool that is only a question: it belongs to no permitted call, so it carries the contract's own credential.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Question;
+
 type Http = StreamableHttpError<HttpFault>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
@@ -165,6 +169,13 @@ impl EgressHttp {
                 let request = self.inner.request(&request, call.map());
                 self.inner.client.stream(request).await.map_err(HttpFault::from)
             }
+            None if is_question(message) => match self.inner.own_credential() {
+                Ok(own) => {
+                    let request = self.inner.request(&request, &own);
+                    self.inner.client.stream(request).await.map_err(HttpFault::from)
+                }
+                Err(fault) => Err(fault),
+            },
             None => self.ask(&request).await,
         };
         let response = response.map_err(StreamableHttpError::Client)?;
@@ -228,10 +239,20 @@ impl Inner {
     }
 }
 
-/// The headers that a message carries if it is a call; a call without them is never sent.
+/// Whether a message is a call of a tool that only asks.
+fn is_question(message: &ClientJsonRpcMessage) -> bool {
+    let ClientJsonRpcMessage::Request(request) = message else { return false };
+    let ClientRequest::CallToolRequest(call) = &request.request else { return false };
+    call.extensions.get::<Question>().is_some()
+}
+
+/// The headers that a message carries if it is a call and no mere question; a call without them is never sent.
 fn call_headers(message: &ClientJsonRpcMessage) -> Option<Result<&CallHeaders, HttpFault>> {
     let ClientJsonRpcMessage::Request(request) = message else { return None };
     let ClientRequest::CallToolRequest(call) = &request.request else { return None };
+    if is_question(message) {
+        return None;
+    }
     let headers = call.extensions.get::<CallHeaders>();
     Some(headers.ok_or_else(|| HttpFault::NotMade("the call has lost its headers".to_owned())))
 }

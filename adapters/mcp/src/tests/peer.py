@@ -36,6 +36,8 @@ def page(params):
         return {"tools": [tool("a"), tool("a")]}
     if (params or {}).get("cursor") == "2":
         return {"tools": [tool("echo", title="Echo", annotations={"readOnlyHint": True})]}
+    if MODE.startswith("askable"):
+        return {"tools": [tool("status"), tool("echo")]}
     return {"tools": [tool("slow"), tool("odd", inputSchema={"type": "object", "maximum": 2**63})], "nextCursor": "2"}
 
 
@@ -45,6 +47,14 @@ def call(request):
     if name == "echo":
         seen = {"args": args, "meta": params.get("_meta", {}), "env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd()}
         result(request, {**text("done"), "structuredContent": seen})
+    elif name == "status":
+        # Says what it is told to say, but only about one token.
+        if MODE == "askable:silent":
+            return
+        say = args["say"] if args["token"] == "dispatch-token-1" else {"state": "not_found"}
+        with open(args["log"], "a") as out:
+            out.write(json.dumps(params) + "\n")
+        result(request, {**text("asked"), "structuredContent": say, "isError": bool(args.get("error"))})
     elif name == "slow":
         time.sleep(args["ms"] / 1000)
         result(request, text("slept %d" % args["ms"]))

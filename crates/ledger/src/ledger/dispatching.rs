@@ -18,6 +18,7 @@ use crate::{
     dispatch::{Armed, Dispatch, Intent, Settlement, Subject},
     parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
+    sabotage::{Guard, removed},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -89,8 +90,11 @@ impl Ledger {
         let now = self.store.now();
         if let EffectState::Dispatched(earlier) = &record.state
             && let Class::Keyed { window_ms } = earlier.class
-            && u64::try_from(now.since_ms(earlier.first_dispatched_at))
-                .map_or(true, |age_ms| age_ms >= window_ms)
+            && self
+                .store
+                .age_ms(earlier.first_dispatched_at)
+                .and_then(|age_ms| u64::try_from(age_ms).ok())
+                .is_none_or(|age_ms| age_ms >= window_ms)
         {
             return Err(LedgerError::WrongState("dispatched too long ago to be sent again"));
         }
@@ -116,7 +120,7 @@ impl Ledger {
         changes.expect_policy = Some(permit.epoch());
         changes.reserve = Some(intent.reserve.clone());
         changes.audit.push(event);
-        self.store.commit(changes).await?;
+        self.keep_intent(changes).await?;
         let dispatch = Dispatch {
             call_id: intent.call_id,
             capability: intent.binding.capability,
@@ -129,6 +133,25 @@ impl Ledger {
         };
         let subject = Subject::Effect { record: Box::new(moved), reserve: intent.reserve };
         Ok(Armed { dispatch, settlement: Settlement { subject } })
+    }
+
+    /// Keeps an intent, durably: nothing may act upon it before (I2).
+    async fn keep_intent(&self, mut changes: Changes) -> Result<(), LedgerError> {
+        if removed(Guard::PolicyEpochUnchecked) {
+            changes.expect_policy = None;
+        }
+        if removed(Guard::ApprovalOutsideTransaction) && !changes.approvals.is_empty() {
+            let mut apart = Changes::new(Durability::Synced, Admission::New);
+            apart.approvals = std::mem::take(&mut changes.approvals);
+            self.store.commit(apart).await?;
+        }
+        #[cfg(feature = "sabotage")]
+        if removed(Guard::DispatchNotDurable) {
+            crate::sabotage::hold_back(changes);
+            return Ok(());
+        }
+        self.store.commit(changes).await?;
+        Ok(())
     }
 
     async fn consumed(

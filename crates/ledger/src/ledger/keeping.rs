@@ -47,6 +47,30 @@ impl Ledger {
         Ok(moved)
     }
 
+    /// Takes a re-arm back that came to nothing before its dispatch: the outcome is unknown as before.
+    ///
+    /// # Errors
+    /// [`LedgerError::WrongState`] when the record is not re-armed.
+    pub async fn disarm(
+        &self,
+        record: &EffectRecord,
+        reason: &str,
+    ) -> Result<EffectRecord, LedgerError> {
+        if !matches!(record.state, EffectState::Rearmed { .. }) {
+            return Err(LedgerError::WrongState(record.state.name()));
+        }
+        let rearmed = EffectState::Rearmed { by: Vec::new() };
+        let unknown = record.ended_without_dispatch(rearmed);
+        let moved = record.moved(unknown, self.store.now()).map_err(StoreError::from)?;
+        let mut event = event_of(AuditKind::Rearmed, record);
+        event.note = Some(format!("came to nothing: {reason}"));
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(moved)
+    }
+
     /// Drops result and arguments of records whose retention is over, and leaves tombstones (T10). All of `records` or none.
     ///
     /// # Errors

@@ -26,9 +26,10 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<Option<EffectRecord>, LedgerError> {
         match settlement.subject {
-            Subject::Effect { record, reserve } => {
-                self.settle_effect((*record, Some(reserve)), (outcome, None), result).await.map(Some)
-            }
+            Subject::Effect { record, reserve } => self
+                .settle_effect((*record, Some(reserve)), (outcome, None), result)
+                .await
+                .map(Some),
             Subject::Read(event) => {
                 let mut event = *event;
                 event.kind = AuditKind::ReadSettled;
@@ -114,6 +115,19 @@ impl Ledger {
         self.settle_effect((record.clone(), None), (unknown, None), result).await
     }
 
+    /// Records the outcome of a dispatch of this epoch that could not be kept at first.
+    ///
+    /// # Errors
+    /// [`LedgerError`] when it could not be kept.
+    pub async fn settle_again(
+        &self,
+        record: &EffectRecord,
+        outcome: Outcome,
+        result: &ToolResultEnvelope,
+    ) -> Result<EffectRecord, LedgerError> {
+        self.settle_effect((record.clone(), None), (outcome, None), result).await
+    }
+
     /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
     ///
     /// # Errors
@@ -152,6 +166,10 @@ impl Ledger {
             changes.refund = reserve;
         }
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
+        #[cfg(feature = "sabotage")]
+        if let Some(intent) = crate::sabotage::held_back(record.record_id) {
+            changes = intent;
+        }
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.audit.push(event);

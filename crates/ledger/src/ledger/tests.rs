@@ -2,5 +2,6 @@
 
 mod approvals;
 mod dispatching;
+mod keeping;
 mod settling;
 mod world;

@@ -5,7 +5,7 @@
 //! 41                                how many entries
 //! 3f1c…=                            root of the tree, base64
 //! chain 9b0e…                       chain hash of the last entry, hexadecimal
-//! epoch 3                           epoch of the last entry
+//! epoch 3                           epoch of the process that says so
 //! at 1800000000000                  when, milliseconds since 1970
 //! ```
 //!
@@ -32,7 +32,7 @@ pub struct Checkpoint {
     pub head: TreeHead,
     /// The chain hash of the last entry; zeros in an empty log.
     pub chain: [u8; 32],
-    /// The epoch of the last entry.
+    /// The epoch of the process that said this; not before that of the last entry.
     pub epoch: u64,
     /// When this was said.
     pub at: Timestamp,

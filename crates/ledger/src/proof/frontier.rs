@@ -62,10 +62,8 @@ impl Frontier {
         while node.index & 1 == 1 {
             let Some(left) = self.peaks.pop() else { break };
             hash = node_hash(&left, &hash);
-            node = NodeId {
-                height: node.height.saturating_add(1),
-                index: node.index.wrapping_shr(1),
-            };
+            node =
+                NodeId { height: node.height.saturating_add(1), index: node.index.wrapping_shr(1) };
             made(node, hash);
         }
         self.peaks.push(hash);

@@ -153,7 +153,8 @@ impl SignedNote {
             return Err(NoteError::Text);
         }
         let signatures = signatures.strip_suffix('\n').ok_or(NoteError::Unsigned)?;
-        let signatures = (1..).zip(signatures.split('\n')).map(|(line, text)| signature(text, line));
+        let signatures =
+            (1..).zip(signatures.split('\n')).map(|(line, text)| signature(text, line));
         let signatures: Vec<_> =
             signatures.take(SIGNATURES_MAX.saturating_add(1)).collect::<Result<_, _>>()?;
         if signatures.len() > SIGNATURES_MAX {

@@ -8,7 +8,10 @@
 
 use placet_types::{clock::Timestamp, ids::RecordId};
 
-use crate::keys::time_of;
+use crate::{
+    keys::time_of,
+    sabotage::{Guard, removed},
+};
 
 use super::{Attempt, EffectRecord, EffectState, Rearm, Resolution, Unknown};
 
@@ -87,7 +90,8 @@ fn agreed(asked: Option<&Rearm>, by: &[Rearm]) -> bool {
 
 impl Resolution {
     fn speaks_of(&self, attempt: &Attempt) -> bool {
-        self.attempt().is_none_or(|number| number == attempt.number)
+        removed(Guard::LateEvidenceUnmatched)
+            || self.attempt().is_none_or(|number| number == attempt.number)
     }
 }
 
@@ -102,7 +106,7 @@ impl Attempt {
     fn may_repeat_as(&self, next: &Self) -> bool {
         next.number > self.number
             && next.token == self.token
-            && self.class.may_repeat()
+            && (self.class.may_repeat() || removed(Guard::RetryOpaque))
             && self.class == next.class
     }
 }
@@ -136,7 +140,14 @@ impl EffectRecord {
             S::Denied { .. } | S::FailedRetriable { .. } => false,
             S::FailedFinal { .. } if matches!(self.state, S::Dispatched(_)) => false,
             S::Dispatched(attempt) => attempt.after_unknown && self.state.may_become(next),
-            _ => self.state.may_become(next),
+            S::Claimed { .. }
+            | S::PendingApproval { .. }
+            | S::Approved { .. }
+            | S::Succeeded { .. }
+            | S::FailedFinal { .. }
+            | S::Indeterminate { .. }
+            | S::Rearmed { .. }
+            | S::Tombstone { .. } => self.state.may_become(next),
         }
     }
 

@@ -13,7 +13,10 @@ use placet_types::{
 };
 use proptest::prelude::*;
 
-use super::{Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token};
+use super::{
+    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, RECORD_VERSIONS, Rearm, Resolution,
+    dispatch_token,
+};
 
 fn digest() -> Digest {
     Digest::of(b"anything")
@@ -56,10 +59,41 @@ fn states() -> Vec<EffectState> {
         EffectState::Indeterminate {
             attempt: attempt(1, "plc_a"),
             reason: "lost".to_owned(),
-            result, rearm: None
+            result,
+            rearm: None,
         },
         EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id },
+        EffectState::Rearmed { by: vec![word("olga")] },
     ]
+}
+
+fn word(operator: &str) -> Rearm {
+    Rearm {
+        operator: PrincipalId::new(operator).unwrap(),
+        evidence: "the bank's statement does not show it".to_owned(),
+        at: Timestamp::from_ms(5_000),
+    }
+}
+
+fn operator() -> Resolution {
+    Resolution::Operator { operator: PrincipalId::new("olga").unwrap() }
+}
+
+fn unknown(number: u32, rearm: Option<Rearm>) -> EffectState {
+    EffectState::Indeterminate {
+        attempt: attempt(number, "plc_a"),
+        reason: "lost".to_owned(),
+        result: digest(),
+        rearm: rearm.map(Box::new),
+    }
+}
+
+fn tombstone_of(state: &EffectState) -> EffectState {
+    EffectState::Tombstone {
+        was: state.name().to_owned(),
+        code: state.code(),
+        settled_at: Timestamp::from_ms(0),
+    }
 }
 
 #[test]
@@ -78,8 +112,9 @@ fn the_machine_knows_exactly_these_moves() {
         ("dispatched", "failed_retriable"),
         ("dispatched", "indeterminate"),
         ("failed_retriable", "dispatched"),
-        ("indeterminate", "succeeded"),
-        ("indeterminate", "failed_final"),
+        ("indeterminate", "rearmed"),
+        ("rearmed", "pending_approval"),
+        ("rearmed", "dispatched"),
     ]);
     for from in states() {
         for to in states() {
@@ -135,29 +170,186 @@ fn a_second_attempt_cannot_claim_to_be_safer_than_the_first() {
 }
 
 #[test]
-fn an_unknown_outcome_is_dispatched_again_only_under_a_new_token() {
-    let unknown = EffectState::Indeterminate {
-        attempt: attempt(1, "plc_a"),
-        reason: "lost".to_owned(),
-        result: digest(), rearm: None
-    };
-    for (number, token, expected) in [(2, "plc_b", true), (2, "plc_a", false), (1, "plc_b", false)]
-    {
+fn an_unknown_outcome_is_never_dispatched_again_without_a_re_arm() {
+    for (number, token) in [(2, "plc_b"), (2, "plc_a"), (1, "plc_b")] {
         let next = EffectState::Dispatched(attempt(number, token));
-        assert_eq!(unknown.may_become(&next), expected, "attempt {number} with {token}");
+        assert!(!unknown(1, None).may_become(&next), "attempt {number} with {token}");
     }
+}
+
+#[test]
+fn an_unknown_outcome_ends_only_with_evidence_about_its_own_attempt() {
+    let ends = |resolved_by: Option<Resolution>| {
+        [
+            EffectState::Succeeded { result: digest(), resolved_by: resolved_by.clone() },
+            EffectState::FailedFinal {
+                code: ErrorCode::AdapterFailed,
+                result: digest(),
+                resolved_by,
+            },
+        ]
+    };
+    for (by, expected) in [
+        (None, false),
+        (Some(Resolution::LateAnswer { attempt: 2 }), true),
+        (Some(Resolution::LateAnswer { attempt: 1 }), false),
+        (Some(Resolution::Probe { attempt: 2 }), true),
+        (Some(Resolution::Probe { attempt: 3 }), false),
+        (Some(operator()), true),
+    ] {
+        for end in ends(by.clone()) {
+            assert_eq!(unknown(2, None).may_become(&end), expected, "{by:?}");
+        }
+    }
+    let dispatched = EffectState::Dispatched(attempt(2, "plc_a"));
+    for end in ends(Some(operator())) {
+        assert!(!dispatched.may_become(&end), "nobody resolves what is under way");
+    }
+}
+
+#[test]
+fn a_re_arm_takes_the_first_operator_and_another_person() {
+    let rearmed =
+        |by: &[&str]| EffectState::Rearmed { by: by.iter().map(|one| word(one)).collect() };
+    assert!(unknown(1, None).may_become(&unknown(1, Some(word("olga")))));
+    assert!(!unknown(1, Some(word("olga"))).may_become(&unknown(1, Some(word("piet")))));
+    let asked = unknown(1, Some(word("olga")));
+    for (by, expected) in [
+        (&["olga", "piet"][..], true),
+        (&["piet", "olga"], true),
+        (&["olga", "olga"], false),
+        (&["piet", "rosa"], false),
+        (&[], false),
+    ] {
+        assert_eq!(asked.may_become(&rearmed(by)), expected, "{by:?}");
+    }
+}
+
+#[test]
+fn a_re_armed_record_has_a_new_token_and_never_forgets_what_is_unknown() {
+    let now = Timestamp::from_ms(9_000);
+    let lost = record(unknown(1, None));
+    let rearmed = lost.moved(EffectState::Rearmed { by: vec![word("olga")] }, now).unwrap();
+    assert_eq!((rearmed.arm, rearmed.unknown.is_some()), (2, true));
+    assert_ne!(
+        dispatch_token(&lost.record_id, lost.arm),
+        dispatch_token(&rearmed.record_id, rearmed.arm)
+    );
+    let pending = EffectState::PendingApproval { approval_id: approval_id(), expires_at: now };
+    let approved = EffectState::Approved { approval_id: approval_id(), expires_at: now };
+    let pending = rearmed.moved(pending, now).unwrap();
+    let approved = pending.moved(approved, now).unwrap();
+    for waiting in [&rearmed, &pending, &approved] {
+        assert!(!waiting.may_be_removed(), "{}", waiting.state.name());
+        let denied =
+            EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id: approval_id() };
+        assert!(waiting.moved(denied.clone(), now).is_err());
+        let ended = waiting.moved(waiting.ended_without_dispatch(denied), now).unwrap();
+        assert_eq!(ended.state, lost.state);
+    }
+    let careless = EffectState::Dispatched(attempt(2, "plc_b"));
+    assert!(approved.moved(careless, now).is_err(), "an attempt that forgets the earlier one");
+    let careful = Attempt { after_unknown: true, ..attempt(2, "plc_b") };
+    let sent = approved.moved(EffectState::Dispatched(careful), now).unwrap();
+    for not_executed in [
+        EffectState::FailedRetriable {
+            code: ErrorCode::AdapterUnavailable,
+            result: digest(),
+            approval_id: None,
+        },
+        EffectState::FailedFinal {
+            code: ErrorCode::AdapterFailed,
+            result: digest(),
+            resolved_by: None,
+        },
+    ] {
+        assert!(sent.moved(not_executed, now).is_err());
+    }
+    let done = EffectState::Succeeded { result: digest(), resolved_by: None };
+    assert!(sent.moved(done, now).is_ok());
+}
+
+#[test]
+fn late_evidence_about_the_earlier_arm_ends_a_re_arm_that_waits() {
+    let now = Timestamp::from_ms(9_000);
+    let rearmed = record(unknown(1, None))
+        .moved(EffectState::Rearmed { by: vec![word("olga")] }, now)
+        .unwrap();
+    let answered = |attempt| EffectState::Succeeded {
+        result: digest(),
+        resolved_by: Some(Resolution::LateAnswer { attempt }),
+    };
+    assert!(rearmed.moved(answered(1), now).is_ok());
+    assert!(rearmed.moved(answered(2), now).is_err());
+}
+
+#[test]
+fn a_dispatch_is_adopted_by_a_later_epoch_and_by_nothing_else_changed() {
+    let first = attempt(1, "plc_a");
+    let adopted = |by| Attempt { adopted_by: Some(by), ..attempt(1, "plc_a") };
+    let moves = |from: &Attempt, to: &Attempt| {
+        EffectState::Dispatched(from.clone()).may_become(&EffectState::Dispatched(to.clone()))
+    };
+    assert_eq!((first.duty(), adopted(4).duty()), (1, 4));
+    assert!(moves(&first, &adopted(2)) && moves(&adopted(2), &adopted(3)));
+    assert!(!moves(&first, &adopted(1)) && !moves(&adopted(3), &adopted(2)));
+    assert!(!moves(&first, &Attempt { number: 2, ..adopted(2) }), "an adoption sends nothing");
+    assert!(record(EffectState::Dispatched(first.clone())).is_orphaned(2));
+    assert!(!record(EffectState::Dispatched(adopted(2))).is_orphaned(2));
+}
+
+#[test]
+fn what_has_come_to_its_end_becomes_a_tombstone_that_says_how_it_ended() {
+    for state in states() {
+        let settled = ["succeeded", "failed_final", "failed_retriable", "denied"];
+        let tombstone = tombstone_of(&state);
+        assert_eq!(
+            state.may_become(&tombstone),
+            settled.contains(&state.name()),
+            "{}",
+            state.name()
+        );
+        for next in states() {
+            assert!(!tombstone.may_become(&next), "a tombstone became {}", next.name());
+        }
+    }
+    let done = EffectState::Succeeded { result: digest(), resolved_by: None };
+    let denied =
+        EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id: approval_id() };
+    assert!(!done.may_become(&tombstone_of(&denied)), "a tombstone that lies");
+}
+
+#[test]
+fn a_tombstone_is_forgotten_only_where_its_key_tells_its_age() {
+    let done = EffectState::Succeeded { result: digest(), resolved_by: None };
+    let buried = record(tombstone_of(&done));
+    assert!(!buried.may_be_forgotten());
+    let aged = |state| EffectRecord {
+        key: IdempotencyKey::new("01ARZ3NDEKTSV4RRFFQ69G5FAV").unwrap(),
+        ..record(state)
+    };
+    assert!(aged(tombstone_of(&done)).may_be_forgotten());
+    assert!(!aged(done).may_be_forgotten(), "a result is buried first");
+}
+
+#[test]
+fn a_record_of_the_first_form_is_read_as_what_it_meant() {
+    let mut kept =
+        serde_json::to_value(record(EffectState::Dispatched(attempt(1, "plc_a")))).unwrap();
+    kept["version"] = 1.into();
+    for added in ["unknown", "adopted_by", "resolved_by"] {
+        assert!(!kept.to_string().contains(added), "form 1 had no `{added}`");
+    }
+    let read: EffectRecord = serde_json::from_value(kept).unwrap();
+    assert!(RECORD_VERSIONS.contains(&read.version) && !RECORD_VERSIONS.contains(&3));
+    assert_eq!(read.state.attempt().unwrap().duty(), 1);
 }
 
 #[test]
 fn an_outcome_is_unknown_only_of_the_attempt_that_was_dispatched() {
     let dispatched = EffectState::Dispatched(attempt(2, "plc_a"));
     for (number, expected) in [(1, false), (2, true), (3, false)] {
-        let unknown = EffectState::Indeterminate {
-            attempt: attempt(number, "plc_a"),
-            reason: "lost".to_owned(),
-            result: digest(), rearm: None
-        };
-        assert_eq!(dispatched.may_become(&unknown), expected, "attempt {number}");
+        assert_eq!(dispatched.may_become(&unknown(number, None)), expected, "attempt {number}");
     }
 }
 
@@ -171,8 +363,7 @@ fn a_dispatch_counts_from_one() {
 
 #[test]
 fn a_key_returns_to_absent_only_where_nothing_has_happened() {
-    let removable: Vec<_> =
-        states()
+    let removable: Vec<_> = states()
         .into_iter()
         .filter(|state| record(state.clone()).may_be_removed())
         .map(|state| state.name())
@@ -184,7 +375,7 @@ fn a_key_returns_to_absent_only_where_nothing_has_happened() {
 fn recovery_looks_at_what_has_no_end_yet() {
     let open: Vec<_> =
         states().iter().filter(|state| state.is_open()).map(EffectState::name).collect();
-    assert_eq!(open, ["claimed", "pending_approval", "approved", "dispatched"]);
+    assert_eq!(open, ["claimed", "pending_approval", "approved", "dispatched", "rearmed"]);
 }
 
 fn scope() -> KeyScope {
@@ -228,7 +419,9 @@ fn a_move_counts_and_a_dispatch_counts_the_attempt() {
     });
     let dispatched = retriable.moved(EffectState::Dispatched(attempt(2, "plc_a")), now).unwrap();
     assert_eq!((dispatched.rev, dispatched.attempts, dispatched.updated_at), (5, 2, now));
-    let settled = dispatched.moved(EffectState::Succeeded { result: digest(), resolved_by: None }, now).unwrap();
+    let settled = dispatched
+        .moved(EffectState::Succeeded { result: digest(), resolved_by: None }, now)
+        .unwrap();
     assert_eq!((settled.rev, settled.attempts), (6, 2));
     let error = settled.moved(EffectState::Claimed { epoch: 2 }, now).unwrap_err();
     assert_eq!((error.from, error.to), ("succeeded", "claimed"));
@@ -280,11 +473,14 @@ proptest! {
 
 #[test]
 fn every_state_that_a_stored_record_can_be_in_is_named() {
-    for state in states() {
+    let denied =
+        EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id: approval_id() };
+    let all: Vec<_> = states().into_iter().chain([tombstone_of(&denied)]).collect();
+    for state in &all {
         let listed = EffectState::NAMES.contains(&state.name());
         assert_eq!(listed, !matches!(state, EffectState::Claimed { .. }), "{}", state.name());
     }
-    assert_eq!(EffectState::NAMES.len().saturating_add(1), names(&states()).len());
+    assert_eq!(EffectState::NAMES.len().saturating_add(1), names(&all).len());
 }
 
 fn names(states: &[EffectState]) -> std::collections::BTreeSet<&'static str> {

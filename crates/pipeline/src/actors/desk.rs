@@ -27,6 +27,8 @@ use crate::{
 const TICK: Duration = Duration::from_millis(250);
 /// When a call that was taken up is taken up again if nothing is heard of it.
 const UNHEARD_OF: Duration = Duration::from_secs(60);
+/// How long another node is given to take up what people agreed to there.
+const OTHERS_FIRST: Duration = Duration::from_secs(3);
 /// How many approvals are read at a time when the desk comes up.
 const PAGE: usize = 1_000;
 
@@ -41,6 +43,8 @@ pub(crate) enum DeskMessage {
     RetryLater { approval_id: ApprovalId },
     /// The approval has ended, or its call is on its way.
     Over { approval_id: ApprovalId, expires_at: Timestamp },
+    /// Look for approvals that other nodes asked for, or that people agreed to there.
+    Read,
     /// Look at the timers.
     Tick,
     /// Panic.
@@ -110,6 +114,13 @@ impl Actor for DeskActor {
                 timers.retries.remove(&approval_id);
                 timers.expiries.remove(&(expires_at, approval_id));
             }
+            DeskMessage::Read => {
+                for state in ["pending", "approved"] {
+                    if let Err(error) = self.read(state, timers).await {
+                        tracing::warn!(%error, "the approvals of other nodes could not be read");
+                    }
+                }
+            }
             DeskMessage::Tick => self.tick(timers),
             DeskMessage::Fault => injected_fault(),
         }
@@ -119,6 +130,8 @@ impl Actor for DeskActor {
 
 impl DeskActor {
     async fn read(&self, state: &str, timers: &mut Timers) -> Result<(), ActorProcessingErr> {
+        let is_shared = self.context.ledger.store().is_shared();
+        let grace = if is_shared { OTHERS_FIRST } else { Duration::ZERO };
         let mut query = ApprovalQuery {
             state: Some(state.to_owned()),
             limit: PAGE,
@@ -131,7 +144,9 @@ impl DeskActor {
             for approval in page {
                 timers.expiries.insert((approval.expires_at, approval.approval_id.clone()), ());
                 if state == "approved" {
-                    timers.retries.insert(approval.approval_id, (Instant::now(), 0));
+                    // Where it is shared, the node that people told takes it up; this one if nothing comes of that.
+                    let due = Instant::now() + grace;
+                    timers.retries.entry(approval.approval_id).or_insert((due, 0));
                 }
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! root (one-for-one)
-//! ├─ policy · identity · desk
+//! ├─ policy · identity · desk · keeper
 //! ├─ build · broker · gate · return      a pool of workers each
 //! └─ invoke                              a pool of workers, and one supervisor per adapter
 //! ```
@@ -13,6 +13,7 @@
 pub(crate) mod adapter;
 pub(crate) mod desk;
 pub(crate) mod identity;
+pub(crate) mod keeper;
 pub(crate) mod policy;
 pub(crate) mod root;
 pub(crate) mod routes;

@@ -7,10 +7,6 @@ use std::sync::Arc;
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::sync::oneshot;
 
-use placet_ledger::{
-    audit::{AuditEvent, AuditKind},
-    store::Durability,
-};
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
     snapshot::Snapshot,
@@ -75,21 +71,17 @@ impl PolicyActor {
     async fn activate(&self, source: &BundleSource) -> Result<Digest, Vec<BundleProblem>> {
         let context = &self.context;
         let contracts: Vec<_> = context.catalog.contracts().cloned().collect();
-        let epoch = context.policy.load().epoch().saturating_add(1);
         let snapshot = Snapshot::compile(
             source,
             &contracts,
             &context.directory,
             &context.settings.environment,
-            epoch,
+            0,
         )?;
         let digest = snapshot.digest();
-        let mut event = AuditEvent::new(AuditKind::BundleActivated);
-        event.digests.insert("bundle".to_owned(), digest);
-        if let Err(error) = context.ledger.note(event, Durability::Synced).await {
+        if let Err(error) = context.activate(snapshot).await {
             context.die(format!("a promotion could not be kept: {error}"));
         }
-        context.activate(snapshot);
         Ok(digest)
     }
 }

@@ -11,6 +11,7 @@ use crate::{
         adapter::AdapterActor,
         desk::DeskActor,
         identity::IdentityActor,
+        keeper::KeeperActor,
         policy::PolicyActor,
         routes::Routes,
         supervisor::{ChildSpec, Supervisor},
@@ -64,6 +65,7 @@ fn root(context: &Arc<Context>, tree: &Arc<Tree>) -> Supervisor {
         single(context, tree, "root/policy", |context, tree| PolicyActor { context, tree }),
         single(context, tree, "root/identity", |context, tree| IdentityActor { context, tree }),
         single(context, tree, "root/desk", |context, tree| DeskActor { context, tree }),
+        single(context, tree, "root/keeper", |context, tree| KeeperActor { context, tree }),
     ];
     children.push(nested(context, tree, "root/build", |c, t| {
         workers(c, t, "root/build", (Routes::set_build, take_build))

@@ -151,6 +151,11 @@ impl Routes {
         self.policy.load_full()
     }
 
+    /// Other nodes may have asked for approvals, and got them.
+    pub(crate) fn look_again(&self) {
+        self.tell_desk(DeskMessage::Read);
+    }
+
     /// An approval was asked for.
     pub(crate) fn approval_asked(&self, approval_id: &ApprovalId, expires_at: Timestamp) {
         self.tell_desk(DeskMessage::Asked { approval_id: approval_id.clone(), expires_at });

@@ -3,5 +3,6 @@
 //! Owns what stands between a permit and an adapter. The supervisors that keep connections alive are in [`crate::actors`].
 
 pub(crate) mod breaker;
+pub(crate) mod discreet;
 pub(crate) mod pins;
 pub(crate) mod ports;

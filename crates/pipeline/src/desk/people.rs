@@ -95,6 +95,9 @@ pub(crate) async fn decide(
             "a person decides in their own name, not through an agent",
         ));
     }
+    if let Some(refusal) = context.standing.cannot_decide() {
+        return Err(refusal);
+    }
     for _ in 0..TRIES {
         let approval = visible(context, caller, approval_id).await?;
         review(context, caller, &approval, request.decision).await?;
@@ -102,7 +105,10 @@ pub(crate) async fn decide(
             // It moved on between reading and voting: how, the next look says.
             Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
             Err(LedgerError::Vote(error)) => return Err(not_counted(&error)),
-            Err(error) => return Err(ledger_refusal(&error)),
+            Err(error) => {
+                context.noticed(&error);
+                return Err(ledger_refusal(&error));
+            }
             Ok(next) => {
                 after_vote(context, &next).await;
                 return Ok(view_of(&next));
@@ -167,11 +173,8 @@ async fn after_vote(context: &Arc<Context>, approval: &ApprovalRecord) {
                 context.ledger.store().now().as_ms(),
             );
             if let Ok(Some(record)) = context.ledger.store().effect(approval.record_id).await {
-                super::resume::publish(
-                    context,
-                    &record,
-                    recorded::denied(ErrorCode::ApprovalDenied),
-                );
+                let refusal = recorded::denied(ErrorCode::ApprovalDenied);
+                super::resume::publish_end(context, &record, refusal).await;
             }
         }
         ApprovalState::Pending

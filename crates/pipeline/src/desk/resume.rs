@@ -19,7 +19,7 @@ use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval}
 use placet_types::{
     clock::Timestamp,
     error::{ErrorCode, Refusal},
-    ids::ApprovalId,
+    ids::{ApprovalId, RecordId},
     json::canonical_digest,
 };
 
@@ -214,7 +214,7 @@ pub(crate) async fn void(
         Ok(_) => {
             context.metrics.approval_ended("void", approval, context.ledger.store().now().as_ms());
             context.routes.approval_over(&approval.approval_id, approval.expires_at);
-            publish(context, record, told.with_detail(reason));
+            publish_end(context, record, told.with_detail(reason)).await;
         }
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be made void");
@@ -243,11 +243,15 @@ async fn try_expire(context: &Arc<Context>, approval_id: &ApprovalId) -> Result<
         return Ok(());
     }
     let Some(record) = store.effect(approval.record_id).await? else { return Ok(()) };
+    if record.state.approval_id() != Some(approval_id) {
+        // What it waited for has ended without it, as late evidence does.
+        return Ok(());
+    }
     let mut event = ending(&approval, &record);
     event.code = Some(ErrorCode::ApprovalExpired);
     context.ledger.end_approval(&approval, ApprovalState::Expired, event).await?;
     context.metrics.approval_ended("expired", &approval, store.now().as_ms());
-    publish(context, &record, recorded::denied(ErrorCode::ApprovalExpired));
+    publish_end(context, &record, recorded::denied(ErrorCode::ApprovalExpired)).await;
     Ok(())
 }
 
@@ -264,8 +268,12 @@ fn ending(approval: &ApprovalRecord, record: &EffectRecord) -> AuditEvent {
     event
 }
 
-/// Tells whoever waits for the call.
-pub(crate) fn publish(context: &Context, record: &EffectRecord, refusal: Refusal) {
+/// Tells whoever waits for the call that its approval came to nothing; of a call that was sent before, what is known of that.
+pub(crate) async fn publish_end(context: &Context, record: &EffectRecord, refusal: Refusal) {
+    if record.unknown.is_some() {
+        let answer = recorded::now(context, record).await;
+        return context.registry.publish(&record.call_id, answer);
+    }
     let answer = Answer::Refused(Box::new(RefusedCall {
         call_id: record.call_id.clone(),
         refusal,
@@ -275,32 +283,44 @@ pub(crate) fn publish(context: &Context, record: &EffectRecord, refusal: Refusal
     context.registry.publish(&record.call_id, answer);
 }
 
-/// Approvals that are being taken up: each by one task at a time.
-#[derive(Debug, Default)]
-pub(crate) struct Resuming {
-    held: Arc<std::sync::Mutex<std::collections::HashSet<ApprovalId>>>,
+/// What is being taken up: each by one task at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum TakenUp {
+    Approval(ApprovalId),
+    Record(RecordId),
 }
 
-/// The right to take up an approval's call, given back on drop.
+/// Calls that are being taken up.
+#[derive(Debug, Default)]
+pub(crate) struct Resuming {
+    held: Arc<std::sync::Mutex<std::collections::HashSet<TakenUp>>>,
+}
+
+/// The right to take up a call, given back on drop.
 #[derive(Debug)]
 pub(crate) struct ResumeGuard {
-    held: Arc<std::sync::Mutex<std::collections::HashSet<ApprovalId>>>,
-    approval_id: ApprovalId,
+    held: Arc<std::sync::Mutex<std::collections::HashSet<TakenUp>>>,
+    taken: TakenUp,
 }
 
 impl Resuming {
     fn enter(&self, approval_id: &ApprovalId) -> Option<ResumeGuard> {
+        self.take(TakenUp::Approval(approval_id.clone()))
+    }
+
+    /// The right to take up a record that no approval stands for.
+    pub(crate) fn enter_record(&self, record_id: RecordId) -> Option<ResumeGuard> {
+        self.take(TakenUp::Record(record_id))
+    }
+
+    fn take(&self, taken: TakenUp) -> Option<ResumeGuard> {
         let mut held = self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        held.insert(approval_id.clone())
-            .then(|| ResumeGuard { held: Arc::clone(&self.held), approval_id: approval_id.clone() })
+        held.insert(taken.clone()).then(|| ResumeGuard { held: Arc::clone(&self.held), taken })
     }
 }
 
 impl Drop for ResumeGuard {
     fn drop(&mut self) {
-        self.held
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-            .remove(&self.approval_id);
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&self.taken);
     }
 }

@@ -49,6 +49,7 @@ pub(crate) fn build(
         caller: Caller::Verified(Box::new(caller)),
         resumed: None,
         retries: 0,
+        decided_again: 0,
         deadline: None,
     })
 }

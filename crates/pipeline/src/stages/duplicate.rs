@@ -2,11 +2,14 @@
 //!
 //! Owns who attaches to what. Never executes: a duplicate gets the outcome of the original, or is told how it stands.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
 
 use placet_ledger::{
     audit::AuditKind,
     record::{EffectRecord, EffectState},
+    sabotage::{Guard, removed},
 };
 use placet_telemetry::metrics::Duplicate;
 use placet_types::error::{ErrorCode, Refusal};
@@ -14,7 +17,7 @@ use placet_types::error::{ErrorCode, Refusal};
 use crate::{
     answer::Answer,
     call::{Brokered, Call, Passage},
-    context::Context,
+    context::{Context, lookup_refusal},
     stages::{recorded, refuse},
 };
 
@@ -26,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: EffectRecord) {
     let Call { mut passage, stage } = call;
     passage.leaves_record();
-    if record.requested_digest != stage.built.requested_digest {
+    if !is_same(&record, &stage) {
         let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
         event.record_id = Some(record.record_id);
         event.code = Some(ErrorCode::IdempotencyConflict);
@@ -39,7 +42,7 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
         return refuse::tell(context, passage, refusal, None);
     }
     match &record.state {
-        EffectState::Claimed { .. } | EffectState::Dispatched(_) => {
+        EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
             context.metrics.duplicate(Duplicate::Joined);
             attach(context, Call { passage, stage }, &record).await;
         }
@@ -56,6 +59,14 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             }
             attach(context, Call { passage, stage }, &record).await;
         }
+        EffectState::Tombstone { .. } => {
+            let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
+            event.record_id = Some(record.record_id);
+            event.code = Some(ErrorCode::ResultExpired);
+            context.note(event).await;
+            context.metrics.duplicate(Duplicate::Expired);
+            passage.finish(recorded::answer(context, &record, false).await);
+        }
         EffectState::Succeeded { .. }
         | EffectState::FailedFinal { .. }
         | EffectState::FailedRetriable { .. }
@@ -70,53 +81,113 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
     }
 }
 
+/// Whether a call is the one that a record is of: the same arguments as sent (I5).
+pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
+    record.requested_digest == stage.built.requested_digest || removed(Guard::FingerprintUnchecked)
+}
+
+/// A commit found that `before` is not the state of things any more: another call, or another node, was faster. The call becomes its
+/// duplicate, or waits for what became of itself.
+pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, before: EffectRecord) {
+    let Call { mut passage, stage } = call;
+    passage.leaves_record();
+    let store = context.ledger.store();
+    if matches!(before.state, EffectState::Claimed { .. }) {
+        store.release(before.record_id).await;
+    }
+    match store.effect(before.record_id).await {
+        Ok(Some(moved)) if moved.call_id != passage.call_id => {
+            answer(context, Call { passage, stage }, moved).await;
+        }
+        Ok(Some(moved)) => match recorded::answer(context, &moved, false).await {
+            Answer::Held(held) => passage.park(*held),
+            Answer::InProgress(_) => {
+                // Somebody else works on it, and tells; if that is another node, the ledger does.
+                drop(context.watch(&moved));
+                passage.let_go();
+            }
+            end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
+        },
+        Ok(None) => {
+            let refusal = Refusal::new(
+                ErrorCode::InProgress,
+                "the same call moved on at this moment; repeat it",
+            );
+            refuse::tell(context, passage, refusal.with_retry_after_ms(50), None);
+        }
+        Err(error) => {
+            context.noticed(&error.clone().into());
+            refuse::tell(context, passage, lookup_refusal(&error), None);
+        }
+    }
+}
+
 /// Gives the duplicate whatever the original gets.
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
     let Call { passage, stage } = call;
     for _ in 0..LOOKS {
-        let Some(mut original) = context.registry.follow_original(&record.call_id) else { break };
+        let Some(original) = context.registry.follow_original(&record.call_id) else { break };
         let told = original.borrow().clone();
         if told.is_final() {
             // Told of an earlier try, or of this one a moment ago: the ledger knows which.
             match recorded::now(context, record).await {
                 Answer::InProgress(_) | Answer::Held(_) => {}
                 end @ (Answer::Finished(_) | Answer::Refused(_)) => {
-                    return end_of(context, passage, &stage, (told, end)).await;
+                    return end_of(context, passage, (&stage, record), (told, end)).await;
                 }
             }
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         }
-        loop {
-            let answer = original.borrow_and_update().clone();
-            match answer {
-                Answer::Finished(_) | Answer::Refused(_) => {
-                    return end_of(context, passage, &stage, (answer.clone(), answer)).await;
-                }
-                Answer::Held(held) => return passage.park(*held),
-                Answer::InProgress(_) => {}
+        match follow(original).await {
+            Some(Answer::Held(held)) => return passage.park(*held),
+            Some(end) => {
+                return end_of(context, passage, (&stage, record), (end.clone(), end)).await;
             }
-            if original.changed().await.is_err() {
-                break;
-            }
+            None => {}
         }
     }
-    let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed")
-        .with_retry_after_ms(500);
-    refuse::tell(context, passage, refusal, None);
+    // Nobody here tells of it, or only of an earlier try: another node works on it, so the ledger is looked at.
+    context.registry.forget(&record.call_id);
+    match follow(context.watch(record)).await {
+        Some(Answer::Held(held)) => passage.park(*held),
+        Some(end) => end_of(context, passage, (&stage, record), (end.clone(), end)).await,
+        None => {
+            let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed")
+                .with_retry_after_ms(500);
+            refuse::tell(context, passage, refusal, None);
+        }
+    }
+}
+
+/// Waits until a call is held or has ended; nothing when it was forgotten meanwhile.
+async fn follow(mut original: watch::Receiver<Answer>) -> Option<Answer> {
+    loop {
+        let answer = original.borrow_and_update().clone();
+        if !matches!(answer, Answer::InProgress(_)) {
+            return Some(answer);
+        }
+        original.changed().await.ok()?;
+    }
 }
 
 /// Tells a duplicate the end of its original: what the ledger keeps of it, else what its waiters were told.
 async fn end_of(
     context: &Context,
     passage: Passage,
-    stage: &Brokered,
+    (stage, record): (&Brokered, &EffectRecord),
     (told, recorded): (Answer, Answer),
 ) {
     // A claim that was given back has left nothing in the ledger.
     let gone = matches!(&recorded, Answer::Refused(refused) if refused.refusal.code == ErrorCode::ApprovalVoid);
     let mut end = if gone { told } else { recorded };
     if let Answer::Finished(result) = &mut end {
+        let kept = context.ledger.store().effect(record.record_id).await.ok().flatten();
+        if let Some(digest) = kept.and_then(|kept| kept.state.result())
+            && !recorded::is_identical(context, result, digest)
+        {
+            return passage.finish(recorded::now(context, record).await);
+        }
         result.replayed = true;
     }
     context.note(refuse::event_of(AuditKind::Replayed, &passage, stage)).await;

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::Instant;
+use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
 use placet_adapter::{
@@ -19,6 +19,7 @@ use placet_ledger::{
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
     run::{Reservation, RunKey},
+    sabotage::{Guard, removed},
     store::{Durability, StoreError},
 };
 use placet_policy::permit::Permit;
@@ -32,20 +33,25 @@ use placet_types::{
 
 use crate::{
     adapters::ports::Lease,
-    call::{Brokered, Call, Gated, Invoked, Passage},
+    call::{Brokered, Call, Gated, Invoked, Passage, Resumed},
     context::{Context, ledger_refusal},
+    recovery,
     stages::{
         duplicate,
         hold::{envelope_of, parked_of},
         invoke::trace_headers,
+        recorded,
         refuse::{self, Refused},
+        resolve::{self, Late},
         result::Subject,
-        settle,
+        settle, unsettled,
     },
 };
 
 /// How often a call is tried again where its contract makes that safe.
 const RETRIES_MAX: u32 = 2;
+/// How often a call is decided again because policies changed on its way.
+const DECIDED_AGAIN_MAX: u32 = 20;
 /// The pause before a retry, in milliseconds; doubles with each.
 const RETRY_PAUSE_MS: u64 = 50;
 /// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
@@ -111,6 +117,12 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         }
         Err(error) => {
             drop(ready);
+            context.noticed(&error);
+            if let (Some(record), Some(decision_id)) = (&record, subject.decision_id)
+                && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
+            {
+                unsettled::take_back(context, record.record_id, decision_id);
+            }
             not_dispatched(context, passage, (brokered, record), error).await;
         }
     }
@@ -127,6 +139,7 @@ fn decide_again(
     mut brokered: Brokered,
     record: Option<EffectRecord>,
 ) {
+    brokered.built.decided_again = brokered.built.decided_again.saturating_add(1);
     if brokered.built.resumed.is_none() {
         brokered.claimed = record;
     }
@@ -136,26 +149,36 @@ fn decide_again(
 /// Nothing was recorded, so nothing is sent.
 async fn not_dispatched(
     context: &Arc<Context>,
-    mut passage: Passage,
+    passage: Passage,
     (brokered, record): (Brokered, Option<EffectRecord>),
     error: LedgerError,
 ) {
     let now = context.ledger.store().now();
     let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
-    if matches!(error, LedgerError::PolicyMoved)
-        || (expired && matches!(error, LedgerError::WrongState(_)))
-    {
+    if expired && matches!(error, LedgerError::WrongState(_)) {
         return decide_again(context, passage, brokered, record);
     }
-    if let (LedgerError::Store(StoreError::Conflict), Some(record)) = (&error, &record)
-        && record.call_id != passage.call_id
-        && let Ok(Some(moved)) = context.ledger.store().effect(record.record_id).await
-    {
-        // Of several retries at once another one won; this one is its duplicate.
-        passage.leaves_record();
-        return duplicate::answer(context, Call { passage, stage: brokered }, moved).await;
+    let mut refusal = ledger_refusal(&error);
+    if matches!(error, LedgerError::PolicyMoved) {
+        // Here, or on another node; which may have other policies than this one.
+        match context.follow_policies().await {
+            Ok(true) if brokered.built.decided_again < DECIDED_AGAIN_MAX => {
+                return decide_again(context, passage, brokered, record);
+            }
+            Ok(_) => refusal = context.standing.cannot_decide().unwrap_or(refusal),
+            Err(error) => {
+                context.noticed(&error);
+                refusal = ledger_refusal(&error);
+            }
+        }
     }
-    let refusal = ledger_refusal(&error);
+    if let (LedgerError::Store(StoreError::Conflict), Some(record)) = (&error, &record)
+        && !matches!(record.state, EffectState::Approved { .. })
+    {
+        // Of several who tried at once another one won, here or on another node.
+        let call = Call { passage, stage: brokered };
+        return duplicate::overtaken(context, call, record.clone()).await;
+    }
     let passing = refusal.code != ErrorCode::Internal;
     let refused = Refused { passing, ..Refused::of(refusal, None) };
     refuse::brokered(context, Call { passage, stage: brokered }, refused).await;
@@ -170,29 +193,41 @@ async fn dispatched(
 ) {
     let Armed { dispatch, settlement } = armed;
     let started = Instant::now();
-    let outcome = call_adapter(context, &executing.brokered, dispatch, ready).await;
+    let (outcome, late) = call_adapter(context, &executing.brokered, dispatch, ready).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let capability = &executing.brokered.binding.capability;
-    context.metrics.adapter_took(capability, started.elapsed());
-    if let Some(port) = context.ports.of(capability.adapter()) {
-        context.metrics.breaker(capability.adapter(), port.is_open());
-    }
+    note_answer(context, &passage, &executing.brokered, (&outcome, started.elapsed())).await;
     let Executing { mut brokered, subject } = executing;
-    if let AdapterOutcome::NothingHappened(AdapterError::Drifted(_)) = &outcome {
-        let mut event = refuse::event_of(AuditKind::Security, &passage, &brokered);
-        event.code = Some(ErrorCode::ValidationError);
-        event.note = Some("the tool is not what its contract says".to_owned());
-        context.note(event).await;
-    }
     let retries = brokered.built.retries;
+    if let Some(record) = settlement.record()
+        && late.is_none()
+        && matches!(outcome, AdapterOutcome::Unknown(_))
+        && may_repeat_keyed(context, &brokered, record)
+    {
+        let record = record.clone();
+        return send_again(context, Call { passage, stage: brokered }, record).await;
+    }
     let again = settlement.record_id().is_none()
         && retries < RETRIES_MAX
         && may_repeat(&brokered, &outcome);
+    let late = late.zip(settlement.record().cloned()).map(|(task, record)| Late {
+        task,
+        record_id: record.record_id,
+        attempt: record.attempts,
+        subject: subject.clone(),
+        capability: Arc::clone(&brokered.built.target.capability),
+    });
     let (outcome, mut result) =
         settle::conclude(context, &brokered.built.target.capability, subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
-    match settle::keep(context, settlement, outcome, result).await {
+    if removed(Guard::ResultBeforeCommit) {
+        context.registry.publish(&passage.call_id, recorded::of_result(result.clone(), false));
+    }
+    let kept = settle::keep(context, settlement, outcome, result).await;
+    if let Some(late) = late {
+        resolve::await_answer(context, late);
+    }
+    match kept {
         Err(unsettled) => unsettled.tell(context, passage).await,
         Ok(_) if again => {
             // Through the gate, since every try needs a permit of its own.
@@ -206,17 +241,77 @@ async fn dispatched(
     }
 }
 
+/// Figures and events of what an adapter answered.
+async fn note_answer(
+    context: &Context,
+    passage: &Passage,
+    brokered: &Brokered,
+    (outcome, took): (&AdapterOutcome, Duration),
+) {
+    let capability = &brokered.binding.capability;
+    context.metrics.adapter_took(capability, took);
+    if let Some(port) = context.ports.of(capability.adapter()) {
+        context.metrics.breaker(capability.adapter(), port.is_open());
+    }
+    if let AdapterOutcome::NothingHappened(AdapterError::Drifted(_)) = outcome {
+        let mut event = refuse::event_of(AuditKind::Security, passage, brokered);
+        event.code = Some(ErrorCode::ValidationError);
+        event.note = Some("the tool is not what its contract says".to_owned());
+        context.note(event).await;
+    }
+}
+
+/// Whether a keyed call whose outcome is unknown may be sent again at once: its key is known to the target, and there is time.
+fn may_repeat_keyed(context: &Context, brokered: &Brokered, record: &EffectRecord) -> bool {
+    let due = Instant::now() + pause_before(brokered.built.retries);
+    brokered.built.retries < RETRIES_MAX
+        && brokered.built.deadline.is_some_and(|deadline| deadline > due)
+        && record
+            .state
+            .attempt()
+            .is_some_and(|attempt| recovery::is_within_window(context, attempt))
+        && !context.stopping()
+}
+
+/// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
+async fn send_again(context: &Arc<Context>, call: Call<Brokered>, record: EffectRecord) {
+    let Call { passage, stage: mut brokered } = call;
+    let resumed = async {
+        let parked = context.ledger.parked(&record).await?;
+        let approval = match record.state.approval_id() {
+            Some(id) => context.ledger.store().approval(id).await?,
+            None => None,
+        };
+        Ok::<_, LedgerError>(Resumed { record: record.clone(), approval, parked })
+    };
+    match resumed.await {
+        Ok(resumed) => {
+            tokio::time::sleep(pause_before(brokered.built.retries)).await;
+            brokered.built.retries = brokered.built.retries.saturating_add(1);
+            brokered.built.resumed = Some(Box::new(resumed));
+            context.routes.gate(context, Call { passage, stage: brokered });
+        }
+        Err(error) => {
+            context.noticed(&error);
+            let reason = format!("it was sent, and cannot be read to be sent again: {error}");
+            let answer = recorded::give_up(context, &record, &reason).await;
+            passage.finish(answer);
+        }
+    }
+}
+
 fn pause_before(retries: u32) -> Duration {
     Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
 }
 
-/// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours.
+/// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours. A task that does not end in its time
+/// is given back: what it answers after all is evidence still.
 async fn call_adapter(
     context: &Context,
     brokered: &Brokered,
     dispatch: Dispatch,
     ready: Ready,
-) -> AdapterOutcome {
+) -> (AdapterOutcome, Option<JoinHandle<Option<AdapterOutcome>>>) {
     let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
     let Ready { lease, credential, deadline } = ready;
     let timeout = deadline.saturating_duration_since(Instant::now());
@@ -227,18 +322,31 @@ async fn call_adapter(
         trace: trace_headers(&span),
     };
     let connection = lease.connection();
-    let task =
-        tokio::spawn(async move { connection.invoke(dispatch, conditions).await }.instrument(span));
+    let invoking = async move {
+        // A process that was paused must not begin what others may have taken over meanwhile.
+        if Instant::now() >= deadline {
+            drop(dispatch);
+            return None;
+        }
+        Some(connection.invoke(dispatch, conditions).await)
+    };
+    let mut task = tokio::spawn(invoking.instrument(span));
     let limit = timeout.saturating_add(Duration::from_millis(GRACE_MS));
-    let outcome = match tokio::time::timeout(limit, task).await {
-        Ok(Ok(outcome)) => outcome,
-        Ok(Err(failed)) => AdapterOutcome::Unknown(format!("the adapter failed: {failed}")),
-        Err(_elapsed) => AdapterOutcome::Unknown(
-            "the adapter did not answer within its latency budget".to_owned(),
-        ),
+    let (outcome, late) = match tokio::time::timeout(limit, &mut task).await {
+        Ok(Ok(Some(outcome))) => (outcome, None),
+        Ok(Ok(None)) => {
+            // The tool was not asked, so its breaker hears nothing.
+            let reason = "the latency budget ran out before it was sent".to_owned();
+            return (AdapterOutcome::NothingHappened(AdapterError::Unavailable(reason)), None);
+        }
+        Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
+        Err(_elapsed) => {
+            let reason = "the adapter did not answer within its latency budget".to_owned();
+            (AdapterOutcome::Unknown(reason), Some(task))
+        }
     };
     lease.report(&outcome);
-    outcome
+    (outcome, late)
 }
 
 /// The span of one attempt, below the invoke stage's.
@@ -289,6 +397,16 @@ fn subject_of(
     }
 }
 
+/// What an attempt costs: a keyed one that is repeated was paid for, since the target does it once.
+fn cents_of(brokered: &Brokered) -> u64 {
+    let repeated = brokered
+        .built
+        .resumed
+        .as_ref()
+        .is_some_and(|resumed| matches!(resumed.record.state, EffectState::Dispatched(_)));
+    if repeated { 0 } else { brokered.built.target.capability.cost_cents }
+}
+
 fn intent_of(
     context: &Context,
     passage: &Passage,
@@ -314,7 +432,7 @@ fn intent_of(
                 on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
                 run_id: brokered.run.run_id.clone(),
             },
-            cents: brokered.built.target.capability.cost_cents,
+            cents: cents_of(brokered),
         },
         audit,
     }

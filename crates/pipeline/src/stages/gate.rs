@@ -12,7 +12,7 @@ use placet_ledger::{
     ledger::LedgerError,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{RunKey, RunRecord},
-    store::ClaimAnswer,
+    store::{ClaimAnswer, StoreError},
 };
 use placet_policy::{
     facts::{ApprovalFacts, BudgetView, Facts},
@@ -27,6 +27,7 @@ use placet_types::{
 use crate::{
     call::{Brokered, Call, Gated, Resumed},
     context::{Context, ledger_refusal, lookup_refusal},
+    retention,
     stages::{
         duplicate, hold, recorded,
         refuse::{self, Refused},
@@ -55,6 +56,9 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         }
         None => None,
     };
+    if let Some(refusal) = context.standing.cannot_decide() {
+        return refuse(context, call, refusal).await;
+    }
     let verdict = match decide(context, &call, &run, record.as_ref()) {
         Ok(verdict) => verdict,
         Err(refusal) => return refuse(context, call, refusal).await,
@@ -101,8 +105,10 @@ async fn open_run(context: &Context, stage: &Brokered) -> Result<RunRecord, Refu
         calls_used: 0,
         cents_used: 0,
     };
-    let known =
-        context.ledger.open_run(wanted.clone()).await.map_err(|error| ledger_refusal(&error))?;
+    let known = context.ledger.open_run(wanted.clone()).await.map_err(|error| {
+        context.noticed(&error);
+        ledger_refusal(&error)
+    })?;
     let differs = [
         (known.safety_mode != wanted.safety_mode, "/run/safety_mode"),
         (known.budget != wanted.budget, "/run/run_budget"),
@@ -130,14 +136,23 @@ async fn claim(context: &Context, call: &mut Call<Brokered>) -> Result<Claim, Re
     let record = fresh_record(context, call);
     call.passage.runs_under(record.record_id);
     match context.ledger.claim(record.clone()).await {
-        Ok(ClaimAnswer::Claimed) => Ok(Claim::Ours(record)),
+        Ok(ClaimAnswer::Claimed) => {
+            // Only now: a key that is known is answered from its record, however old it is.
+            match retention::refuse_key(context, &record.scope.tenant, &record.key) {
+                Some(refusal) => Err(refusal),
+                None => Ok(Claim::Ours(record)),
+            }
+        }
         Ok(ClaimAnswer::Taken(existing)) => {
             call.passage.leaves_record();
             Ok(Claim::Taken(*existing))
         }
         Err(error) => {
             call.passage.leaves_record();
-            Err(lookup_refusal(&error))
+            context.noticed(&error);
+            // Nobody has the key for this call, so it was not executed by it.
+            let unreachable = matches!(error, LedgerError::Store(StoreError::Unreachable(_)));
+            Err(if unreachable { ledger_refusal(&error) } else { lookup_refusal(&error) })
         }
     }
 }
@@ -159,21 +174,24 @@ fn fresh_record(context: &Context, call: &Call<Brokered>) -> EffectRecord {
         rev: 0,
         arm: 0,
         attempts: 0,
+        unknown: None,
         state: EffectState::Claimed { epoch: context.ledger.store().epoch() },
     }
 }
 
 /// The key is taken: a failed try that may be repeated is, anything else is answered from the record.
 async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectRecord) {
-    let repeatable = matches!(record.state, EffectState::FailedRetriable { .. })
-        && record.requested_digest == call.stage.built.requested_digest;
+    let open =
+        matches!(record.state, EffectState::FailedRetriable { .. } | EffectState::Rearmed { .. });
+    let repeatable = open && duplicate::is_same(&record, &call.stage);
     if !repeatable {
         return duplicate::answer(context, call, record).await;
     }
     match resumed_of(context, record).await {
         Ok(resumed) => {
             call.stage.built.resumed = Some(Box::new(resumed));
-            Box::pin(gate(context, call)).await;
+            // In a task of its own: deciding needs stack, and this one's is half used.
+            context.routes.gate(context, call);
         }
         Err(error) => refuse(context, call, ledger_refusal(&error)).await,
     }
@@ -298,7 +316,12 @@ async fn held_by_policy(
     }
     let record = match record {
         // A failed try that needs a new approval starts afresh under a new key only: its own key is spent.
-        Some(record) if !matches!(record.state, EffectState::Claimed { .. }) => {
+        Some(record)
+            if !matches!(
+                record.state,
+                EffectState::Claimed { .. } | EffectState::Rearmed { .. }
+            ) =>
+        {
             let refusal = Refusal::new(
                 ErrorCode::ApprovalVoid,
                 "the approval this call ran under is over; send it as a new step or with a new key",
@@ -369,7 +392,10 @@ async fn denied(context: &Context, call: Call<Brokered>, denial: Denial) {
 async fn refuse(context: &Context, call: Call<Brokered>, refusal: Refusal) {
     let passing = matches!(
         refusal.code,
-        ErrorCode::CredentialExpired | ErrorCode::LedgerUnavailable | ErrorCode::InProgress
+        ErrorCode::CredentialExpired
+            | ErrorCode::LedgerUnavailable
+            | ErrorCode::InProgress
+            | ErrorCode::Overloaded
     );
     let refused = Refused { passing, ..Refused::of(refusal, None) };
     refuse::brokered(context, call, refused).await;

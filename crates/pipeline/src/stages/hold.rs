@@ -3,9 +3,17 @@
 //! Owns the proposal and its frozen evidence. Invariant: the evidence is made from the very values that are
 //! digested, and is kept in the same commit as the approval.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use placet_ledger::{audit::AuditKind, parked::ParkedCall, record::EffectRecord};
+use placet_ledger::{
+    audit::AuditKind,
+    ledger::LedgerError,
+    parked::ParkedCall,
+    record::{EffectRecord, EffectState},
+    store::StoreError,
+};
 use placet_policy::{facts::BudgetView, verdict::Hold};
 use placet_types::{
     approval::Requirement,
@@ -21,7 +29,10 @@ use crate::{
     answer::Held,
     call::{Brokered, Call, Passage},
     context::{Context, ledger_refusal},
-    stages::refuse::{self, Refused},
+    stages::{
+        duplicate,
+        refuse::{self, Refused},
+    },
 };
 
 /// The longest an approval lives, in milliseconds: seven days.
@@ -29,11 +40,15 @@ const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// Parks a claimed call and asks people.
 pub(crate) async fn park(
-    context: &Context,
-    call: Call<Brokered>,
+    context: &Arc<Context>,
+    mut call: Call<Brokered>,
     claimed: EffectRecord,
     (hold, budget): (Hold, BudgetView),
 ) {
+    if matches!(claimed.state, EffectState::Rearmed { .. }) {
+        // What is parked is the recorded call, whoever sent it again.
+        call.passage.goes_on_as(&claimed.call_id);
+    }
     let proposal = match proposal_of(context, &call, &hold, budget) {
         Ok(proposal) => proposal,
         Err(refusal) => {
@@ -49,6 +64,10 @@ pub(crate) async fn park(
     match context.ledger.hold(&claimed, &parked, &proposal, event).await {
         Ok(approval) => {
             context.routes.approval_asked(&approval.approval_id, approval.expires_at);
+            if context.ledger.store().is_shared() {
+                // People may agree on another node, which then executes it.
+                drop(context.watch(&claimed));
+            }
             let held = Held {
                 call_id: call.passage.call_id.clone(),
                 approval_id: approval.approval_id,
@@ -59,7 +78,11 @@ pub(crate) async fn park(
             };
             call.passage.park(held);
         }
+        Err(LedgerError::Store(StoreError::Conflict)) => {
+            duplicate::overtaken(context, call, claimed).await;
+        }
         Err(error) => {
+            context.noticed(&error);
             let refusal = ledger_refusal(&error);
             let refused = Refused::of(refusal, Some(&hold.decision));
             refuse::brokered(context, call, refused).await;

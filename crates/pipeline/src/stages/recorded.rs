@@ -6,11 +6,13 @@ use placet_ledger::{
     approval::ApprovalRecord,
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
+    store::StoreError,
 };
 use placet_types::{
+    digest::Digest,
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
-    ids::{ApprovalId, DecisionId},
+    ids::{ApprovalId, DecisionId, ToolCallId},
 };
 
 use crate::{
@@ -28,17 +30,44 @@ pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: b
         }
         EffectState::PendingApproval { approval_id, .. }
         | EffectState::Approved { approval_id, .. } => held(context, record, approval_id).await,
-        EffectState::Succeeded { result }
+        EffectState::Succeeded { result, .. }
         | EffectState::FailedFinal { result, .. }
         | EffectState::FailedRetriable { result, .. }
         | EffectState::Indeterminate { result, .. } => {
             match context.ledger.result(record, *result).await {
-                Ok(result) => of_result(result, replayed),
-                Err(error) => unreadable(record, &error),
+                Ok(found) if replayed && !is_identical(context, &found, *result) => {
+                    let altered = StoreError::ContentAltered(*result);
+                    unreadable(record, &LedgerError::Store(altered))
+                }
+                Ok(found) => of_result(found, replayed),
+                Err(error) => {
+                    if replayed {
+                        context.metrics.replay_checked(false);
+                    }
+                    unreadable(record, &error)
+                }
             }
         }
         EffectState::Denied { code, .. } => refused(record, denied(*code), None),
+        EffectState::Rearmed { .. } => Answer::InProgress(record.call_id.clone()),
+        EffectState::Tombstone { was, code, .. } => refused(record, expired(was, *code), None),
     }
+}
+
+/// Whether a result about to be given again is byte for byte what is recorded (TM-21).
+pub(crate) fn is_identical(
+    context: &Context,
+    result: &ToolResultEnvelope,
+    recorded: Digest,
+) -> bool {
+    let as_recorded = ToolResultEnvelope { replayed: false, ..result.clone() };
+    let identical =
+        serde_json::to_vec(&as_recorded).is_ok_and(|bytes| Digest::of(&bytes) == recorded);
+    if !identical {
+        tracing::error!(call_id = %result.tool_call_id, "a result is not what was recorded, and is not given again");
+    }
+    context.metrics.replay_checked(identical);
+    identical
 }
 
 /// How a record stands at this moment, whatever was read of it before.
@@ -59,6 +88,9 @@ pub(crate) async fn standing(context: &Context, record: &EffectRecord) -> Answer
     }
     let owner = Owner::of_scope(&record.scope);
     drop(context.registry.enter(&record.call_id, owner, answer.clone()));
+    if context.ledger.store().is_shared() {
+        drop(context.watch(record));
+    }
     // It may have ended since it was read, before there was anybody to tell.
     let now = now(context, record).await;
     if now.is_final() {
@@ -94,6 +126,20 @@ pub(crate) fn denied(code: ErrorCode) -> Refusal {
         "people denied this call; it was not executed"
     };
     Refusal::new(code, message)
+}
+
+/// What a key says whose result is no longer kept.
+pub(crate) fn expired(was: &str, code: Option<ErrorCode>) -> Refusal {
+    let ended = code.map_or_else(|| was.to_owned(), |code| format!("{was} ({code})"));
+    let execution = match was {
+        "failed_retriable" | "denied" => Execution::NotExecuted,
+        _ => Execution::Unknown,
+    };
+    Refusal::new(
+        ErrorCode::ResultExpired,
+        format!("this key was used before and its call ended as {ended}; the result is no longer kept, and nothing was executed now"),
+    )
+    .with_execution(execution)
 }
 
 /// What an approval that is void says to its caller.
@@ -152,7 +198,10 @@ pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &s
             context.metrics.indeterminate();
             of_result(result, false)
         }
-        Err(error) => refused(record, unrecorded(&error), result.policy_decision_id.clone()),
+        Err(error) => {
+            context.noticed(&error);
+            refused(record, unrecorded(&error), result.policy_decision_id.clone())
+        }
     }
 }
 
@@ -164,6 +213,16 @@ pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
     )
     .with_execution(Execution::Unknown)
     .with_detail(error)
+}
+
+/// A refusal of a call.
+pub(crate) fn refused_call(call_id: &ToolCallId, refusal: Refusal) -> Answer {
+    Answer::Refused(Box::new(RefusedCall {
+        call_id: call_id.clone(),
+        refusal,
+        decision_id: None,
+        trace_id: None,
+    }))
 }
 
 /// A refusal of a recorded call.
@@ -194,6 +253,8 @@ fn unreadable(record: &EffectRecord, error: &LedgerError) -> Answer {
         EffectState::Succeeded { .. }
         | EffectState::FailedFinal { .. }
         | EffectState::Dispatched(_)
+        | EffectState::Rearmed { .. }
+        | EffectState::Tombstone { .. }
         | EffectState::Indeterminate { .. } => Execution::Unknown,
     };
     let refusal = Refusal::new(ErrorCode::LedgerUnavailable, message)

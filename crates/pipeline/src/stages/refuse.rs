@@ -9,7 +9,7 @@ use placet_ledger::{
 };
 use placet_policy::verdict::Decision;
 use placet_types::{
-    error::{ErrorCode, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     ids::DecisionId,
 };
 
@@ -17,6 +17,7 @@ use crate::{
     answer::{Answer, RefusedCall},
     call::{Brokered, Call, Passage},
     context::{Context, internal},
+    rearm,
     stages::recorded,
 };
 
@@ -93,6 +94,9 @@ pub(crate) async fn brokered(context: &Context, call: Call<Brokered>, refused: R
         }
         context.note(event).await;
         passage.leaves_record();
+        if matches!(resumed.record.state, EffectState::Rearmed { .. }) {
+            return rearmed(context, passage, &resumed.record, (refusal, passing)).await;
+        }
         if matches!(resumed.record.state, EffectState::Dispatched(_)) {
             // It was sent before this process began: that it may not be sent again says nothing about the first time.
             let reason = format!("sending it again was refused: {}", refusal.code);
@@ -111,6 +115,42 @@ pub(crate) async fn brokered(context: &Context, call: Call<Brokered>, refused: R
     }
     passage.leaves_record();
     tell(context, passage, refusal, decision_id);
+}
+
+/// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed".
+async fn rearmed(
+    context: &Context,
+    mut passage: Passage,
+    record: &EffectRecord,
+    (refusal, passing): (Refusal, bool),
+) {
+    if !passing {
+        let reason = format!("policy or contract refused it: {}", refusal.code);
+        let answer = rearm::give_up(context, record, &reason).await;
+        return passage.finish(answer);
+    }
+    if passage.call_id == record.call_id {
+        // The engine's own try: the keeper tries again.
+        return passage.let_go();
+    }
+    passage.leaves_record();
+    let message = "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known";
+    let mut told = Refusal::new(refusal.code, message).with_execution(Execution::Unknown);
+    told.retry_after_ms = refusal.retry_after_ms;
+    told.detail = refusal.detail;
+    tell(context, passage, told, None);
+}
+
+/// What a call is told whose record is gone, by its approval.
+pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
+    match &approval.state {
+        ApprovalState::Void { .. } => recorded::void(),
+        ApprovalState::Expired => recorded::denied(ErrorCode::ApprovalExpired),
+        ApprovalState::Denied => recorded::denied(ErrorCode::ApprovalDenied),
+        ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
+            recorded::expired("approved", None)
+        }
+    }
 }
 
 /// An approved call that cannot run now: it waits on, or its approval is void.
@@ -169,8 +209,13 @@ pub(crate) async fn wait_on(
     context.routes.retry_later(&approval.approval_id);
     match recorded::now(context, record).await {
         Answer::Held(held) => passage.park(*held),
-        // Somebody else works on it, and tells.
-        Answer::InProgress(_) => passage.let_go(),
+        // Somebody else works on it, and tells; if that is another node, the ledger does.
+        Answer::InProgress(_) => {
+            if context.ledger.store().is_shared() {
+                drop(context.watch(record));
+            }
+            passage.let_go();
+        }
         // A ledger that cannot be read says nothing about the approval, which stands until it is ended.
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
             let trace_id = passage.trace_id.clone();

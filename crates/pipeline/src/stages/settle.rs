@@ -4,11 +4,13 @@
 //! nothing is told "not executed" while an earlier attempt may have been, and a dispatched record is not left open when its outcome
 //! cannot be kept as it is.
 
+use std::sync::Arc;
+
 use placet_adapter::outcome::{Answer as AdapterAnswer, Outcome as AdapterOutcome};
 use placet_ledger::{
     dispatch::Settlement,
     ledger::{LedgerError, Outcome},
-    record::{EffectRecord, EffectState},
+    record::EffectRecord,
     store::StoreError,
 };
 use placet_types::{
@@ -26,6 +28,7 @@ use crate::{
         invoke::{logged, unavailable},
         recorded, refuse,
         result::{Subject, error_of, fill, unknown},
+        unsettled,
     },
 };
 
@@ -83,6 +86,7 @@ pub(crate) fn conclude(
 pub(crate) struct Unsettled {
     record: Option<EffectRecord>,
     error: LedgerError,
+    outcome: Outcome,
     result: Box<ToolResultEnvelope>,
 }
 
@@ -95,21 +99,21 @@ pub(crate) async fn keep(
 ) -> Result<ToolResultEnvelope, Unsettled> {
     let record = settlement.record().cloned();
     let (outcome, result) = spoken_for(context, record.as_ref(), outcome, result);
-    let unsettled = |error, result| {
+    let unsettled = |error, outcome, result| {
         let (record, result) = (record.clone(), Box::new(result));
-        Unsettled { record, error, result }
+        Unsettled { record, error, outcome, result }
     };
     match context.ledger.settle(settlement, outcome.clone(), &result).await {
         Ok(_) => {}
         Err(LedgerError::Store(StoreError::TooLarge(what))) if let Some(record) = &record => {
             tracing::warn!(%what, capability = %result.capability_id, "a result is too large to be kept and is left out");
             let result = without_output(result);
-            return match context.ledger.settle_recovered(record, outcome, &result).await {
+            return match context.ledger.settle_again(record, outcome.clone(), &result).await {
                 Ok(_) => Ok(result),
-                Err(error) => Err(unsettled(error, result)),
+                Err(error) => Err(unsettled(error, outcome, result)),
             };
         }
-        Err(error) => return Err(unsettled(error, result)),
+        Err(error) => return Err(unsettled(error, outcome, result)),
     }
     if matches!(outcome, Outcome::Unknown(_)) {
         context.metrics.indeterminate();
@@ -154,12 +158,20 @@ fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
 
 impl Unsettled {
     /// Tells the caller that nobody can say, and leaves no record open that could be closed: its outcome is unknown then.
-    pub(crate) async fn tell(self, context: &Context, passage: Passage) {
-        let Self { record, error, result } = self;
+    pub(crate) async fn tell(self, context: &Arc<Context>, passage: Passage) {
+        let Self { record, error, outcome, result } = self;
         tracing::error!(%error, call_id = %passage.call_id, "an outcome could not be kept");
-        let stopped = matches!(error, LedgerError::Store(StoreError::Stopped(_)));
+        context.noticed(&error);
+        let over = matches!(error, LedgerError::Store(StoreError::Stopped(_) | StoreError::Fenced));
+        if let Some(record) = &record
+            && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
+        {
+            unsettled::keep_trying(context, record.clone(), (outcome, (*result).clone()));
+            let refusal = recorded::unrecorded(&error);
+            return refuse::tell(context, passage, refusal, result.policy_decision_id);
+        }
         match record {
-            Some(record) if !stopped => {
+            Some(record) if !over => {
                 let reason = format!("its outcome could not be kept: {error}");
                 let answer = recorded::give_up(context, &record, &reason).await;
                 passage.finish(answer);
@@ -178,11 +190,23 @@ pub(crate) async fn late(
     record: &EffectRecord,
     answer: AdapterAnswer,
 ) -> Answer {
-    let mut result = subject_of(context, record)
-        .await
-        .result(ResultStatus::Succeeded, context.ledger.store().now());
-    fill(&mut result, answer, true);
+    let result = found(context, record, answer).await;
     recovered(context, record, Outcome::Succeeded, result).await
+}
+
+/// The result of a call whose answer an adapter could tell afterwards.
+pub(crate) async fn found(
+    context: &Context,
+    record: &EffectRecord,
+    answer: AdapterAnswer,
+) -> ToolResultEnvelope {
+    let now = context.ledger.store().now();
+    let mut result = subject_of(context, record).await.result(ResultStatus::Succeeded, now);
+    fill(&mut result, answer, true);
+    if let Some(target) = context.catalog.resolve(&record.scope.tenant, &record.scope.capability) {
+        result.cost = Cost { cents: target.capability.cost_cents };
+    }
+    result
 }
 
 /// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
@@ -200,7 +224,7 @@ pub(crate) async fn not_found(context: &Context, record: &EffectRecord) -> Answe
 async fn subject_of(context: &Context, record: &EffectRecord) -> Subject {
     let parked = context.ledger.parked(record).await.ok();
     let mut subject = Subject::of_record(record, parked.as_ref());
-    if let EffectState::Dispatched(attempt) = &record.state {
+    if let Some(attempt) = record.state.attempt() {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
     }
@@ -216,6 +240,10 @@ async fn recovered(
     let (outcome, result) = spoken_for(context, Some(record), outcome, result);
     match context.ledger.settle_recovered(record, outcome, &result).await {
         Ok(_) => recorded::of_result(result, false),
-        Err(error) => recorded::refused(record, recorded::unrecorded(&error), None),
+        Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
+        Err(error) => {
+            context.noticed(&error);
+            recorded::refused(record, recorded::unrecorded(&error), None)
+        }
     }
 }

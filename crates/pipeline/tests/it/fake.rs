@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector},
+    adapter::{Adapter, Conditions, Connector, Inquiry},
     outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe},
 };
 use placet_ledger::dispatch::Dispatch;
@@ -42,6 +42,7 @@ pub(crate) enum Probing {
     #[default]
     Unknown,
     NotFound,
+    Committed,
     Panics,
     Hangs,
 }
@@ -52,6 +53,8 @@ pub(crate) enum Behaviour {
     Slow(Duration),
     NothingHappened,
     Unknown,
+    /// So many calls have an effect and no answer; the next ones are answered.
+    Flaky(u32),
     Fails,
     Panics,
 }
@@ -154,6 +157,10 @@ impl Adapter for FakeAdapter {
             mutations: vec![Mutation { action: "update".to_owned(), target: "thing".to_owned() }],
         };
         match behaviour {
+            Some(Behaviour::Flaky(times)) if times > 0 => {
+                self.0.behave(&tool, Behaviour::Flaky(times.saturating_sub(1)));
+                Outcome::Unknown("connection reset".to_owned())
+            }
             Some(Behaviour::Unknown) => Outcome::Unknown("connection reset".to_owned()),
             Some(Behaviour::Fails) => Outcome::Failed(answer),
             Some(Behaviour::Panics) => panic!("the adapter broke"),
@@ -161,11 +168,15 @@ impl Adapter for FakeAdapter {
         }
     }
 
-    async fn probe(&self, _token: &str) -> Probe {
+    async fn probe(&self, _inquiry: &Inquiry) -> Probe {
         let probing = *self.0.probing.lock().unwrap();
         match probing {
             Probing::Unknown => Probe::Unknown,
             Probing::NotFound => Probe::NotFound,
+            Probing::Committed => Probe::Committed(AdapterAnswer {
+                output: json!({"found": true}),
+                ..AdapterAnswer::default()
+            }),
             Probing::Panics => panic!("the probe broke"),
             Probing::Hangs => std::future::pending().await,
         }

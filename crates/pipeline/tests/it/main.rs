@@ -13,7 +13,15 @@ mod approvals;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod embedded;
+#[cfg(test)]
+mod evidence;
+#[cfg(test)]
 mod faults;
+#[cfg(test)]
+mod fleet;
+#[cfg(test)]
+mod keeping;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]

@@ -21,7 +21,7 @@ use placet_types::{
 };
 
 use crate::fake::{Behaviour, Probing};
-use crate::world::{World, bundle, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, refused};
 
 const A_WHILE: Duration = Duration::from_millis(300);
 
@@ -329,13 +329,7 @@ async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
 async fn a_connector_that_panics_is_tried_again() {
     let witness = Arc::new(crate::fake::Witness::default());
     witness.connector_panics.store(true, Ordering::SeqCst);
-    let world = World::over(
-        Arc::new(placet_ledger::testing::MemoryStore::new(
-            placet_types::clock::Timestamp::from_ms(1_800_000_000_000),
-        )),
-        witness,
-    )
-    .await;
+    let world = World::with(Make { witness, ..Make::default() }).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut call = plan("look", "s1", "a");
     call["run"]["run_budget"] = json!({"tool_latency_ms_max": 2_000});

@@ -311,8 +311,14 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     assert_eq!(refusal.code, ErrorCode::ApprovalDenied);
     assert_eq!(held(next.engine.call(&me, &pending.call_id).await.unwrap()).state, "pending");
     assert_eq!(held(next.engine.call(&me, &approved.call_id).await.unwrap()).state, "approved");
-    // A void approval returns its key to absent: the approval still says what became of it.
-    let refusal = next.engine.call(&me, &void.call_id).await.unwrap_err();
+    // A void approval returns its key to absent: the approval still says what became of the call.
+    let refusal = refused(next.engine.call(&me, &void.call_id).await.unwrap());
+    assert_eq!(
+        (refusal.code, refusal.execution),
+        (ErrorCode::ApprovalVoid, Execution::NotExecuted)
+    );
+    let other = next.caller(PrincipalKind::Agent, "other").await;
+    let refusal = next.engine.call(&other, &void.call_id).await.unwrap_err();
     assert_eq!(refusal.code, ErrorCode::NotFound);
     let view = next.engine.approval(&me, &void.approval_id).await.unwrap().approval;
     assert_eq!(view.state, "void");

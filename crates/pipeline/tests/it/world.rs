@@ -15,14 +15,19 @@ use placet_adapter::adapter::Connector;
 use placet_identity::{
     DevKey, IdentityConfig, MintRequest, Secrets, TokenRole, VerifiedCaller, Verifier,
 };
-use placet_ledger::{ledger::Ledger, store::Store, testing::MemoryStore};
+use placet_ledger::{
+    ledger::Ledger,
+    record::EffectRecord,
+    store::{EffectQuery, Store},
+    testing::MemoryStore,
+};
 use placet_pipeline::{
     answer::{Answer, Held},
     engine::{Connectors, Engine, EngineParts},
-    settings::Settings,
+    settings::{LedgerSettings, Retention, Settings},
     submission::{Inbound, Submission},
     ticket::Ticket,
-    views::DecisionRequest,
+    views::{DecisionRequest, RearmRequest, RecordView},
 };
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_telemetry::{capture::Capture, export::TelemetryConfig, metrics::Metrics};
@@ -99,7 +104,7 @@ fn contract(breaker_failures: u32) -> Contract {
 fn directory() -> Directory {
     let directory: Directory = serde_json::from_value(json!({"tenants": {"acme": {
         "groups": {"approvers": {}, "operators": {}},
-        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]},
+        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]}, "dora": {"groups": ["operators"]},
                   "gone": {"groups": ["approvers", "operators"], "active": false}},
         "agents": {"bot": {"owner": "ana", "display": "The bot"}, "other": {"owner": "ana"}}
     }}}))
@@ -129,6 +134,43 @@ fn subscribe() {
     });
 }
 
+/// What a world is made of.
+pub(crate) struct Make {
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) witness: Arc<Witness>,
+    pub(crate) calls: usize,
+    pub(crate) breaker_failures: u32,
+    pub(crate) bundle: BundleSource,
+    pub(crate) ledger: LedgerSettings,
+    /// Where the engine keeps, if not in `store`.
+    pub(crate) kept_in: Option<Arc<dyn Store>>,
+}
+
+impl Default for Make {
+    fn default() -> Self {
+        Self {
+            store: Arc::new(MemoryStore::new(BEGINNING)),
+            witness: Arc::default(),
+            calls: 10_000,
+            breaker_failures: 1_000,
+            bundle: bundle(),
+            ledger: quick(),
+            kept_in: None,
+        }
+    }
+}
+
+/// Settings whose rounds come soon.
+pub(crate) fn quick() -> LedgerSettings {
+    LedgerSettings {
+        fleet_every_ms: 50,
+        poll_ms: 20,
+        ask_every_ms: 50,
+        retention: Retention { sweep_every_ms: 100, ..Retention::default() },
+        ..LedgerSettings::default()
+    }
+}
+
 /// A running engine and everything around it.
 pub(crate) struct World {
     pub(crate) engine: Engine,
@@ -143,39 +185,32 @@ const AUDIENCE: &str = "placet";
 
 impl World {
     pub(crate) async fn new() -> Self {
-        Self::over(Arc::new(MemoryStore::new(BEGINNING)), Arc::new(Witness::default())).await
+        Self::with(Make::default()).await
     }
 
     /// An engine that admits so many calls at a time.
     pub(crate) async fn bounded(calls: usize) -> Self {
-        Self::made(
-            Arc::new(MemoryStore::new(BEGINNING)),
-            Arc::new(Witness::default()),
-            (calls, 1_000),
-        )
-        .await
+        Self::with(Make { calls, ..Make::default() }).await
     }
 
     /// An engine whose adapter is left alone after so many failures.
-    pub(crate) async fn touchy(failures: u32) -> Self {
-        Self::made(
-            Arc::new(MemoryStore::new(BEGINNING)),
-            Arc::new(Witness::default()),
-            (10_000, failures),
-        )
-        .await
+    pub(crate) async fn touchy(breaker_failures: u32) -> Self {
+        Self::with(Make { breaker_failures, ..Make::default() }).await
     }
 
-    /// An engine over a store that may hold records of an earlier one.
+    /// The next process over the records of an earlier one, which is over.
     pub(crate) async fn over(store: Arc<MemoryStore>, witness: Arc<Witness>) -> Self {
-        Self::made(store, witness, (10_000, 1_000)).await
+        Self::with(Make { store: Arc::new(store.restarted()), witness, ..Make::default() }).await
     }
 
-    async fn made(
-        store: Arc<MemoryStore>,
-        witness: Arc<Witness>,
-        (calls, breaker_failures): (usize, u32),
-    ) -> Self {
+    /// Another node over the same records and with the same adapter.
+    pub(crate) async fn node(&self) -> Self {
+        let store = Arc::new(self.store.node());
+        Self::with(Make { store, witness: Arc::clone(&self.witness), ..Make::default() }).await
+    }
+
+    pub(crate) async fn with(make: Make) -> Self {
+        let Make { store, witness, calls, breaker_failures, bundle, ledger, kept_in } = make;
         subscribe();
         let clock = Arc::new(StandingClock(Mutex::new(BEGINNING)));
         let key = DevKey::generate().unwrap();
@@ -185,6 +220,8 @@ impl World {
             key.issuer_config(loopback, tenant, BTreeSet::from([AUDIENCE.to_owned()])).unwrap();
         let config = IdentityConfig { issuers: vec![issuer], ..IdentityConfig::default() };
         let verifier = Verifier::new(config, Arc::<StandingClock>::clone(&clock), None).unwrap();
+        // No two nodes give the same.
+        let first_id = store.epoch().saturating_mul(1_000_000_000).saturating_add(store.commits());
         let connector: Arc<dyn Connector> = Arc::new(FakeConnector(Arc::clone(&witness)));
         let engine = Engine::start(EngineParts {
             settings: Settings {
@@ -198,17 +235,19 @@ impl World {
                 answers_kept_ms: 60_000,
                 answers_kept_max: 10_000,
                 operators: "operators".parse().unwrap(),
+                ledger,
             },
-            ledger: Ledger::new(Arc::<MemoryStore>::clone(&store)),
+            ledger: Ledger::new(kept_in.unwrap_or_else(|| Arc::<MemoryStore>::clone(&store))),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
             contracts: vec![Arc::new(contract(breaker_failures))],
             directory: Arc::new(directory()),
-            bundle: bundle(),
+            bundle,
             connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
             clock: Arc::<StandingClock>::clone(&clock),
-            ids: Arc::new(Counter(AtomicU64::new(store.commits()))),
+            ids: Arc::new(Counter(AtomicU64::new(first_id))),
             metrics: Metrics::new(),
+            notary: None,
         })
         .await
         .unwrap();
@@ -304,6 +343,43 @@ impl World {
         })
         .await
         .expect("the call does not end")
+    }
+
+    /// The only record there is.
+    pub(crate) async fn record(&self) -> EffectRecord {
+        self.any_record().await.expect("there is no record")
+    }
+
+    async fn any_record(&self) -> Option<EffectRecord> {
+        let query = EffectQuery { limit: 2, ..EffectQuery::default() };
+        let mut records = self.store.effects(&query).await.unwrap();
+        assert!(records.len() <= 1, "{records:?}");
+        records.pop()
+    }
+
+    /// Waits until the only record is in this state.
+    pub(crate) async fn reaches(&self, state: &str) -> EffectRecord {
+        let reaching = async {
+            loop {
+                if let Some(record) = self.any_record().await
+                    && record.state.name() == state
+                {
+                    return record;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        match tokio::time::timeout(Duration::from_secs(20), reaching).await {
+            Ok(record) => record,
+            Err(_) => panic!("never {state}: {:?}", self.record().await.state),
+        }
+    }
+
+    /// An operator's word that the call of the only record shall be sent again.
+    pub(crate) async fn rearm(&self, operator: &str) -> Result<RecordView, Refusal> {
+        let caller = self.person(operator).await;
+        let request = RearmRequest { evidence: "not in the target".to_owned() };
+        self.engine.rearm(&caller, self.record().await.record_id, request).await
     }
 
     pub(crate) fn now(&self) -> Timestamp {

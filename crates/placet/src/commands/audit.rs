@@ -1,25 +1,35 @@
-//! `placet audit verify`: proves the audit chain, without a running Placet and without changing anything.
+//! `placet audit`: the audit chain, what is signed about it, and how others verify it.
 //!
-//! Owns the report. The proof is `placet-store`'s: every byte is read, the first thing that is wrong is named.
+//! Owns the options. Verifying needs no running Placet ([`verify`]); receipts, checkpoints and proofs come from one ([`evidence`]).
+
+mod evidence;
+mod verify;
+
+use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use placet_store::journal::{JournalError, VerifyReport, verify};
-use placet_types::clock::Timestamp;
-use serde_json::json;
+use placet_types::ids::ToolCallId;
 
 use crate::{
+    client::{Client, ClientArgs},
     config::load::{Config, ConfigArgs},
     environment::Environment,
-    failure::{Exit, Failure, Outcome},
-    output, storage,
+    failure::Outcome,
 };
 
-/// Verify the audit chain.
+/// Verify the audit chain, get receipts, checkpoints and proofs.
 #[derive(Debug, ClapArgs)]
-#[command(
-    after_help = "Examples:\n  placet audit verify\n  placet audit verify --data /var/lib/placet --head 3f1c…"
-)]
+#[command(after_help = "Examples:\n  \
+    placet audit verify\n  \
+    placet audit verify --data /var/lib/placet --key 'placet+…' --checkpoint kept-elsewhere\n  \
+    placet audit key\n  \
+    placet audit checkpoints --log journal > checkpoint\n  \
+    placet audit receipt call_01… > receipt\n  \
+    placet audit verify-receipt receipt --key 'placet+…'")]
 pub(crate) struct Args {
+    /// Which Placet.
+    #[command(flatten)]
+    client: ClientArgs,
     /// What to do.
     #[command(subcommand)]
     action: Action,
@@ -28,94 +38,50 @@ pub(crate) struct Args {
 /// What to do with the audit chain.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Read every entry, check every checksum and every link of the chain; works beside a running Placet.
-    Verify(Verify),
+    /// Read every entry, check every checksum, every link of the chain and every checkpoint; works beside a running Placet.
+    Verify(verify::Args),
+    /// Write the chain as lines of JSON, for others to verify.
+    Export {
+        /// The file, or `-` for standard output.
+        file: PathBuf,
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Print a signed checkpoint of each log as it stands.
+    Checkpoints {
+        /// Only this log's, exactly as it is signed.
+        #[arg(long)]
+        log: Option<String>,
+    },
+    /// Print the public key that receipts and checkpoints are signed with.
+    Key,
+    /// Print a proof that an entry is in a log, or that a log only grew.
+    Prove(evidence::Prove),
+    /// Print a signed receipt for a recorded call.
+    Receipt {
+        /// The call.
+        call: ToolCallId,
+    },
+    /// Check a receipt with nothing but the public key.
+    VerifyReceipt(evidence::VerifyReceipt),
 }
 
-/// Read every entry, check every checksum and every link of the chain.
-#[derive(Debug, ClapArgs)]
-struct Verify {
-    /// The hash of the last entry as you noted it earlier; the chain must still contain it at its end.
-    #[arg(long, value_name = "HEX")]
-    head: Option<String>,
-    /// Print JSON for programs.
-    #[arg(long)]
-    json: bool,
-    /// Which configuration.
-    #[command(flatten)]
-    config: ConfigArgs,
-}
-
-/// Verifies the chain.
-pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
-    let Action::Verify(args) = &args.action;
-    let config = Config::load(&args.config, environment)?;
-    let journal = storage::journal_folder(&config.data);
-    if !journal.try_exists().unwrap_or(false) {
-        return Err(Failure::new(format!("there is no journal in `{}`", journal.display()))
-            .try_this("name the data folder with --data"));
-    }
-    match verify(&journal) {
-        Ok(report) => Ok(sound(args, &report)),
-        Err(error) => damaged(args, &error),
-    }
-}
-
-fn sound(args: &Verify, report: &VerifyReport) -> Exit {
-    let head = hex::encode(report.head);
-    let moved = args.head.as_ref().is_some_and(|noted| !noted.eq_ignore_ascii_case(&head));
-    let time = |ms: Option<i64>| ms.map(|ms| Timestamp::from_ms(ms).to_string());
-    if args.json {
-        output::json(&json!({
-            "ok": !moved,
-            "entries": report.frames,
-            "segments": report.segments,
-            "epoch": report.epoch,
-            "first_at": time(report.first_at_ms),
-            "last_at": time(report.last_at_ms),
-            "torn_bytes": report.torn_bytes,
-            "head": head,
-        }));
-    } else {
-        let span = match (time(report.first_at_ms), time(report.last_at_ms)) {
-            (Some(first), Some(last)) => format!(", {first} to {last}"),
-            _ => String::new(),
-        };
-        output::line(format!(
-            "ok: {} entries in {} segments, every link of the chain verified{span}",
-            report.frames, report.segments
-        ));
-        if report.torn_bytes > 0 {
-            output::line(format!(
-                "    {} bytes of an interrupted append follow; the next start cuts them off",
-                report.torn_bytes
-            ));
+/// Does what was asked.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let json = args.client.json;
+    let client = || Client::of(&args.client, environment);
+    match &args.action {
+        Action::Verify(verify) => verify::run(verify, json, environment),
+        Action::Export { file, config } => {
+            verify::export(&Config::load(config, environment)?, file)
         }
-        output::line(format!("    head {head}"));
-        if moved {
-            output::line(
-                "WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.",
-            );
+        Action::Checkpoints { log } => {
+            evidence::checkpoints(&client()?, log.as_deref(), json).await
         }
+        Action::Key => evidence::key(&client()?, json).await,
+        Action::Prove(prove) => evidence::prove(&client()?, prove).await,
+        Action::Receipt { call } => evidence::receipt(&client()?, call, json).await,
+        Action::VerifyReceipt(args) => evidence::verify_receipt(args, json),
     }
-    if moved { Exit::Findings } else { Exit::Ok }
-}
-
-fn damaged(args: &Verify, error: &JournalError) -> Outcome {
-    let place = if let JournalError::Corrupt { segment, offset, seq, .. } = error {
-        json!({ "segment": segment, "offset": offset, "entry": seq })
-    } else if let JournalError::Forgotten { witness_seq, found_seq } = error {
-        json!({ "last_durable_entry": witness_seq, "last_entry_found": found_seq })
-    } else {
-        return Err(Failure::new("the journal cannot be read").because(error));
-    };
-    if args.json {
-        output::json(&json!({ "ok": false, "problem": error.to_string(), "at": place }));
-    } else {
-        output::line(format!("WRONG: {error}"));
-        output::line(
-            "    Everything before that entry is verified. Keep the folder as it is, and restore it from a copy.",
-        );
-    }
-    Ok(Exit::Findings)
 }

@@ -13,6 +13,8 @@ use std::{
 
 use clap::Args as ClapArgs;
 use placet_identity::DevKey;
+use placet_ledger::store::Store as _;
+use placet_store::postgres::{PostgresConfig, PostgresStore};
 use placet_types::clock::Clock;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -21,7 +23,10 @@ use crate::{
     clock::SystemClock,
     commands::adapters::state_of,
     compose,
-    config::load::{Config, ConfigArgs},
+    config::{
+        ledger::Choice,
+        load::{Config, ConfigArgs},
+    },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
     output, storage,
@@ -95,6 +100,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Ok(config) => {
             checks.push(configuration(&config));
             checks.extend(data_folder(&config));
+            checks.push(ledger(&config).await);
             checks.extend(contracts(&config));
             checks.extend(policies_and_issuers(&config).await);
             checks.push(secrets(&config));
@@ -247,6 +253,35 @@ fn sync_speed(folder: &Path) -> Check {
     }
 }
 
+/// Whether the configured ledger can be used: of a database that it answers, and keeps what it says it has kept.
+async fn ledger(config: &Config) -> Check {
+    let about = "ledger";
+    let postgres = match storage::choice(config, &config.data) {
+        Ok(Choice::Embedded) => return Check::ok(about, "in the data folder, for one process"),
+        Ok(Choice::Postgres(postgres)) => postgres,
+        Err(failure) => return Check::of(about, &failure),
+    };
+    // A name of its own: to start under that of the node would take over from it.
+    let node = format!("{}-doctor", postgres.node);
+    let found = postgres.url.to_string();
+    match PostgresStore::open(PostgresConfig { node, ..*postgres }).await {
+        Ok((store, report)) => match store.close().await {
+            Ok(()) => Check::ok(
+                about,
+                format!("{found}: safe settings, {} other nodes at work", report.others),
+            ),
+            Err(error) => {
+                Check::warn(about, format!("{found}: {error}"), "look at the database's log")
+            }
+        },
+        Err(error) => {
+            let todo =
+                "mend the database or its address under `ledger:`; until then nothing starts";
+            Check::fail(about, error.to_string(), todo)
+        }
+    }
+}
+
 fn contracts(config: &Config) -> Vec<Check> {
     let about = "contracts";
     let entries = match world::contracts(config) {
@@ -378,7 +413,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("placet.yaml");
         fs::write(&file, "{}").unwrap();
-        let args = ConfigArgs { config: Some(file), data: Some(dir.path().join("data")) };
+        let args =
+            ConfigArgs { config: Some(file), data: Some(dir.path().join("data")), ledger: None };
         let config = Config::load(&args, &Environment::of([])).unwrap();
         assert!(data_folder(&config).iter().all(|check| check.level == Level::Ok));
         fs::create_dir(&config.data).unwrap();

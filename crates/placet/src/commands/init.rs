@@ -104,7 +104,8 @@ mod tests {
         let environment = Environment::of([]);
         run(&args, &environment).unwrap();
 
-        let config = ConfigArgs { config: Some(args.dir.join("placet.yaml")), data: None };
+        let config =
+            ConfigArgs { config: Some(args.dir.join("placet.yaml")), data: None, ledger: None };
         let config = Config::load(&config, &environment).unwrap();
         let world = World::load(&config).unwrap();
         assert!(world.contracts[0].path.is_some());

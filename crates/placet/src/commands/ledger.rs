@@ -1,29 +1,40 @@
-//! `placet ledger`: effect records of a running Placet, and the offline check of its store.
+//! `placet ledger`: effect records of a running Placet, its backup, and what is done with the store of a stopped one.
 //!
 //! Owns the tables and the options. Offline commands take the lock on the data folder, or name its holder.
 
+use std::path::PathBuf;
+
 use clap::{Args as ClapArgs, Subcommand};
-use placet_pipeline::views::{RecordView, ResolutionRequest, ResolvedOutcome};
-use placet_server::documents::RecordList;
-use placet_types::ids::RecordId;
-use serde_json::Value;
+use placet_pipeline::views::{RearmRequest, RecordView, ResolutionRequest, ResolvedOutcome};
+use placet_server::documents::{BackupDocument, RecordList};
+use placet_types::{
+    clock::{Clock as _, Timestamp},
+    ids::RecordId,
+};
+use serde_json::{Value, json};
+use url::Url;
 
 use crate::{
     client::{Client, ClientArgs},
+    clock::SystemClock,
     commands::call::arguments,
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    output, storage,
+    output,
+    storage::{offline, transfer},
 };
 
-/// Look at effect records, resolve unknown outcomes, check the store.
+/// Look at effect records, resolve unknown outcomes, check, back up and move the store.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet ledger list --state indeterminate\n  \
     placet ledger show sha256:…\n  \
     placet ledger resolve sha256:… --happened --evidence \"seen in the target's log\"\n  \
-    placet ledger verify --data ./placet-data     (while Placet is stopped)")]
+    placet ledger rearm sha256:… --evidence \"the target never saw it\"\n  \
+    placet ledger backup\n  \
+    placet ledger fsck --data ./placet-data       (while Placet is stopped)\n  \
+    placet ledger export ledger.jsonl             (the same; a database may go on)")]
 pub(crate) struct Args {
     /// Which Placet.
     #[command(flatten)]
@@ -49,14 +60,62 @@ enum Action {
     },
     /// End an unknown outcome with what you found out (operators).
     Resolve(Resolve),
-    /// Verify journal, index and content of a stopped Placet.
-    Verify {
+    /// Ask for a call to be sent again whose outcome is unknown (operators; by default two have to).
+    Rearm {
+        /// The record.
+        id: RecordId,
+        /// What makes you sure that it did not happen, or that twice does no harm; kept for the auditor.
+        #[arg(long)]
+        evidence: String,
+    },
+    /// Have a running Placet make a backup of its ledger.
+    Backup {
+        /// Where its admin door is.
+        #[arg(
+            long,
+            value_name = "URL",
+            env = "PLACET_ADMIN_URL",
+            default_value = "http://127.0.0.1:7412"
+        )]
+        admin_url: Url,
+    },
+    /// Check journal, index, content and every move of a stopped Placet's records.
+    #[command(alias = "verify")]
+    Fsck {
+        /// Make the index anew from the journal instead.
+        #[arg(long)]
+        rebuild: bool,
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
     },
-    /// Rebuild the index of a stopped Placet from its journal.
-    Rebuild {
+    /// Make a checkpoint in a stopped Placet's ledger, from which the next start begins.
+    Checkpoint {
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Move old segments of a stopped Placet's journal to the archive.
+    Archive {
+        /// Those whose entries are all older than this, in days [default: `ledger.audit_days`].
+        #[arg(long, value_name = "DAYS")]
+        older_than_days: Option<u32>,
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Write everything in the ledger to a file; the embedded one has to be stopped.
+    Export {
+        /// The file, or `-` for standard output. It holds arguments and results.
+        file: PathBuf,
+        /// Which configuration.
+        #[command(flatten)]
+        config: ConfigArgs,
+    },
+    /// Make a ledger of an export, where there is none yet.
+    Import {
+        /// The file, or `-` for standard input.
+        file: PathBuf,
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
@@ -98,13 +157,66 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::Resolve(resolve) => {
             self::resolve(&Client::of(&args.client, environment)?, resolve, json).await
         }
-        Action::Verify { config } => {
-            storage::verify(&Config::load(config, environment)?, json).await
+        Action::Rearm { id, evidence } => {
+            rearm(&Client::of(&args.client, environment)?, *id, evidence, json).await
         }
-        Action::Rebuild { config } => {
-            storage::rebuild(&Config::load(config, environment)?, json).await
+        Action::Backup { admin_url } => backup(admin_url, json).await,
+        Action::Fsck { rebuild: false, config } => {
+            offline::check(&Config::load(config, environment)?, json).await
+        }
+        Action::Fsck { rebuild: true, config } => {
+            offline::rebuild(&Config::load(config, environment)?, json).await
+        }
+        Action::Checkpoint { config } => {
+            offline::tend(&Config::load(config, environment)?, None, json).await
+        }
+        Action::Archive { older_than_days, config } => {
+            let config = Config::load(config, environment)?;
+            let before = before(&config, *older_than_days);
+            offline::tend(&config, Some(before), json).await
+        }
+        Action::Export { file, config } => {
+            transfer::export(&Config::load(config, environment)?, file, json).await
+        }
+        Action::Import { file, config } => {
+            transfer::import(&Config::load(config, environment)?, file, json).await
         }
     }
+}
+
+fn before(config: &Config, days: Option<u32>) -> Timestamp {
+    let configured = i64::try_from(config.ledger.audit_for().as_millis()).unwrap_or(i64::MAX);
+    let age_ms = days.map_or(configured, |days| i64::from(days).saturating_mul(86_400_000));
+    SystemClock.now().plus_ms(age_ms.saturating_neg())
+}
+
+async fn rearm(client: &Client, id: RecordId, evidence: &str, json: bool) -> Outcome {
+    if evidence.trim().is_empty() {
+        return Err(Failure::usage("`--evidence` is empty")
+            .try_this("say what makes you sure, for the auditor"));
+    }
+    let request = RearmRequest { evidence: evidence.to_owned() };
+    let path = ["v1", "ledger", &id.to_string(), "rearm"];
+    let record: RecordView = client.post(&path, &request).await?.document()?;
+    tell(&record, json);
+    if !json && record.rearm.is_some() {
+        output::line("  nothing is sent yet: another operator has to agree with the same command");
+    }
+    Ok(Exit::Ok)
+}
+
+async fn backup(admin_url: &Url, json: bool) -> Outcome {
+    let client = Client::without_token(admin_url.clone())?;
+    let made: BackupDocument = client.post(&["backups"], &json!({})).await?.document()?;
+    if json {
+        output::json(&made);
+    } else {
+        output::line(format!(
+            "{}: up to entry {}, {} bytes\n    head {}\n    keys are not in it: keep `seal.key` elsewhere",
+            made.folder, made.seq, made.bytes, made.head
+        ));
+    }
+    Ok(Exit::Ok)
 }
 
 /// Enough for a person to read; programs page themselves.
@@ -169,6 +281,26 @@ fn tell(record: &RecordView, json: bool) {
         record.created_at,
         record.updated_at,
     ));
+    let code = record.code.map(|code| code.to_string());
+    let settled = record.settled_at.map(|at| at.to_string());
+    let arm = Some(record.arm).filter(|arm| *arm > 0).map(|arm| arm.to_string());
+    let known = [
+        ("code", code),
+        ("by", record.resolved_by.clone()),
+        ("settled", settled),
+        ("re-armed", arm),
+    ];
+    for (name, value) in known {
+        if let Some(value) = value {
+            output::line(format!("  {name:<10}{value}"));
+        }
+    }
+    if let Some(word) = &record.rearm {
+        output::line(format!(
+            "  {} asked at {} to send it again: {}",
+            word.by, word.at, word.evidence
+        ));
+    }
     if let Some(result) = &record.result {
         output::line(format!("{:#}", result.output));
     }

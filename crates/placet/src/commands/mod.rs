@@ -35,7 +35,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Adapters(args) => adapters::run(&args, environment).await,
         Command::Policy(args) => policy::run(&args, environment),
         Command::Ledger(args) => ledger::run(&args, environment).await,
-        Command::Audit(args) => audit::run(&args, environment),
+        Command::Audit(args) => audit::run(&args, environment).await,
         Command::Token(args) => token::run(&args, environment),
         Command::Schema(args) => schema::run(&args),
         Command::Init(args) => init::run(&args, environment),

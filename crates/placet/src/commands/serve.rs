@@ -18,7 +18,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output, shipped,
+    output, sealing, shipped,
     world::World,
 };
 
@@ -65,14 +65,14 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);
-    let Running { engine, bound, telemetry, .. } = running;
+    let Running { engine, bound, telemetry, notary, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
         // The sender outlives the doors; were it gone, stopping would be right as well.
         heard.wait_for(|asked| *asked).await.map(|_| ()).unwrap_or_default();
     });
     let ended = tokio::select! {
-        ended = until_stopped(served, &engine, &mut signals, &asked) => ended,
+        ended = until_stopped(served, (&engine, &notary), &mut signals, &asked) => ended,
         reason = engine.stopped() => {
             Err(Failure::new("the engine cannot go on").because(reason).try_this("start it again: it recovers what is recorded"))
         }
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.
 async fn until_stopped(
     served: impl Future<Output = Result<(), placet_server::listen::ServerError>>,
-    engine: &placet_pipeline::engine::Engine,
+    (engine, notary): (&placet_pipeline::engine::Engine, &placet_store::notary::Notary),
     signals: &mut Signals,
     asked: &tokio::sync::watch::Sender<bool>,
 ) -> Result<(), Failure> {
@@ -99,6 +99,7 @@ async fn until_stopped(
     asked.send_replace(true);
     let stop = async {
         let served = served.await;
+        sealing::at_stop(notary).await;
         engine.shutdown().await;
         served.attempted("the doors broke")
     };
@@ -229,8 +230,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("placet.yaml");
         std::fs::write(&file, "{}").unwrap();
-        let config =
-            Config::load(&ConfigArgs { config: Some(file), data: None }, &environment).unwrap();
+        let config = Config::load(
+            &ConfigArgs { config: Some(file), data: None, ledger: None },
+            &environment,
+        )
+        .unwrap();
         let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else {
             panic!()
         };

@@ -15,6 +15,8 @@ use placet_types::ids::{EnvironmentName, GroupId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
+use super::ledger::LedgerFile;
+
 /// The configuration of one process. Relative paths are relative to this file's folder.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -27,7 +29,7 @@ pub(crate) struct ConfigFile {
     /// Where `/healthz`, `/readyz` and `/metrics` are.
     #[schemars(with = "String")]
     pub(crate) admin_listen: SocketAddr,
-    /// Says that whoever reaches `admin_listen` may read health and metrics; needed when it is not on loopback.
+    /// Says that whoever reaches `admin_listen` may read health and metrics and ask for backups; needed when it is not on loopback.
     pub(crate) admin_open: bool,
     /// The environment this process serves; contracts are read from the folder of that name.
     pub(crate) environment: EnvironmentName,
@@ -55,6 +57,8 @@ pub(crate) struct ConfigFile {
     pub(crate) limits: LimitsFile,
     /// The audit chain.
     pub(crate) audit: AuditFile,
+    /// Where records are kept.
+    pub(crate) ledger: LedgerFile,
 }
 
 impl Default for ConfigFile {
@@ -77,6 +81,7 @@ impl Default for ConfigFile {
             telemetry: TelemetryFile::default(),
             limits: LimitsFile::default(),
             audit: AuditFile::default(),
+            ledger: LedgerFile::default(),
         }
     }
 }
@@ -322,7 +327,7 @@ pub(crate) enum ReadAudit {
     Durable,
 }
 
-fn bounded<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
+pub(super) fn bounded<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<u64, D::Error> {
     let number = u64::deserialize(deserializer)?;

@@ -18,6 +18,7 @@ use secrecy::SecretString;
 
 use super::{
     file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile},
+    ledger::LedgerPlan,
     otel,
 };
 use crate::{
@@ -38,6 +39,9 @@ pub(crate) struct ConfigArgs {
     /// The data folder, whatever the file says [default: ./placet-data].
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Where records are kept, whatever the file says: `embedded`, or `postgres://user@host/database`.
+    #[arg(long, value_name = "WHERE", env = "PLACET_LEDGER", hide_env_values = true)]
+    pub(crate) ledger: Option<String>,
 }
 
 /// The checked configuration.
@@ -69,6 +73,8 @@ pub(crate) struct Config {
     pub(crate) admin_open: bool,
     /// Below this much free space the ledger takes no new writes.
     pub(crate) free_space_bytes_min: u64,
+    /// Where records are kept.
+    pub(crate) ledger: LedgerPlan,
     /// Traces and logs.
     pub(crate) telemetry: TelemetryConfig,
     /// The pipeline.
@@ -97,6 +103,9 @@ impl Config {
         let mut config = reading.config(file, origin.clone()).map_err(refused)?;
         if let Some(data) = &args.data {
             config.data.clone_from(data);
+        }
+        if let Some(store) = &args.ledger {
+            config.ledger.set_store(store);
         }
         Ok(config)
     }
@@ -162,7 +171,8 @@ impl Reading<'_> {
         let secrets = self.secrets(&file.secrets)?;
         let telemetry = self.telemetry(&file, &secrets)?;
         let server = self.server(&file)?;
-        let settings = self.settings(&file);
+        let ledger = self.ledger(&file)?;
+        let settings = self.settings(&file, &ledger);
         let mut identity = IdentityConfig { issuers: file.issuers, ..IdentityConfig::default() };
         for issuer in &mut identity.issuers {
             if let KeySource::File(path) = &mut issuer.keys {
@@ -184,9 +194,25 @@ impl Reading<'_> {
             server,
             admin_open: file.admin_open,
             free_space_bytes_min: file.limits.free_space_bytes_min,
+            ledger,
             telemetry,
             settings,
         })
+    }
+
+    fn ledger(&self, file: &ConfigFile) -> Result<LedgerPlan, FileProblem> {
+        let password = match &file.ledger.password {
+            None => None,
+            Some(secret) => {
+                let named = BTreeMap::from([("password".to_owned(), secret.clone())]);
+                let value = self.secrets(&named)?.get("password");
+                let value =
+                    value.map_err(|error| FileProblem::at(self.name, "ledger.password", error))?;
+                Some(value)
+            }
+        };
+        LedgerPlan::read(file.ledger.clone(), self.base, password)
+            .map_err(|(key, why)| FileProblem::at(self.name, key, why))
     }
 
     fn secrets(&self, files: &BTreeMap<String, SecretFile>) -> Result<Secrets, FileProblem> {
@@ -276,7 +302,7 @@ impl Reading<'_> {
         Ok(config)
     }
 
-    fn settings(&self, file: &ConfigFile) -> Settings {
+    fn settings(&self, file: &ConfigFile, ledger: &LedgerPlan) -> Settings {
         Settings {
             environment: file.environment.clone(),
             calls_in_flight_max: narrow(file.limits.calls_in_flight_max),
@@ -288,6 +314,7 @@ impl Reading<'_> {
             answers_kept_ms: file.limits.answers_kept_ms,
             answers_kept_max: narrow(file.limits.answers_kept_max),
             operators: file.operators.clone(),
+            ledger: ledger.settings(),
         }
     }
 }

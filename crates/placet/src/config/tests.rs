@@ -15,7 +15,7 @@ use crate::environment::Environment;
 fn load_in(dir: &Path, text: &str, environment: &Environment) -> Result<Config, String> {
     let path = dir.join("placet.yaml");
     fs::write(&path, text).unwrap();
-    let args = ConfigArgs { config: Some(path), data: None };
+    let args = ConfigArgs { config: Some(path), data: None, ledger: None };
     Config::load(&args, environment).map_err(|failure| failure.to_string())
 }
 

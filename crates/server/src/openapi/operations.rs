@@ -13,8 +13,11 @@ use utoipa::openapi::{
 };
 
 use placet_pipeline::{
+    engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     submission::Submission,
-    views::{ApprovalDetail, ApprovalView, DecisionRequest, RecordView, ResolutionRequest},
+    views::{
+        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+    },
 };
 use placet_types::envelope::result::ToolResultEnvelope;
 
@@ -24,7 +27,7 @@ use super::{
 };
 use crate::{
     answer::JSON,
-    documents::{AboutDocument, ApprovalList, HeldDocument, RecordList, ToolList},
+    documents::{AboutDocument, ApprovalList, CheckpointList, HeldDocument, RecordList, ToolList},
     operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
     query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
@@ -76,6 +79,12 @@ pub(super) fn describe(operation: Operation) -> Description {
         ))
         .request_body(Some(body::<ResolutionRequest>()))
         .response("200", ok::<RecordView>("The record after the resolution")),
+        Operation::RearmRecord => rearm_record(),
+        Operation::GetReceipt => get_receipt(),
+        Operation::ListCheckpoints => list_checkpoints(),
+        Operation::GetAuditKey => get_audit_key(),
+        Operation::ProveInclusion => prove_inclusion(),
+        Operation::ProveConsistency => prove_consistency(),
         Operation::Describe => start("describe", "about", "This document").response(
             "200",
             ResponseBuilder::new()
@@ -132,6 +141,60 @@ fn follow_call() -> OperationBuilder {
         .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
         .build();
     identified(start("followCall", "calls", "Follows a call to its end")).response("200", stream)
+}
+
+fn rearm_record() -> OperationBuilder {
+    identified(start(
+        "rearmRecord",
+        "ledger",
+        "Asks for a call to be sent again whose outcome is unknown; for operators, by default two of them",
+    ))
+    .request_body(Some(body::<RearmRequest>()))
+    .response("200", ok::<RecordView>("The record after the operator's word"))
+}
+
+fn get_receipt() -> OperationBuilder {
+    identified(start("getReceipt", "audit", "A signed receipt for a recorded call"))
+        .response("200", ok::<ReceiptView>("The receipt, a compact JWS"))
+}
+
+fn list_checkpoints() -> OperationBuilder {
+    start("listCheckpoints", "audit", "A signed checkpoint of each log as it stands")
+        .response("200", ok::<CheckpointList>("The checkpoints"))
+}
+
+fn get_audit_key() -> OperationBuilder {
+    start("getAuditKey", "audit", "The key that receipts and checkpoints are signed with")
+        .response("200", ok::<AuditKeyView>("The public key"))
+}
+
+fn prove_inclusion() -> OperationBuilder {
+    start("proveInclusion", "audit", "Proves that an entry is in a log")
+        .parameter(log())
+        .parameter(size("seq", Required::True, "The entry"))
+        .parameter(size(
+            "size",
+            Required::False,
+            "The size of the tree; that of the newest checkpoint if nothing is said",
+        ))
+        .response("200", ok::<InclusionView>("The proof (RFC 9162, section 2.1.3)"))
+}
+
+fn prove_consistency() -> OperationBuilder {
+    start("proveConsistency", "audit", "Proves that a log begins with what it was earlier")
+        .parameter(log())
+        .parameter(size("from", Required::True, "The size of the earlier tree"))
+        .parameter(size("to", Required::True, "The size of the later tree"))
+        .response("200", ok::<ConsistencyView>("The proof (RFC 9162, section 2.1.4)"))
+}
+
+fn log() -> ParameterBuilder {
+    query("log", "The log, as its checkpoint names it", json!({ "type": "string" }))
+        .required(Required::True)
+}
+
+fn size(name: &str, required: Required, about: &str) -> ParameterBuilder {
+    query(name, about, json!({ "type": "integer", "minimum": 1 })).required(required)
 }
 
 fn call_answers(operation: OperationBuilder) -> OperationBuilder {

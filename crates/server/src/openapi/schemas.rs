@@ -12,13 +12,16 @@ use utoipa::openapi::{
 };
 
 use placet_pipeline::{
+    engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     submission::Submission,
-    views::{ApprovalDetail, ApprovalView, DecisionRequest, RecordView, ResolutionRequest},
+    views::{
+        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+    },
 };
 use placet_types::envelope::result::ToolResultEnvelope;
 
 use crate::{
-    documents::{AboutDocument, ApprovalList, HeldDocument, RecordList, ToolList},
+    documents::{AboutDocument, ApprovalList, CheckpointList, HeldDocument, RecordList, ToolList},
     problem::ProblemDocument,
 };
 
@@ -42,6 +45,12 @@ pub(super) fn components() -> Components {
     name::<RecordList>(&mut generator);
     name::<RecordView>(&mut generator);
     name::<ResolutionRequest>(&mut generator);
+    name::<RearmRequest>(&mut generator);
+    name::<ReceiptView>(&mut generator);
+    name::<CheckpointList>(&mut generator);
+    name::<AuditKeyView>(&mut generator);
+    name::<InclusionView>(&mut generator);
+    name::<ConsistencyView>(&mut generator);
     name::<AboutDocument>(&mut generator);
     let schemas = generator.take_definitions(true);
     schemas

@@ -4,7 +4,7 @@
 
 use axum::{extract::State, response::Response};
 
-use placet_pipeline::views::ResolutionRequest;
+use placet_pipeline::views::{RearmRequest, ResolutionRequest};
 use placet_types::ids::RecordId;
 
 use crate::{
@@ -55,5 +55,19 @@ pub(crate) async fn resolve<B: Backend>(
     params.finish()?;
     let backend = door.backend.clone();
     let record = door.write(async move { backend.resolve(&caller, id, request).await }).await?;
+    Ok(answer::json(&record))
+}
+
+/// `POST /v1/ledger/{id}/rearm`.
+pub(crate) async fn rearm<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<RecordId>,
+    params: Params,
+    StrictJson(request): StrictJson<RearmRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let record = door.write(async move { backend.rearm(&caller, id, request).await }).await?;
     Ok(answer::json(&record))
 }

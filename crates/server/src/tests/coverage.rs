@@ -14,17 +14,30 @@ use crate::{
 /// A path of the operation that exists for tenant-a.
 fn path(operation: Operation) -> String {
     let id = match operation {
-        Operation::GetCall | Operation::FollowCall => CALL.to_owned(),
+        Operation::GetCall | Operation::FollowCall | Operation::GetReceipt => CALL.to_owned(),
         Operation::GetApproval | Operation::DecideApproval => APPROVAL.to_owned(),
-        Operation::GetRecord | Operation::ResolveRecord => record_id().to_string(),
+        Operation::GetRecord | Operation::ResolveRecord | Operation::RearmRecord => {
+            record_id().to_string()
+        }
         Operation::SubmitCall
         | Operation::ListTools
         | Operation::ListApprovals
         | Operation::ListRecords
+        | Operation::ListCheckpoints
+        | Operation::GetAuditKey
+        | Operation::ProveInclusion
+        | Operation::ProveConsistency
         | Operation::Describe
         | Operation::About => String::new(),
     };
-    operation.path().replace("{id}", &id)
+    let query = if operation == Operation::ProveInclusion {
+        "?log=journal&seq=3"
+    } else if operation == Operation::ProveConsistency {
+        "?log=journal&from=3&to=7"
+    } else {
+        ""
+    };
+    format!("{}{query}", operation.path().replace("{id}", &id))
 }
 
 /// A body that the operation takes.
@@ -37,13 +50,19 @@ fn body(operation: Operation) -> Option<Value> {
         Operation::ResolveRecord => {
             Some(json!({ "outcome": "happened", "evidence": "seen in the folder" }))
         }
+        Operation::RearmRecord => Some(json!({ "evidence": "it was never seen" })),
         Operation::GetCall
         | Operation::FollowCall
+        | Operation::GetReceipt
         | Operation::ListTools
         | Operation::ListApprovals
         | Operation::GetApproval
         | Operation::ListRecords
         | Operation::GetRecord
+        | Operation::ListCheckpoints
+        | Operation::GetAuditKey
+        | Operation::ProveInclusion
+        | Operation::ProveConsistency
         | Operation::Describe
         | Operation::About => None,
     }
@@ -95,7 +114,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 50);
+    assert_eq!(checked, 80);
     assert!(
         door.fake.submitted.lock().unwrap().is_empty()
             && door.fake.decided.lock().unwrap().is_empty()
@@ -128,12 +147,19 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             Operation::ListApprovals => assert_eq!(reply.json(), json!({ "approvals": [] })),
             Operation::SubmitCall => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
             Operation::ListRecords => assert_eq!(reply.code(), "POLICY_DENIED"),
+            // They are about the log as a whole, and name no tenant.
+            Operation::ListCheckpoints
+            | Operation::GetAuditKey
+            | Operation::ProveInclusion
+            | Operation::ProveConsistency => assert_eq!(reply.status, 200),
             Operation::GetCall
             | Operation::FollowCall
             | Operation::GetApproval
             | Operation::DecideApproval
             | Operation::GetRecord
             | Operation::ResolveRecord
+            | Operation::RearmRecord
+            | Operation::GetReceipt
             | Operation::Describe
             | Operation::About => {
                 assert_eq!((reply.status.as_u16(), reply.code().as_str()), (404, "NOT_FOUND"))

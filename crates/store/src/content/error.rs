@@ -10,6 +10,7 @@ use std::sync::Arc;
 use placet_types::digest::Digest;
 
 use crate::journal::JournalError;
+use crate::sorted::TableError;
 
 /// Why content could not be kept or given.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -44,12 +45,22 @@ pub enum ContentError {
         /// The operating system's answer.
         source: Arc<io::Error>,
     },
+    /// The table of places cannot be read or written.
+    #[error("the places of content: {0}")]
+    Places(String),
     /// An earlier write or sync failed; the process has to end and recover.
     #[error("the content store failed earlier and takes nothing more")]
     Poisoned,
 }
 
 impl ContentError {
+    pub(crate) fn places(error: TableError) -> Self {
+        match error {
+            TableError::Io { what, path, source } => Self::Io { what, path, source },
+            TableError::Damaged { .. } | TableError::Source(_) => Self::Places(error.to_string()),
+        }
+    }
+
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { what, path: path.to_owned(), source: Arc::new(source) }
     }
@@ -61,9 +72,9 @@ impl From<ContentError> for JournalError {
             ContentError::Io { what, path, source } => Self::Io { what, path, source },
             ContentError::TooLarge { bytes, limit_bytes } => Self::TooLarge { bytes, limit_bytes },
             ContentError::Poisoned => Self::Poisoned,
-            ContentError::Missing { .. } | ContentError::Altered { .. } => {
-                Self::Content { reason: error.to_string() }
-            }
+            ContentError::Missing { .. }
+            | ContentError::Altered { .. }
+            | ContentError::Places(_) => Self::Content { reason: error.to_string() },
         }
     }
 }

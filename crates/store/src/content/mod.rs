@@ -1,13 +1,16 @@
 //! Content: the bytes whose digests the journal names (arguments, evidence, results), kept per tenant.
 //!
 //! Owns: `<folder>/<SHA-256 of the tenant's name>/` with packs `000001.pack`, … for what is small and `<digest>.blob` for what
-//! is large. A record in a pack is `"PLC" 01`, its length (4 bytes, little-endian), its SHA-256, the CRC-32C of these 40
-//! bytes, and the content. Not here: who names the content, and when it may be deleted.
+//! is large, and `<folder>/places/`, where what is in packs is looked up. A record in a pack is `"PLC" 01` (deleted: `"PLD" 01`), its
+//! length (4 bytes, little-endian), its SHA-256, the CRC-32C of these 40 bytes, and the content (deleted: zeros). Not here: who
+//! names the content, and when it may be deleted. A piece that two records name is one piece: deleted for one, it is gone.
 //! Invariants: content is durable once [`ContentStore::sync`] has returned, which the writer awaits before it writes a frame
 //! that names it; what is read is proven by its digest every time; after a failed write or sync nothing more is taken.
 
 mod error;
+mod forget;
 mod pack;
+mod places;
 mod reader;
 
 #[cfg(test)]
@@ -23,8 +26,10 @@ pub use error::ContentError;
 pub use reader::ContentReader;
 
 use crate::journal::medium::{Disk, Medium, TEMPORARY, replace_file, to_u64, write_all_at};
+use forget::Erasures;
 use pack::{RECORD_HEADER_BYTES, encode, read_records};
-use reader::{Located, Place, TenantKey, tenant_key};
+use places::{Located, PackInfo, Place, PlaceIndex, TenantKey};
+use reader::tenant_key;
 
 /// The largest content that is kept.
 pub const BLOB_BYTES_MAX: usize = 16 << 20;
@@ -53,6 +58,7 @@ pub struct ContentStore {
     tenants: HashMap<TenantKey, Tenant>,
     /// What waits for the next sync, in the order of tenants.
     pending: BTreeMap<TenantKey, Pending>,
+    erasures: Erasures,
     pack_bytes: u64,
     poisoned: bool,
 }
@@ -60,7 +66,7 @@ pub struct ContentStore {
 /// Where a tenant's next record goes.
 #[derive(Debug, Clone, Copy)]
 struct Tenant {
-    pack: u64,
+    pack: u32,
     length: u64,
     /// Whether the pack's file has still to be made.
     is_new: bool,
@@ -91,12 +97,18 @@ impl ContentStore {
     ) -> Result<(Self, ContentReport), ContentError> {
         let directory = directory.into();
         medium.create_dir(&directory).map_err(ContentError::io("make the folder", &directory))?;
+        let places = Arc::new(PlaceIndex::open(Arc::clone(&medium), &directory)?);
         let mut store = Self {
-            reader: ContentReader::new(Arc::clone(&medium), directory.clone()),
+            reader: ContentReader {
+                medium: Arc::clone(&medium),
+                directory: Arc::new(directory.clone()),
+                places,
+            },
             medium,
             directory,
             tenants: HashMap::new(),
             pending: BTreeMap::new(),
+            erasures: Erasures::default(),
             pack_bytes: PACK_BYTES,
             poisoned: false,
         };
@@ -157,7 +169,8 @@ impl ContentStore {
             let flushed = self.flush(tenant, pending);
             self.guard(flushed)?;
         }
-        Ok(())
+        let erased = self.erase();
+        self.guard(erased)
     }
 
     fn keep(
@@ -180,16 +193,15 @@ impl ContentStore {
             if let Some(pending) = self.pending.remove(&tenant) {
                 self.flush(tenant, pending)?;
             }
-            place = Tenant { pack: place.pack.saturating_add(1), length: 0, is_new: true };
-            self.tenants.insert(tenant, place);
+            place = self.begin_pack(tenant);
         }
         let pending = self.pending.entry(tenant).or_default();
         encode(digest.as_bytes(), bytes, &mut pending.bytes);
         let before = to_u64(pending.bytes.len()).saturating_sub(to_u64(bytes.len()));
         let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-        let place =
-            Place::Pack { number: place.pack, offset: place.length.saturating_add(before), length };
-        pending.entries.insert(digest, Located { place, proven: true });
+        let offset = u32::try_from(place.length.saturating_add(before)).unwrap_or(u32::MAX);
+        let place = Place { pack: place.pack, offset, length };
+        pending.entries.insert(digest, Located::At { place, proven: true });
         Ok(())
     }
 
@@ -199,15 +211,21 @@ impl ContentStore {
         if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
             return Ok(true);
         }
-        let Some(located) = self.reader.locate(tenant, digest) else { return Ok(false) };
-        if located.proven {
-            return Ok(true);
-        }
-        match self.reader.load(tenant, digest, located.place) {
-            Ok(_) => {
-                self.reader.publish(tenant, [(digest, Located { proven: true, ..located })]);
-                Ok(true)
+        let read = match self.reader.places.locate(tenant, digest)? {
+            Some(Located::At { proven: true, .. }) => return Ok(true),
+            Some(Located::At { place, .. }) => {
+                let read = self.reader.load(tenant, digest, place);
+                if read.is_ok() {
+                    let proven = Located::At { place, proven: true };
+                    self.reader.places.publish(tenant, [(digest, proven)], None);
+                }
+                read
             }
+            Some(Located::Gone) => return Ok(false),
+            None => self.reader.load_file(tenant, digest),
+        };
+        match read {
+            Ok(_) => Ok(true),
             Err(ContentError::Missing { .. } | ContentError::Altered { .. }) => Ok(false),
             Err(error) => Err(error),
         }
@@ -222,10 +240,7 @@ impl ContentStore {
         self.tenant(tenant)?;
         let path = blob_path(&self.directory, tenant, digest);
         replace_file(&*self.medium, &path, bytes)
-            .map_err(ContentError::io("write the content", &path))?;
-        let place = Place::File { length: to_u64(bytes.len()) };
-        self.reader.publish(tenant, [(digest, Located { place, proven: true })]);
-        Ok(())
+            .map_err(ContentError::io("write the content", &path))
     }
 
     /// Where the tenant's next record goes; makes its folder, durably, at the first.
@@ -238,9 +253,15 @@ impl ContentStore {
         self.medium
             .sync_dir(&self.directory)
             .map_err(ContentError::io("sync the folder", &self.directory))?;
-        let place = Tenant { pack: 1, length: 0, is_new: true };
+        Ok(self.begin_pack(tenant))
+    }
+
+    fn begin_pack(&mut self, tenant: TenantKey) -> Tenant {
+        let pack = self.reader.places.new_pack(tenant);
+        let place = Tenant { pack, length: 0, is_new: true };
+        self.reader.places.set_current(tenant, pack);
         self.tenants.insert(tenant, place);
-        Ok(place)
+        place
     }
 
     fn flush(&mut self, tenant: TenantKey, pending: Pending) -> Result<(), ContentError> {
@@ -257,7 +278,10 @@ impl ContentStore {
         }
         let length = place.length.saturating_add(to_u64(pending.bytes.len()));
         self.tenants.insert(tenant, Tenant { pack: place.pack, length, is_new: false });
-        self.reader.publish(tenant, pending.entries);
+        let info = self.reader.places.pack(tenant, place.pack);
+        let records = info.records.saturating_add(to_u64(pending.entries.len()));
+        let info = PackInfo { length, records, ..info };
+        self.reader.places.publish(tenant, pending.entries, Some((place.pack, info)));
         Ok(())
     }
 
@@ -267,7 +291,7 @@ impl ContentStore {
         report: &mut ContentReport,
     ) -> Result<(), ContentError> {
         let folder = tenant_path(&self.directory, tenant);
-        let mut place = Tenant { pack: 1, length: 0, is_new: true };
+        let mut last = None;
         for name in
             self.medium.list(&folder).map_err(ContentError::io("list the folder", &folder))?
         {
@@ -275,9 +299,9 @@ impl ContentStore {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some(PACK) => {
                     let Some(number) = pack_number(&path) else { continue };
-                    place = self.open_pack((tenant, number), report)?;
+                    last = Some(self.open_pack((tenant, number), report)?);
                 }
-                Some(BLOB) => self.open_file(tenant, &path, report)?,
+                Some(BLOB) => report.blobs = report.blobs.saturating_add(1),
                 Some(TEMPORARY) => {
                     self.medium
                         .remove(&path)
@@ -287,55 +311,58 @@ impl ContentStore {
             }
         }
         self.medium.sync_dir(&folder).map_err(ContentError::io("sync the folder", &folder))?;
-        self.tenants.insert(tenant, place);
+        if let Some(place) = last.filter(|place| !place.is_new) {
+            self.reader.places.set_current(tenant, place.pack);
+            self.tenants.insert(tenant, place);
+        }
         Ok(())
     }
 
-    /// Reads a pack's headers; answers where the next record would go if it is the last.
+    /// Reads those of a pack's headers that are not known; answers where the next record would go if it is the last.
     fn open_pack(
         &mut self,
-        (tenant, number): (TenantKey, u64),
+        (tenant, number): (TenantKey, u32),
         report: &mut ContentReport,
     ) -> Result<Tenant, ContentError> {
         let path = pack_path(&self.directory, tenant, number);
+        let known = self.reader.places.pack(tenant, number);
         let file = self.medium.open(&path).map_err(ContentError::io("open the pack", &path))?;
+        let length = file.length().map_err(ContentError::io("look at the pack", &path))?;
+        report.blobs = report.blobs.saturating_add(known.records);
+        if length <= known.length {
+            report.damaged_bytes =
+                report.damaged_bytes.saturating_add(known.length.saturating_sub(length));
+            return Ok(Tenant { pack: number, length, is_new: length < known.length });
+        }
         // What a killed process had written but not synced is found here, and must not be taken for durable.
         file.sync_data().map_err(ContentError::io("sync the pack", &path))?;
-        let found = read_records(&*file).map_err(ContentError::io("read the pack", &path))?;
-        report.blobs = report.blobs.saturating_add(to_u64(found.records.len()));
+        let found =
+            read_records(&*file, known.length).map_err(ContentError::io("read the pack", &path))?;
         report.torn_bytes = report.torn_bytes.saturating_add(found.torn_bytes);
         report.damaged_bytes = report.damaged_bytes.saturating_add(found.damaged_bytes);
-        self.reader.publish(
-            tenant,
-            found.records.iter().map(|record| {
-                let place = Place::Pack { number, offset: record.offset, length: record.length };
-                (Digest::from_bytes(record.digest), Located { place, proven: false })
-            }),
-        );
-        if found.torn_bytes > 0 {
-            return Ok(Tenant { pack: number.saturating_add(1), length: 0, is_new: true });
+        let (mut info, mut entries) = (known, Vec::new());
+        for record in &found.records {
+            info.length = record.end();
+            if record.is_dead {
+                let bytes = to_u64(RECORD_HEADER_BYTES).saturating_add(u64::from(record.length));
+                info.dead_bytes = info.dead_bytes.saturating_add(bytes);
+                let digest = Digest::from_bytes(record.digest);
+                // It may have been kept again since, in a pack that was read before.
+                if self.reader.places.locate(tenant, digest)?.is_none() {
+                    entries.push((digest, Located::Gone));
+                }
+                continue;
+            }
+            info.records = info.records.saturating_add(1);
+            let offset = u32::try_from(record.offset).unwrap_or(u32::MAX);
+            let place = Place { pack: number, offset, length: record.length };
+            let located = Located::At { place, proven: false };
+            entries.push((Digest::from_bytes(record.digest), located));
         }
-        Ok(Tenant { pack: number, length: found.length, is_new: false })
-    }
-
-    fn open_file(
-        &mut self,
-        tenant: TenantKey,
-        path: &Path,
-        report: &mut ContentReport,
-    ) -> Result<(), ContentError> {
-        let mut digest = [0; 32];
-        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
-        if hex::decode_to_slice(name, &mut digest).is_err() {
-            return Ok(());
-        }
-        let length = self.medium.open_read(path).and_then(|file| file.length());
-        let place =
-            Place::File { length: length.map_err(ContentError::io("open the content", path))? };
-        self.reader
-            .publish(tenant, [(Digest::from_bytes(digest), Located { place, proven: false })]);
-        report.blobs = report.blobs.saturating_add(1);
-        Ok(())
+        let records = info.records.saturating_sub(known.records);
+        report.blobs = report.blobs.saturating_add(records);
+        self.reader.places.publish(tenant, entries, Some((number, info)));
+        Ok(Tenant { pack: number, length: found.length, is_new: found.torn_bytes > 0 })
     }
 
     fn check_alive(&self) -> Result<(), ContentError> {
@@ -355,7 +382,7 @@ fn tenant_path(directory: &Path, tenant: TenantKey) -> PathBuf {
     directory.join(hex::encode(tenant))
 }
 
-fn pack_path(directory: &Path, tenant: TenantKey, number: u64) -> PathBuf {
+fn pack_path(directory: &Path, tenant: TenantKey, number: u32) -> PathBuf {
     tenant_path(directory, tenant).join(format!("{number:06}.{PACK}"))
 }
 
@@ -363,6 +390,6 @@ fn blob_path(directory: &Path, tenant: TenantKey, digest: Digest) -> PathBuf {
     tenant_path(directory, tenant).join(format!("{}.{BLOB}", hex::encode(digest.as_bytes())))
 }
 
-fn pack_number(path: &Path) -> Option<u64> {
+fn pack_number(path: &Path) -> Option<u32> {
     path.file_stem()?.to_str()?.parse().ok()
 }

@@ -1,110 +1,333 @@
 //! Reading content from any thread while more is being kept.
 //!
-//! Owns: the index of where content lies (in memory, rebuilt at every start) and the proof at every reading.
-//! Not here: writing. Invariant: what [`ContentReader::get`] answers hashes to the digest that was asked for.
+//! Owns: the proof at every reading, and what the keeper does with packs: making tables of their places, writing mostly dead ones
+//! anew, copying them. Not here: writing. Invariants: what [`ContentReader::get`] answers hashes to the digest that was asked for; a
+//! pack goes only when all that lives in it is elsewhere, durably.
 
-use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use placet_types::digest::Digest;
 
 use super::error::ContentError;
-use super::{BLOB_BYTES_MAX, blob_path, pack_path};
-use crate::journal::medium::{Medium, read_full_at, to_usize};
-
-/// A tenant, as its folder is named: the digest of its name.
-pub(crate) type TenantKey = [u8; 32];
-
-/// Where content lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In a pack.
-    Pack { number: u64, offset: u64, length: u32 },
-    /// In a file of its own.
-    File { length: u64 },
-}
-
-/// A place, and whether this process knows that the right bytes are there.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Located {
-    pub(crate) place: Place,
-    pub(crate) proven: bool,
-}
+use super::pack::{PackRecords, Record, encode, is_dead, read_records};
+use super::places::{Located, PackInfo, Place, PlaceIndex, TenantKey};
+use super::{BLOB_BYTES_MAX, blob_path, pack_path, tenant_path};
+use crate::journal::copy_file;
+use crate::journal::medium::{
+    Medium, MediumFile, beside, read_full_at, to_u64, to_usize, write_all_at,
+};
 
 /// Reads content; cheap to clone, usable from any thread.
 #[derive(Debug, Clone)]
 pub struct ContentReader {
-    medium: Arc<dyn Medium>,
-    directory: Arc<PathBuf>,
-    index: Arc<RwLock<HashMap<(TenantKey, Digest), Located>>>,
+    pub(super) medium: Arc<dyn Medium>,
+    pub(super) directory: Arc<PathBuf>,
+    pub(super) places: Arc<PlaceIndex>,
 }
 
 impl ContentReader {
-    pub(crate) fn new(medium: Arc<dyn Medium>, directory: PathBuf) -> Self {
-        Self { medium, directory: Arc::new(directory), index: Arc::default() }
-    }
-
     /// The bytes of this digest that were kept for this tenant, proven by hashing them again.
     ///
     /// # Errors
     /// [`ContentError::Missing`], [`ContentError::Altered`], or what the operating system answers.
     pub fn get(&self, tenant: &str, digest: Digest) -> Result<Vec<u8>, ContentError> {
         let tenant = tenant_key(tenant);
-        let located = self.locate(tenant, digest).ok_or(ContentError::Missing { digest })?;
-        self.load(tenant, digest, located.place)
+        let mut tried = None;
+        loop {
+            let located = self.places.locate(tenant, digest)?;
+            let read = match located {
+                Some(Located::At { place, .. }) => self.load(tenant, digest, place),
+                Some(Located::Gone) => Err(ContentError::Missing { digest }),
+                None => self.load_file(tenant, digest),
+            };
+            // The pack may have been written anew between the two look-ups.
+            match read {
+                Ok(bytes) => return Ok(bytes),
+                Err(error) if tried == Some(located) => return Err(error),
+                Err(_) => tried = Some(located),
+            }
+        }
     }
 
     /// Whether bytes of this digest are kept for this tenant; not whether they are still the right ones.
     pub fn contains(&self, tenant: &str, digest: Digest) -> bool {
-        self.locate(tenant_key(tenant), digest).is_some()
+        let tenant = tenant_key(tenant);
+        match self.places.locate(tenant, digest) {
+            Ok(Some(Located::At { .. })) => true,
+            Ok(Some(Located::Gone)) | Err(_) => false,
+            Ok(None) => self.medium.open_read(&blob_path(&self.directory, tenant, digest)).is_ok(),
+        }
     }
 
-    pub(crate) fn locate(&self, tenant: TenantKey, digest: Digest) -> Option<Located> {
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        self.index.read().unwrap_or_else(PoisonError::into_inner).get(&(tenant, digest)).copied()
+    /// Whether it is known that the bytes were there and were deleted.
+    pub(crate) fn was_deleted(&self, tenant: &str, digest: Digest) -> bool {
+        matches!(self.places.locate(tenant_key(tenant), digest), Ok(Some(Located::Gone)))
     }
 
-    pub(crate) fn publish(
-        &self,
-        tenant: TenantKey,
-        entries: impl IntoIterator<Item = (Digest, Located)>,
-    ) {
-        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.extend(entries.into_iter().map(|(digest, located)| ((tenant, digest), located)));
+    /// Makes a table of the places in memory if they are many.
+    pub(crate) fn tend(&self) -> Result<(), ContentError> {
+        self.places.tend()
     }
 
-    pub(crate) fn load(
+    pub(super) fn load(
         &self,
         tenant: TenantKey,
         digest: Digest,
         place: Place,
     ) -> Result<Vec<u8>, ContentError> {
-        let (path, offset, length) = match place {
-            Place::Pack { number, offset, length } => {
-                (pack_path(&self.directory, tenant, number), offset, u64::from(length))
+        let path = pack_path(&self.directory, tenant, place.pack);
+        let file = self.open(&path, digest)?;
+        let (offset, length) = (u64::from(place.offset), to_usize(u64::from(place.length)));
+        match read_proven(&*file, &path, digest, (offset, length)) {
+            Err(ContentError::Altered { digest })
+                if is_dead(&*file, offset).map_err(ContentError::io("read the pack", &path))? =>
+            {
+                Err(ContentError::Missing { digest })
             }
-            Place::File { length } => (blob_path(&self.directory, tenant, digest), 0, length),
-        };
-        let length = to_usize(length);
-        if length > BLOB_BYTES_MAX {
-            return Err(ContentError::Altered { digest });
+            read => read,
         }
-        let file = match self.medium.open_read(&path) {
-            Ok(file) => file,
+    }
+
+    pub(super) fn load_file(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+    ) -> Result<Vec<u8>, ContentError> {
+        let path = blob_path(&self.directory, tenant, digest);
+        let file = self.open(&path, digest)?;
+        let length = file.length().map_err(ContentError::io("look at the content", &path))?;
+        read_proven(&*file, &path, digest, (0, to_usize(length)))
+    }
+
+    fn open(&self, path: &Path, digest: Digest) -> Result<Box<dyn MediumFile>, ContentError> {
+        match self.medium.open_read(path) {
+            Ok(file) => Ok(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(ContentError::Missing { digest });
+                Err(ContentError::Missing { digest })
             }
-            Err(error) => return Err(ContentError::io("open the content", &path)(error)),
-        };
-        let mut bytes = vec![0; length];
-        let count = read_full_at(&*file, &mut bytes, offset)
-            .map_err(ContentError::io("read the content", &path))?;
-        if count != length || Digest::of(&bytes) != digest {
-            return Err(ContentError::Altered { digest });
+            Err(error) => Err(ContentError::io("open the content", path)(error)),
         }
+    }
+
+    /// Writes packs anew of which most is deleted, but for those that are being written to; answers how many bytes were given back.
+    pub(crate) fn compact(&self) -> Result<u64, ContentError> {
+        let mut freed: u64 = 0;
+        for (tenant, packs) in self.places.packs() {
+            let due = packs.iter().filter(|(_, info)| {
+                info.dead_bytes.saturating_mul(2) > info.length && info.dead_bytes > 0
+            });
+            for (number, info) in due {
+                if self.places.is_current(tenant, *number) {
+                    continue;
+                }
+                let after = self.compact_pack(tenant, *number)?;
+                freed = freed.saturating_add(info.length.saturating_sub(after));
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Writes what lives in a pack into another one; answers how long that is.
+    fn compact_pack(&self, tenant: TenantKey, number: u32) -> Result<u64, ContentError> {
+        let _in_use = self.places.packs_in_use();
+        let path = pack_path(&self.directory, tenant, number);
+        let file =
+            self.medium.open_read(&path).map_err(ContentError::io("open the pack", &path))?;
+        let PackRecords { records, .. } =
+            read_records(&*file, 0).map_err(ContentError::io("read the pack", &path))?;
+        let mut target = Target { pack: self.places.new_pack(tenant), ..Target::default() };
+        for record in records {
+            if self.lives_at(tenant, number, &record)? {
+                target.take(&*file, &path, &record)?;
+            }
+        }
+        let length = to_u64(target.bytes.len());
+        if target.entries.is_empty() {
+            self.places.drop_pack(tenant, target.pack);
+        } else {
+            self.write_pack(tenant, &target)?;
+            let info = PackInfo { length, records: to_u64(target.entries.len()), dead_bytes: 0 };
+            self.places.publish(tenant, target.entries, Some((target.pack, info)));
+        }
+        self.places.drop_pack(tenant, number);
+        // Durably elsewhere, and durably known to be there, before it goes.
+        self.places.flush()?;
+        self.medium.remove(&path).map_err(ContentError::io("remove the pack", &path))?;
+        Ok(length)
+    }
+
+    fn lives_at(
+        &self,
+        tenant: TenantKey,
+        pack: u32,
+        record: &Record,
+    ) -> Result<bool, ContentError> {
+        let located = self.places.locate(tenant, Digest::from_bytes(record.digest))?;
+        Ok(matches!(located, Some(Located::At { place, .. })
+            if place.pack == pack && u64::from(place.offset) == record.offset))
+    }
+
+    fn write_pack(&self, tenant: TenantKey, target: &Target) -> Result<(), ContentError> {
+        let path = pack_path(&self.directory, tenant, target.pack);
+        let temporary = beside(&path);
+        let file = self.medium.create(&temporary);
+        let file = file.map_err(ContentError::io("make the pack", &temporary))?;
+        write_all_at(&*file, &target.bytes, 0)
+            .and_then(|()| file.sync_data())
+            .map_err(ContentError::io("write the pack", &temporary))?;
+        self.medium
+            .rename(&temporary, &path)
+            .map_err(ContentError::io("put the pack in place", &path))?;
+        let folder = tenant_path(&self.directory, tenant);
+        self.medium.sync_dir(&folder).map_err(ContentError::io("sync the folder", &folder))
+    }
+
+    /// Where every piece of content in a pack is, by tenant and digest.
+    pub(crate) fn placed(
+        &self,
+    ) -> impl Iterator<Item = Result<(TenantKey, Digest, Place), ContentError>> + use<> {
+        self.places.everything()
+    }
+
+    /// Hands every piece of content to `visit`, by tenant and digest. Altered pieces are an error.
+    pub(crate) fn each<E: From<ContentError>>(&self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        for placed in self.places.everything() {
+            let (tenant, digest, place) = placed?;
+            let bytes = self.load(tenant, digest, place)?;
+            visit(tenant, digest, &bytes)?;
+        }
+        let names = self.medium.list(&self.directory);
+        for name in names.map_err(ContentError::io("list the folder", &self.directory))? {
+            let mut tenant: TenantKey = [0; 32];
+            if hex::decode_to_slice(&name, &mut tenant).is_ok() {
+                self.each_file(tenant, visit)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn each_file<E: From<ContentError>>(
+        &self,
+        tenant: TenantKey,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<(), E> {
+        let folder = tenant_path(&self.directory, tenant);
+        let names = self.medium.list(&folder);
+        for name in names.map_err(ContentError::io("list the folder", &folder))? {
+            let mut digest = [0; 32];
+            let stem = name.strip_suffix(super::BLOB).and_then(|name| name.strip_suffix('.'));
+            if stem.is_some_and(|stem| hex::decode_to_slice(stem, &mut digest).is_ok()) {
+                let digest = Digest::from_bytes(digest);
+                visit(tenant, digest, &self.load_file(tenant, digest)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies all content into an empty folder; answers how many bytes that were. What is kept meanwhile may be in the copy or not.
+    pub(crate) fn copy_to(&self, to: &Path) -> Result<u64, ContentError> {
+        let medium = &*self.medium;
+        let mut bytes: u64 = 0;
+        // First, so that it covers no more of the packs than is copied.
+        let folder = to.join(PlaceIndex::folder());
+        medium.create_dir(&folder).map_err(ContentError::io("make the folder", &folder))?;
+        for from in self.places.files() {
+            bytes = bytes.saturating_add(copy_into(medium, &from, &folder)?);
+        }
+        let names = medium.list(&self.directory);
+        for name in names.map_err(ContentError::io("list the folder", &self.directory))? {
+            let mut tenant: TenantKey = [0; 32];
+            if hex::decode_to_slice(&name, &mut tenant).is_ok() {
+                bytes = bytes.saturating_add(self.copy_tenant(tenant, &to.join(name))?);
+            }
+        }
+        medium.sync_dir(to).map_err(ContentError::io("sync the folder", to))?;
         Ok(bytes)
+    }
+
+    fn copy_tenant(&self, tenant: TenantKey, to: &Path) -> Result<u64, ContentError> {
+        let (medium, from) = (&*self.medium, tenant_path(&self.directory, tenant));
+        medium.create_dir(to).map_err(ContentError::io("make the folder", to))?;
+        let mut bytes: u64 = 0;
+        for name in medium.list(&from).map_err(ContentError::io("list the folder", &from))? {
+            let path = from.join(&name);
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if matches!(extension, Some(super::PACK | super::BLOB)) {
+                let _in_use = self.places.packs_in_use();
+                bytes = bytes.saturating_add(copy_into(medium, &path, to)?);
+            }
+        }
+        medium.sync_dir(to).map_err(ContentError::io("sync the folder", to))?;
+        Ok(bytes)
+    }
+}
+
+/// What is handed a piece of content.
+pub(crate) type Visit<'a, E> = dyn FnMut(TenantKey, Digest, &[u8]) -> Result<(), E> + 'a;
+
+/// A pack in the making.
+#[derive(Debug, Default)]
+struct Target {
+    pack: u32,
+    bytes: Vec<u8>,
+    entries: Vec<(Digest, Located)>,
+}
+
+impl Target {
+    fn take(
+        &mut self,
+        file: &dyn MediumFile,
+        path: &Path,
+        record: &Record,
+    ) -> Result<(), ContentError> {
+        let digest = Digest::from_bytes(record.digest);
+        let length = to_usize(u64::from(record.length));
+        match read_proven(file, path, digest, (record.offset, length)) {
+            Ok(content) => {
+                encode(&record.digest, &content, &mut self.bytes);
+                let offset = to_u64(self.bytes.len()).saturating_sub(to_u64(content.len()));
+                let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+                let place = Place { pack: self.pack, offset, length: record.length };
+                self.entries.push((digest, Located::At { place, proven: true }));
+                Ok(())
+            }
+            // It is damaged, and stays so: carrying it on would make it look whole.
+            Err(ContentError::Altered { .. }) => {
+                tracing::error!(%digest, "altered content is left behind");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn read_proven(
+    file: &dyn MediumFile,
+    path: &Path,
+    digest: Digest,
+    (offset, length): (u64, usize),
+) -> Result<Vec<u8>, ContentError> {
+    if length > BLOB_BYTES_MAX {
+        return Err(ContentError::Altered { digest });
+    }
+    let mut bytes = vec![0; length];
+    let count = read_full_at(file, &mut bytes, offset)
+        .map_err(ContentError::io("read the content", path))?;
+    if count != length || Digest::of(&bytes) != digest {
+        return Err(ContentError::Altered { digest });
+    }
+    Ok(bytes)
+}
+
+fn copy_into(medium: &dyn Medium, from: &Path, folder: &Path) -> Result<u64, ContentError> {
+    let Some(name) = from.file_name() else { return Ok(0) };
+    match copy_file(medium, from, &folder.join(name), u64::MAX) {
+        Ok(bytes) => Ok(bytes),
+        // Deleted since it was listed.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(ContentError::io("copy", from)(error)),
     }
 }
 

@@ -281,3 +281,156 @@ fn reading_goes_on_while_more_is_kept() {
     }
     assert_eq!(reader.get("acme", Digest::of(&[199; 64])).unwrap(), [199; 64]);
 }
+
+#[test]
+fn deleted_content_is_overwritten_and_stays_deleted() {
+    let folder = tempdir().unwrap();
+    let contents: Vec<Vec<u8>> = (0..6_u8).map(|n| vec![b'a' + n; 50]).collect();
+    let slices: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
+    let digests = kept(folder.path(), &slices);
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    for digest in [digests[1], digests[4], Digest::of(b"never kept")] {
+        store.forget("acme", digest).unwrap();
+    }
+    store.forget("other", digests[0]).unwrap();
+    store.sync().unwrap();
+    // A piece that was put and deleted before it was synced.
+    let brief = store.put("acme", b"brief".to_vec()).unwrap();
+    store.forget("acme", brief).unwrap();
+    store.sync().unwrap();
+    for round in 0..3 {
+        let reader = store.reader();
+        for (at, digest) in digests.iter().enumerate() {
+            let read = reader.get("acme", *digest);
+            if at == 1 || at == 4 {
+                assert!(matches!(read, Err(ContentError::Missing { .. })), "{round} {at} {read:?}");
+                assert!(reader.was_deleted("acme", *digest));
+            } else {
+                assert_eq!(read.unwrap(), contents[at]);
+            }
+        }
+        assert!(matches!(reader.get("acme", brief), Err(ContentError::Missing { .. })));
+        if round == 1 {
+            reader.places.flush().unwrap();
+        }
+        drop(store);
+        store = ContentStore::open(folder.path()).unwrap().0;
+    }
+    let bytes = fs::read(pack(folder.path())).unwrap();
+    assert!(!bytes.windows(50).any(|window| window == contents[1] || window == contents[4]));
+    // Kept again, it is there again.
+    store.put("acme", contents[1].clone()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let (store, _) = ContentStore::open(folder.path()).unwrap();
+    assert_eq!(store.reader().get("acme", digests[1]).unwrap(), contents[1]);
+}
+
+/// The places are in tables, in memory, or nowhere: the answers are the same.
+#[test]
+fn places_are_found_in_tables_and_without_them() {
+    let folder = tempdir().unwrap();
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    store.pack_bytes = 2_000;
+    let mut digests = Vec::new();
+    for number in 0..300_u32 {
+        digests.push(store.put("acme", number.to_le_bytes().to_vec()).unwrap());
+        if number % 50 == 49 {
+            store.sync().unwrap();
+            store.reader().places.flush().unwrap();
+        }
+    }
+    store.put("acme", b"after the last table".to_vec()).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    for lost in ["", "manifest", "table"] {
+        for path in files(&folder.path().join("places")) {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if !lost.is_empty() && name.ends_with(lost) {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        let (store, report) = ContentStore::open(folder.path()).unwrap();
+        assert_eq!(report.blobs, 301, "{lost}");
+        for (number, digest) in (0_u32..).zip(&digests) {
+            assert_eq!(store.reader().get("acme", *digest).unwrap(), number.to_le_bytes());
+        }
+        store.reader().places.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_damaged_table_of_places_is_an_error_and_not_an_absence() {
+    let folder = tempdir().unwrap();
+    let digest = kept(folder.path(), &[b"content"])[0];
+    let (store, _) = ContentStore::open(folder.path()).unwrap();
+    store.reader().places.flush().unwrap();
+    let table = files(&folder.path().join("places"))
+        .into_iter()
+        .find(|path| path.extension().is_some_and(|extension| extension == "table"))
+        .unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let read = store.reader().get("acme", digest);
+    assert!(matches!(read, Err(ContentError::Places(_))), "{read:?}");
+}
+
+#[test]
+fn packs_are_written_anew_under_readers_and_no_piece_is_missed() {
+    let folder = tempdir().unwrap();
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    store.pack_bytes = 4_000;
+    let contents: Vec<Vec<u8>> = (0..400_u32).map(|n| n.to_le_bytes().repeat(20)).collect();
+    let digests: Vec<Digest> =
+        contents.iter().map(|bytes| store.put("acme", bytes.clone()).unwrap()).collect();
+    store.sync().unwrap();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (reader, stop) = (store.reader(), Arc::clone(&stop));
+            let (contents, digests) = (contents.clone(), digests.clone());
+            std::thread::spawn(move || {
+                let mut rounds = 0;
+                while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                    for at in (0..400).step_by(5) {
+                        assert_eq!(reader.get("acme", digests[at]).unwrap(), contents[at]);
+                    }
+                    rounds += 1;
+                }
+                rounds
+            })
+        })
+        .collect();
+    let packs = || -> u64 {
+        let packs = files(folder.path()).into_iter();
+        let packs = packs.filter(|path| path.extension().is_some_and(|found| found == "pack"));
+        packs.map(|path| fs::metadata(path).unwrap().len()).sum()
+    };
+    let before = packs();
+    for round in 0..4_usize {
+        for at in (0..400).filter(|at| at % 5 == round + 1) {
+            store.forget("acme", digests[at]).unwrap();
+        }
+        store.sync().unwrap();
+        store.reader().compact().unwrap();
+        store.put("acme", vec![round.to_le_bytes()[0]; 99]).unwrap();
+        store.sync().unwrap();
+    }
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    for reader in readers {
+        assert!(reader.join().unwrap() > 0);
+    }
+    assert!(packs() < before / 2, "{} of {before} bytes are left", packs());
+    drop(store);
+    let (store, report) = ContentStore::open(folder.path()).unwrap();
+    assert_eq!((report.blobs, report.damaged_bytes), (84, 0));
+    for at in 0..400 {
+        let read = store.reader().get("acme", digests[at]);
+        if at % 5 == 0 {
+            assert_eq!(read.unwrap(), contents[at]);
+        } else {
+            assert!(matches!(read, Err(ContentError::Missing { .. })), "{at} {read:?}");
+        }
+    }
+}

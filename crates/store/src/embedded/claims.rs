@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use placet_ledger::record::EffectRecord;
 use placet_types::ids::{RecordId, ToolCallId};
 
+use crate::rules::Claimants;
+
 #[derive(Debug)]
 struct Claim {
     record: Arc<EffectRecord>,
@@ -63,13 +65,6 @@ impl Claims {
         }
     }
 
-    /// Whether another call than that of `record` holds the key.
-    pub(super) fn is_foreign(&self, record: &EffectRecord) -> bool {
-        let table = self.lock();
-        let claim = table.claims.get(&record.record_id);
-        claim.is_some_and(|claim| claim.record.call_id != record.call_id)
-    }
-
     /// The record is prepared: its key stays taken until [`Claims::arrived`]. `claimed` is what shows where nobody had
     /// claimed the key.
     pub(super) fn board(&self, claimed: EffectRecord) {
@@ -101,6 +96,14 @@ impl Claims {
     // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Claimants for Claims {
+    fn is_foreign(&self, record: &EffectRecord) -> bool {
+        let table = self.lock();
+        let claim = table.claims.get(&record.record_id);
+        claim.is_some_and(|claim| claim.record.call_id != record.call_id)
     }
 }
 

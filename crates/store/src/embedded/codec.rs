@@ -11,10 +11,12 @@ use serde::{Deserialize, Serialize};
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::record::EffectRecord;
-use placet_ledger::run::{Reservation, RunKey, RunRecord};
+use placet_ledger::run::{Reservation, RunRecord};
 use placet_ledger::store::{Changes, EffectChange, PolicyState};
+use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, TenantId};
+use placet_types::principal::PrincipalChain;
 
 /// The form of [`Entry`] that this build writes and reads.
 pub const ENTRY_VERSION: u16 = 1;
@@ -54,6 +56,9 @@ pub struct Entry {
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
+    /// The records were taken over from another store: they begin here with the revisions that they had there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub imported: bool,
 }
 
 /// What became of one effect record.
@@ -113,7 +118,7 @@ fn slice_is_empty<T>(slice: &&[T]) -> bool {
 }
 
 /// The kind and the payload of the entry that `changes` become.
-pub(super) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_json::Error> {
+pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_json::Error> {
     let effects = changes.effects.iter().map(|change| match change {
         EffectChange::Put(record) => EffectRef::Put(record),
         EffectChange::Remove { record_id, rev } => {
@@ -145,6 +150,26 @@ pub(super) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
     Ok((kind, serde_json::to_vec(&entry)?))
 }
 
+/// The kind and the payload of an entry with what was taken over from another store.
+pub(super) fn encode_imported(
+    fill: impl FnOnce(&mut Entry),
+) -> Result<(u8, Vec<u8>), serde_json::Error> {
+    let mut entry = Entry {
+        version: ENTRY_VERSION,
+        effects: Vec::new(),
+        approvals: Vec::new(),
+        runs: Vec::new(),
+        reserve: None,
+        refund: None,
+        activate: None,
+        forget_content: Vec::new(),
+        audit: Vec::new(),
+        imported: true,
+    };
+    fill(&mut entry);
+    Ok((KIND_CHANGE, serde_json::to_vec(&entry)?))
+}
+
 /// Why bytes are not what this build can read.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
@@ -168,7 +193,7 @@ struct VersionOnly {
 ///
 /// # Errors
 /// [`DecodeError`] when it is of another form.
-pub(super) fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
+pub(crate) fn decode_entry(kind: u8, payload: &[u8]) -> Result<Entry, DecodeError> {
     check_kind(kind)?;
     match serde_json::from_slice::<Entry>(payload) {
         Ok(entry) if entry.version == ENTRY_VERSION => Ok(entry),
@@ -185,20 +210,24 @@ fn check_kind(kind: u8) -> Result<(), DecodeError> {
     if kind == KIND_CHANGE || kind == KIND_AUDIT { Ok(()) } else { Err(DecodeError::Kind(kind)) }
 }
 
-/// What start-up needs of an entry: which records it changes, and whether they are open after it.
+/// What the index needs of an entry: which records it changes, and how they are found after it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Outline<'a> {
     version: u16,
     #[serde(default, borrow)]
     pub(super) effects: Vec<EffectOutline<'a>>,
+    #[serde(default, borrow)]
+    pub(super) approvals: Vec<ApprovalOutline<'a>>,
     #[serde(default)]
-    pub(super) approvals: Vec<ApprovalOutline>,
+    pub(super) runs: Vec<RunRecord>,
     #[serde(default)]
-    pub(super) runs: Vec<RunOutline>,
+    pub(super) reserve: Option<Reservation>,
     #[serde(default)]
-    pub(super) reserve: Option<ReservationOutline>,
+    pub(super) refund: Option<Reservation>,
     #[serde(default)]
-    pub(super) refund: Option<ReservationOutline>,
+    pub(super) forget_content: Vec<(TenantId, Digest)>,
+    #[serde(default)]
+    pub(super) imported: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -207,14 +236,28 @@ pub(super) enum EffectOutline<'a> {
     Put {
         record_id: RecordId,
         #[serde(borrow)]
+        scope: ScopeOutline<'a>,
+        #[serde(borrow)]
+        call_id: Cow<'a, str>,
+        updated_at: Timestamp,
+        rev: u64,
+        #[serde(borrow)]
         state: StateOutline<'a>,
     },
     Removed {
         record_id: RecordId,
+        rev: u64,
     },
     Forgotten {
         record_id: RecordId,
+        rev: u64,
     },
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ScopeOutline<'a> {
+    #[serde(borrow)]
+    pub(super) tenant: Cow<'a, str>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -224,18 +267,15 @@ pub(super) struct StateOutline<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct ApprovalOutline {
+pub(super) struct ApprovalOutline<'a> {
     pub(super) approval_id: ApprovalId,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct RunOutline {
-    pub(super) key: RunKey,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct ReservationOutline {
-    pub(super) run: RunKey,
+    #[serde(borrow)]
+    pub(super) call_id: Cow<'a, str>,
+    pub(super) chain: PrincipalChain,
+    pub(super) created_at: Timestamp,
+    pub(super) rev: u64,
+    #[serde(borrow)]
+    pub(super) state: StateOutline<'a>,
 }
 
 /// Reads an entry's outline; `None` where it changes no record.
@@ -255,13 +295,14 @@ pub(super) fn outline(kind: u8, payload: &[u8]) -> Result<Option<Outline<'_>>, D
 const MAGIC: [u8; 4] = *b"PLIX";
 const VALUE_VERSION: u8 = 1;
 
-/// A value of the index. Effect records and approvals stand in the journal, and the index holds only the number of the entry:
-/// small values keep sled quick, and out of its blob files, which it never syncs. A run is the outcome of many entries and stands here.
+/// A value of the index. Effect records and approvals stand in the journal, and the index holds only the number of the entry and
+/// a slip: small values keep sled quick, and out of its blob files, which it never syncs. A run is the outcome of many entries and
+/// stands here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// The entry that made it what it is.
     pub(super) seq: u64,
-    /// What stands here; empty where it stands in that entry.
+    /// What stands here: a slip, or a run.
     pub(super) body: Vec<u8>,
 }
 

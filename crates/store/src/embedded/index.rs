@@ -1,32 +1,25 @@
-//! The index: sled behind guards, and never believed alone.
+//! The index: a generation of sled for what has changed lately, sorted tables for all the rest.
 //!
-//! Owns the tree, the batches that follow the journal, and the check of everything read against [`Stamps`].
-//! Not here: opening and rebuilding (`open`), what a commit means (`machine`).
-//! Invariants: a batch holds whole entries and the number of the last of them; what the journal knows is never answered as
-//! absent or in an older form; an error or a panic of sled is an error of the store.
+//! Owns the order of the levels (the active generation, the one a checkpoint is being made of, the tables), look-ups and lists through
+//! all of them, and the change from one generation to the next. Not here: opening and rebuilding (`open`), what a commit means
+//! (`machine`), the writing of checkpoints (`keeper`).
+//! Invariants: the newest level that knows a key answers for it; a level is left out only when those under it hold what it held;
+//! no answer comes from bytes that do not verify.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::collections::BTreeMap;
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use sled::{Batch, Db, IVec};
+use serde::{Deserialize, Serialize};
 
-use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::record::EffectRecord;
-use placet_ledger::run::RunRecord;
 use placet_types::ids::RecordId;
 
-use super::codec::{Meta, Stored, decode_value, encode_value};
-use super::keys::{self, Stamps};
-
-/// How often what sled holds in memory is given to the operating system. sled's own flusher is not used: it ignores errors.
-/// What a crash takes with it is taken over from the journal again.
-pub(super) const FLUSH_EVERY: Duration = Duration::from_secs(2);
+use super::codec::{Meta, Stored, decode_value};
+use super::generation::{Generation, Lookup, guarded};
+use super::keys;
+use super::slip::{Edit, edits_of};
+use crate::rules::Op;
+use crate::sorted::{Merged, TableError, TableSet};
 
 /// Why the index cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,25 +36,15 @@ pub(super) enum IndexFault {
     /// A value does not verify.
     #[error("the index holds a value that does not verify; it is rebuilt at the next start")]
     Altered,
+    /// A table cannot be read.
+    #[error("the index failed: {0}")]
+    Table(#[from] TableError),
 }
 
 impl From<sled::Error> for IndexFault {
     fn from(error: sled::Error) -> Self {
         Self::Sled(error.to_string())
     }
-}
-
-/// A change that an entry makes.
-#[derive(Debug)]
-pub(super) enum Op {
-    /// An effect record, as it was and as it is.
-    Effect { before: Option<Arc<EffectRecord>>, after: Arc<EffectRecord> },
-    /// An effect record that is gone.
-    Removed(Arc<EffectRecord>),
-    /// An approval, as it was and as it is.
-    Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
-    /// A run, with its JSON.
-    Run(Arc<RunRecord>, Vec<u8>),
 }
 
 /// All that one entry changes.
@@ -71,138 +54,176 @@ pub(super) struct Change {
     pub(super) ops: Vec<Op>,
 }
 
-/// The tree, and what the journal says must be in it.
+/// How many records there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Counts {
+    pub(super) effects: u64,
+    pub(super) approvals: u64,
+    pub(super) runs: u64,
+}
+
+/// The levels as they are; never changed, only replaced.
+#[derive(Debug, Clone)]
+struct Levels {
+    active: Arc<Generation>,
+    frozen: Option<Arc<Generation>>,
+    tables: TableSet,
+}
+
+impl Levels {
+    fn generations(&self) -> impl Iterator<Item = &Arc<Generation>> {
+        std::iter::once(&self.active).chain(&self.frozen)
+    }
+}
+
+/// How far the index goes.
+#[derive(Debug, Clone)]
+pub(super) struct Applied {
+    pub(super) meta: Meta,
+    pub(super) counts: Counts,
+    pub(super) at_ms: i64,
+    pub(super) epoch: u64,
+}
+
+/// What a checkpoint is made of.
+#[derive(Debug)]
+pub(super) struct Frozen {
+    pub(super) generation: Arc<Generation>,
+    pub(super) tables: TableSet,
+    pub(super) applied: Applied,
+    pub(super) open: BTreeMap<RecordId, u8>,
+}
+
+/// The index.
 #[derive(Debug)]
 pub(super) struct Index {
-    db: Db,
-    directory: PathBuf,
-    stamps: Stamps,
-    /// Open effect records, from the journal: recovery must not depend on a list that sled may have forgotten.
-    open: RwLock<BTreeSet<RecordId>>,
+    levels: RwLock<Levels>,
+    applied: Mutex<Applied>,
+    /// Open effect records with the codes of their states, from the journal: recovery must not depend on a list that sled may
+    /// have forgotten.
+    open: RwLock<BTreeMap<RecordId, u8>>,
     /// Held for writing while a batch is taken over: readers that saw something impossible look again under it.
     applying: RwLock<()>,
 }
 
 impl Index {
-    pub(super) fn new(db: Db, directory: &Path, known: Known) -> Self {
+    pub(super) fn new(
+        active: Generation,
+        tables: TableSet,
+        (applied, open): (Applied, BTreeMap<RecordId, u8>),
+    ) -> Self {
+        let levels = Levels { active: Arc::new(active), frozen: None, tables };
         Self {
-            db,
-            directory: directory.to_owned(),
-            stamps: known.stamps,
-            open: RwLock::new(known.open),
+            levels: RwLock::new(levels),
+            applied: Mutex::new(applied),
+            open: RwLock::new(open),
             applying: RwLock::new(()),
         }
     }
 
-    /// Lets the tree go and gives back what the journal says, for another tree.
-    pub(super) fn into_known(self) -> Known {
-        let Self { db, stamps, open, .. } = self;
-        let let_go = guarded(|| {
-            drop(db);
-            Ok(())
-        });
-        if let Err(fault) = let_go {
-            tracing::warn!(%fault, "while the index was let go");
-        }
-        Known { stamps, open: open.into_inner().unwrap_or_else(PoisonError::into_inner) }
-    }
-
-    /// The same tree, held against what the journal says.
-    pub(super) fn with_known(self, known: Known) -> Self {
-        Self { stamps: known.stamps, open: RwLock::new(known.open), ..self }
-    }
-
-    /// Whether there is nothing in it.
-    pub(super) fn is_empty(&self) -> Result<bool, IndexFault> {
-        guarded(|| Ok(self.db.is_empty()))
-    }
-
     /// What is stored under a primary key, checked against what the journal knows.
     pub(super) fn read(&self, key: &[u8]) -> Result<Option<Stored>, IndexFault> {
-        let Some(wanted) = self.stamps.get(key) else { return Ok(None) };
-        if let Ok(Some(stored)) = self.read_unchecked(key)
-            && keys::is_current(stored.seq, wanted)
-        {
-            return Ok(Some(stored));
-        }
-        // A batch may have been on its way between the two look-ups.
-        let _quiet = self.applying.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(wanted) = self.stamps.get(key) else { return Ok(None) };
-        match self.read_unchecked(key)? {
-            Some(stored) if keys::is_current(stored.seq, wanted) => Ok(Some(stored)),
-            Some(_) | None => Err(IndexFault::Forgotten),
-        }
-    }
-
-    /// What is stored under a primary key, while the index still follows the journal.
-    pub(super) fn read_unchecked(&self, key: &[u8]) -> Result<Option<Stored>, IndexFault> {
-        match guarded(|| self.db.get(key))? {
-            Some(bytes) => decode_value(key, &bytes).map(Some).ok_or(IndexFault::Altered),
+        match self.look_up(key)? {
+            Some(value) => decode_value(key, &value).map(Some).ok_or(IndexFault::Altered),
             None => Ok(None),
         }
     }
 
-    /// The record that a call made.
-    pub(super) fn record_of_call(&self, key: &[u8]) -> Result<Option<IVec>, IndexFault> {
-        guarded(|| self.db.get(key))
-    }
-
-    /// Whether the journal knows a primary key.
-    pub(super) fn knows(&self, key: &[u8]) -> bool {
-        self.stamps.get(key).is_some()
-    }
-
-    /// What the index says about itself.
-    pub(super) fn meta(&self) -> Result<Option<Meta>, IndexFault> {
-        match guarded(|| self.db.get(keys::META))? {
-            Some(bytes) => Meta::decode(keys::META, &bytes).map(Some).ok_or(IndexFault::Altered),
-            None => Ok(None),
-        }
-    }
-
-    /// Takes over entries that the journal is known to have, all or none: while the index catches up at the start.
-    pub(super) fn catch_up(&self, changes: &[Change], meta: &Meta) -> Result<(), IndexFault> {
-        let mut batch = Batch::default();
-        for change in changes {
-            for op in &change.ops {
-                stage(&mut batch, change.seq, op);
+    /// The value of any key.
+    pub(super) fn look_up(&self, key: &[u8]) -> Result<Option<Vec<u8>>, IndexFault> {
+        let levels = self.levels();
+        for generation in levels.generations() {
+            match self.look_in(generation, key)? {
+                Lookup::Found(value) => return Ok(Some(value)),
+                Lookup::Gone => return Ok(None),
+                Lookup::Untouched => {}
             }
         }
-        batch.insert(keys::META, meta.encode(keys::META));
-        guarded(|| self.db.apply_batch(batch))
+        let tables = &levels.tables;
+        let found =
+            if keys::is_filtered(key) { tables.get_filtered(key) } else { tables.get(key) }?;
+        Ok(found.filter(|value| !value.is_empty()))
+    }
+
+    fn look_in(&self, generation: &Generation, key: &[u8]) -> Result<Lookup, IndexFault> {
+        match generation.look_up(key) {
+            Ok(lookup) => Ok(lookup),
+            Err(_) => {
+                // A batch may have been on its way between stamp and tree.
+                let _quiet = self.applying.read().unwrap_or_else(PoisonError::into_inner);
+                generation.look_up(key)
+            }
+        }
+    }
+
+    /// Whether the journal knows a primary key. Where that cannot be told, it is taken for known: who asks looks it up then.
+    pub(super) fn knows(&self, key: &[u8]) -> bool {
+        let levels = self.levels();
+        if let Some(known) = levels.generations().find_map(|generation| generation.knows(key)) {
+            return known;
+        }
+        let found = levels.tables.get_filtered(key);
+        found.map_or(true, |value| value.is_some_and(|value| !value.is_empty()))
     }
 
     /// Takes over new entries, all or none.
-    pub(super) fn apply(&self, changes: &[Change], meta: &Meta) -> Result<(), IndexFault> {
-        let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
-        self.catch_up(changes, meta)?;
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn apply(
+        &self,
+        changes: &[Change],
+        (meta, at_ms, epoch): (Meta, i64, u64),
+    ) -> Result<(), IndexFault> {
+        let (mut edits, mut own) = (Vec::new(), Vec::new());
         for change in changes {
             for op in &change.ops {
-                self.note(change.seq, op, &mut open);
+                edits_of(op, change.seq, &mut own);
+                edits.extend(own.drain(..).map(|edit: Edit| (change.seq, edit)));
             }
         }
+        let counts = self.counts_after(changes);
+        let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+        let levels = self.levels();
+        levels.active.apply(&edits, &meta)?;
+        self.note_open(changes);
+        *self.applied() = Applied { meta, counts, at_ms, epoch };
         Ok(())
     }
 
-    fn note(&self, seq: u64, op: &Op, open: &mut BTreeSet<RecordId>) {
-        match op {
-            Op::Effect { after, .. } => {
-                self.stamps.set(&keys::effect(&after.record_id), seq);
-                if after.state.is_open() {
-                    open.insert(after.record_id);
-                } else {
-                    open.remove(&after.record_id);
+    fn counts_after(&self, changes: &[Change]) -> Counts {
+        let mut counts = self.applied().counts;
+        let mut opened = std::collections::BTreeSet::new();
+        for op in changes.iter().flat_map(|change| &change.ops) {
+            match op {
+                Op::Effect { before: None, .. } => {
+                    counts.effects = counts.effects.saturating_add(1);
                 }
+                Op::Removed(_) => counts.effects = counts.effects.saturating_sub(1),
+                Op::Approval { before: None, .. } => {
+                    counts.approvals = counts.approvals.saturating_add(1);
+                }
+                Op::Run(run, _) => {
+                    let key = keys::run(&run.key);
+                    if !self.knows(&key) && opened.insert(key) {
+                        counts.runs = counts.runs.saturating_add(1);
+                    }
+                }
+                Op::Effect { before: Some(_), .. } | Op::Approval { before: Some(_), .. } => {}
             }
-            Op::Removed(before) => {
-                self.stamps.remove(&keys::effect(&before.record_id));
-                open.remove(&before.record_id);
+        }
+        counts
+    }
+
+    fn note_open(&self, changes: &[Change]) {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        for op in changes.iter().flat_map(|change| &change.ops) {
+            match op {
+                Op::Effect { after, .. } if after.state.is_open() => {
+                    open.insert(after.record_id, keys::effect_code(&after.state));
+                }
+                Op::Effect { after, .. } => drop(open.remove(&after.record_id)),
+                Op::Removed(before) => drop(open.remove(&before.record_id)),
+                Op::Approval { .. } | Op::Run(..) => {}
             }
-            Op::Approval { after, .. } => {
-                self.stamps.set(&keys::approval(&after.approval_id), seq);
-            }
-            Op::Run(run, _) => self.stamps.set(&keys::run(&run.key), seq),
         }
     }
 
@@ -210,7 +231,7 @@ impl Index {
     pub(super) fn open_after(&self, after: Option<RecordId>, most: usize) -> Vec<RecordId> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        open.range((from, Bound::Unbounded)).take(most).copied().collect()
+        open.range((from, Bound::Unbounded)).take(most).map(|(record_id, _)| *record_id).collect()
     }
 
     /// Keys and values of several lists at once, merged by the part of the key after each list's own beginning; `visit`
@@ -221,216 +242,130 @@ impl Index {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), IndexFault> {
         let _quiet = self.applying.read().unwrap_or_else(PoisonError::into_inner);
-        guarded(|| {
-            let mut cursors = Vec::new();
-            let mut heads: BTreeMap<(Vec<u8>, usize), IVec> = BTreeMap::new();
-            for (at, list) in lists.iter().enumerate() {
-                let mut cursor = self.db.range(list.from.clone()..);
-                list.advance(at, &mut cursor, &mut heads)?;
-                cursors.push((list, cursor));
+        let levels = self.levels();
+        let merged = guarded(|| {
+            let cursor = |list| ListCursor::new(list, &levels);
+            let mut cursors: Vec<ListCursor<'_>> = lists.iter().map(cursor).collect();
+            let mut heads: BTreeMap<(Vec<u8>, usize), Vec<u8>> = BTreeMap::new();
+            for (at, cursor) in cursors.iter_mut().enumerate() {
+                match cursor.advance() {
+                    Ok(head) => heads.extend(head.map(|(rest, value)| ((rest, at), value))),
+                    Err(error) => return Ok(Err(error)),
+                }
             }
             while let Some(((rest, at), value)) = heads.pop_first() {
-                // The place to go on from is listed itself; it is left out.
-                let skip = lists.get(at).is_some_and(|list| list.is_start(&rest));
-                if !skip && !visit(&rest, &value) {
+                if !visit(&rest, &value) {
                     break;
                 }
-                if let Some((list, cursor)) = cursors.get_mut(at) {
-                    list.advance(at, cursor, &mut heads)?;
+                match cursors.get_mut(at).map_or(Ok(None), ListCursor::advance) {
+                    Ok(head) => heads.extend(head.map(|(rest, value)| ((rest, at), value))),
+                    Err(error) => return Ok(Err(error)),
                 }
             }
-            Ok(())
-        })
-    }
-
-    /// Reads everything and compares it with what the journal knows: every record is there in its last form, and the
-    /// lists have as many entries as there are records.
-    pub(super) fn agrees(&self, freshness: Freshness) -> Result<(), String> {
-        let mut counts: BTreeMap<u8, u64> = BTreeMap::new();
-        let read = guarded(|| {
-            for pair in self.db.iter() {
-                let (key, value) = pair?;
-                let prefix = key.first().copied().unwrap_or_default();
-                let count = counts.entry(prefix).or_default();
-                *count = count.saturating_add(1);
-                let is_record = matches!(prefix, keys::EFFECT | keys::APPROVAL | keys::RUN);
-                if is_record && !self.is_last_form(&key, &value) {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
+            Ok(Ok(()))
         });
-        match read {
-            Ok(true) => {}
-            Ok(false) => return Err("a record is not the one of the journal".to_owned()),
-            Err(fault) => return Err(fault.to_string()),
-        }
-        let found = |prefix| counts.get(&prefix).copied().unwrap_or(0);
-        let expected = |prefix| self.stamps.count(prefix);
-        for (what, found, expected) in [
-            ("effects", found(keys::EFFECT), expected(keys::EFFECT)),
-            ("approvals", found(keys::APPROVAL), expected(keys::APPROVAL)),
-            ("runs", found(keys::RUN), expected(keys::RUN)),
-            ("effects by state", found(keys::EFFECT_STATE), expected(keys::EFFECT)),
-            ("approvals by state", found(keys::APPROVAL_STATE), expected(keys::APPROVAL)),
-            ("approvals by tenant", found(keys::APPROVAL_TENANT), expected(keys::APPROVAL)),
-        ] {
-            if found != expected {
-                return Err(format!("{found} {what} where the journal has {expected}"));
-            }
-        }
-        // A call makes one record; where two records named one call after all, an index just made may have fewer calls.
-        let (calls, effects) = (found(keys::CALL), expected(keys::EFFECT));
-        if calls > effects || (calls < effects && freshness == Freshness::Kept) {
-            return Err(format!("{calls} calls where the journal has {effects} effects"));
-        }
-        Ok(())
+        Ok(merged??)
     }
 
-    fn is_last_form(&self, key: &[u8], value: &[u8]) -> bool {
-        let wanted = self.stamps.get(key);
-        let stored = decode_value(key, value);
-        stored.is_some_and(|stored| wanted == Some(keys::stamp(stored.seq)))
+    /// Everything, in order, newest forms only; what is gone has an empty value.
+    pub(super) fn everything(&self) -> Merged {
+        merged(&self.levels(), &[])
     }
 
-    /// How many records of a kind the journal knows.
-    pub(super) fn count(&self, prefix: u8) -> u64 {
-        self.stamps.count(prefix)
+    /// How far it goes.
+    pub(super) fn applied(&self) -> MutexGuard<'_, Applied> {
+        self.applied.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets all further changes go into another generation, so that the present one can become a table.
+    pub(super) fn freeze(&self, next: Generation) -> Result<Frozen, IndexFault> {
+        let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
+        let applied = self.applied().clone();
+        next.begin(&applied.meta)?;
+        let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+        let generation = Arc::clone(&levels.active);
+        let tables = levels.tables.clone();
+        levels.frozen = Some(std::mem::replace(&mut levels.active, Arc::new(next)));
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(Frozen { generation, tables, applied, open })
+    }
+
+    /// The frozen generation is in the tables.
+    pub(super) fn thawed(&self, tables: TableSet) {
+        let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+        levels.frozen = None;
+        levels.tables = tables;
+    }
+
+    /// The tables are others, which hold the same.
+    pub(super) fn replace_tables(&self, tables: TableSet) {
+        self.levels.write().unwrap_or_else(PoisonError::into_inner).tables = tables;
+    }
+
+    /// The tables.
+    pub(super) fn tables(&self) -> TableSet {
+        self.levels().tables
     }
 
     /// Gives what sled holds in memory to the operating system.
     pub(super) fn flush(&self) -> Result<(), IndexFault> {
-        guarded(|| self.db.flush()).map(drop)
+        self.levels().generations().try_for_each(|generation| generation.flush())
     }
 
-    /// Makes all of it durable. sled's `flush` does not sync: that is done on its file.
+    /// Makes all of it durable.
     pub(super) fn close(&self) -> Result<(), IndexFault> {
-        self.flush()?;
-        File::open(self.directory.join("db"))
-            .and_then(|file| file.sync_all())
-            .map_err(|error| IndexFault::Sled(error.to_string()))
+        self.levels().generations().try_for_each(|generation| generation.close())
     }
 
-    /// For tests: the tree, to be damaged behind the store's back.
+    fn levels(&self) -> Levels {
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        self.levels.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For tests: the active generation, to be damaged behind the store's back.
     #[cfg(test)]
-    pub(super) fn db(&self) -> &Db {
-        &self.db
+    pub(super) fn active(&self) -> Arc<Generation> {
+        self.levels().active
     }
 }
 
-/// Where an index comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Freshness {
-    /// It was found.
-    Kept,
-    /// It has just been made.
-    New,
+fn merged(levels: &Levels, from: &[u8]) -> Merged {
+    let generations = levels.generations().map(|generation| generation.source(from));
+    Merged::new(generations.chain(levels.tables.cursors(from)).collect())
 }
 
-/// What the journal says there is.
-#[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) stamps: Stamps,
-    pub(super) open: BTreeSet<RecordId>,
-}
-
-/// A part of the tree in which to list, and where to begin.
+/// A part of the index in which to list, and where to begin.
 #[derive(Debug, Clone)]
 pub(super) struct List {
     /// What all its keys begin with.
     pub(super) prefix: Vec<u8>,
-    /// The key to begin after; the prefix itself: at the beginning.
-    pub(super) from: Vec<u8>,
+    /// The rest of the key to begin after; nothing: at the beginning.
+    pub(super) after: Vec<u8>,
 }
 
-impl List {
-    fn is_start(&self, rest: &[u8]) -> bool {
-        !rest.is_empty() && self.from.strip_prefix(self.prefix.as_slice()) == Some(rest)
+struct ListCursor<'a> {
+    list: &'a List,
+    merged: Merged,
+}
+
+impl<'a> ListCursor<'a> {
+    fn new(list: &'a List, levels: &Levels) -> Self {
+        let from = [list.prefix.as_slice(), list.after.as_slice()].concat();
+        Self { list, merged: merged(levels, &from) }
     }
 
-    fn advance(
-        &self,
-        at: usize,
-        cursor: &mut sled::Iter,
-        heads: &mut BTreeMap<(Vec<u8>, usize), IVec>,
-    ) -> sled::Result<()> {
-        if let Some(pair) = cursor.next() {
+    /// The next key's rest with its value.
+    fn advance(&mut self) -> Result<Option<Edit>, TableError> {
+        for pair in self.merged.by_ref() {
             let (key, value) = pair?;
-            if let Some(rest) = key.strip_prefix(self.prefix.as_slice()) {
-                heads.insert((rest.to_vec(), at), value);
+            let Some(rest) = key.strip_prefix(self.list.prefix.as_slice()) else { break };
+            // The place to go on from is in the list itself; it is left out.
+            let is_start = !rest.is_empty() && rest == self.list.after;
+            if !is_start && !value.is_empty() {
+                return Ok(Some((rest.to_vec(), value)));
             }
         }
-        Ok(())
-    }
-}
-
-fn stage(batch: &mut Batch, seq: u64, op: &Op) {
-    match op {
-        Op::Effect { before, after } => {
-            let key = keys::effect(&after.record_id);
-            if let Some(before) = before {
-                batch.remove(keys::effect_state(&before.state, &before.record_id));
-            }
-            batch.insert(
-                keys::effect_state(&after.state, &after.record_id),
-                after.scope.tenant.as_str(),
-            );
-            if before.as_ref().is_none_or(|before| before.call_id != after.call_id) {
-                batch.insert(keys::call(&after.call_id), after.record_id.digest().as_bytes());
-            }
-            let value = encode_value(&key, seq, &[]);
-            batch.insert(key, value);
-        }
-        Op::Removed(before) => {
-            batch.remove(keys::effect_state(&before.state, &before.record_id));
-            batch.remove(keys::call(&before.call_id));
-            batch.remove(keys::effect(&before.record_id));
-        }
-        Op::Approval { before, after } => {
-            let key = keys::approval(&after.approval_id);
-            let tenant = after.chain.tenant();
-            if let Some(before) = before {
-                let (code, place) = place_of(before);
-                batch.remove(keys::approval_list(None, code, place));
-                batch.remove(keys::approval_list(Some(before.chain.tenant()), code, place));
-            }
-            let (code, place) = place_of(after);
-            batch.insert(keys::approval_list(None, code, place), tenant.as_str());
-            batch.insert(keys::approval_list(Some(tenant), code, place), tenant.as_str());
-            let value = encode_value(&key, seq, &[]);
-            batch.insert(key, value);
-        }
-        Op::Run(run, body) => {
-            let key = keys::run(&run.key);
-            let value = encode_value(&key, seq, body);
-            batch.insert(key, value);
-        }
-    }
-}
-
-fn place_of(approval: &ApprovalRecord) -> (u8, Option<keys::ApprovalPlace<'_>>) {
-    (keys::approval_code(&approval.state), Some((approval.created_at, &approval.approval_id)))
-}
-
-/// Runs something of sled, which panics on damaged pages instead of answering an error.
-pub(super) fn guarded<T>(work: impl FnOnce() -> sled::Result<T>) -> Result<T, IndexFault> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(answer) => Ok(answer?),
-        Err(_panic) => Err(IndexFault::Panicked),
-    }
-}
-
-/// Flushes the index now and then until the other end of `stop` is gone; `failed` is told of the first fault.
-pub(super) fn flush_until(
-    index: &Index,
-    stop: &Receiver<std::convert::Infallible>,
-    failed: impl Fn(String),
-) {
-    while let Err(RecvTimeoutError::Timeout) = stop.recv_timeout(FLUSH_EVERY) {
-        if let Err(fault) = index.flush() {
-            failed(fault.to_string());
-            return;
-        }
+        Ok(None)
     }
 }
 

@@ -1,23 +1,20 @@
-//! The keys of the index, and the table in memory that says which of them there must be.
+//! The keys of the index.
 //!
-//! Owns the key layout and [`Stamps`]. Not here: the values (`codec`), the tree (`index`).
-//! Invariant: [`Stamps`] comes from the journal alone, so that what the index has forgotten, or has in an older form, shows.
+//! Owns the key layout. Not here: the values (`codec`, `slip`), the tree (`generation`), the tables under it.
+//! Invariants: keys of one kind begin with one letter; what is listed by age is ordered by age.
 //!
 //! ```text
-//! m                                          what the index says about itself
-//! e record                                   the entry that holds the effect record
+//! m, b                                       what a generation says about itself: how far it goes, where it began
+//! e record                                   the entry that holds the effect record, and its slip
 //! c call                                     the record that a call made
 //! s state record                             the tenant; effect records by state
-//! a approval                                 the entry that holds the approval
+//! d state moved record                       the tenant; effect records that retention looks at, oldest first
+//! a approval                                 the entry that holds the approval, and its slip
+//! q call 00 created approval                 01; the approvals of a call, oldest first
 //! l state created approval                   the tenant; approvals by state, oldest first
 //! t tenant 00 state created approval         nothing; the same within a tenant
 //! r SHA-256(run key)                         a run
 //! ```
-
-use std::collections::HashMap;
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use placet_ledger::approval::ApprovalState;
 use placet_ledger::record::EffectState;
@@ -27,10 +24,13 @@ use placet_types::digest::DigestBuilder;
 use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 
 pub(super) const META: &[u8] = b"m";
+pub(super) const BASE: &[u8] = b"b";
 pub(super) const EFFECT: u8 = b'e';
 pub(super) const CALL: u8 = b'c';
 pub(super) const EFFECT_STATE: u8 = b's';
+pub(super) const SETTLED: u8 = b'd';
 pub(super) const APPROVAL: u8 = b'a';
+pub(super) const CALL_APPROVAL: u8 = b'q';
 pub(super) const APPROVAL_STATE: u8 = b'l';
 pub(super) const APPROVAL_TENANT: u8 = b't';
 pub(super) const RUN: u8 = b'r';
@@ -55,8 +55,7 @@ const APPROVAL_STATES: [(&str, u8); 6] =
     [("pending", 0), ("approved", 1), ("denied", 2), ("expired", 3), ("void", 4), ("consumed", 5)];
 
 /// States that recovery looks at ([`EffectState::is_open`]) and that become durable.
-const OPEN_STATES: [&str; 5] =
-    ["claimed", "pending_approval", "approved", "dispatched", "rearmed"];
+const OPEN_STATES: [&str; 5] = ["claimed", "pending_approval", "approved", "dispatched", "rearmed"];
 
 fn code_of(table: &[(&str, u8)], name: &str) -> Option<u8> {
     table.iter().find(|(known, _)| *known == name).map(|(_, code)| *code)
@@ -101,11 +100,6 @@ pub(super) fn approval_state_code(name: &str) -> Option<u8> {
     code_of(&APPROVAL_STATES, name)
 }
 
-/// The name of an open state, as the text that lives as long as the program.
-pub(super) fn open_state(name: &str) -> Option<&'static str> {
-    OPEN_STATES.iter().find(|open| **open == name).copied()
-}
-
 /// All codes of effect states.
 pub(super) fn effect_state_codes() -> Vec<u8> {
     EFFECT_STATES.iter().map(|(_, code)| *code).collect()
@@ -132,14 +126,57 @@ pub(super) fn call(call_id: &ToolCallId) -> Vec<u8> {
     key(CALL, &[call_id.as_str().as_bytes()])
 }
 
-pub(super) fn effect_state(state: &EffectState, record_id: &RecordId) -> Vec<u8> {
-    effect_state_at(effect_code(state), Some(record_id))
-}
-
 /// The place in the list of a state at a record, or before all of them.
 pub(super) fn effect_state_at(code: u8, record_id: Option<&RecordId>) -> Vec<u8> {
     let digest = record_id.map(RecordId::digest);
     key(EFFECT_STATE, &[&[code], digest.as_ref().map_or(&[], |digest| digest.as_bytes())])
+}
+
+/// The place in the list that retention looks at, at a record, or before all of them.
+pub(super) fn settled_at(code: u8, place: Option<(Timestamp, &RecordId)>) -> Vec<u8> {
+    let mut out = key(SETTLED, &[&[code]]);
+    if let Some((moved_at, record_id)) = place {
+        out.extend_from_slice(&ordered(moved_at));
+        out.extend_from_slice(record_id.digest().as_bytes());
+    }
+    out
+}
+
+/// Times as bytes that are ordered as they are: the sign is turned round.
+pub(super) fn ordered(at: Timestamp) -> [u8; 8] {
+    (at.as_ms() ^ i64::MIN).to_be_bytes()
+}
+
+/// A time from such bytes.
+pub(super) fn from_ordered(bytes: [u8; 8]) -> Timestamp {
+    Timestamp::from_ms(i64::from_be_bytes(bytes) ^ i64::MIN)
+}
+
+/// Whether retention looks at effects in this state.
+pub(super) fn is_settled_code(code: u8) -> bool {
+    matches!(code, 4 | 5 | 6 | 8 | 10)
+}
+
+/// The name of a state that recovery looks at.
+pub(super) fn open_name(code: u8) -> Option<&'static str> {
+    let (name, _) = EFFECT_STATES.iter().find(|(_, known)| *known == code)?;
+    OPEN_STATES.contains(name).then_some(name)
+}
+
+/// Whether the index looks up single keys that begin like this, so that their absence must be quick to tell.
+pub(super) fn is_filtered(key: &[u8]) -> bool {
+    matches!(key.first(), Some(&(EFFECT | APPROVAL | RUN)))
+}
+
+/// The place in the list of a call's approvals, at an approval, or before all of them.
+pub(super) fn call_approval(call_id: &ToolCallId, place: Option<ApprovalPlace<'_>>) -> Vec<u8> {
+    // No call's name has a zero byte, so that one name is never the beginning of another's keys.
+    let mut out = key(CALL_APPROVAL, &[call_id.as_str().as_bytes(), &[0]]);
+    if let Some((created_at, approval_id)) = place {
+        out.extend_from_slice(&ordered(created_at));
+        out.extend_from_slice(approval_id.as_str().as_bytes());
+    }
+    out
 }
 
 pub(super) fn approval(approval_id: &ApprovalId) -> Vec<u8> {
@@ -162,9 +199,7 @@ pub(super) fn approval_list(
     };
     out.push(code);
     if let Some((created_at, approval_id)) = place {
-        // Ordered as numbers are: the sign is turned round.
-        let ordered = created_at.as_ms() ^ i64::MIN;
-        out.extend_from_slice(&ordered.to_be_bytes());
+        out.extend_from_slice(&ordered(created_at));
         out.extend_from_slice(approval_id.as_str().as_bytes());
     }
     out
@@ -178,98 +213,4 @@ pub(super) fn run(run: &RunKey) -> Vec<u8> {
         .field("run", run.run_id.as_str())
         .finish();
     key(RUN, &[digest.as_bytes()])
-}
-
-const SHARDS: usize = 64;
-
-/// In halves, so that an entry takes twelve bytes instead of sixteen.
-type Print = [u32; 2];
-type Shard = RwLock<HashMap<Print, u32>>;
-
-/// Which primary keys the journal says there are, and which entry last wrote each: 64 bits of a keyed hash of the key, and
-/// the low 32 bits of the sequence number. Two keys that meet in one hash (about 3 in 10^12 for a new key among ten
-/// million) are taken for damage, which stops the store and rebuilds the index; a key is never taken for absent.
-#[derive(Debug)]
-pub(super) struct Stamps {
-    hasher: RandomState,
-    shards: Vec<Shard>,
-    effects: AtomicU64,
-    approvals: AtomicU64,
-    runs: AtomicU64,
-}
-
-impl Default for Stamps {
-    fn default() -> Self {
-        Self {
-            hasher: RandomState::new(),
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            effects: AtomicU64::new(0),
-            approvals: AtomicU64::new(0),
-            runs: AtomicU64::new(0),
-        }
-    }
-}
-
-impl Stamps {
-    /// Which entry last wrote `key`; `None`: there is no such key.
-    pub(super) fn get(&self, key: &[u8]) -> Option<u32> {
-        let (shard, print) = self.slot(key)?;
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        shard.read().unwrap_or_else(PoisonError::into_inner).get(&print).copied()
-    }
-
-    /// Entry `seq` has written `key`.
-    pub(super) fn set(&self, key: &[u8], seq: u64) {
-        let Some((shard, print)) = self.slot(key) else { return };
-        let earlier =
-            shard.write().unwrap_or_else(PoisonError::into_inner).insert(print, stamp(seq));
-        if earlier.is_none()
-            && let Some(counter) = self.counter(key)
-        {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// `key` is gone.
-    pub(super) fn remove(&self, key: &[u8]) {
-        let Some((shard, print)) = self.slot(key) else { return };
-        let earlier = shard.write().unwrap_or_else(PoisonError::into_inner).remove(&print);
-        if earlier.is_some()
-            && let Some(counter) = self.counter(key)
-        {
-            counter.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// How many keys there are of the kind that begins with `prefix`.
-    pub(super) fn count(&self, prefix: u8) -> u64 {
-        self.counter(&[prefix]).map_or(0, |counter| counter.load(Ordering::Relaxed))
-    }
-
-    fn counter(&self, key: &[u8]) -> Option<&AtomicU64> {
-        match key.first().copied() {
-            Some(EFFECT) => Some(&self.effects),
-            Some(APPROVAL) => Some(&self.approvals),
-            Some(RUN) => Some(&self.runs),
-            _ => None,
-        }
-    }
-
-    fn slot(&self, key: &[u8]) -> Option<(&Shard, Print)> {
-        let [a, b, c, d, e, f, g, h] = self.hasher.hash_one(key).to_le_bytes();
-        let print = [u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h])];
-        let shard = usize::from(a).checked_rem(SHARDS)?;
-        Some((self.shards.get(shard)?, print))
-    }
-}
-
-/// The low 32 bits of a sequence number.
-pub(super) fn stamp(seq: u64) -> u32 {
-    let [a, b, c, d, ..] = seq.to_le_bytes();
-    u32::from_le_bytes([a, b, c, d])
-}
-
-/// Whether what entry `seq` wrote is at least as new as a stamp.
-pub(super) fn is_current(seq: u64, wanted: u32) -> bool {
-    stamp(seq).wrapping_sub(wanted) < (1 << 31)
 }

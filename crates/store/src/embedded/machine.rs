@@ -1,6 +1,6 @@
 //! The state machine that the journal's writer runs.
 //!
-//! Owns what is prepared and not yet in the index, and the way of an entry into the index. Not here: the checks (`decide`),
+//! Owns what is prepared and not yet in the index, and the way of an entry into the index. Not here: the checks (`rules`),
 //! the tree (`index`). Invariant: a commit is decided against everything prepared before it, and readers see it only once it
 //! is as durable as it asked to be (I6).
 
@@ -8,19 +8,20 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{self, Changes, Committed, EffectChange, PolicyState, StoreError};
+use placet_ledger::store::{self, Changes, Committed, StoreError};
 use placet_types::ids::{ApprovalId, RecordId};
 
 use super::SyncObserver;
 use super::codec::{Meta, encode_entry};
-use super::decide::{Base, Rules, Transaction};
-use super::index::{BATCH_ENTRIES, Change, Index, Op};
+use super::index::{BATCH_ENTRIES, Change, Index};
 use super::state::State;
 use crate::journal::JournalError;
 use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
+use crate::rules::{Base, Op, Rules, Transaction, policy_after};
+use crate::tree::LogTree;
 
 /// Changes with their entry, which the caller's thread has encoded.
 pub(super) struct Request {
@@ -41,7 +42,9 @@ impl Request {
 
 /// Records are always synced before anybody is told; only runs, budgets and events may ask for less.
 fn durability(changes: &Changes) -> Durability {
-    let has_records = !changes.effects.is_empty() || !changes.approvals.is_empty();
+    let has_records = !changes.effects.is_empty()
+        || !changes.approvals.is_empty()
+        || !changes.forget_content.is_empty();
     match changes.durability {
         store::Durability::Written if !has_records => Durability::Written,
         store::Durability::Written | store::Durability::Synced => Durability::Synced,
@@ -61,62 +64,38 @@ pub(super) struct Machine {
     effects: HashMap<RecordId, Riding<Option<Arc<EffectRecord>>>>,
     approvals: HashMap<ApprovalId, Riding<Arc<ApprovalRecord>>>,
     queue: VecDeque<Change>,
+    tree: LogTree,
     on_sync: Option<SyncObserver>,
 }
 
+/// After how many entries the tree is made durable: what a start has to feed to it at most.
+const TREE_SYNC_ENTRIES: u64 = 50_000;
+
 impl Machine {
-    pub(super) fn new(state: Arc<State>, index: Arc<Index>, on_sync: Option<SyncObserver>) -> Self {
+    pub(super) fn new(
+        state: Arc<State>,
+        index: Arc<Index>,
+        (tree, on_sync): (LogTree, Option<SyncObserver>),
+    ) -> Self {
         let (effects, approvals) = (HashMap::new(), HashMap::new());
-        Self { state, index, effects, approvals, queue: VecDeque::new(), on_sync }
+        Self { state, index, effects, approvals, queue: VecDeque::new(), tree, on_sync }
     }
 
-    /// The policies after these changes; refused when the permit was given under others (decision 26).
-    fn policy_after(&self, changes: &Changes) -> Result<Option<PolicyState>, StoreError> {
-        let current = self.state.policy();
-        let epoch = current.map_or(0, |policy| policy.epoch);
-        if changes.expect_policy.is_some_and(|expected| expected != epoch) {
-            return Err(StoreError::PolicyMoved);
+    /// The tree follows the journal.
+    fn grow(&mut self, frames: &[AppliedFrame]) -> Result<(), ApplyFailed> {
+        for frame in frames {
+            self.tree.append(&frame.hash);
         }
-        match changes.activate {
-            Some(next) if current != Some(next) && epoch.checked_add(1) != Some(next.epoch) => {
-                Err(StoreError::Conflict)
-            }
-            Some(next) => Ok(Some(next)),
-            None => Ok(current),
-        }
+        let unsynced = self.tree.size().saturating_sub(self.tree.synced_size());
+        let grown =
+            if unsynced >= TREE_SYNC_ENTRIES { self.tree.sync() } else { self.tree.flush() };
+        grown.map_err(|error| ApplyFailed(error.to_string()))
     }
 
     fn decide(&self, request: &mut Request) -> Result<Transaction<'_>, StoreError> {
         let rules = Rules { epoch: self.state.epoch, claims: &self.state.claims };
         let mut transaction = Transaction::new(self, Some(rules));
-        let changes = &mut request.changes;
-        transaction.open_runs(std::mem::take(&mut changes.runs))?;
-        if let Some(reservation) = &changes.reserve {
-            transaction.reserve(reservation)?;
-        }
-        if let Some(reservation) = &changes.refund {
-            transaction.refund(reservation)?;
-        }
-        let reopened: Vec<ApprovalId> = changes
-            .approvals
-            .iter()
-            .filter(|approval| approval.state == ApprovalState::Pending)
-            .map(|approval| approval.approval_id.clone())
-            .collect();
-        for change in std::mem::take(&mut changes.effects) {
-            match change {
-                EffectChange::Put(record) => transaction.put_effect(*record, &reopened)?,
-                EffectChange::Remove { record_id, rev } => {
-                    transaction.remove_effect(record_id, rev)?;
-                }
-                EffectChange::Forget { record_id, rev } => {
-                    transaction.forget_effect(record_id, rev)?;
-                }
-            }
-        }
-        for approval in std::mem::take(&mut changes.approvals) {
-            transaction.put_approval(approval)?;
-        }
+        transaction.take_in(&mut request.changes)?;
         Ok(transaction)
     }
 
@@ -186,12 +165,12 @@ impl Machine {
         let Some(last) = frames.last() else { return Ok(()) };
         let changes = self.take_changes(frames)?;
         let meta = Meta { applied_seq: last.seq, head: last.hash };
+        let applied = (meta, last.at_ms, last.epoch);
         // First, so that whoever finds the entry in the index need not read it.
         self.state.records.remember(&changes);
-        self.index.apply(&changes, &meta).map_err(|fault| {
-            let reason = fault.to_string();
-            drop(self.state.fail(&reason));
-            ApplyFailed(reason)
+        self.index.apply(&changes, applied).map_err(|fault| {
+            drop(self.state.fail_index(&fault));
+            ApplyFailed(fault.to_string())
         })?;
         for change in &changes {
             self.arrived(change);
@@ -251,10 +230,13 @@ impl Apply for Machine {
         drop(self.state.index()?);
         let Transaction { effects, approvals, runs, ops, .. } = self.decide(&mut request)?;
         let decided = Decided { effects, approvals, runs, ops };
-        let policy = self.policy_after(&request.changes)?;
+        let policy = policy_after(self.state.policy(), &request.changes)?;
         out.answer_when(request.durability);
         for (tenant, bytes) in request.changes.content {
             out.blob(tenant.as_str(), bytes)?;
+        }
+        for (tenant, digest) in request.changes.forget_content {
+            out.forget(tenant.as_str(), digest);
         }
         let seq = out.frame(request.kind, request.payload)?;
         let at = out.now();
@@ -271,7 +253,11 @@ impl Apply for Machine {
         for frames in batch.chunks(BATCH_ENTRIES) {
             self.take_over(frames)?;
         }
-        Ok(())
+        self.grow(batch)
+    }
+
+    fn closing(&mut self) -> Result<(), ApplyFailed> {
+        self.tree.sync().map_err(|error| ApplyFailed(error.to_string()))
     }
 
     fn synced(&mut self, entries: usize, took: Duration) {
@@ -292,6 +278,7 @@ impl From<JournalError> for StoreError {
             | JournalError::Io { .. }
             | JournalError::Poisoned
             | JournalError::Absent { .. }
+            | JournalError::Archived { .. }
             | JournalError::Visit { .. }
             | JournalError::Apply { .. }
             | JournalError::Content { .. }

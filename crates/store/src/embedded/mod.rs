@@ -1,7 +1,9 @@
 //! The embedded store: the ledger's [`Store`] kept by the journal (truth) and sled (index), for one node.
 //!
 //! Owns the data folder: `journal/` (the chain of entries, one for each commit), `content/` (the bytes that entries name by
-//! digest), `index/` (sled; made anew from the journal whenever it disagrees, the old one kept as `index.damaged-<epoch>`).
+//! digest), `checkpoints/` (what a start needs of older entries: sorted tables of all records, and what was open), `index/` (sled:
+//! what has changed since the checkpoint; made anew from the journal whenever it disagrees, the old one kept as
+//! `index.damaged-<epoch>`), `tree/` (the Merkle tree over the entries), `archive/` (old segments, on request), `store-id`.
 //! Not here: what a record means (`placet-ledger`), the bytes of the journal ([`crate::journal`]).
 //!
 //! Invariants: an acknowledged commit survives `kill -9` (and a power cut, as far as `fdatasync` is honest); readers see only
@@ -11,19 +13,32 @@
 //! Look-ups read index and journal on the caller's thread: they are in memory, or two pages away, and handing them to another
 //! thread would cost more than they do. Lists and contents can take longer and go to blocking threads, so the store needs a runtime.
 
+mod archive;
+mod backup;
+mod checkpoint;
 mod claims;
 mod codec;
-mod decide;
+mod delta;
+mod fsck;
+mod generation;
+mod identity;
 mod index;
+mod keeper;
 mod keys;
+mod log;
 mod machine;
 mod offline;
 mod open;
+mod present;
 mod query;
 mod recent;
 mod records;
-mod replay;
+mod settle;
+mod slip;
+mod stamps;
 mod state;
+mod store;
+mod transfer;
 
 #[cfg(test)]
 #[expect(
@@ -31,45 +46,49 @@ mod state;
     clippy::wildcard_enum_match_arm,
     reason = "small numbers, and matches that name only what the test is about"
 )]
-mod tests;
+pub(crate) mod tests;
 
-use std::convert::Infallible;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use async_trait::async_trait;
-
-use placet_ledger::approval::ApprovalRecord;
-use placet_ledger::record::{EffectRecord, EffectState};
-use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
-};
+use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
-use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 
 pub use codec::{DecodeError, ENTRY_VERSION, EffectEntry, Entry};
+pub(crate) use codec::{decode_entry, encode_entry};
+pub use fsck::{FsckReport, fsck};
+pub use identity::KnownHead;
+pub use keeper::{Archived, BackupMade, CheckpointMade};
+pub use log::LOG;
 pub use offline::{
     ContentVerdict, IndexVerdict, JournalEntry, VerifyReport, read_audit, rebuild, verify,
+    verify_with,
 };
 pub use open::{IndexFate, OpenError, RecoveryReport};
+pub use transfer::{export, import};
 
-use crate::content::{ContentError, ContentReader};
+use tokio::sync::oneshot;
+
+use crate::content::ContentReader;
+use crate::journal::JournalReader;
 use crate::journal::medium::{Disk, Medium};
 use crate::journal::writer::{
     self, WriterConfig, WriterEnd, WriterHandle, WriterStats, WriterWatch,
 };
-use machine::{Machine, Request};
-use open::{Opened, open};
+use crate::tree::LogTreeReader;
+use keeper::{Bodies, Command, Keeper, Places};
+use machine::Machine;
+use open::{INDEX, Opened, Rest, open};
 use state::State;
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
-const INDEX_CACHE_BYTES: u64 = 64 << 20;
+const INDEX_CACHE_BYTES: u64 = 32 << 20;
+const CHECKPOINT_ENTRIES: u64 = 20_000;
+const RECOVERY_BYTES_MAX: usize = 16 << 20;
 
 /// Where the store is and what it may use.
 #[derive(Debug, Clone)]
@@ -82,6 +101,14 @@ pub struct EmbeddedConfig {
     pub free_space_watermark_bytes: u64,
     /// The memory that the index may use for its pages.
     pub index_cache_bytes: u64,
+    /// After how many entries a checkpoint is made: what a start has to read at most, and what is held in memory of the index.
+    pub checkpoint_entries: u64,
+    /// How many bytes of changes a start gathers in memory before it puts them into tables.
+    pub recovery_bytes_max: usize,
+    /// Where old segments of the journal are moved to on request; without it the folder `archive` beside the journal's.
+    pub archive: Option<PathBuf>,
+    /// A head of the log that is known from elsewhere: a ledger that does not hold it is an old copy, and is refused.
+    pub known_head: Option<KnownHead>,
     /// Who is told of every sync of the journal.
     pub on_sync: Option<SyncObserver>,
     /// The file operations of journal and content; the real ones but in tests.
@@ -89,13 +116,18 @@ pub struct EmbeddedConfig {
 }
 
 impl EmbeddedConfig {
-    /// A store in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB, index pages in 64 MiB.
+    /// A store in this folder with the defaults: segments of 64 MiB, watermark at 256 MiB, index pages in 32 MiB,
+    /// a checkpoint after 20,000 entries.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
             segment_bytes: SEGMENT_BYTES,
             free_space_watermark_bytes: FREE_SPACE_WATERMARK_BYTES,
             index_cache_bytes: INDEX_CACHE_BYTES,
+            checkpoint_entries: CHECKPOINT_ENTRIES,
+            recovery_bytes_max: RECOVERY_BYTES_MAX,
+            archive: None,
+            known_head: None,
             on_sync: None,
             medium: Arc::new(Disk),
         }
@@ -113,7 +145,7 @@ impl SyncObserver {
         Self(Arc::new(observe))
     }
 
-    fn call(&self, entries: usize, took: Duration) {
+    pub(crate) fn call(&self, entries: usize, took: Duration) {
         (self.0)(u32::try_from(entries).unwrap_or(u32::MAX), took);
     }
 }
@@ -130,14 +162,19 @@ pub struct EmbeddedStore {
     watch: WriterWatch,
     state: Arc<State>,
     content: ContentReader,
-    flusher: Mutex<Option<Flusher>>,
+    keeper: Mutex<Option<KeeperThread>>,
+    store_id: String,
+    tree: LogTreeReader,
 }
 
-/// The thread that flushes the index now and then; ends when `stop` is dropped.
-struct Flusher {
-    stop: mpsc::Sender<Infallible>,
+/// The thread that keeps the index, makes checkpoints and backups; ends when `commands` is dropped.
+struct KeeperThread {
+    commands: mpsc::SyncSender<Command>,
     thread: JoinHandle<()>,
 }
+
+/// How many commands may wait for the keeper.
+const COMMANDS_MAX: usize = 16;
 
 impl fmt::Debug for EmbeddedStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -156,21 +193,85 @@ impl EmbeddedStore {
         config: EmbeddedConfig,
         clock: Arc<dyn Clock>,
     ) -> Result<(Arc<Self>, RecoveryReport), OpenError> {
-        let Opened { journal, content, index, report } = open(&config, None)?;
-        let index = Arc::new(index);
+        let Opened { journal, content, index, tree, rest, report } = open(&config, None)?;
+        let (index, bodies) = (Arc::new(index), Bodies::new(rest.bodies.clone()));
         let state = Arc::new(State::new(
             Arc::clone(&index),
-            journal.reader(),
+            (journal.reader(), bodies.clone()),
             Arc::clone(&clock),
             (journal.epoch(), journal.last_at_ms()),
         ));
-        let reader = content.reader();
-        let flusher = start_flusher(&state, Arc::clone(&index))
-            .map_err(OpenError::io("start the flusher of", &config.directory))?;
-        let machine = Machine::new(Arc::clone(&state), index, config.on_sync);
+        let (reader, store_id) = (content.reader(), rest.store_id.clone());
+        let keeper =
+            keeper(&config, rest, (Arc::clone(&index), journal.reader()), (reader.clone(), bodies));
+        let keeper = start_keeper(keeper, Arc::clone(&state))
+            .map_err(OpenError::io("start the keeper of", &config.directory))?;
+        let proofs = tree.reader();
+        let machine = Machine::new(Arc::clone(&state), index, (tree, config.on_sync));
         let (writer, watch) = writer::spawn(journal, content, machine, WriterConfig::new(clock))?;
-        let flusher = Mutex::new(Some(flusher));
-        Ok((Arc::new(Self { writer, watch, state, content: reader, flusher }), report))
+        let keeper = Mutex::new(Some(keeper));
+        let (content, tree) = (reader, proofs);
+        Ok((Arc::new(Self { writer, watch, state, content, keeper, store_id, tree }), report))
+    }
+
+    /// The name of this ledger, the same in all its copies.
+    pub fn store_id(&self) -> &str {
+        &self.store_id
+    }
+
+    /// Makes a checkpoint of everything that is durable now. They are made without being asked for, too.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSpace`] when there is no room for it; [`StoreError::Stopped`] when the store has failed.
+    pub async fn checkpoint(&self) -> Result<CheckpointMade, StoreError> {
+        self.ask(Command::Checkpoint).await
+    }
+
+    /// Moves segments of which all entries are older than `before` to the archive folder. Records stay readable; nothing is deleted.
+    ///
+    /// # Errors
+    /// As [`EmbeddedStore::checkpoint`].
+    pub async fn archive(&self, before: Timestamp) -> Result<Archived, StoreError> {
+        self.ask(|reply| Command::Archive(before, reply)).await
+    }
+
+    /// Copies everything that is durable now into an empty folder, while the store serves on: a store that can be opened and
+    /// verified.
+    ///
+    /// # Errors
+    /// [`StoreError::Unreachable`] when the copy cannot be written; the store itself is as sound as before.
+    pub async fn backup(&self, to: impl Into<PathBuf>) -> Result<BackupMade, StoreError> {
+        let to = to.into();
+        self.ask(|reply| Command::Backup(to, reply)).await
+    }
+
+    /// Writes packs of content anew of which most is deleted; answers how many bytes were given back.
+    ///
+    /// # Errors
+    /// As [`EmbeddedStore::checkpoint`].
+    pub async fn compact_content(&self) -> Result<u64, StoreError> {
+        self.ask(Command::CompactContent).await
+    }
+
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Command,
+    ) -> Result<T, StoreError> {
+        drop(self.state.index()?);
+        let (reply, answer) = oneshot::channel();
+        let gone = || StoreError::Stopped("the keeper has ended".to_owned());
+        {
+            let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner);
+            let keeper = keeper.as_ref().ok_or_else(gone)?;
+            match keeper.commands.try_send(command(reply)) {
+                Ok(()) => {}
+                Err(mpsc::TrySendError::Full(_)) => {
+                    return Err(StoreError::Unreachable("the keeper is busy".to_owned()));
+                }
+                Err(mpsc::TrySendError::Disconnected(_)) => return Err(gone()),
+            }
+        }
+        answer.await.unwrap_or_else(|_ended| Err(gone()))
     }
 
     /// Waits until the store has failed, and answers why: the process must end and recover then. Never ends after an orderly
@@ -229,156 +330,40 @@ impl EmbeddedStore {
     }
 }
 
-#[async_trait]
-impl Store for EmbeddedStore {
-    fn now(&self) -> Timestamp {
-        self.state.now()
-    }
-
-    fn epoch(&self) -> u64 {
-        self.state.epoch
-    }
-
-    async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
-        let own =
-            matches!(record.state, EffectState::Claimed { epoch } if epoch == self.state.epoch);
-        if !own {
-            return Err(StoreError::Conflict);
-        }
-        let index = self.state.index()?;
-        let (record_id, key) = (record.record_id, keys::effect(&record.record_id));
-        let stored = || {
-            let stored = self.state.effect(&index, &record_id);
-            stored.map(|stored| stored.map(Arc::unwrap_or_clone))
-        };
-        let taken = self.state.claims.take(record, stored, || index.knows(&key))?;
-        Ok(taken.map_or(ClaimAnswer::Claimed, |taken| ClaimAnswer::Taken(Box::new(taken))))
-    }
-
-    async fn release(&self, record_id: RecordId) {
-        self.state.claims.release(&record_id);
-    }
-
-    async fn commit(&self, changes: Changes) -> Result<Committed, StoreError> {
-        let committed = self.writer.submit(Request::new(changes)?).await?;
-        self.state.note_written(committed.seq);
-        Ok(committed)
-    }
-
-    async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
-        let index = self.state.index()?;
-        // Claims first: a record leaves them only once the index has it.
-        match self.state.claims.get(&record_id) {
-            Some(claimed) => Ok(Some(claimed)),
-            None => Ok(self.state.effect(&index, &record_id)?.map(Arc::unwrap_or_clone)),
-        }
-    }
-
-    async fn effect_of_call(
-        &self,
-        call_id: &ToolCallId,
-    ) -> Result<Option<EffectRecord>, StoreError> {
-        let index = self.state.index()?;
-        if let Some(claimed) = self.state.claims.of_call(call_id) {
-            return Ok(Some(claimed));
-        }
-        let found = index
-            .record_of_call(&keys::call(call_id))
-            .map_err(|fault| self.state.fail(&fault.to_string()))?;
-        let Some(record_id) = found.and_then(|bytes| query::record_id(&bytes)) else {
-            return Ok(None);
-        };
-        let record = self.state.effect(&index, &record_id)?;
-        Ok(record.filter(|record| record.call_id == *call_id).map(Arc::unwrap_or_clone))
-    }
-
-    async fn approval(
-        &self,
-        approval_id: &ApprovalId,
-    ) -> Result<Option<ApprovalRecord>, StoreError> {
-        let index = self.state.index()?;
-        Ok(self.state.approval(&index, approval_id)?.map(Arc::unwrap_or_clone))
-    }
-
-    async fn approval_of_call(
-        &self,
-        call_id: &ToolCallId,
-    ) -> Result<Option<ApprovalRecord>, StoreError> {
-        let call_id = call_id.clone();
-        self.blocking(move |state| query::approval_of_call(state, &call_id)).await
-    }
-
-    async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
-        drop(self.state.index()?);
-        Ok(self.state.policy())
-    }
-
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
-        let index = self.state.index()?;
-        self.state.run(&index, key)
-    }
-
-    async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
-        let (reader, tenant) = (self.content.clone(), tenant.clone());
-        let read = move |state: &State| {
-            drop(state.index()?);
-            reader.get(tenant.as_str(), digest).map_err(|error| match error {
-                ContentError::Missing { digest } => StoreError::ContentMissing(digest),
-                ContentError::Altered { digest } => StoreError::ContentAltered(digest),
-                ContentError::TooLarge { .. }
-                | ContentError::Io { .. }
-                | ContentError::Poisoned => StoreError::Damaged(error.to_string()),
-            })
-        };
-        self.blocking(read).await
-    }
-
-    async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
-        let query = query.clone();
-        self.blocking(move |state| query::effects(state, &query)).await
-    }
-
-    async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
-        let query = query.clone();
-        self.blocking(move |state| query::approvals(state, &query)).await
-    }
-
-    async fn close(&self) -> Result<(), StoreError> {
-        let flusher = self.flusher.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Flusher { stop, thread }) = flusher else { return Ok(()) };
-        let closed = self.writer.close().await;
-        drop(stop);
-        let index = self.state.take_index();
-        let sound = closed.is_ok() && self.state.health.borrow().is_none();
-        let ending = tokio::task::spawn_blocking(move || {
-            if thread.join().is_err() {
-                tracing::error!("the flusher of the index panicked");
-            }
-            let Some(index) = index.filter(|_| sound) else { return };
-            // What is not on disk is taken over from the journal at the next start.
-            if let Err(fault) = index.close() {
-                tracing::warn!(%fault, "the index could not be synced");
-            }
-        });
-        ending.await.map_err(|error| StoreError::Stopped(error.to_string()))?;
-        Ok(closed?)
+fn keeper(
+    config: &EmbeddedConfig,
+    rest: Rest,
+    (index, journal): (Arc<index::Index>, JournalReader),
+    (content, bodies): (ContentReader, Bodies),
+) -> Keeper {
+    let places = Places {
+        medium: Arc::clone(&config.medium),
+        directory: config.directory.clone(),
+        index: config.directory.join(INDEX),
+        index_cache_bytes: config.index_cache_bytes,
+        checkpoint_entries: config.checkpoint_entries.max(1),
+        store_id: rest.store_id,
+    };
+    Keeper {
+        places,
+        checkpoints: rest.checkpoints,
+        index,
+        journal,
+        content,
+        bodies,
+        base: rest.base,
+        next_table: rest.next_table,
+        next_generation: rest.next_generation,
+        covered_seq: rest.covered_seq,
+        covered_before_seq: 0,
+        frozen: None,
     }
 }
 
-fn start_flusher(state: &Arc<State>, index: Arc<index::Index>) -> std::io::Result<Flusher> {
-    let (stop, stopped) = mpsc::channel();
-    let state = Arc::clone(state);
-    let thread =
-        std::thread::Builder::new().name("placet-index-flush".to_owned()).spawn(move || {
-            index::flush_until(&index, &stopped, |reason| drop(state.fail(&reason)));
-        })?;
-    Ok(Flusher { stop, thread })
+fn start_keeper(keeper: Keeper, state: Arc<State>) -> std::io::Result<KeeperThread> {
+    let (commands, waiting) = mpsc::sync_channel(COMMANDS_MAX);
+    let thread = std::thread::Builder::new()
+        .name("placet-keeper".to_owned())
+        .spawn(move || keeper.run(&waiting, &state))?;
+    Ok(KeeperThread { commands, thread })
 }

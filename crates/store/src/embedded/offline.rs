@@ -3,8 +3,9 @@
 //! Owns the offline commands' work. Not here: how they are called and printed. Invariants: verifying and reading change
 //! nothing in journal and content; rebuilding sets the old index aside before it makes a new one.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::{EffectRecord, EffectState};
@@ -13,12 +14,16 @@ use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 
 use super::EmbeddedConfig;
+use super::checkpoint::Checkpoints;
 use super::codec::{EffectEntry, Entry, Meta, decode_entry};
-use super::index::{Freshness, Index, Known};
-use super::open::{CONTENT, INDEX, JOURNAL, OpenError, RecoveryReport, Survey, open, open_tree};
-use crate::content::{ContentError, ContentStore};
+use super::delta::{Delta, Ground, Spill};
+use super::generation::{self, Generation};
+use super::open::{CHECKPOINTS, CONTENT, INDEX, JOURNAL, OpenError, RecoveryReport, open};
+use crate::content::{ContentError, ContentReader, ContentStore};
 use crate::journal::lock::Lock;
+use crate::journal::medium::{Disk, Medium as _};
 use crate::journal::{Frame, VerifyReport as JournalReport, VisitError, verify_each};
+use crate::sorted::TableSet;
 
 /// One entry of the audit chain, read back.
 #[derive(Debug, Clone)]
@@ -61,8 +66,9 @@ pub fn read_audit(
     directory: &Path,
     visit: &mut dyn FnMut(JournalEntry) -> Result<(), VisitError>,
 ) -> Result<JournalReport, OpenError> {
-    let report =
-        verify_each(&directory.join(JOURNAL), &mut |frame| visit(JournalEntry::decode(frame)?))?;
+    let report = verify_each(&directory.join(JOURNAL), None, &mut |frame| {
+        visit(JournalEntry::decode(frame)?)
+    })?;
     Ok(report)
 }
 
@@ -90,14 +96,20 @@ pub struct VerifyReport {
     pub index: IndexVerdict,
     /// The content.
     pub content: ContentVerdict,
+    /// The last entry that a checkpoint covers; 0: there is none.
+    pub checkpoint_seq: u64,
+    /// Checkpoints that do not verify, with why: the next start sets them aside.
+    pub damaged_checkpoints: Vec<(u64, String)>,
 }
 
 impl VerifyReport {
     /// Whether nothing is wrong. Missing content may have been deleted for retention, so it is not counted as wrong; a damaged
-    /// index costs nothing but a rebuild, but something has damaged it.
+    /// index or checkpoint costs nothing but a rebuild, but something has damaged it.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.content.altered.is_empty() && !matches!(self.index, IndexVerdict::Disagrees { .. })
+        self.content.altered.is_empty()
+            && self.damaged_checkpoints.is_empty()
+            && !matches!(self.index, IndexVerdict::Disagrees { .. })
     }
 }
 
@@ -123,11 +135,13 @@ pub enum IndexVerdict {
 /// How the content stands to the entries that name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ContentVerdict {
-    /// How many different contents the entries name.
+    /// How many contents the entries name.
     pub named: u64,
-    /// Contents that are not there: deleted for retention, or lost.
+    /// How many of them were deleted for retention.
+    pub deleted: u64,
+    /// Contents that are not there, though nothing says that they were deleted: the first thousand.
     pub missing: Vec<(TenantId, Digest)>,
-    /// Contents that are not what their digest says.
+    /// Contents that are not what their digest says: the first thousand.
     pub altered: Vec<(TenantId, Digest)>,
 }
 
@@ -136,102 +150,193 @@ pub struct ContentVerdict {
 /// # Errors
 /// [`OpenError`]: the folder is in use, or the journal is damaged (the first thing that is wrong, with its place).
 pub fn verify(directory: &Path) -> Result<VerifyReport, OpenError> {
-    let journal_directory = directory.join(JOURNAL);
-    let _lock = Lock::take(&journal_directory)?;
-    let found = find_index(directory);
-    let mut survey = Survey::default();
-    let mut named: BTreeSet<(TenantId, Digest)> = BTreeSet::new();
-    let mut hash_there = None;
-    let journal = verify_each(&journal_directory, &mut |frame| {
-        survey.visit(frame)?;
-        if matches!(&found, Ok((_, meta)) if meta.applied_seq == frame.seq) {
-            hash_there = Some(frame.hash);
-        }
-        name_contents(&JournalEntry::decode(frame)?.entry, &mut named);
-        Ok(())
-    })?;
-    let content = verify_content(directory, named)?;
-    let index = match found {
-        Ok((index, meta)) => {
-            let index = index.with_known(survey.into_known());
-            compare(&index, &meta, hash_there, journal.last_seq)
-        }
-        Err(verdict) => verdict,
-    };
-    Ok(VerifyReport { journal, index, content })
+    verify_with(&EmbeddedConfig::new(directory))
 }
 
-/// Opens the index and reads how far it goes.
-fn find_index(directory: &Path) -> Result<(Index, Meta), IndexVerdict> {
-    let path = directory.join(INDEX);
+/// The same for a store that is configured otherwise: with its archive in another folder.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
+    let directory = &config.directory;
+    let journal_directory = directory.join(JOURNAL);
+    let _lock = Lock::take(&journal_directory)?;
+    let scratch = Scratch::new(directory)?;
+    let checkpoints = Checkpoints::new(Arc::new(Disk), directory.join(CHECKPOINTS));
+    let (found, damaged_checkpoints) = checkpoints.newest()?;
+    let ground = found.map_or_else(Ground::empty, Ground::of);
+    let (checkpoint, tables) = (ground.meta, ground.tables.clone());
+    let generation = find_generation(config, &checkpoint);
+    let watched = generation.as_ref().map_or(0, |(_, meta)| meta.applied_seq);
+    let spill = Spill::new(Arc::new(Disk), scratch.path.clone(), SCRATCH_TABLES);
+    let spill = Spill { bytes_max: VERIFY_BYTES_MAX, ..spill };
+    let mut delta = Delta::new(ground, spill, watched);
+    let (content, _) = ContentStore::open(directory.join(CONTENT))?;
+    let mut contents = Contents::new(content.reader());
+    let mut broken = None;
+    let journal = verify_each(&journal_directory, config.archive.as_deref(), &mut |frame| {
+        if frame.seq == checkpoint.applied_seq && frame.hash != checkpoint.head {
+            return Err("the checkpoint saw another entry here".into());
+        }
+        if broken.is_none() {
+            match delta.visit(frame) {
+                Err(error) if delta.damaged_table().is_some() => broken = Some(error.to_string()),
+                visited => visited?,
+            }
+        }
+        contents.check(&JournalEntry::decode(frame)?.entry)
+    })?;
+    let index = match (generation, broken) {
+        (_, Some(why)) => IndexVerdict::Disagrees { why },
+        (Ok((generation, meta)), None) => compare(&generation, &meta, &delta, &tables),
+        (Err(verdict), None) => verdict,
+    };
+    let checkpoint_seq = checkpoint.applied_seq;
+    let content = contents.verdict;
+    Ok(VerifyReport { journal, index, content, checkpoint_seq, damaged_checkpoints })
+}
+
+/// How many bytes of changes are gathered in memory before they are put into scratch tables.
+const VERIFY_BYTES_MAX: usize = 512 << 20;
+/// Scratch tables are numbered from here on.
+const SCRATCH_TABLES: u64 = 1;
+
+/// A folder for what is too much for memory; removed in the end.
+pub(super) struct Scratch {
+    pub(super) path: PathBuf,
+}
+
+impl Scratch {
+    pub(super) fn new(directory: &Path) -> Result<Self, OpenError> {
+        let path = directory.join("verify.tmp");
+        if matches!(path.try_exists(), Ok(true)) {
+            std::fs::remove_dir_all(&path).map_err(OpenError::io("remove", &path))?;
+        }
+        Disk.create_dir(&path).map_err(OpenError::io("make the folder", &path))?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.path) {
+            tracing::warn!(%error, "the scratch folder could not be removed");
+        }
+    }
+}
+
+/// Opens the generation of the index that goes on from the checkpoint, and reads how far it goes.
+pub(super) fn find_generation(
+    config: &EmbeddedConfig,
+    checkpoint: &Meta,
+) -> Result<(Generation, Meta), IndexVerdict> {
+    let path = config.directory.join(INDEX);
     if !matches!(path.try_exists(), Ok(true)) {
         return Err(IndexVerdict::Absent);
     }
     let disagrees = |why: String| IndexVerdict::Disagrees { why };
-    let db = open_tree(&path, EmbeddedConfig::new(directory).index_cache_bytes)
-        .map_err(|error| disagrees(error.to_string()))?;
-    let index = Index::new(db, &path, Known::default());
-    let meta = index.meta().map_err(|fault| disagrees(fault.to_string()))?;
-    let empty = Meta { applied_seq: 0, head: [0; 32] };
-    Ok((index, meta.unwrap_or(empty)))
+    let generations = generation::find(&path).map_err(|error| disagrees(error.to_string()))?;
+    let mut verdict = disagrees("it does not go on from the checkpoint".to_owned());
+    for path in generations.values() {
+        let generation = match Generation::open(path, config.index_cache_bytes) {
+            Ok(generation) => generation,
+            Err(error) => {
+                verdict = disagrees(error.to_string());
+                continue;
+            }
+        };
+        match (generation.base(), generation.meta()) {
+            (Ok(Some(base)), Ok(Some(meta))) if base == *checkpoint => {
+                return Ok((generation, meta));
+            }
+            (Ok(_), Ok(_)) => {}
+            (Err(fault), _) | (_, Err(fault)) => verdict = disagrees(fault.to_string()),
+        }
+    }
+    Err(verdict)
 }
 
-fn compare(
-    index: &Index,
-    meta: &Meta,
-    hash_there: Option<[u8; 32]>,
-    last_seq: u64,
-) -> IndexVerdict {
-    if meta.applied_seq > 0 && hash_there != Some(meta.head) {
-        return IndexVerdict::Disagrees { why: "it belongs to another journal".to_owned() };
+fn compare(generation: &Generation, meta: &Meta, delta: &Delta, tables: &TableSet) -> IndexVerdict {
+    for table in tables.tables() {
+        if let Err(error) = table.verify() {
+            return IndexVerdict::Disagrees { why: error.to_string() };
+        }
     }
-    match last_seq.saturating_sub(meta.applied_seq) {
-        0 => match index.agrees(Freshness::Kept) {
-            Ok(()) => IndexVerdict::Agrees,
-            Err(why) => IndexVerdict::Disagrees { why },
-        },
+    if delta.has_spilled() {
+        return IndexVerdict::Behind { entries: delta.last().applied_seq };
+    }
+    let checked = delta.check_place(meta);
+    if let Err(why) = checked.and_then(|()| generation.compare(delta, meta.applied_seq)) {
+        return IndexVerdict::Disagrees { why };
+    }
+    match delta.last().applied_seq.saturating_sub(meta.applied_seq) {
+        0 => IndexVerdict::Agrees,
         entries => IndexVerdict::Behind { entries },
     }
 }
 
-fn verify_content(
-    directory: &Path,
-    named: BTreeSet<(TenantId, Digest)>,
-) -> Result<ContentVerdict, OpenError> {
-    let (store, _) = ContentStore::open(directory.join(CONTENT))?;
-    let reader = store.reader();
-    let mut verdict = ContentVerdict {
-        named: crate::journal::medium::to_u64(named.len()),
-        ..ContentVerdict::default()
-    };
-    for (tenant, digest) in named {
-        match reader.get(tenant.as_str(), digest) {
-            Ok(_) => {}
-            Err(ContentError::Missing { .. }) => verdict.missing.push((tenant, digest)),
-            Err(ContentError::Altered { .. }) => verdict.altered.push((tenant, digest)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(verdict)
+/// How many contents are remembered as looked at.
+const REMEMBERED_MAX: usize = 100_000;
+const LISTED_MAX: usize = 1_000;
+
+/// Looks at the contents that entries name.
+struct Contents {
+    reader: ContentReader,
+    remembered: HashSet<(TenantId, Digest)>,
+    verdict: ContentVerdict,
 }
 
-fn name_contents(entry: &Entry, named: &mut BTreeSet<(TenantId, Digest)>) {
-    for effect in &entry.effects {
-        if let EffectEntry::Put(record) = effect {
-            named.extend(contents_of(record).map(|digest| (record.scope.tenant.clone(), digest)));
-        }
+impl Contents {
+    fn new(reader: ContentReader) -> Self {
+        Self { reader, remembered: HashSet::new(), verdict: ContentVerdict::default() }
     }
-    for ApprovalRecord { chain, proposal, .. } in &entry.approvals {
-        named.insert((chain.tenant().clone(), *proposal));
+
+    fn check(&mut self, entry: &Entry) -> Result<(), VisitError> {
+        for effect in &entry.effects {
+            if let EffectEntry::Put(record) = effect {
+                for digest in contents_of(record) {
+                    self.look_at(&record.scope.tenant, digest)?;
+                }
+            }
+        }
+        for ApprovalRecord { chain, proposal, .. } in &entry.approvals {
+            self.look_at(chain.tenant(), *proposal)?;
+        }
+        Ok(())
+    }
+
+    fn look_at(&mut self, tenant: &TenantId, digest: Digest) -> Result<(), VisitError> {
+        if self.remembered.len() >= REMEMBERED_MAX {
+            self.remembered.clear();
+        }
+        if !self.remembered.insert((tenant.clone(), digest)) {
+            return Ok(());
+        }
+        let verdict = &mut self.verdict;
+        verdict.named = verdict.named.saturating_add(1);
+        let list = match self.reader.get(tenant.as_str(), digest) {
+            Ok(_) => return Ok(()),
+            Err(ContentError::Missing { .. })
+                if self.reader.was_deleted(tenant.as_str(), digest) =>
+            {
+                verdict.deleted = verdict.deleted.saturating_add(1);
+                return Ok(());
+            }
+            Err(ContentError::Missing { .. }) => &mut verdict.missing,
+            Err(ContentError::Altered { .. }) => &mut verdict.altered,
+            Err(error) => return Err(error.into()),
+        };
+        if list.len() < LISTED_MAX {
+            list.push((tenant.clone(), digest));
+        }
+        Ok(())
     }
 }
 
 /// The contents that a record names.
-fn contents_of(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
-    let result = match &record.state {
-        // Its contents were deleted when it became one.
-        EffectState::Tombstone { .. } => return None.into_iter().chain(None),
-        state => state.result(),
-    };
-    Some(record.parked).into_iter().chain(result)
+pub(super) fn contents_of(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
+    // The contents of a tombstone were deleted when it became one.
+    let is_buried = matches!(record.state, EffectState::Tombstone { .. });
+    let parked = (!is_buried).then_some(record.parked);
+    parked.into_iter().chain(record.state.result())
 }

@@ -1,8 +1,8 @@
-//! Start-up: the journal verified, the index kept or rebuilt, the writer started.
+//! Start-up: the newest checkpoint taken, the journal after it verified, the index kept or made anew, the writer started.
 //!
-//! Owns the order of start-up and the guards around sled's opening. Not here: the bytes of the journal.
+//! Owns the order of start-up. Not here: the bytes of the journal, the tables, what becomes of the index (`settle`).
 //! Invariants: nothing is served before the index agrees with the journal; an index that does not is set aside, never deleted
-//! first; the index is opened only by whoever holds the journal's lock.
+//! first; everything is looked at and changed only by whoever holds the journal's lock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,16 +12,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use placet_types::ids::RecordId;
+use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
 
 use super::EmbeddedConfig;
-use super::codec::{EffectOutline, Meta, Outline, outline};
-use super::index::{Freshness, Index, Known};
-use super::keys;
-use super::replay::replay;
+use super::checkpoint::Checkpoints;
+use super::identity::{check_known_head, store_id};
+use super::index::{Applied, Index};
+use super::settle::{Ready, Settling};
 use crate::content::{ContentError, ContentReport, ContentStore};
 use crate::journal::medium::{Disk, Medium as _};
-use crate::journal::{Frame, Journal, JournalConfig, JournalError, VisitError};
+use crate::journal::{Base, Journal, JournalConfig, JournalError};
+use crate::sorted::{TableError, TableSet};
+use crate::tree::{LogTree, TreeError};
 
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +38,26 @@ pub enum OpenError {
     /// The index cannot be opened, nor rebuilt.
     #[error("the index cannot be built: {0}")]
     Index(String),
+    /// A checkpoint cannot be written, or is not one of this store.
+    #[error("the checkpoint cannot be used: {0}")]
+    Checkpoint(String),
+    /// A table of a checkpoint is damaged, and could not be set aside.
+    #[error("the table `{}` is damaged", .path.display())]
+    DamagedTable {
+        /// The table.
+        path: PathBuf,
+    },
+    /// The Merkle tree cannot be opened, or knows entries that the journal has forgotten.
+    #[error(transparent)]
+    Tree(#[from] TreeError),
+    /// The ledger is an older copy than the one that is known from elsewhere.
+    #[error(
+        "this is an old copy of the ledger: entry {known_seq} is known from elsewhere, and it is not the one that is here"
+    )]
+    OldCopy {
+        /// The entry that is known.
+        known_seq: u64,
+    },
     /// A folder cannot be made, listed or renamed.
     #[error("cannot {what} `{}`: {source}", .path.display())]
     Io {
@@ -70,6 +93,8 @@ pub enum IndexFate {
 pub struct RecoveryReport {
     /// How many entries the journal has.
     pub frames: u64,
+    /// The entry up to which a checkpoint was believed; those after it were read and verified. 0: all were.
+    pub checkpoint_seq: u64,
     /// How many bytes of an interrupted append were cut off.
     pub torn_bytes: u64,
     /// The epoch that has begun.
@@ -101,272 +126,156 @@ pub(super) struct Opened {
     pub(super) journal: Journal,
     pub(super) content: ContentStore,
     pub(super) index: Index,
+    pub(super) tree: LogTree,
+    pub(super) rest: Rest,
     pub(super) report: RecoveryReport,
+}
+
+/// What the keeper goes on with.
+pub(super) struct Rest {
+    pub(super) checkpoints: Checkpoints,
+    pub(super) bodies: TableSet,
+    pub(super) base: Base,
+    pub(super) next_table: u64,
+    pub(super) next_generation: u64,
+    pub(super) covered_seq: u64,
+    pub(super) store_id: String,
 }
 
 /// The names of what is in the data folder.
 pub(super) const JOURNAL: &str = "journal";
 pub(super) const CONTENT: &str = "content";
 pub(super) const INDEX: &str = "index";
-const DAMAGED: &str = "index.damaged-";
-const DAMAGED_KEPT: usize = 2;
+pub(super) const CHECKPOINTS: &str = "checkpoints";
+pub(super) const TREE: &str = "tree";
+
+/// How the journal of a store is configured.
+pub(super) fn journal_config(config: &EmbeddedConfig) -> JournalConfig {
+    JournalConfig {
+        segment_bytes: config.segment_bytes,
+        free_space_watermark_bytes: config.free_space_watermark_bytes,
+        archive: config.archive.clone(),
+        medium: Arc::clone(&config.medium),
+        ..JournalConfig::new(config.directory.join(JOURNAL))
+    }
+}
+
+/// How many damaged tables are set aside in one start.
+const DAMAGED_TABLES_MAX: usize = 16;
 
 /// Opens everything. `rebuild` says why the index is to be made anew in any case.
 pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
+    for _ in 0..DAMAGED_TABLES_MAX {
+        match try_open(config, rebuild) {
+            // Without it the checkpoints that name it do not count; what they covered is read from the journal again.
+            Err(OpenError::DamagedTable { path }) => {
+                tracing::warn!(path = %path.display(), "a damaged table is set aside");
+                let aside = path.with_extension("damaged");
+                Disk.rename(&path, &aside).map_err(OpenError::io("set aside", &path))?;
+            }
+            opened => return opened,
+        }
+    }
+    try_open(config, rebuild)
+}
+
+fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
     let directory = &config.directory;
     Disk.create_dir(directory).map_err(OpenError::io("make the folder", directory))?;
     let began = Instant::now();
-    let mut survey = Survey::default();
-    let journal_config = JournalConfig {
-        segment_bytes: config.segment_bytes,
-        free_space_watermark_bytes: config.free_space_watermark_bytes,
-        medium: Arc::clone(&config.medium),
-        ..JournalConfig::new(directory.join(JOURNAL))
-    };
-    let recovered = Journal::open(journal_config, &mut |frame| survey.visit(frame))?;
+    let lock = Journal::lock(&journal_config(config))?;
+    let checkpoints = Checkpoints::new(Arc::clone(&config.medium), directory.join(CHECKPOINTS));
+    let found = checkpoints.take_newest()?;
+    let store_id =
+        store_id(config, found.as_ref().map(|found| found.checkpoint.store_id.as_str()))?;
+    let mut settling = Settling::new(config, checkpoints, rebuild);
+    if let Some(found) = &found {
+        settling.next_table = found.checkpoint.next_table;
+        settling.replaces_checkpoint = rebuild.is_some();
+    }
+    let found = found.filter(|_| rebuild.is_none());
+    settling.look_for_generation(found.as_ref());
+    let Ready { begin, mut delta, bodies, covered_seq } = settling.ready(found);
+    let recovered =
+        Journal::open_locked(journal_config(config), lock, &begin, &mut |frame| delta.visit(frame));
+    let recovered = recovered.map_err(|error| match delta.damaged_table() {
+        Some(path) => OpenError::DamagedTable { path },
+        None => error.into(),
+    })?;
     let journal = recovered.journal;
-    let (content, content_report) =
+    check_known_head(config, &journal)?;
+    let (mut content, content_report) =
         ContentStore::open_on(Arc::clone(&config.medium), directory.join(CONTENT))?;
+    forget(&mut content, delta.forgotten())?;
+    let tree = open_tree(config, &journal)?;
     let journal_took = began.elapsed();
 
     let began = Instant::now();
-    let open = survey.count_open();
-    let settled = Settling { config, journal: &journal, epoch: recovered.report.epoch }
-        .settle(survey.into_known(), rebuild)?;
+    let at_ms = journal.last_at_ms().unwrap_or(i64::MIN);
+    let applied =
+        Applied { meta: delta.last(), counts: delta.counts(), at_ms, epoch: journal.epoch() };
+    let rest = Rest {
+        checkpoints: settling.checkpoints.clone(),
+        bodies,
+        base: recovered.base,
+        next_table: delta.next_table(),
+        next_generation: 0,
+        covered_seq,
+        store_id,
+    };
+    let settled = settling.settle(&journal, delta, (applied, rest))?;
+    let counts = settled.index.applied().counts;
     let report = RecoveryReport {
         frames: recovered.report.frames,
+        checkpoint_seq: covered_seq,
         torn_bytes: recovered.report.torn_bytes,
         epoch: recovered.report.epoch,
         head: recovered.report.head,
         index: settled.fate,
         replayed: settled.replayed,
-        effects: settled.index.count(keys::EFFECT),
-        approvals: settled.index.count(keys::APPROVAL),
-        runs: settled.index.count(keys::RUN),
-        open,
+        effects: counts.effects,
+        approvals: counts.approvals,
+        runs: counts.runs,
+        open: settled.open,
         content: content_report,
         journal_took,
         index_took: began.elapsed(),
     };
-    Ok(Opened { journal, content, index: settled.index, report })
+    Ok(Opened { journal, content, index: settled.index, tree, rest: settled.rest, report })
 }
 
-/// What the entries say there must be, gathered while the journal is verified.
-#[derive(Default)]
-pub(super) struct Survey {
-    known: Known,
-    open: BTreeMap<RecordId, &'static str>,
+/// How many entries the tree is fed before it gives them to the operating system.
+const TREE_FEED_ENTRIES: u64 = 4096;
+
+/// Opens the Merkle tree, and feeds it what it has not seen.
+fn open_tree(config: &EmbeddedConfig, journal: &Journal) -> Result<LogTree, OpenError> {
+    let mut tree = LogTree::open(config.directory.join(TREE), Arc::clone(&config.medium))?;
+    let last_seq = journal.head().0;
+    // An entry that cannot be read back is one that the tree knows and the journal cannot show: the tree is fed anew, or refused.
+    let mut hash_of = |seq| journal.read(seq).ok().map(|frame| frame.hash);
+    let from = tree.resume(last_seq, &mut hash_of)?;
+    for frame in journal.read_from(from) {
+        let frame = frame?;
+        tree.append(&frame.hash);
+        if frame.seq.is_multiple_of(TREE_FEED_ENTRIES) {
+            tree.flush()?;
+        }
+    }
+    tree.sync()?;
+    Ok(tree)
 }
 
-impl Survey {
-    /// Takes an entry into account.
-    pub(super) fn visit(&mut self, frame: &Frame) -> Result<(), VisitError> {
-        if let Some(outline) = outline(frame.kind, &frame.payload)? {
-            self.take(frame.seq, &outline);
-        }
-        Ok(())
+/// What the entries after the checkpoint say was deleted is deleted, should a crash have come between.
+fn forget(content: &mut ContentStore, forgotten: &[(TenantId, Digest)]) -> Result<(), OpenError> {
+    for (tenant, digest) in forgotten {
+        content.forget(tenant.as_str(), *digest)?;
     }
-
-    fn take(&mut self, seq: u64, outline: &Outline<'_>) {
-        let stamps = &self.known.stamps;
-        for effect in &outline.effects {
-            match effect {
-                EffectOutline::Put { record_id, state } => {
-                    stamps.set(&keys::effect(record_id), seq);
-                    match keys::open_state(&state.state) {
-                        Some(name) => drop(self.open.insert(*record_id, name)),
-                        None => drop(self.open.remove(record_id)),
-                    }
-                }
-                EffectOutline::Removed { record_id } | EffectOutline::Forgotten { record_id } => {
-                    stamps.remove(&keys::effect(record_id));
-                    self.open.remove(record_id);
-                }
-            }
-        }
-        for approval in &outline.approvals {
-            stamps.set(&keys::approval(&approval.approval_id), seq);
-        }
-        for run in &outline.runs {
-            let key = keys::run(&run.key);
-            // A run that was open already stayed as it was.
-            if stamps.get(&key).is_none() {
-                stamps.set(&key, seq);
-            }
-        }
-        for reservation in outline.reserve.iter().chain(&outline.refund) {
-            stamps.set(&keys::run(&reservation.run), seq);
-        }
-    }
-
-    fn count_open(&self) -> BTreeMap<&'static str, u64> {
-        let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();
-        for name in self.open.values() {
-            let count = counts.entry(name).or_default();
-            *count = count.saturating_add(1);
-        }
-        counts
-    }
-
-    pub(super) fn into_known(self) -> Known {
-        Known { open: self.open.into_keys().collect(), ..self.known }
-    }
-}
-
-/// Brings index and journal together.
-struct Settling<'a> {
-    config: &'a EmbeddedConfig,
-    journal: &'a Journal,
-    epoch: u64,
-}
-
-struct Settled {
-    index: Index,
-    fate: IndexFate,
-    replayed: u64,
-}
-
-impl Settling<'_> {
-    fn settle(&self, known: Known, rebuild: Option<&str>) -> Result<Settled, OpenError> {
-        let path = self.config.directory.join(INDEX);
-        let found = path.try_exists().map_err(OpenError::io("look for", &path))?;
-        let (known, why) = match (found, rebuild) {
-            (_, Some(why)) => (known, why.to_owned()),
-            (false, None) => (known, "there was none".to_owned()),
-            (true, None) => match open_tree(&path, self.config.index_cache_bytes) {
-                Ok(db) => match self.keep(Index::new(db, &path, known)) {
-                    Ok(settled) => return Ok(settled),
-                    Err((known, why)) => (known, why),
-                },
-                Err(TreeError::Busy) => return Err(OpenError::Index(TreeError::Busy.to_string())),
-                Err(error) => (known, error.to_string()),
-            },
-        };
-        if found {
-            tracing::warn!(why, "the index is set aside and made anew from the journal");
-            self.set_aside(&path)?;
-        }
-        let db = open_tree(&path, self.config.index_cache_bytes)
-            .map_err(|error| OpenError::Index(error.to_string()))?;
-        let index = Index::new(db, &path, known);
-        let built = replay(&index, self.journal, 0).and_then(|replayed| {
-            index.agrees(Freshness::New)?;
-            index.flush().map_err(|fault| fault.to_string())?;
-            Ok(replayed)
-        });
-        let replayed = built.map_err(OpenError::Index)?;
-        // A new store has no index to be missed.
-        let fate = if replayed == 0 && !found && rebuild.is_none() {
-            IndexFate::Kept
-        } else {
-            IndexFate::Rebuilt { why }
-        };
-        Ok(Settled { index, fate, replayed })
-    }
-
-    /// Lets the index catch up and keeps it if it agrees with the journal then.
-    fn keep(&self, index: Index) -> Result<Settled, (Known, String)> {
-        match self.catch_up(&index) {
-            Ok(replayed) => Ok(Settled { index, fate: IndexFate::Kept, replayed }),
-            Err(why) => Err((index.into_known(), why)),
-        }
-    }
-
-    fn catch_up(&self, index: &Index) -> Result<u64, String> {
-        let last_seq = self.journal.head().0;
-        let meta = match index.meta().map_err(|fault| fault.to_string())? {
-            Some(meta) => meta,
-            // Made by a process that ended before its first entry.
-            None if last_seq == 0 && index.is_empty().map_err(|fault| fault.to_string())? => {
-                Meta { applied_seq: 0, head: [0; 32] }
-            }
-            None => return Err("it does not say how far it goes".to_owned()),
-        };
-        if meta.applied_seq > last_seq {
-            return Err("it goes further than the journal".to_owned());
-        }
-        if meta.applied_seq > 0 {
-            let frame = self.journal.read(meta.applied_seq).map_err(|error| error.to_string())?;
-            if frame.hash != meta.head {
-                return Err("it belongs to another journal".to_owned());
-            }
-        }
-        let replayed = replay(index, self.journal, meta.applied_seq)?;
-        // sled forgets without a word, so it is read through at every start.
-        index.agrees(Freshness::Kept)?;
-        Ok(replayed)
-    }
-
-    fn set_aside(&self, path: &Path) -> Result<(), OpenError> {
-        let directory = &self.config.directory;
-        let aside = directory.join(format!("{DAMAGED}{}", self.epoch));
-        Disk.rename(path, &aside).map_err(OpenError::io("set aside", path))?;
-        Disk.sync_dir(directory).map_err(OpenError::io("sync the folder", directory))?;
-        let names = Disk.list(directory).map_err(OpenError::io("list the folder", directory))?;
-        let mut epochs: Vec<u64> =
-            names.iter().filter_map(|name| name.strip_prefix(DAMAGED)?.parse().ok()).collect();
-        epochs.sort_unstable_by(|a, b| b.cmp(a));
-        for epoch in epochs.into_iter().skip(DAMAGED_KEPT) {
-            let old = directory.join(format!("{DAMAGED}{epoch}"));
-            std::fs::remove_dir_all(&old).map_err(OpenError::io("remove", &old))?;
-        }
-        Ok(())
-    }
-}
-
-/// Why sled did not open.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum TreeError {
-    #[error("it is still held by another handle")]
-    Busy,
-    #[error("opening it panicked")]
-    Panicked,
-    #[error("it cannot be opened: {0}")]
-    Failed(String),
-}
-
-/// How long an earlier handle in this process may take to let go.
-const BUSY_FOR: Duration = Duration::from_secs(10);
-const BUSY_RETRY: Duration = Duration::from_millis(20);
-
-/// Opens sled, guarded. The caller holds the journal's lock.
-pub(super) fn open_tree(path: &Path, cache_bytes: u64) -> Result<sled::Db, TreeError> {
-    let began = Instant::now();
-    loop {
-        match open_tree_once(path, cache_bytes) {
-            Err(TreeError::Busy) if began.elapsed() < BUSY_FOR => {
-                std::thread::park_timeout(BUSY_RETRY);
-            }
-            opened => return opened,
-        }
-    }
-}
-
-fn open_tree_once(path: &Path, cache_bytes: u64) -> Result<sled::Db, TreeError> {
-    remove_unfinished_snapshots(path).map_err(|error| TreeError::Failed(error.to_string()))?;
-    let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
-    // On a thread of its own: sled panics on damaged pages, and may leave anything behind on the stack that it panicked on.
-    let opening = std::thread::Builder::new()
-        .name("placet-index-open".to_owned())
-        .spawn(move || config.open())
-        .map_err(|error| TreeError::Failed(error.to_string()))?;
-    match opening.join() {
-        Ok(Ok(db)) => Ok(db),
-        Ok(Err(error)) if error.to_string().contains("could not acquire lock") => {
-            Err(TreeError::Busy)
-        }
-        Ok(Err(error)) => Err(TreeError::Failed(error.to_string())),
-        Err(_panic) => Err(TreeError::Panicked),
-    }
-}
-
-/// A kill during sled's recovery leaves a file behind that makes every later opening fail.
-fn remove_unfinished_snapshots(path: &Path) -> io::Result<()> {
-    Disk.create_dir(path)?;
-    for name in Disk.list(path)? {
-        if name.starts_with("snap.") && name.ends_with(".generating") {
-            Disk.remove(&path.join(name))?;
-        }
-    }
+    content.sync()?;
     Ok(())
+}
+
+impl From<TableError> for OpenError {
+    fn from(error: TableError) -> Self {
+        Self::Index(error.to_string())
+    }
 }

@@ -4,7 +4,7 @@
 //! (`mod`), the machine (`machine`). Invariant: after the first fault nothing is answered any more but that fault.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use tokio::sync::watch;
@@ -18,10 +18,13 @@ use placet_types::ids::{ApprovalId, RecordId};
 
 use super::claims::Claims;
 use super::codec::Stored;
-use super::index::Index;
+use super::index::{Index, IndexFault};
+use super::keeper::Bodies;
 use super::keys;
+use super::present::Present;
 use super::records::{Records, decode_run};
 use crate::journal::JournalReader;
+use crate::sorted::TableError;
 
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
 pub(super) type Health = watch::Sender<Option<String>>;
@@ -39,8 +42,7 @@ pub(super) struct State {
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
-    last_at_ms: AtomicI64,
-    clock: Arc<dyn Clock>,
+    present: Present,
     pub(super) epoch: u64,
     pub(super) health: Health,
 }
@@ -48,19 +50,18 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(
         index: Arc<Index>,
-        journal: JournalReader,
+        (journal, bodies): (JournalReader, Bodies),
         clock: Arc<dyn Clock>,
         (epoch, last_at_ms): (u64, Option<i64>),
     ) -> Self {
         Self {
             index: RwLock::new(Some(index)),
-            records: Records::new(journal),
+            records: Records::new(journal, bodies),
             claims: Claims::default(),
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
             policy: Mutex::new(None),
-            last_at_ms: AtomicI64::new(last_at_ms.unwrap_or(i64::MIN)),
-            clock,
+            present: Present::after(last_at_ms, clock),
             epoch,
             health: watch::Sender::new(None),
         }
@@ -106,13 +107,17 @@ impl State {
 
     /// The present: the clock's, but never before the last entry.
     pub(super) fn now(&self) -> Timestamp {
-        let last = self.last_at_ms.load(Ordering::Acquire);
-        Timestamp::from_ms(self.clock.now().as_ms().max(last))
+        self.present.now()
+    }
+
+    /// How long ago that was, where it can be known.
+    pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
+        self.present.age_ms(at)
     }
 
     /// An entry carries this time.
     pub(super) fn note_time(&self, at: Timestamp) {
-        self.last_at_ms.fetch_max(at.as_ms(), Ordering::AcqRel);
+        self.present.note(at);
     }
 
     /// The operating system has all entries up to this one.
@@ -156,7 +161,17 @@ impl State {
     }
 
     fn stored(&self, index: &Index, key: &[u8]) -> Result<Option<Stored>, StoreError> {
-        index.read(key).map_err(|fault| self.fail(&fault.to_string()))
+        index.read(key).map_err(|fault| self.fail_index(&fault))
+    }
+
+    /// A fault of the index. A damaged table is set aside, so that the next start does not take it for sound.
+    pub(super) fn fail_index(&self, fault: &IndexFault) -> StoreError {
+        if let IndexFault::Table(TableError::Damaged { path, .. }) = fault
+            && let Err(error) = std::fs::rename(path, path.with_extension("damaged"))
+        {
+            tracing::warn!(%error, "a damaged table could not be set aside");
+        }
+        self.fail(&fault.to_string())
     }
 
     /// A run is as this entry makes it, once that is written.

@@ -23,7 +23,7 @@ pub enum JournalError {
     /// Bytes that were once durable are not what was written: nothing is repaired, nothing is served.
     #[error("the journal is damaged in segment {segment} at byte {offset}, entry {seq}: {fault}")]
     Corrupt {
-        /// The number of the segment, from 1; 0 stands for the witness.
+        /// The number of the segment, from 1; 0 stands for the witness or the base.
         segment: u64,
         /// The byte in the segment's file at which the damaged thing begins.
         offset: u64,
@@ -68,6 +68,12 @@ pub enum JournalError {
     Absent {
         /// The sequence number asked for.
         seq: u64,
+    },
+    /// A segment was moved away, and is not in the archive folder either.
+    #[error("segment {segment} was archived and is not in the archive folder")]
+    Archived {
+        /// The number of the segment.
+        segment: u64,
     },
     /// Free space is below the watermark: new work is refused so that work in hand can be completed.
     #[error("free space is below {watermark_bytes} bytes: new work is refused")]
@@ -162,6 +168,15 @@ pub enum Fault {
         /// The time found, in milliseconds since 1970.
         found_ms: i64,
     },
+    /// The base file, which says what was archived, does not verify.
+    #[error("the base of the journal does not verify")]
+    Base,
+    /// The first segment is not the one that the base says follows the archived ones.
+    #[error("the segment is not the one that follows the archived ones")]
+    BaseHead,
+    /// The entry is not the one that the checkpoint saw.
+    #[error("the entry is not the one that the checkpoint saw")]
+    CheckpointHead,
     /// The witness file is missing although there are segments.
     #[error("the high-water witness is missing")]
     WitnessMissing,

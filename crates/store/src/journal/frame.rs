@@ -42,6 +42,13 @@ pub struct Frame {
     pub hash: [u8; 32],
 }
 
+impl Frame {
+    /// How many bytes it takes in its segment.
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        to_u64(frame_bytes(self.payload.len()))
+    }
+}
+
 /// What stands before the payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Header {

@@ -36,6 +36,8 @@
 //!  80+n 4  CRC of bytes 0..80+n
 //!  84+n 1  ED, the end mark
 //!
+//! base, marks: see `files` and `marks`
+//!
 //! high-water: "PLWITN" 00 01, then 8 bytes each of epoch, last durable sequence number and number of segments, then 32 of
 //!             the hash of that frame, then the CRC of all before it
 //! ```
@@ -48,8 +50,10 @@
 //! damage to frames up to 41 an alteration, however it looks (`tail`).
 
 mod error;
-mod frame;
+mod files;
+pub(crate) mod frame;
 pub(crate) mod lock;
+mod marks;
 pub mod medium;
 mod reader;
 mod recovery;
@@ -57,7 +61,7 @@ mod scan;
 mod segment;
 mod tail;
 mod window;
-mod witness;
+pub(crate) mod witness;
 pub mod writer;
 
 #[cfg(test)]
@@ -66,10 +70,17 @@ pub(crate) mod tests;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use placet_ledger::log::LogEntry;
+
 pub use error::{Fault, JournalError, VisitError};
 pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use reader::{FrameIter, JournalReader};
 pub use scan::{VerifyReport, verify, verify_each};
+
+pub(crate) use files::{Base, SegmentFiles, copy_file};
+pub(crate) use scan::{Begin, Start};
+pub(crate) use segment::path_of as segment_path;
+pub(crate) use witness::Witness;
 
 use frame::{Header, encode, frame_bytes};
 use lock::Lock;
@@ -78,7 +89,6 @@ use reader::{Extent, Shared, read_one};
 use recovery::{first_segment, recover_segment, remove_temporaries};
 use scan::{Position, SegmentIndex, scan};
 use segment::{SEGMENT_HEADER_BYTES, SegmentHeader, path_of};
-use witness::Witness;
 
 const SEGMENT_BYTES: u64 = 64 << 20;
 const FREE_SPACE_WATERMARK_BYTES: u64 = 256 << 20;
@@ -94,6 +104,8 @@ pub struct JournalConfig {
     pub segment_bytes: u64,
     /// Below this much free space new work is refused, so that work in hand can still be completed.
     pub free_space_watermark_bytes: u64,
+    /// Where old segments are moved to on request; without it the folder `archive` beside the journal's.
+    pub archive: Option<PathBuf>,
     /// The file operations; the real ones but in tests.
     pub medium: Arc<dyn Medium>,
 }
@@ -105,6 +117,7 @@ impl JournalConfig {
             directory: directory.into(),
             segment_bytes: SEGMENT_BYTES,
             free_space_watermark_bytes: FREE_SPACE_WATERMARK_BYTES,
+            archive: None,
             medium: Arc::new(Disk),
         }
     }
@@ -145,6 +158,8 @@ pub struct Recovered {
     pub journal: Journal,
     /// What opening found.
     pub report: RecoveryReport,
+    /// What was archived.
+    pub(crate) base: Base,
 }
 
 /// The one writer of a journal. Dropping it without [`Journal::close`] is like a crash: what was not written is gone.
@@ -179,16 +194,35 @@ impl Journal {
         config: JournalConfig,
         visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
     ) -> Result<Recovered, JournalError> {
+        let lock = Self::lock(&config)?;
+        Self::open_locked(config, lock, &Begin::First, visit)
+    }
+
+    /// Makes the folder and takes the lock: whoever has to look at something before the journal is opened does it under the lock.
+    pub(crate) fn lock(config: &JournalConfig) -> Result<Lock, JournalError> {
+        let directory = &config.directory;
+        let made = config.medium.create_dir(directory);
+        made.map_err(JournalError::io("make the folder", directory))?;
+        Lock::take(directory)
+    }
+
+    /// Opens under a lock that is held, verifying from `begin` on.
+    pub(crate) fn open_locked(
+        config: JournalConfig,
+        lock: Lock,
+        begin: &Begin,
+        visit: &mut dyn FnMut(&Frame) -> Result<(), VisitError>,
+    ) -> Result<Recovered, JournalError> {
         let directory = config.directory.clone();
         let medium = Arc::clone(&config.medium);
-        medium.create_dir(&directory).map_err(JournalError::io("make the folder", &directory))?;
-        let lock = Lock::take(&directory)?;
-        let (witness, found) = scan(&*medium, &directory, visit)?;
+        let files = SegmentFiles::new(Arc::clone(&medium), &directory, config.archive.as_deref());
+        let (witness, found) = scan(&files, begin, visit)?;
         remove_temporaries(&*medium, &directory)?;
+        files.finish_archiving(&found.base)?;
         let witness = Witness {
             epoch: witness.map_or(0, |witness| witness.epoch).saturating_add(1),
             seq: found.position.seq,
-            segments: to_u64(found.segments.len()),
+            segments: found.segments.last().map_or(0, |segment| segment.number),
             head: found.position.head,
         };
         // What was found is made durable before the witness names it.
@@ -216,7 +250,7 @@ impl Journal {
         let extent =
             Extent { segments, written_seq: report.last_seq, durable_seq: report.last_seq };
         let mut journal = Self {
-            shared: Arc::new(Shared::new(medium, directory, extent)),
+            shared: Arc::new(Shared::new(files, extent)),
             config,
             _lock: lock,
             file: opened.file,
@@ -232,7 +266,7 @@ impl Journal {
             poisoned: false,
         };
         journal.record_witness()?;
-        Ok(Recovered { journal, report })
+        Ok(Recovered { journal, report, base: found.base })
     }
 
     /// Adds an entry to the buffer in memory. Nothing is promised before [`Journal::write`] and [`Journal::sync`].
@@ -244,6 +278,29 @@ impl Journal {
         &mut self,
         kind: u8,
         at_ms: i64,
+        payload: &[u8],
+    ) -> Result<FrameRef, JournalError> {
+        let (epoch, durable_seq) = (self.epoch, self.durable.seq);
+        let at_ms = at_ms.max(self.position.at_ms);
+        self.append_frame((kind, epoch, at_ms, durable_seq), payload)
+    }
+
+    /// Adds an entry of another journal as it is: the copy of a whole journal is made of them, from the first on.
+    pub(crate) fn append_as(&mut self, entry: &LogEntry) -> Result<FrameRef, JournalError> {
+        self.epoch = self.epoch.max(entry.epoch);
+        let LogEntry { kind, epoch, at_ms, durable_seq, .. } = *entry;
+        let placed = self.append_frame((kind, epoch, at_ms, durable_seq), &entry.payload)?;
+        if placed.hash == entry.hash {
+            return Ok(placed);
+        }
+        self.poisoned = true;
+        let (segment, seq, offset) = (self.segment.number, placed.seq, self.offset);
+        Err(JournalError::Corrupt { segment, offset, seq, fault: Fault::Chain })
+    }
+
+    fn append_frame(
+        &mut self,
+        (kind, epoch, at_ms, durable_seq): (u8, u64, i64, u64),
         payload: &[u8],
     ) -> Result<FrameRef, JournalError> {
         self.check_alive()?;
@@ -263,9 +320,9 @@ impl Journal {
         let header = Header {
             kind,
             seq: self.position.seq.saturating_add(1),
-            epoch: self.epoch,
-            at_ms: at_ms.max(self.position.at_ms),
-            durable_seq: self.durable.seq,
+            epoch,
+            at_ms,
+            durable_seq,
             prev: self.position.head,
         };
         let head = encode(&header, payload, &mut self.buffer);
@@ -362,6 +419,11 @@ impl Journal {
         (self.position.seq > 0).then_some(self.position.at_ms)
     }
 
+    /// Goes on in an epoch that is not below `epoch`: what was written elsewhere counts as written before.
+    pub(crate) fn not_before(&mut self, epoch: u64) {
+        self.epoch = self.epoch.max(epoch);
+    }
+
     /// The epoch of this opening; higher than all before it.
     pub fn epoch(&self) -> u64 {
         self.epoch
@@ -414,9 +476,10 @@ impl Journal {
         };
         let created = segment::create(&*self.config.medium, &self.config.directory, &header);
         self.file = self.guard(created)?;
-        self.segment =
+        let next =
             SegmentIndex { number: header.number, first_seq: header.first_seq, marks: Vec::new() };
-        self.shared.extent_mut().segments.push(self.segment.clone());
+        let closed = std::mem::replace(&mut self.segment, next);
+        self.shared.close_segment(closed, self.segment.clone());
         self.allocated_bytes = header.allocated_bytes;
         self.offset = SEGMENT_HEADER_BYTES;
         self.record_witness()

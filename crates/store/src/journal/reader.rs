@@ -3,21 +3,22 @@
 //! Owns: [`JournalReader`] (any thread) and [`FrameIter`]. Not here: writing, and the proof over the whole (`scan`).
 //! Invariant: a reader hands out durable entries only, each verified by its checksum, and by the chain where it reads on.
 
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::error::{Fault, JournalError};
+use super::files::{Base, SegmentFiles};
 use super::frame::{Frame, HEADER_BYTES, decode_header, frame_bytes};
-use super::medium::{Medium, to_u64};
-use super::scan::{SegmentIndex, next_frame};
-use super::segment::{SEGMENT_HEADER_BYTES, path_of};
+use super::marks::MarksCache;
+use super::medium::to_u64;
+use super::scan::{SegmentIndex, Start, next_frame};
+use super::segment::SEGMENT_HEADER_BYTES;
 use super::window::Window;
 
 /// What the writing journal tells its readers.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) medium: Arc<dyn Medium>,
-    pub(crate) directory: PathBuf,
+    pub(crate) files: SegmentFiles,
+    marks: MarksCache,
     extent: RwLock<Extent>,
 }
 
@@ -30,8 +31,18 @@ pub(crate) struct Extent {
 }
 
 impl Shared {
-    pub(crate) fn new(medium: Arc<dyn Medium>, directory: PathBuf, extent: Extent) -> Self {
-        Self { medium, directory, extent: RwLock::new(extent) }
+    pub(crate) fn new(files: SegmentFiles, extent: Extent) -> Self {
+        Self { files, marks: MarksCache::default(), extent: RwLock::new(extent) }
+    }
+
+    /// Another segment is begun. The notes of the one before leave the memory that grows.
+    pub(crate) fn close_segment(&self, closed: SegmentIndex, next: SegmentIndex) {
+        self.marks.closed(&self.files, closed.number, closed.marks);
+        let mut extent = self.extent_mut();
+        if let Some(segment) = extent.segments.last_mut() {
+            segment.marks = Vec::new();
+        }
+        extent.segments.push(next);
     }
 
     // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
@@ -69,6 +80,39 @@ impl JournalReader {
         read_one(&self.shared, seq, until)
     }
 
+    /// Where an entry is, so that a later opening can go on from there.
+    pub(crate) fn start_after(&self, seq: u64) -> Result<Start, JournalError> {
+        let mut frames = self.read_from(seq);
+        let place = frames.seek(seq)?;
+        let (segment, marks) = (place.segment, place.marks(&self.shared, seq)?);
+        let (offset, head) = frames.find(place)?;
+        Ok(Start { segment, offset, seq, head, marks })
+    }
+
+    /// The segments that end before an entry, from the first that was not archived on: number, and what a later base would be.
+    pub(crate) fn segments_before(&self, seq: u64) -> Result<Vec<Base>, JournalError> {
+        let segments: Vec<(u64, u64)> = {
+            let extent = self.shared.extent();
+            extent.segments.iter().map(|segment| (segment.number, segment.first_seq)).collect()
+        };
+        let later = segments.into_iter().skip(1).filter(|(_, first_seq)| *first_seq <= seq);
+        let base = |(segment, first_seq)| {
+            let prev = self.shared.files.header(segment)?.prev;
+            Ok(Base { segment, first_seq, prev })
+        };
+        later.map(base).collect()
+    }
+
+    /// Moves the segments before `base` to the archive.
+    pub(crate) fn archive_before(&self, base: &Base) -> Result<u64, JournalError> {
+        self.shared.files.archive_before(base)
+    }
+
+    /// The files of the segments.
+    pub(crate) fn files(&self) -> &SegmentFiles {
+        &self.shared.files
+    }
+
     /// Reads on from an entry to the last one that is durable now.
     pub fn read_from(&self, seq: u64) -> FrameIter {
         let until = self.durable_seq();
@@ -79,6 +123,7 @@ impl JournalReader {
 /// Reads one entry up to a limit.
 pub(crate) fn read_one(shared: &Arc<Shared>, seq: u64, until: u64) -> Result<Frame, JournalError> {
     let mut frames = FrameIter::new(Arc::clone(shared), seq, if seq == 0 { 0 } else { until });
+    frames.is_glance = true;
     frames.next().unwrap_or(Err(JournalError::Absent { seq }))
 }
 
@@ -90,6 +135,8 @@ pub struct FrameIter {
     until_seq: u64,
     prev: Option<[u8; 32]>,
     place: Option<Place>,
+    /// Only one entry is asked for.
+    is_glance: bool,
 }
 
 #[derive(Debug)]
@@ -102,7 +149,7 @@ struct Place {
 
 impl FrameIter {
     pub(crate) fn new(shared: Arc<Shared>, seq: u64, until_seq: u64) -> Self {
-        Self { shared, next_seq: seq.max(1), until_seq, prev: None, place: None }
+        Self { shared, next_seq: seq.max(1), until_seq, prev: None, place: None, is_glance: false }
     }
 
     fn read_next(&mut self) -> Result<Frame, JournalError> {
@@ -111,13 +158,7 @@ impl FrameIter {
             Some(place) => place,
             None => self.seek(wanted)?,
         };
-        // From the noted place to the wanted one only headers are looked at.
-        while place.seq < wanted {
-            let header = decode_header(place.window.at(place.offset, HEADER_BYTES)?);
-            let (_, payload_bytes) = header.map_err(|fault| place.corrupt(fault))?;
-            place.offset = place.offset.saturating_add(to_u64(frame_bytes(payload_bytes)));
-            place.seq = place.seq.saturating_add(1);
-        }
+        place.walk_to(wanted)?;
         let frame =
             next_frame(&mut place.window, place.offset)?.map_err(|fault| place.corrupt(fault))?;
         if frame.seq != wanted {
@@ -140,24 +181,67 @@ impl FrameIter {
     }
 
     fn seek(&self, seq: u64) -> Result<Place, JournalError> {
-        let (segment, mark) = {
+        let (number, first_seq, marks) = {
             let extent = self.shared.extent();
             let segment = segment_of(&extent.segments, seq).ok_or(JournalError::Absent { seq })?;
-            let after = segment.marks.partition_point(|(marked, _)| *marked <= seq);
-            let mark = after.checked_sub(1).and_then(|at| segment.marks.get(at).copied());
-            (segment.number, mark.unwrap_or((segment.first_seq, SEGMENT_HEADER_BYTES)))
+            let mark = (!segment.marks.is_empty()).then(|| mark_before(&segment.marks, seq));
+            (segment.number, segment.first_seq, mark)
         };
-        let path = path_of(&self.shared.directory, segment);
-        let file = self
-            .shared
-            .medium
-            .open_read(&path)
-            .map_err(JournalError::io("open the segment", &path))?;
-        Ok(Place { window: Window::new(file, path), segment, offset: mark.1, seq: mark.0 })
+        let mark = match marks {
+            Some(mark) => mark,
+            None => {
+                let marks = self.shared.marks.of(&self.shared.files, number, first_seq)?;
+                mark_before(&marks, seq)
+            }
+        };
+        let (seq, offset) = mark.unwrap_or((first_seq, SEGMENT_HEADER_BYTES));
+        let (file, path) = self.shared.files.open_read(number)?;
+        let window = Window::new(file, path);
+        let window = if self.is_glance { window.glance() } else { window };
+        Ok(Place { window, segment: number, offset, seq })
+    }
+
+    /// Goes to the wanted entry; answers where it begins, and its hash.
+    fn find(&mut self, mut place: Place) -> Result<(u64, [u8; 32]), JournalError> {
+        place.walk_to(self.next_seq)?;
+        let offset = place.offset;
+        self.place = Some(place);
+        Ok((offset, self.read_next()?.hash))
     }
 }
 
+fn mark_before(marks: &[(u64, u64)], seq: u64) -> Option<(u64, u64)> {
+    let after = marks.partition_point(|(marked, _)| *marked <= seq);
+    after.checked_sub(1).and_then(|at| marks.get(at).copied())
+}
+
 impl Place {
+    /// From the noted place to the wanted one only headers are looked at.
+    fn walk_to(&mut self, wanted: u64) -> Result<(), JournalError> {
+        while self.seq < wanted {
+            let header = decode_header(self.window.at(self.offset, HEADER_BYTES)?);
+            let (_, payload_bytes) = header.map_err(|fault| self.corrupt(fault))?;
+            self.offset = self.offset.saturating_add(to_u64(frame_bytes(payload_bytes)));
+            self.seq = self.seq.saturating_add(1);
+        }
+        Ok(())
+    }
+
+    /// The notes of this segment up to an entry.
+    fn marks(&self, shared: &Shared, seq: u64) -> Result<Vec<(u64, u64)>, JournalError> {
+        let held = {
+            let extent = shared.extent();
+            let segment = segment_of(&extent.segments, seq).ok_or(JournalError::Absent { seq })?;
+            (segment.first_seq, segment.marks.clone())
+        };
+        let (first_seq, mut marks) = held;
+        if marks.is_empty() {
+            marks = shared.marks.of(&shared.files, self.segment, first_seq)?.to_vec();
+        }
+        marks.retain(|(marked, _)| *marked <= seq);
+        Ok(marks)
+    }
+
     fn corrupt(&self, fault: Fault) -> JournalError {
         JournalError::Corrupt { segment: self.segment, offset: self.offset, seq: self.seq, fault }
     }

@@ -9,6 +9,7 @@ use super::error::JournalError;
 use super::medium::{MediumFile, read_full_at, to_u64, to_usize};
 
 const WINDOW_BYTES: usize = 64 * 1024;
+const GLANCE_BYTES: usize = 16 * 1024;
 const ZEROS: [u8; 4096] = [0; 4096];
 
 /// One open file and the part of it that is in memory.
@@ -18,11 +19,18 @@ pub(crate) struct Window {
     path: PathBuf,
     start: u64,
     bytes: Vec<u8>,
+    /// How much is read in one go at least.
+    least: usize,
 }
 
 impl Window {
     pub(crate) fn new(file: Box<dyn MediumFile>, path: PathBuf) -> Self {
-        Self { file, path, start: 0, bytes: Vec::new() }
+        Self { file, path, start: 0, bytes: Vec::new(), least: WINDOW_BYTES }
+    }
+
+    /// A window for looking at one place only.
+    pub(crate) fn glance(self) -> Self {
+        Self { least: GLANCE_BYTES, ..self }
     }
 
     /// The length of the file.
@@ -35,7 +43,7 @@ impl Window {
         let end = offset.saturating_add(to_u64(want));
         let held_end = self.start.saturating_add(to_u64(self.bytes.len()));
         if offset < self.start || end > held_end {
-            self.fill(offset, want.max(WINDOW_BYTES)).map_err(self.failed())?;
+            self.fill(offset, want.max(self.least)).map_err(self.failed())?;
         }
         let held =
             self.bytes.get(to_usize(offset.saturating_sub(self.start))..).unwrap_or_default();

@@ -93,6 +93,14 @@ pub trait Apply: Send + 'static {
     /// The index failed: the writer stops, the waiters are refused, the process has to end.
     fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed>;
 
+    /// The writer ends, everything durable and applied.
+    ///
+    /// # Errors
+    /// As [`Apply::applied`].
+    fn closing(&mut self) -> Result<(), ApplyFailed> {
+        Ok(())
+    }
+
     /// That many entries were made durable by one sync, which took so long; for measurements.
     fn synced(&mut self, _entries: usize, _took: Duration) {}
 }
@@ -102,6 +110,7 @@ pub trait Apply: Send + 'static {
 pub struct Staged {
     frames: Vec<(u8, Vec<u8>)>,
     blobs: Vec<Blob>,
+    forgotten: Vec<(String, Digest)>,
     durability: Durability,
     next_seq: u64,
     now: Timestamp,
@@ -120,6 +129,7 @@ impl Staged {
         Self {
             frames: Vec::new(),
             blobs: Vec::new(),
+            forgotten: Vec::new(),
             durability: Durability::Synced,
             next_seq,
             now,
@@ -151,6 +161,11 @@ impl Staged {
         let digest = Digest::of(&bytes);
         self.blobs.push(Blob { tenant: tenant.to_owned(), digest, bytes });
         Ok(digest)
+    }
+
+    /// Stages the deletion of bytes, once the entry that says so is durable.
+    pub fn forget(&mut self, tenant: &str, digest: Digest) {
+        self.forgotten.push((tenant.to_owned(), digest));
     }
 
     /// What the answer waits for; [`Durability::Synced`] unless said otherwise.

@@ -73,6 +73,8 @@ impl Inner {
         let help = "Calls that were refused because their principal may not make them";
         let permission_violations = r.count("permission_violations", help);
         let replays = r.count("replays", "Calls that were answered with a stored result");
+        let help = "Stored results compared with their digest before they were given again";
+        let replays_checked = r.count("replays_checked", help);
         let duplicates = r.count("duplicates", "Repeated calls, by what they met");
         let help = "Calls of which nobody knows whether their effect happened";
         let indeterminate = r.count("indeterminate", help);
@@ -97,6 +99,7 @@ impl Inner {
             mode_misclassified,
             permission_violations,
             replays,
+            replays_checked,
             duplicates,
             indeterminate,
             journal_sync_seconds,

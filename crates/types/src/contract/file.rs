@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     digest::Digest,
@@ -239,6 +239,9 @@ pub struct CapabilityFile {
     /// What is known about repeating it; required for `effect: write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupFile>,
+    /// What the conformance check calls it with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conformance: Option<ConformanceFile>,
     /// What one call costs, in cents.
     #[serde(default)]
     pub cost_cents: u64,
@@ -264,17 +267,107 @@ pub enum DedupFile {
     /// It honours the dispatch token for `window_ms`: the same token within it has one effect.
     Keyed {
         /// How long it remembers a token, in milliseconds.
-        #[schemars(range(min = 1000))]
+        #[schemars(range(min = 1_000, max = 315_360_000_000_u64))]
         window_ms: u64,
-        /// The top-level argument the token is sent in; absent: as MCP `_meta` `dev.placet/idempotency-key`.
+        /// The top-level argument the token is sent in. Over MCP it is in `_meta` as `dev.placet/idempotency-key` in any case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         argument: Option<String>,
+        /// A further key of MCP `_meta` that gets the token.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        meta_key: Option<String>,
+        /// As for `queryable`; goes with `probe`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schemars(range(max = 86_400_000))]
+        settle_delay_ms: Option<u64>,
+        /// How it is asked once the window is over; goes with `settle_delay_ms`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        probe: Option<Box<ProbeFile>>,
     },
     /// It can be asked whether a token's effect happened.
     Queryable {
         /// How long after the deadline «not found» means «did not happen», in milliseconds.
+        #[schemars(range(max = 86_400_000))]
         settle_delay_ms: u64,
+        /// As for `keyed`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        argument: Option<String>,
+        /// As for `keyed`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        meta_key: Option<String>,
+        /// How it is asked: required for an MCP server, never given for a compiled-in adapter.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        probe: Option<Box<ProbeFile>>,
     },
     /// Neither: after a crash nobody knows, and a person has to look.
     Opaque,
+}
+
+/// How an MCP server is asked about a token: a call of a tool that changes nothing, and how its answer is read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProbeFile {
+    /// A capability of the same contract, with `mode: read_only`.
+    pub tool: CapabilityName,
+    /// Its top-level argument that carries the token.
+    pub argument: String,
+    /// Its other arguments.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub args: Map<String, Value>,
+    /// How long the answer may take, in milliseconds.
+    #[serde(default = "ProbeFile::default_timeout_ms")]
+    #[schemars(range(min = 100, max = 30_000))]
+    pub timeout_ms: u64,
+    /// Where in the answer `{"content": […], "structured": …}` the state stands, as a JSON pointer; it has to be a string.
+    pub state: String,
+    /// The states that say: the effect happened.
+    pub committed: BTreeSet<String>,
+    /// The states that say: the token is not known. Every other state means that nobody knows.
+    pub not_found: BTreeSet<String>,
+    /// Where the recorded result stands, as a JSON pointer; absent: the probe tells no result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// What stands there.
+    #[serde(default)]
+    pub result_form: ResultForm,
+}
+
+impl ProbeFile {
+    const fn default_timeout_ms() -> u64 {
+        5_000
+    }
+}
+
+/// In which form a probe tells the result of the call it is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ResultForm {
+    /// As `tools/call` answered it: `{"content": […], "structuredContent": …}`.
+    #[default]
+    CallResult,
+    /// Its structured content alone.
+    Structured,
+}
+
+/// What `placet adapters verify` calls a capability with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConformanceFile {
+    /// Arguments that do no harm: the check performs them for real.
+    pub args: Map<String, Value>,
+    /// How effects are counted; absent: a repeated effect is told by its answers only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observe: Option<ObserveFile>,
+}
+
+/// A capability that tells how many effects have been applied so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ObserveFile {
+    /// A capability of the same contract, with `mode: read_only`.
+    pub tool: CapabilityName,
+    /// Its arguments.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub args: Map<String, Value>,
+    /// Where in its answer the number stands, as a JSON pointer.
+    pub count: String,
 }

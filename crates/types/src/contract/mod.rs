@@ -17,11 +17,12 @@ use crate::{
 };
 
 pub mod file;
+pub mod repeating;
 
 use file::{
-    CapabilityFile, ContractFile, CredentialFile, DataClass, DedupFile, LimitsFile, TenantsFile,
-    TransportFile,
+    CapabilityFile, ContractFile, CredentialFile, DataClass, LimitsFile, TenantsFile, TransportFile,
 };
+use repeating::{Conformance, ProbePlan, Repeating, TokenPlace};
 
 /// The most capabilities a contract may have.
 pub const CAPABILITIES_MAX: usize = 1_000;
@@ -76,6 +77,12 @@ pub struct Capability {
     pub effect: Effect,
     /// What is known about repeating it.
     pub dedup: Dedup,
+    /// Where its dispatch token is sent, beside the places where every write has it.
+    pub token: TokenPlace,
+    /// How it is asked about a token, where its contract says so.
+    pub probe: Option<ProbePlan>,
+    /// What the conformance check calls it with.
+    pub conformance: Option<Conformance>,
     /// What one call costs, in cents.
     pub cost_cents: u64,
     /// Whether it may be called at all.
@@ -89,20 +96,31 @@ pub struct Capability {
 pub enum Dedup {
     /// It changes nothing.
     ReadOnly,
-    /// See [`DedupFile::Keyed`].
+    /// See [`file::DedupFile::Keyed`].
     Keyed {
         /// How long a token is remembered, in milliseconds.
         window_ms: u64,
-        /// The argument the token is sent in.
-        argument: Option<String>,
     },
-    /// See [`DedupFile::Queryable`].
+    /// See [`file::DedupFile::Queryable`].
     Queryable {
         /// How long after the deadline «not found» means «did not happen», in milliseconds.
         settle_delay_ms: u64,
     },
-    /// See [`DedupFile::Opaque`].
+    /// See [`file::DedupFile::Opaque`].
     Opaque,
+}
+
+impl Dedup {
+    /// Its name in contracts and reports.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::ReadOnly => "read_only",
+            Self::Keyed { .. } => "keyed",
+            Self::Queryable { .. } => "queryable",
+            Self::Opaque => "opaque",
+        }
+    }
 }
 
 /// What is wrong with a contract.
@@ -147,6 +165,7 @@ impl Contract {
                     .map(|checked| (name, checked))
             })
             .collect::<Result<_, _>>()?;
+        repeating::check(&file.adapter, &file.transport, &capabilities)?;
         Ok(Self {
             adapter: file.adapter,
             environment: file.environment,
@@ -235,14 +254,8 @@ impl Capability {
                 "`effect: none` goes with the modes read_only, network and delegated; `effect: write` with all but read_only",
             ));
         }
-        let dedup = match (file.effect, file.dedup) {
-            (Effect::None, None) => Dedup::ReadOnly,
-            (Effect::None, Some(_)) => return Err(rule("`dedup` goes with `effect: write` only")),
-            (Effect::Write, None) => {
-                return Err(rule("`effect: write` needs `dedup`; say `class: opaque` if unsure"));
-            }
-            (Effect::Write, Some(dedup)) => dedup.into(),
-        };
+        let Repeating { dedup, token, probe } =
+            Repeating::of(file.effect, file.dedup).map_err(|problem| rule(&problem))?;
         let mut also = file.also;
         also.remove(&file.mode);
         Ok(Self {
@@ -256,6 +269,9 @@ impl Capability {
             also,
             effect: file.effect,
             dedup,
+            token,
+            probe,
+            conformance: file.conformance.map(Conformance::from),
             cost_cents: file.cost_cents,
             enabled: file.enabled,
             pin: file.pin,
@@ -272,16 +288,6 @@ impl Capability {
     #[must_use]
     pub fn is_callable(&self) -> bool {
         self.enabled && self.pin.is_some() && self.arguments.is_ok()
-    }
-}
-
-impl From<DedupFile> for Dedup {
-    fn from(file: DedupFile) -> Self {
-        match file {
-            DedupFile::Keyed { window_ms, argument } => Self::Keyed { window_ms, argument },
-            DedupFile::Queryable { settle_delay_ms } => Self::Queryable { settle_delay_ms },
-            DedupFile::Opaque => Self::Opaque,
-        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::{fs, sync::Arc};
 
 use placet_adapter::{
     adapter::Connector,
-    outcome::{AdapterError, Outcome, Probe},
+    outcome::{AdapterError, Outcome},
 };
 use placet_types::contract::{Contract, file::TransportFile};
 use serde_json::json;
@@ -114,11 +114,4 @@ async fn an_adapter_whose_root_was_removed_is_not_alive() {
     let place = Place::new().await;
     fs::remove_dir(place.root()).unwrap();
     assert!(!place.adapter.is_alive());
-}
-
-#[tokio::test]
-async fn a_probe_never_guesses() {
-    let place = Place::new().await;
-    place.done("write", &json!({"path": "a.txt", "content": "x"})).await;
-    assert!(matches!(place.adapter.probe("plc_0123").await, Probe::Unknown));
 }

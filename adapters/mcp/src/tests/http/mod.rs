@@ -3,4 +3,5 @@
 mod calls;
 mod modern;
 mod peer;
+mod probes;
 mod sessions;

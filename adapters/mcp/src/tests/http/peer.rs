@@ -186,7 +186,7 @@ async fn call(shared: &Shared, message: &Value) -> Response {
     let args = &message["params"]["arguments"];
     let text = json!({"content": [{"type": "text", "text": "done"}], "resultType": "complete"});
     match message["params"]["name"].as_str().unwrap() {
-        "echo" => {
+        "echo" | "echo_0" => {
             let mut answer = text;
             answer["structuredContent"] = json!({"args": args, "meta": message["params"]["_meta"]});
             result(id, answer)

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use placet_adapter::{
     adapter::{Conditions, Credential},
-    outcome::{AdapterError, Outcome, Probe},
+    outcome::{AdapterError, Outcome},
 };
 use placet_types::envelope::result::{Citation, Mutation};
 
@@ -41,7 +41,9 @@ async fn a_write_passes_its_token_and_names_what_it_changed() {
     let answer = done(
         call(adapter.as_ref(), &contract, "echo", json!({"path": "a.txt", "name": "n"})).await,
     );
-    assert_eq!(answer.output["structured"]["meta"]["dev.placet/idempotency-key"], json!(TOKEN));
+    let meta = &answer.output["structured"]["meta"];
+    assert_eq!(meta["dev.placet/idempotency-key"], json!(TOKEN));
+    assert_eq!(meta["dev.placet/attempt"], json!(1));
     assert_eq!(answer.output["structured"]["args"], json!({"path": "a.txt", "name": "n"}));
     assert_eq!(
         answer.mutations,
@@ -80,6 +82,19 @@ async fn a_keyed_tool_gets_the_token_in_its_argument_and_nothing_else_changes() 
         json!({"path": "p", "x": {"y": 1}, "key": TOKEN})
     );
     assert_eq!(answer.output["structured"]["meta"]["dev.placet/idempotency-key"], json!(TOKEN));
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_further_key_of_the_metadata_gets_the_token_too() {
+    let dedup = json!({"class": "keyed", "window_ms": 60_000, "meta_key": "peer.example/request"});
+    let contract = contract(python("good"), |file| make_write(file, "echo", dedup));
+    let adapter = connect(&contract).await.unwrap();
+    let answer = done(call(adapter.as_ref(), &contract, "echo", json!({"path": "p"})).await);
+    let seen = &answer.output["structured"];
+    assert_eq!(seen["meta"]["peer.example/request"], json!(TOKEN));
+    assert_eq!(seen["meta"]["dev.placet/idempotency-key"], json!(TOKEN));
+    assert_eq!(seen["args"], json!({"path": "p"}));
     adapter.close().await;
 }
 
@@ -317,14 +332,6 @@ async fn a_dispatch_under_another_contract_is_not_sent() {
     let outcome = adapter.invoke(dispatch(&then, "die", json!({})), within(10_000)).await;
     assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Drifted(_))), "{outcome:?}");
     assert!(adapter.is_alive());
-    adapter.close().await;
-}
-
-#[tokio::test]
-async fn a_probe_never_guesses() {
-    let contract = contract(python("good"), |_| {});
-    let adapter = connect(&contract).await.unwrap();
-    assert!(matches!(adapter.probe(TOKEN).await, Probe::Unknown));
     adapter.close().await;
 }
 

@@ -3,3 +3,4 @@
 mod calls;
 mod life;
 mod listing;
+mod probes;

@@ -30,7 +30,9 @@ fn a_settled_result_is_kept_as_it_was() {
     let done = result(&call, ResultStatus::Succeeded);
     let record =
         ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done)).unwrap().unwrap();
-    let EffectState::Succeeded { result: digest, .. } = record.state else { panic!("not succeeded") };
+    let EffectState::Succeeded { result: digest, .. } = record.state else {
+        panic!("not succeeded")
+    };
     assert_eq!(ready(world.ledger.result(&record, digest)).unwrap(), done);
     assert_eq!(world.record(&call), record);
 }
@@ -119,7 +121,9 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
     let armed = dispatched(&world, &call);
     let record = settled(&world, &call, armed, Outcome::Unknown("reset".to_owned()));
     let envelope = result(&call, ResultStatus::Succeeded);
-    let operator = || crate::record::Resolution::Operator { operator: placet_types::ids::PrincipalId::new("olga").unwrap() };
+    let operator = || crate::record::Resolution::Operator {
+        operator: placet_types::ids::PrincipalId::new("olga").unwrap(),
+    };
     let guess = (Outcome::Unknown("still".to_owned()), operator());
     let outcome = ready(world.ledger.resolve(&record, guess, &envelope, event()));
     assert!(matches!(outcome, Err(LedgerError::WrongState(_))));
@@ -127,8 +131,14 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
     let outcome = ready(world.ledger.resolve(&record, late, &envelope, event()));
     assert!(matches!(outcome, Err(LedgerError::Store(StoreError::Illegal(_)))));
     let resolved =
-        ready(world.ledger.resolve(&record, (Outcome::Succeeded, operator()), &envelope, event())).unwrap();
+        ready(world.ledger.resolve(&record, (Outcome::Succeeded, operator()), &envelope, event()))
+            .unwrap();
     assert_eq!((world.record(&call), resolved.state.name()), (resolved.clone(), "succeeded"));
-    let twice = ready(world.ledger.resolve(&resolved, (Outcome::Succeeded, operator()), &envelope, event()));
+    let twice = ready(world.ledger.resolve(
+        &resolved,
+        (Outcome::Succeeded, operator()),
+        &envelope,
+        event(),
+    ));
     assert!(matches!(twice, Err(LedgerError::WrongState("succeeded"))));
 }

@@ -43,7 +43,7 @@ use crate::{
     parked::ParkedCall,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{Reservation, RunKey, RunRecord},
-    store::{ClaimAnswer, Store, StoreError, PolicyState},
+    store::{ClaimAnswer, PolicyState, Store, StoreError},
     testing::{MemoryStore, ready},
 };
 

@@ -268,6 +268,7 @@ pub(crate) fn capability(
         also: BTreeSet::new(),
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
+        conformance: None,
         cost_cents: 0,
         enabled,
         pin: options.pins.then(|| tool.digest(adapter)),

@@ -1,4 +1,4 @@
-//! `placet adapters`: import, list, compare and pin what adapters offer.
+//! `placet adapters`: import, list, compare, pin and try out what adapters offer.
 //!
 //! Owns the command tree and the list. Invariant: what a server says about its own tools is shown to the operator and
 //! trusted by nobody: it never lowers a mode, and nothing is callable that was not pinned.
@@ -6,7 +6,9 @@
 mod import;
 mod live;
 mod pins;
+mod rehearsal;
 mod servers;
+mod verify;
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,7 @@ use crate::{
     output, world,
 };
 
-/// Import, compare and pin what adapters offer.
+/// Import, compare, pin and try out what adapters offer.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
     placet adapters import --name fs --stdio -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
@@ -30,7 +32,8 @@ use crate::{
     placet adapters import --mcp-servers ~/.config/mcp.json\n  \
     placet adapters list\n  \
     placet adapters diff\n  \
-    placet adapters pin fs --capability write_file --expect sha256:…")]
+    placet adapters pin fs --capability write_file --expect sha256:…\n  \
+    placet adapters verify fs --capability write_file --yes")]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -48,6 +51,8 @@ enum Action {
     Diff(pins::DiffArgs),
     /// Accept a live definition, named by its digest, as reviewed.
     Pin(pins::PinArgs),
+    /// Call a live adapter, with real effects, to see whether it keeps what its contract promises about repeated calls.
+    Verify(verify::VerifyArgs),
 }
 
 /// List capabilities.
@@ -68,6 +73,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Action::List(args) => list(args, environment),
         Action::Diff(args) => pins::diff(args, environment).await,
         Action::Pin(args) => pins::pin(args, environment).await,
+        Action::Verify(args) => verify::run(args, environment).await,
     }
 }
 

@@ -216,7 +216,14 @@ fn told(comparison: &Comparison) {
     output::table(["tool", "state", "what changed", "live digest"], rows);
 }
 
-fn chosen(config: &Config, name: Option<&AdapterName>) -> Result<Vec<ContractEntry>, Failure> {
+/// The contract of that name, or all.
+///
+/// # Errors
+/// [`Failure`] when there is none.
+pub(super) fn chosen(
+    config: &Config,
+    name: Option<&AdapterName>,
+) -> Result<Vec<ContractEntry>, Failure> {
     let all = world::contracts(config)
         .map_err(|problem| Failure::new("a contract cannot be used").because(problem))?;
     let wanted = |entry: &ContractEntry| name.is_none_or(|name| *name == entry.file.adapter);

@@ -181,19 +181,21 @@ fn a_record_that_arrives_between_two_looks_is_found() {
 async fn time_never_goes_back_over_a_restart() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
+    // It goes on by itself, too, as the monotonic clock does.
+    let soon = NOW_MS + 5_000..NOW_MS + 65_000;
     let clock = TestClock::at(NOW_MS);
     let hand: Arc<dyn Clock> = Arc::<TestClock>::clone(&clock);
     let (store, _) = EmbeddedStore::open(config.clone(), hand).unwrap();
     clock.set(NOW_MS + 5_000);
     make(&*store, "key", true).await;
     clock.set(NOW_MS - 9_000);
-    assert_eq!(store.now().as_ms(), NOW_MS + 5_000);
+    assert!(soon.contains(&store.now().as_ms()));
     store.close().await.unwrap();
     let (store, _) = EmbeddedStore::open(config, clock).unwrap();
-    assert_eq!(store.now().as_ms(), NOW_MS + 5_000);
+    assert!(soon.contains(&store.now().as_ms()));
     let mut changes = synced();
     changes.audit.push(event("later"));
-    assert_eq!(store.commit(changes).await.unwrap().at.as_ms(), NOW_MS + 5_000);
+    assert!(soon.contains(&store.commit(changes).await.unwrap().at.as_ms()));
 }
 
 #[tokio::test]

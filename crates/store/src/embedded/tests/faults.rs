@@ -137,8 +137,7 @@ async fn altered_content_is_never_answered() {
     changes.content.push((tenant("acme"), b"a result to be altered".to_vec()));
     store.commit(changes).await.unwrap();
     let digest = Digest::of(b"a result to be altered");
-    let tenant_folder = fs::read_dir(folder.path().join("content")).unwrap().next().unwrap();
-    let pack = tenant_folder.unwrap().path().join("000001.pack");
+    let pack = pack_of(folder.path(), "acme");
     let mut bytes = fs::read(&pack).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&pack, bytes).unwrap();

@@ -9,8 +9,10 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::embedded::codec::{Stored, decode_value, encode_value};
+use crate::embedded::generation::open_tree;
 use crate::embedded::keys;
-use crate::embedded::open::{IndexFate, open_tree};
+use crate::embedded::open::IndexFate;
+use crate::embedded::stamps;
 
 /// A store with records in all kinds of states, closed; answers them.
 async fn filled(config: &EmbeddedConfig, count: u32) -> Vec<EffectRecord> {
@@ -44,6 +46,14 @@ async fn check(store: &EmbeddedStore, records: &[EffectRecord]) {
     assert!(store.approval(&asked).await.unwrap().is_some());
 }
 
+/// The folder of the only generation.
+fn generation(folder: &Path) -> std::path::PathBuf {
+    let index = folder.join("index");
+    let names = names(&index);
+    assert_eq!(names.len(), 1, "{names:?}");
+    index.join(&names[0])
+}
+
 fn was_rebuilt(report: &RecoveryReport) -> bool {
     matches!(report.index, IndexFate::Rebuilt { .. })
 }
@@ -69,10 +79,11 @@ async fn a_damaged_index_never_changes_an_answer() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let records = filled(&config, 60).await;
-    let db = folder.path().join("index").join("db");
+    let db = folder.path().join("index").join("00000001").join("db");
     let sound = fs::read(&db).unwrap();
     let mut rebuilt = 0;
     for round in 0..8_usize {
+        let db = generation(folder.path()).join("db");
         let mut bytes = fs::read(&db).unwrap();
         let at = bytes.len() / 9 * (round + 1);
         match round % 4 {
@@ -91,7 +102,7 @@ async fn a_damaged_index_never_changes_an_answer() {
     let (store, _) = open(&config);
     store.close().await.unwrap();
     fs::remove_dir_all(folder.path().join("index")).unwrap();
-    fs::create_dir(folder.path().join("index")).unwrap();
+    fs::create_dir_all(db.parent().unwrap()).unwrap();
     fs::write(&db, &sound[..sound.len() / 2]).unwrap();
     let (store, _) = open(&config);
     check(&store, &records).await;
@@ -103,7 +114,7 @@ async fn of_the_indices_set_aside_the_last_two_are_kept() {
     let config = config(folder.path());
     let records = filled(&config, 3).await;
     for _ in 0..4 {
-        let index = open_tree(&folder.path().join("index"), 8 << 20).unwrap();
+        let index = open_tree(&generation(folder.path()), 8 << 20).unwrap();
         index.remove(keys::META).unwrap();
         drop(index);
         let (store, report) = open(&config);
@@ -175,8 +186,11 @@ async fn a_kill_during_the_recovery_of_the_index_does_not_lock_it_out() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let records = filled(&config, 4).await;
-    fs::write(folder.path().join("index").join("snap.0000000000000001.generating"), b"half")
-        .unwrap();
+    fs::write(
+        folder.path().join("index").join("00000001").join("snap.0000000000000001.generating"),
+        b"half",
+    )
+    .unwrap();
     let (store, report) = open(&config);
     assert_eq!(report.index, IndexFate::Kept);
     check(&store, &records).await;
@@ -190,7 +204,7 @@ async fn what_the_index_forgets_is_never_answered_as_absent() {
     for record in &records {
         let (store, _) = open(&config);
         let index = store.state.index().unwrap();
-        index.db().remove(keys::effect(&record.record_id)).unwrap();
+        index.active().db().remove(keys::effect(&record.record_id)).unwrap();
         drop(index);
         let read = store.effect(record.record_id).await;
         assert!(matches!(read, Err(StoreError::Stopped(_))), "{read:?}");
@@ -213,7 +227,7 @@ async fn a_claim_finds_what_the_index_has_forgotten() {
     let config = config(folder.path());
     let records = filled(&config, 3).await;
     let (store, _) = open(&config);
-    store.state.index().unwrap().db().clear().unwrap();
+    store.state.index().unwrap().active().db().clear().unwrap();
     let again = claim(&*store, records[0].key.as_str());
     assert!(matches!(store.claim(again).await, Err(StoreError::Stopped(_))));
 }
@@ -225,9 +239,9 @@ async fn an_older_form_of_a_record_is_not_believed() {
     let sent = make(&*store, "key", false).await;
     let key = keys::effect(&sent.record_id);
     let index = store.state.index().unwrap();
-    let older = index.db().get(&key).unwrap().unwrap();
+    let older = index.active().db().get(&key).unwrap().unwrap();
     put(&*store, &succeeded(&sent)).await.unwrap();
-    index.db().insert(&key, older).unwrap();
+    index.active().db().insert(&key, older).unwrap();
     let read = store.effect(sent.record_id).await;
     assert!(matches!(read, Err(StoreError::Stopped(_))), "{read:?}");
 }
@@ -238,8 +252,8 @@ async fn a_value_in_the_wrong_place_is_not_believed() {
     let (store, _) = open(&config(folder.path()));
     let (one, two) = (make(&*store, "one", true).await, make(&*store, "two", true).await);
     let index = store.state.index().unwrap();
-    let value = index.db().get(keys::effect(&two.record_id)).unwrap().unwrap();
-    index.db().insert(keys::effect(&one.record_id), value).unwrap();
+    let value = index.active().db().get(keys::effect(&two.record_id)).unwrap().unwrap();
+    index.active().db().insert(keys::effect(&one.record_id), value).unwrap();
     let read = store.effect(one.record_id).await;
     assert!(matches!(read, Err(StoreError::Stopped(_))), "{read:?}");
 }
@@ -254,8 +268,8 @@ async fn a_list_that_lost_an_entry_is_noticed_at_the_next_start() {
         let records = filled(&config, 4).await;
         let (store, _) = open(&config);
         let index = store.state.index().unwrap();
-        let (key, _) = index.db().scan_prefix([prefix]).next().unwrap().unwrap();
-        index.db().remove(key).unwrap();
+        let (key, _) = index.active().db().scan_prefix([prefix]).next().unwrap().unwrap();
+        index.active().db().remove(key).unwrap();
         drop(index);
         store.close().await.unwrap();
         let (store, report) = open(&config);
@@ -291,11 +305,11 @@ fn the_codes_of_states_are_those_of_their_names() {
     for record in [&record, &pending(&record, &asked), &approved(&record, &asked), &sent] {
         let name = record.state.name();
         assert_eq!(keys::effect_state_code(name), Some(keys::effect_code(&record.state)));
-        assert_eq!(keys::open_state(name), Some(name));
+        assert_eq!(keys::open_name(keys::effect_code(&record.state)), Some(name));
     }
     let done = succeeded(&sent).state;
     assert_eq!(keys::effect_state_code(done.name()), Some(keys::effect_code(&done)));
-    assert_eq!(keys::open_state(done.name()), None);
+    assert_eq!(keys::open_name(keys::effect_code(&done)), None);
     let states = [ApprovalState::Pending, ApprovalState::Approved, ApprovalState::Expired];
     for state in states {
         assert_eq!(keys::approval_state_code(state.name()), Some(keys::approval_code(&state)));
@@ -312,6 +326,6 @@ fn a_stamp_is_current_from_its_own_entry_on() {
         ((1 << 32) + 3, u64::from(u32::MAX), true),
         (u64::from(u32::MAX), (1 << 32) + 3, false),
     ] {
-        assert_eq!(keys::is_current(seq, keys::stamp(wanted)), current, "{seq} {wanted}");
+        assert_eq!(stamps::is_current(seq, stamps::low(wanted)), current, "{seq} {wanted}");
     }
 }

@@ -1,48 +1,37 @@
 //! Tests of the embedded store, and what they are made of.
 
+mod checkpoints;
 mod conformance;
 mod embedded;
 mod faults;
 mod index;
+mod moving;
 mod offline;
 mod property;
+mod scale;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState};
-use placet_ledger::audit::{AuditEvent, AuditKind};
-use placet_ledger::record::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
-};
-use placet_ledger::run::{Reservation, RunKey, RunRecord};
-use placet_ledger::store::{
-    Admission, Changes, ClaimAnswer, Committed, Durability, EffectChange, Store, StoreError,
-};
-use placet_types::approval::{Requirement, Vote, VoteChoice};
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::record::{Class, EffectRecord, EffectState};
+use placet_ledger::store::{Admission, Changes, EffectChange, Store, StoreError};
 use placet_types::clock::{Clock, Timestamp};
-use placet_types::digest::Digest;
-use placet_types::ids::{
-    ApprovalId, DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId,
-    ToolCallId,
-};
-use placet_types::mode::ApprovalMode;
-use placet_types::principal::{Principal, PrincipalChain, PrincipalKind};
-use placet_types::run_context::RunBudget;
+use placet_types::ids::{ApprovalId, IdempotencyKey, ToolCallId};
 
 use super::{EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport};
 use crate::journal::JournalError;
 use crate::journal::tests::FaultyDisk;
+use crate::testing::*;
 
 /// A clock that the test sets.
 #[derive(Debug, Default)]
-pub(super) struct TestClock(AtomicI64);
+pub(crate) struct TestClock(AtomicI64);
 
 impl TestClock {
-    pub(super) fn at(ms: i64) -> Arc<Self> {
+    pub(crate) fn at(ms: i64) -> Arc<Self> {
         Arc::new(Self(AtomicI64::new(ms)))
     }
 
@@ -56,8 +45,6 @@ impl Clock for TestClock {
         Timestamp::from_ms(self.0.load(Ordering::SeqCst))
     }
 }
-
-pub(super) const NOW_MS: i64 = 1_800_000_000_000;
 
 /// A store with small segments, on a medium that does not wait for the disk.
 pub(super) fn config(directory: &Path) -> EmbeddedConfig {
@@ -93,214 +80,9 @@ pub(super) fn open(config: &EmbeddedConfig) -> (Arc<EmbeddedStore>, RecoveryRepo
     try_open(config).unwrap()
 }
 
-pub(super) fn tenant(name: &str) -> TenantId {
-    TenantId::new(name).unwrap()
-}
-
-pub(super) fn chain(tenant_id: &TenantId) -> PrincipalChain {
-    let actor = Principal {
-        kind: PrincipalKind::Agent,
-        id: PrincipalId::new("scribe").unwrap(),
-        tenant_id: tenant_id.clone(),
-        display: None,
-    };
-    PrincipalChain { actor, on_behalf_of: None }
-}
-
-/// The claim of a key by a call that is named after it.
-pub(super) fn claim_of(tenant_name: &str, key: &str, epoch: u64) -> EffectRecord {
-    let scope = KeyScope {
-        tenant: tenant(tenant_name),
-        kind: placet_types::principal::PrincipalKind::Agent,
-        agent: PrincipalId::new("scribe").unwrap(),
-        on_behalf_of: None,
-        capability: "notes/erase".parse().unwrap(),
-    };
-    let key = IdempotencyKey::new(key).unwrap();
-    EffectRecord {
-        version: RECORD_VERSION,
-        record_id: RecordId::derive(&scope, &key),
-        call_id: ToolCallId::new(format!("call-{tenant_name}-{}", key.as_str())).unwrap(),
-        scope,
-        key,
-        run_id: RunId::new("run_1").unwrap(),
-        requested_digest: Digest::of(b"requested"),
-        parked: Digest::of(b"parked"),
-        created_at: Timestamp::from_ms(NOW_MS),
-        updated_at: Timestamp::from_ms(NOW_MS),
-        rev: 0,
-        arm: 1,
-        attempts: 0,
-        unknown: None,
-        state: EffectState::Claimed { epoch },
-    }
-}
-
-pub(super) fn claim(store: &dyn Store, key: &str) -> EffectRecord {
-    claim_of("acme", key, store.epoch())
-}
-
-pub(super) fn attempt(record: &EffectRecord, epoch: u64, class: Class) -> Attempt {
-    Attempt {
-        number: record.attempts + 1,
-        token: dispatch_token(&record.record_id, record.arm),
-        class,
-        deadline_at: Timestamp::from_ms(NOW_MS + 30_000),
-        first_dispatched_at: Timestamp::from_ms(NOW_MS),
-        after_unknown: false,
-        epoch,
-        adopted_by: None,
-        decision_id: DecisionId::new("dec_1").unwrap(),
-        bundle_digest: Digest::of(b"bundle"),
-        request_digest: Digest::of(b"request"),
-        contract_digest: Digest::of(b"contract"),
-        approval_id: None,
-    }
-}
-
-/// The record moved on, whether the machine knows the move or not.
-pub(super) fn moved(record: &EffectRecord, state: EffectState) -> EffectRecord {
-    let attempts = match &state {
-        EffectState::Dispatched(attempt) => attempt.number,
-        _ => record.attempts,
-    };
-    EffectRecord { state, attempts, rev: record.rev + 1, ..record.clone() }
-}
-
-pub(super) fn dispatched(store: &dyn Store, record: &EffectRecord) -> EffectRecord {
-    moved(record, EffectState::Dispatched(attempt(record, store.epoch(), Class::Opaque)))
-}
-
-pub(super) fn succeeded(record: &EffectRecord) -> EffectRecord {
-    moved(record, EffectState::Succeeded { result: Digest::of(b"result"), resolved_by: None })
-}
-
-pub(super) fn pending(record: &EffectRecord, approval: &ApprovalRecord) -> EffectRecord {
-    let (approval_id, expires_at) = (approval.approval_id.clone(), approval.expires_at);
-    moved(record, EffectState::PendingApproval { approval_id, expires_at })
-}
-
-pub(super) fn approved(record: &EffectRecord, approval: &ApprovalRecord) -> EffectRecord {
-    let (approval_id, expires_at) = (approval.approval_id.clone(), approval.expires_at);
-    moved(record, EffectState::Approved { approval_id, expires_at })
-}
-
-pub(super) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> ApprovalRecord {
-    ApprovalRecord {
-        version: APPROVAL_VERSION,
-        approval_id: ApprovalId::new(id).unwrap(),
-        record_id: record.record_id,
-        call_id: record.call_id.clone(),
-        chain: chain(&record.scope.tenant),
-        capability: record.scope.capability.clone(),
-        mode: ApprovalMode::Destructive,
-        request_digest: Digest::of(b"request"),
-        proposal: Digest::of(b"proposal"),
-        bundle_digest: Digest::of(b"bundle"),
-        requirement: Requirement {
-            groups: BTreeMap::new(),
-            quorum: 1,
-            expires_in_ms: 1_000,
-            reasons: Vec::new(),
-        },
-        created_at: Timestamp::from_ms(created_ms),
-        expires_at: Timestamp::from_ms(created_ms + 1_000),
-        rev: 1,
-        votes: Vec::new(),
-        state: ApprovalState::Pending,
-    }
-}
-
-/// The approval moved on, whether the machine knows the move or not.
-pub(super) fn approval_moved(approval: &ApprovalRecord, state: ApprovalState) -> ApprovalRecord {
-    ApprovalRecord { state, rev: approval.rev + 1, ..approval.clone() }
-}
-
-pub(super) fn vote(reason: String) -> Vote {
-    Vote {
-        approver: PrincipalId::new("ada").unwrap(),
-        groups: BTreeSet::new(),
-        groups_as_of: Timestamp::from_ms(NOW_MS),
-        choice: VoteChoice::Approve,
-        reason,
-        at: Timestamp::from_ms(NOW_MS),
-        shown_digest: Digest::of(b"proposal"),
-    }
-}
-
-pub(super) fn run(id: &str, calls_max: u32) -> RunRecord {
-    RunRecord {
-        key: RunKey {
-            tenant: tenant("acme"),
-            agent: PrincipalId::new("scribe").unwrap(),
-            on_behalf_of: None,
-            run_id: RunId::new(id).unwrap(),
-        },
-        safety_mode: ApprovalMode::Destructive,
-        budget: RunBudget { calls_max, cost_cents_max: 100, tool_latency_ms_max: 1_000 },
-        opened_at: Timestamp::from_ms(NOW_MS),
-        calls_used: 0,
-        cents_used: 0,
-    }
-}
-
-pub(super) fn reservation(run: &RunRecord, cents: u64) -> Reservation {
-    Reservation { run: run.key.clone(), cents }
-}
-
-pub(super) fn event(note: &str) -> AuditEvent {
-    AuditEvent { note: Some(note.to_owned()), ..AuditEvent::new(AuditKind::Security) }
-}
-
-pub(super) fn synced() -> Changes {
-    Changes::new(Durability::Synced, Admission::Completion)
-}
-
-pub(super) fn puts(records: &[&EffectRecord]) -> Changes {
-    let mut changes = synced();
-    for record in records {
-        changes.effects.push(EffectChange::Put(Box::new((*record).clone())));
-    }
-    changes
-}
-
-pub(super) async fn put(store: &dyn Store, record: &EffectRecord) -> Result<Committed, StoreError> {
-    store.commit(puts(&[record])).await
-}
-
-/// Claims a key, dispatches it and, as asked, lets it succeed; answers the record.
-pub(super) async fn make(store: &dyn Store, key: &str, finish: bool) -> EffectRecord {
-    make_for(store, "acme", key, finish).await
-}
-
-pub(super) async fn make_for(
-    store: &dyn Store,
-    tenant: &str,
-    key: &str,
-    finish: bool,
-) -> EffectRecord {
-    let claimed = claim_of(tenant, key, store.epoch());
-    assert_eq!(store.claim(claimed.clone()).await.unwrap(), ClaimAnswer::Claimed);
-    let sent = dispatched(store, &claimed);
-    put(store, &sent).await.unwrap();
-    if !finish {
-        return sent;
-    }
-    let done = succeeded(&sent);
-    put(store, &done).await.unwrap();
-    done
-}
-
-/// Holds a call: its record and its approval.
-pub(super) async fn hold(
-    store: &dyn Store,
-    claimed: &EffectRecord,
-    asked: &ApprovalRecord,
-) -> EffectRecord {
-    assert_eq!(store.claim(claimed.clone()).await.unwrap(), ClaimAnswer::Claimed);
-    let waiting = pending(claimed, asked);
-    let mut changes = puts(&[&waiting]);
-    changes.approvals.push(asked.clone());
-    store.commit(changes).await.unwrap();
-    waiting
+/// The first pack of a tenant's content.
+pub(super) fn pack_of(folder: &Path, tenant: &str) -> std::path::PathBuf {
+    let tenant = placet_types::digest::Digest::of(tenant.as_bytes()).to_string();
+    let tenant = tenant.trim_start_matches("sha256:");
+    folder.join("content").join(tenant).join("000001.pack")
 }

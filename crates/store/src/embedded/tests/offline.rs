@@ -67,11 +67,10 @@ async fn what_is_wrong_is_told_by_verifying() {
     changes.content.push((tenant("acme"), b"result".to_vec()));
     store.commit(changes).await.unwrap();
     let index = store.state.index().unwrap();
-    index.db().remove(keys::effect(&sent.record_id)).unwrap();
+    index.active().db().remove(keys::effect(&sent.record_id)).unwrap();
     drop(index);
     store.close().await.unwrap();
-    let tenant_folder = fs::read_dir(folder.path().join("content")).unwrap().next().unwrap();
-    let pack = tenant_folder.unwrap().path().join("000001.pack");
+    let pack = pack_of(folder.path(), "acme");
     let mut bytes = fs::read(&pack).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     fs::write(&pack, bytes).unwrap();
@@ -112,9 +111,9 @@ async fn an_index_that_is_behind_is_not_wrong() {
     let (store, _) = open(&config);
     make(&*store, "key", true).await;
     let index = store.state.index().unwrap();
-    let early = index.db().get(keys::META).unwrap().unwrap();
+    let early = index.active().db().get(keys::META).unwrap().unwrap();
     make(&*store, "other", true).await;
-    index.db().insert(keys::META, early).unwrap();
+    index.active().db().insert(keys::META, early).unwrap();
     index.flush().unwrap();
     drop((index, store));
     // The writer of a store that was dropped may still be at its end.

@@ -19,6 +19,7 @@ enum Step {
     Succeed(u8),
     Stale(u8),
     Reserve(u64),
+    Checkpoint,
     Restart { orderly: bool },
 }
 
@@ -35,6 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => key().prop_map(Step::Succeed),
         1 => key().prop_map(Step::Stale),
         1 => (0..60_u64).prop_map(Step::Reserve),
+        1 => Just(Step::Checkpoint),
         1 => any::<bool>().prop_map(|orderly| Step::Restart { orderly }),
     ]
 }
@@ -144,7 +146,7 @@ async fn same(store: &EmbeddedStore, model: &MemoryStore) {
 async fn play(steps: Vec<Step>) {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
-    let model = MemoryStore::new(Timestamp::from_ms(NOW_MS));
+    let mut model = MemoryStore::new(Timestamp::from_ms(NOW_MS));
     let (mut store, _) = open(&config);
     let mut changes = synced();
     changes.runs.push(run("run_1", 6));
@@ -169,11 +171,10 @@ async fn play(steps: Vec<Step>) {
                 }
                 drop(store);
                 store = open(&config).0;
-                for key in 0..4 {
-                    // Claims end with the process.
-                    model.release(claim_of("acme", &format!("key-{key}"), 1).record_id).await;
-                }
+                // Claims end with the process.
+                model = model.restarted();
             }
+            Step::Checkpoint => drop(store.checkpoint().await.unwrap()),
             _ => {
                 if let Some(changes) = changes_of(&step, &model, store.epoch()).await {
                     let found = store.commit(changes.clone()).await;

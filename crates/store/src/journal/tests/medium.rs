@@ -114,9 +114,10 @@ fn error(failure: Failure) -> io::Error {
 
 fn target(path: &Path) -> Target {
     let name = path.file_stem().unwrap().to_str().unwrap();
+    let is_table = path.extension().is_some_and(|extension| extension == "table");
     match (name, name.len()) {
         ("high-water", _) => Target::Witness,
-        (_, 12) => Target::Segment,
+        (_, 12) if !is_table => Target::Segment,
         _ => Target::Content,
     }
 }

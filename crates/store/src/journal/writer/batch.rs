@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use placet_ledger::sabotage::{Guard, removed};
 use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
@@ -46,6 +48,7 @@ struct Batch<A: Apply> {
     waiters: Vec<Waiter<A>>,
     frames: Vec<(u8, Vec<u8>)>,
     blobs: Vec<Blob>,
+    forgotten: Vec<(String, Digest)>,
     bytes: usize,
     durability: Durability,
     now: Timestamp,
@@ -66,8 +69,8 @@ impl<A: Apply> Worker<A> {
     /// Runs until the writer is closed or something fails.
     pub(super) async fn run(mut self) -> WriterEnd {
         match self.serve().await {
-            Ok(closing) => self.close(closing),
-            Err(error) => self.stop(error),
+            Ok(closing) => self.close(closing).await,
+            Err(error) => self.stop(error).await,
         }
     }
 
@@ -118,6 +121,7 @@ impl<A: Apply> Worker<A> {
             waiters: Vec::new(),
             frames: Vec::new(),
             blobs: Vec::new(),
+            forgotten: Vec::new(),
             bytes: 0,
             durability: Durability::Written,
             now,
@@ -178,6 +182,11 @@ impl<A: Apply> Worker<A> {
         }
         batch.frames.append(&mut staged.frames);
         batch.blobs.append(&mut staged.blobs);
+        if !staged.forgotten.is_empty() {
+            // Nothing is deleted before the entry that says so is durable.
+            batch.durability = Durability::Synced;
+            batch.forgotten.append(&mut staged.forgotten);
+        }
         Ok(reply)
     }
 
@@ -202,14 +211,33 @@ impl<A: Apply> Worker<A> {
             self.unapplied.push(AppliedFrame { seq, epoch, at_ms, kind, payload, hash });
             self.parts.counters.frames.fetch_add(1, Ordering::Relaxed);
         }
+        if removed(Guard::IndexWithoutJournal) {
+            return self.take_over();
+        }
+        if removed(Guard::VisibilityGateOff) {
+            self.take_over()?;
+            return self.parts.journal.sync();
+        }
         self.parts.journal.write()?;
         if batch.durability == Durability::Synced {
-            return self.sync();
+            self.sync()?;
+            return self.forget(batch.forgotten);
         }
         if has_frames && self.sync_due.is_none() {
             self.sync_due = Instant::now().checked_add(self.parts.config.sync_within);
         }
         Ok(())
+    }
+
+    /// Deletes content, its entry durable. Should this be cut short, the next start finishes it.
+    fn forget(&mut self, forgotten: Vec<(String, Digest)>) -> Result<(), JournalError> {
+        if forgotten.is_empty() {
+            return Ok(());
+        }
+        for (tenant, digest) in forgotten {
+            self.parts.content.forget(&tenant, digest)?;
+        }
+        Ok(self.parts.content.sync()?)
     }
 
     fn sync(&mut self) -> Result<(), JournalError> {
@@ -218,12 +246,18 @@ impl<A: Apply> Worker<A> {
             self.parts.journal.sync()?;
             self.parts.apply.synced(self.unapplied.len(), began.elapsed());
             self.parts.counters.syncs.fetch_add(1, Ordering::Relaxed);
-            let applied = self.parts.apply.applied(&self.unapplied);
-            applied.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
-            self.unapplied.clear();
+            self.take_over()?;
         }
         self.sync_due = None;
         self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
+        Ok(())
+    }
+
+    /// The state machine learns of the entries; the readers see them from here on.
+    fn take_over(&mut self) -> Result<(), JournalError> {
+        let applied = self.parts.apply.applied(&self.unapplied);
+        applied.map_err(|error| JournalError::Apply { reason: error.to_string() })?;
+        self.unapplied.clear();
         Ok(())
     }
 
@@ -239,11 +273,16 @@ impl<A: Apply> Worker<A> {
         Ok(())
     }
 
-    fn close(mut self, closing: Option<oneshot::Sender<Result<(), JournalError>>>) -> WriterEnd {
+    async fn close(
+        mut self,
+        closing: Option<oneshot::Sender<Result<(), JournalError>>>,
+    ) -> WriterEnd {
         self.requests.close();
         let mut closers: Vec<_> = closing.into_iter().collect();
         let mut drained = Ok(());
-        while let (Ok(()), Ok(message)) = (&drained, self.requests.try_recv()) {
+        while drained.is_ok() {
+            // Not `try_recv`: a sender that has its place already may still be on its way to it, and would wait for ever.
+            let Some(message) = self.requests.recv().await else { break };
             match message {
                 Message::Request(request, reply) => {
                     drained = self.serve_batch(request, reply).map(|closer| closers.extend(closer));
@@ -251,9 +290,9 @@ impl<A: Apply> Worker<A> {
                 Message::Close(reply) => closers.push(reply),
             }
         }
-        if let Err(error) = drained.and_then(|()| self.sync()) {
+        if let Err(error) = drained.and_then(|()| self.sync()).and_then(|()| self.finish()) {
             refuse(closers, &error);
-            return self.stop(error);
+            return self.stop(error).await;
         }
         let Parts { journal, content, apply, .. } = self.parts;
         // All is released before anybody is told, so that they may open it again at once; the lock last.
@@ -265,11 +304,16 @@ impl<A: Apply> Worker<A> {
         closed.map_or_else(WriterEnd::Failed, |()| WriterEnd::Closed)
     }
 
+    fn finish(&mut self) -> Result<(), JournalError> {
+        let finished = self.parts.apply.closing();
+        finished.map_err(|error| JournalError::Apply { reason: error.to_string() })
+    }
+
     /// Refuses everybody who still waits. Their requests were not prepared.
-    fn stop(mut self, error: JournalError) -> WriterEnd {
+    async fn stop(mut self, error: JournalError) -> WriterEnd {
         tracing::error!(%error, "the journal writer stops; the process has to end and recover");
         self.requests.close();
-        while let Ok(message) = self.requests.try_recv() {
+        while let Some(message) = self.requests.recv().await {
             match message {
                 Message::Request(_, reply) => send(reply, Err(JournalError::Poisoned.into())),
                 Message::Close(reply) => send(reply, Err(error.clone())),

@@ -1,8 +1,8 @@
-//! Whether changes may be made, and what they make of the records.
+//! Whether changes may be made, and what they make of the records: the same rules for every store.
 //!
-//! Owns the checks of one commit against the records as they stand: revisions, legal moves, claims, budgets, epochs. Not here:
-//! where the records come from ([`Base`]) and where the outcome goes. Invariants I7 (legal moves) and I8 (no dispatch of
-//! another epoch); a refusal leaves nothing behind.
+//! Owns the checks of one commit against the records as they stand: revisions, legal moves, claims, budgets, epochs, policies. Not
+//! here: where the records come from ([`Base`]) and where the outcome goes. Invariants I7 (legal moves) and I8 (no dispatch of
+//! another epoch, no adoption from a process that is not over); a refusal leaves nothing behind.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,14 +10,24 @@ use std::sync::Arc;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{Reservation, RunKey, RunRecord};
-use placet_ledger::store::StoreError;
+use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
 use placet_types::ids::{ApprovalId, RecordId};
 
-use super::claims::Claims;
-use super::index::Op;
+/// A change that an entry makes.
+#[derive(Debug)]
+pub(crate) enum Op {
+    /// An effect record, as it was and as it is.
+    Effect { before: Option<Arc<EffectRecord>>, after: Arc<EffectRecord> },
+    /// An effect record that is gone.
+    Removed(Arc<EffectRecord>),
+    /// An approval, as it was and as it is.
+    Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
+    /// A run, with its JSON.
+    Run(Arc<RunRecord>, Vec<u8>),
+}
 
 /// The records as they stand, with everything that is prepared.
-pub(super) trait Base {
+pub(crate) trait Base {
     /// An effect record.
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError>;
     /// An approval.
@@ -25,27 +35,55 @@ pub(super) trait Base {
     -> Result<Option<Arc<ApprovalRecord>>, StoreError>;
     /// A run.
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError>;
+    /// Whether the process of `epoch` is over for certain, so that its duties may be taken over by that of epoch `own`.
+    fn is_over(&self, epoch: u64, own: u64) -> bool {
+        epoch < own
+    }
+}
+
+/// Who has taken keys in memory.
+pub(crate) trait Claimants {
+    /// Whether another call than that of `record` holds its key.
+    fn is_foreign(&self, record: &EffectRecord) -> bool;
 }
 
 /// What is held against new changes, but not against entries of the journal, which were checked when they were written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Rules<'a> {
-    pub(super) epoch: u64,
-    pub(super) claims: &'a Claims,
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub(crate) epoch: u64,
+    pub(crate) claims: &'a dyn Claimants,
+}
+
+/// The policies after these changes; refused when the permit was given under others (decision 26).
+pub(crate) fn policy_after(
+    current: Option<PolicyState>,
+    changes: &Changes,
+) -> Result<Option<PolicyState>, StoreError> {
+    let epoch = current.map_or(0, |policy| policy.epoch);
+    if changes.expect_policy.is_some_and(|expected| expected != epoch) {
+        return Err(StoreError::PolicyMoved);
+    }
+    match changes.activate {
+        Some(next) if current != Some(next) && epoch.checked_add(1) != Some(next.epoch) => {
+            Err(StoreError::Conflict)
+        }
+        Some(next) => Ok(Some(next)),
+        None => Ok(current),
+    }
 }
 
 /// The changes of one commit so far.
-pub(super) struct Transaction<'a> {
+pub(crate) struct Transaction<'a> {
     base: &'a dyn Base,
     rules: Option<Rules<'a>>,
-    pub(super) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
-    pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
-    pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
-    pub(super) ops: Vec<Op>,
+    pub(crate) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
+    pub(crate) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    pub(crate) runs: HashMap<RunKey, Arc<RunRecord>>,
+    pub(crate) ops: Vec<Op>,
 }
 
 impl<'a> Transaction<'a> {
-    pub(super) fn new(base: &'a dyn Base, rules: Option<Rules<'a>>) -> Self {
+    pub(crate) fn new(base: &'a dyn Base, rules: Option<Rules<'a>>) -> Self {
         Self {
             base,
             rules,
@@ -56,8 +94,36 @@ impl<'a> Transaction<'a> {
         }
     }
 
+    /// Takes the changes of records, runs and budgets in, in the order in which they count.
+    pub(crate) fn take_in(&mut self, changes: &mut Changes) -> Result<(), StoreError> {
+        self.open_runs(std::mem::take(&mut changes.runs))?;
+        if let Some(reservation) = &changes.reserve {
+            self.reserve(reservation)?;
+        }
+        if let Some(reservation) = &changes.refund {
+            self.refund(reservation)?;
+        }
+        let reopened: Vec<ApprovalId> = changes
+            .approvals
+            .iter()
+            .filter(|approval| approval.state == ApprovalState::Pending)
+            .map(|approval| approval.approval_id.clone())
+            .collect();
+        for change in std::mem::take(&mut changes.effects) {
+            match change {
+                EffectChange::Put(record) => self.put_effect(*record, &reopened)?,
+                EffectChange::Remove { record_id, rev } => self.remove_effect(record_id, rev)?,
+                EffectChange::Forget { record_id, rev } => self.forget_effect(record_id, rev)?,
+            }
+        }
+        for approval in std::mem::take(&mut changes.approvals) {
+            self.put_approval(approval)?;
+        }
+        Ok(())
+    }
+
     /// Opens runs; one that is open stays as it is.
-    pub(super) fn open_runs(&mut self, runs: Vec<RunRecord>) -> Result<(), StoreError> {
+    pub(crate) fn open_runs(&mut self, runs: Vec<RunRecord>) -> Result<(), StoreError> {
         for run in runs {
             if self.run(&run.key)?.is_none() {
                 self.put_run(run)?;
@@ -67,13 +133,13 @@ impl<'a> Transaction<'a> {
     }
 
     /// Takes from a run's budget.
-    pub(super) fn reserve(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
+    pub(crate) fn reserve(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
         let run = self.run(&reservation.run)?.ok_or(StoreError::BudgetExhausted)?;
         self.put_run(run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?)
     }
 
     /// Gives back what was taken from a run's budget; a run that is gone takes nothing back.
-    pub(super) fn refund(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
+    pub(crate) fn refund(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
         match self.run(&reservation.run)? {
             Some(run) => self.put_run(run.refunded(reservation.cents)),
             None => Ok(()),
@@ -81,7 +147,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Puts an effect record. `reopened` names the approvals that return to their approvers in the same commit.
-    pub(super) fn put_effect(
+    pub(crate) fn put_effect(
         &mut self,
         after: EffectRecord,
         reopened: &[ApprovalId],
@@ -96,6 +162,7 @@ impl<'a> Transaction<'a> {
                 None => {}
             }
             check_move(before.as_deref(), &after, rules.epoch, reopened)?;
+            self.check_adoption(before.as_deref(), &after, rules.epoch)?;
         }
         self.effects.insert(after.record_id, Some(Arc::clone(&after)));
         self.ops.push(Op::Effect { before, after });
@@ -103,7 +170,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Returns a key to absent.
-    pub(super) fn remove_effect(
+    pub(crate) fn remove_effect(
         &mut self,
         record_id: RecordId,
         rev: u64,
@@ -118,7 +185,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Drops a tombstone.
-    pub(super) fn forget_effect(
+    pub(crate) fn forget_effect(
         &mut self,
         record_id: RecordId,
         rev: u64,
@@ -133,7 +200,7 @@ impl<'a> Transaction<'a> {
     }
 
     /// Puts an approval.
-    pub(super) fn put_approval(&mut self, after: ApprovalRecord) -> Result<(), StoreError> {
+    pub(crate) fn put_approval(&mut self, after: ApprovalRecord) -> Result<(), StoreError> {
         let after = Arc::new(after);
         let before = match self.approvals.get(&after.approval_id) {
             Some(changed) => Some(Arc::clone(changed)),
@@ -157,6 +224,23 @@ impl<'a> Transaction<'a> {
         self.approvals.insert(after.approval_id.clone(), Arc::clone(&after));
         self.ops.push(Op::Approval { before, after });
         Ok(())
+    }
+
+    /// The duty to settle an attempt is taken over only from a process that is over (I8).
+    fn check_adoption(
+        &self,
+        before: Option<&EffectRecord>,
+        after: &EffectRecord,
+        epoch: u64,
+    ) -> Result<(), StoreError> {
+        match (before.map(|before| &before.state), &after.state) {
+            (Some(EffectState::Dispatched(from)), EffectState::Dispatched(to))
+                if from.duty() != to.duty() && !self.base.is_over(from.duty(), epoch) =>
+            {
+                Err(StoreError::Conflict)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {

@@ -1,0 +1,193 @@
+//! The judge: what was answered and what happened, against the promises I1 to I16.
+//!
+//! Owns the verdict. Its input is the history, the witness's log and the final state, nothing else; it does not know how faults
+//! are made. Invariant: what could not be checked is said to be unchecked, and counts as a failure.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{history::Event, witness::log::Line};
+
+mod approvals;
+mod audit;
+mod counts;
+mod effects;
+mod epochs;
+mod linear;
+mod moves;
+mod phantom;
+mod replies;
+pub mod secrets;
+mod story;
+mod world;
+
+pub use story::KeyId;
+use world::World;
+
+macro_rules! invariants {
+    ($($name:ident = $short:literal, $title:literal;)*) => {
+        /// What is promised.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Invariant { $(#[doc = $title] $name,)* }
+
+        impl Invariant {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its short name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => $short,)* }
+            }
+
+            /// What it says, in a line.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+invariants! {
+    I1 = "I1", "single dispatch: at most one effect for a key and arm";
+    I2 = "I2", "write-ahead intent: every effect was recorded before it began";
+    I3 = "I3", "no lost result: what was answered as done stays done";
+    I4 = "I4", "stable replay: all answers of success are the same";
+    I5 = "I5", "fingerprint: no result for other arguments or another principal";
+    I6 = "I6", "durable visibility: no answer depends on what is not recorded";
+    I7 = "I7", "legal moves: every record goes a way that there is";
+    I8 = "I8", "fencing: nobody writes after being shut out";
+    I9 = "I9", "no guess: an unknown outcome becomes known by evidence or an operator";
+    I10 = "I10", "approval binding: what ran is what was agreed to, once";
+    I11 = "I11", "conservation: what was accepted is accounted for";
+    I12 = "I12", "no phantom failure: «nothing happened» is true";
+    I13 = "I13", "liveness: after the faults everything settles, nobody waits for ever";
+    I14 = "I14", "audit agreement: log, index and export say the same";
+    I15 = "I15", "credential hygiene: no secret anywhere, every loan ended";
+    I16 = "I16", "bounded memory: queues stay under their caps";
+    Linear = "LIN", "every key behaves like one thing that changes step by step";
+    Real = "REAL", "no phantom success: «done» is true";
+}
+
+impl fmt::Display for Invariant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A broken promise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Violation {
+    /// Which.
+    pub invariant: Invariant,
+    /// The key, record, token, tenant or node it is about.
+    pub subject: String,
+    /// Why this is a violation.
+    pub why: String,
+    /// What happened, in order.
+    pub events: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} broken for {}: {}", self.invariant, self.subject, self.why)?;
+        self.events.iter().try_for_each(|event| writeln!(f, "    {event}"))
+    }
+}
+
+/// What could not be checked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unchecked {
+    /// Which promise.
+    pub invariant: Invariant,
+    /// What is missing.
+    pub missing: String,
+}
+
+/// The outcome.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Broken promises, by invariant.
+    pub violations: Vec<Violation>,
+    /// What could not be checked.
+    pub unchecked: Vec<Unchecked>,
+}
+
+impl Verdict {
+    /// Whether every promise was checked and kept.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty() && self.unchecked.is_empty()
+    }
+
+    /// The broken promises of one kind.
+    pub fn of(&self, invariant: Invariant) -> impl Iterator<Item = &Violation> {
+        self.violations.iter().filter(move |violation| violation.invariant == invariant)
+    }
+}
+
+/// Where the checks put what they find.
+#[derive(Debug, Default)]
+struct Findings(Verdict);
+
+impl Findings {
+    fn broken(
+        &mut self,
+        invariant: Invariant,
+        subject: impl fmt::Display,
+        why: impl Into<String>,
+        events: Vec<String>,
+    ) {
+        let (subject, why, events) = (subject.to_string(), why.into(), shortened(events));
+        self.0.violations.push(Violation { invariant, subject, why, events });
+    }
+
+    fn unchecked(&mut self, invariant: Invariant, missing: &str) {
+        self.0.unchecked.push(Unchecked { invariant, missing: missing.to_owned() });
+    }
+}
+
+/// The most events that one violation tells.
+const EVENTS_MAX: usize = 60;
+
+/// The beginning and the end of a long tale.
+fn shortened(mut events: Vec<String>) -> Vec<String> {
+    let surplus = events.len().saturating_sub(EVENTS_MAX);
+    if surplus > 0 {
+        let from = EVENTS_MAX / 3;
+        events.drain(from..from.saturating_add(surplus));
+        events.insert(from, format!("… {surplus} events left out …"));
+    }
+    events
+}
+
+/// Judges a run.
+#[must_use]
+pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
+    let world = World::of(events, witness);
+    let mut findings = Findings::default();
+    world.check_inputs(&mut findings);
+    effects::check(&world, &mut findings);
+    phantom::check(&world, &mut findings);
+    replies::check(&world, &mut findings);
+    moves::check(&world, &mut findings);
+    epochs::check(&world, &mut findings);
+    approvals::check(&world, &mut findings);
+    counts::check(&world, &mut findings);
+    audit::check(&world, &mut findings);
+    linear::check(&world, &mut findings);
+    let mut verdict = findings.0;
+    verdict.violations.sort_by(|a, b| (a.invariant, &a.subject).cmp(&(b.invariant, &b.subject)));
+    verdict
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::as_conversions,
+    clippy::wildcard_enum_match_arm,
+    reason = "histories made by hand are small, and doctored in one place"
+)]
+mod tests;

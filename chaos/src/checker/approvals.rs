@@ -1,0 +1,244 @@
+//! I10: what ran is what people agreed to, once, under the policy of that moment.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Findings, Invariant,
+    story::{Effect, KeyId, Story},
+    world::World,
+};
+use crate::history::{
+    journal::{ApprovalImage, AttemptImage, JournalEntry, RecordChange},
+    request::Answer,
+};
+
+/// An approval as it became, and when.
+type Course<'a> = Vec<(&'a JournalEntry, &'a ApprovalImage)>;
+
+pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
+    let courses = courses(world);
+    for (id, story) in &world.keys {
+        if world.has_log() {
+            agreed(&courses, id, story, findings);
+        }
+        asked_for(id, story, findings);
+    }
+    once(world, &courses, findings);
+    refused(world, findings);
+    voters(world, &courses, findings);
+    bundles(world, findings);
+}
+
+fn courses<'a>(world: &World<'a>) -> BTreeMap<&'a str, Course<'a>> {
+    let mut courses: BTreeMap<&str, Course<'a>> = BTreeMap::new();
+    for entry in &world.entries {
+        for approval in &entry.approvals {
+            courses.entry(&approval.approval_id).or_default().push((entry, approval));
+        }
+    }
+    courses
+}
+
+fn needs_approval(story: &Story<'_>) -> bool {
+    story.ops.iter().any(|op| op.sent.needs_approval)
+}
+
+/// Every effect of a tool that needs it happened under an agreement that was one.
+fn agreed(
+    courses: &BTreeMap<&str, Course<'_>>,
+    id: &KeyId,
+    story: &Story<'_>,
+    findings: &mut Findings,
+) {
+    if !needs_approval(story) {
+        return;
+    }
+    let attempts = story.attempts();
+    for effect in &story.effects {
+        let number = u32::try_from(effect.arrival.attempt).unwrap_or_default();
+        // What the log has no dispatch of is another promise's affair.
+        let Some((entry, attempt)) = attempts.get(&(effect.arrival.token.as_str(), number)) else {
+            continue;
+        };
+        if let Err(why) = agreement(courses, entry, attempt) {
+            let why = format!("effect {}: {why}", effect.number);
+            findings.broken(Invariant::I10, id, why, story.told());
+        }
+    }
+}
+
+fn agreement(
+    courses: &BTreeMap<&str, Course<'_>>,
+    dispatch: &JournalEntry,
+    attempt: &AttemptImage,
+) -> Result<(), String> {
+    let approval_id =
+        attempt.approval_id.as_deref().ok_or("it was dispatched without an approval")?;
+    let course =
+        courses.get(approval_id).ok_or_else(|| format!("the log does not have {approval_id}"))?;
+    let before = |entry: &JournalEntry| {
+        entry.log == dispatch.log && entry.seq <= dispatch.seq
+            || entry.log != dispatch.log && entry.at_ms <= dispatch.at_ms
+    };
+    let (_, approval) = course
+        .iter()
+        .rfind(|(entry, _)| before(entry))
+        .ok_or_else(|| format!("{approval_id} was asked for only later"))?;
+    let people: BTreeSet<&str> = approval.agreed.iter().map(String::as_str).collect();
+    let enough = people.len() >= usize::try_from(approval.quorum).unwrap_or(usize::MAX);
+    let own = approval.requesters.iter().find(|one| people.contains(one.as_str()));
+    let fails = if !matches!(approval.state.as_str(), "approved" | "consumed") {
+        Some(format!("{approval_id} was {} then", approval.state))
+    } else if !enough || people.is_empty() {
+        Some(format!("{approval_id} had {} of {} agreements", people.len(), approval.quorum))
+    } else if !approval.refused.is_empty() {
+        Some(format!("{approval_id} had been refused by {}", approval.refused.join(", ")))
+    } else if let Some(own) = own {
+        Some(format!("{own} agreed to the own request"))
+    } else if approval.request != attempt.request {
+        Some(format!("{approval_id} is for another request"))
+    } else if dispatch.at_ms > approval.expires_ms {
+        Some(format!("{approval_id} had expired"))
+    } else {
+        None
+    };
+    fails.map_or(Ok(()), Err)
+}
+
+/// The arguments that ran are those of the request that was told of the approval.
+fn asked_for(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
+    let held = story.ops.iter().filter(|op| op.answer() == Some(Answer::Pending));
+    let asked: BTreeSet<&str> = held.map(|op| op.sent.args.as_str()).collect();
+    if asked.is_empty() {
+        return;
+    }
+    for effect in &story.effects {
+        if !asked.contains(effect.arrival.args.as_str()) {
+            let why = format!(
+                "effect {} has other arguments than those that were held for people",
+                effect.number
+            );
+            findings.broken(Invariant::I10, id, why, story.told());
+        }
+    }
+}
+
+/// The approvals that effects happened under.
+fn uses<'w, 'a>(world: &'w World<'a>) -> BTreeMap<&'a str, Vec<(&'w KeyId, Effect<'a>)>> {
+    let mut uses: BTreeMap<&str, Vec<(&KeyId, Effect<'a>)>> = BTreeMap::new();
+    for (id, story) in &world.keys {
+        let attempts = story.attempts();
+        for effect in &story.effects {
+            let number = u32::try_from(effect.arrival.attempt).unwrap_or_default();
+            let attempt = attempts.get(&(effect.arrival.token.as_str(), number));
+            if let Some(approval) = attempt.and_then(|(_, attempt)| attempt.approval_id.as_deref())
+            {
+                uses.entry(approval).or_default().push((id, *effect));
+            }
+        }
+    }
+    uses
+}
+
+/// One approval, one effect; none where it ended otherwise.
+fn once(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
+    for (approval, effects) in uses(world) {
+        let told = || {
+            effects
+                .iter()
+                .flat_map(|(id, _)| world.keys.get(*id).map(Story::told))
+                .flatten()
+                .collect()
+        };
+        if effects.len() > 1 {
+            let why = format!("{} effects under one approval", effects.len());
+            findings.broken(Invariant::I10, approval, why, told());
+        }
+        let last = courses.get(approval).and_then(|course| course.last());
+        let never = last.filter(|(_, image)| matches!(image.state.as_str(), "denied" | "pending"));
+        if let Some((_, image)) = never {
+            let why = format!("an effect under an approval that is {} in the end", image.state);
+            findings.broken(Invariant::I10, approval, why, told());
+        }
+    }
+}
+
+/// A «no» that was accepted is the end.
+fn refused(world: &World<'_>, findings: &mut Findings) {
+    let uses = uses(world);
+    for vote in world.votes.iter().filter(|vote| !vote.sent.approve) {
+        let accepted = vote.reply.filter(|reply| reply.status < 300);
+        let denied = accepted.is_some_and(|reply| reply.state.as_deref() == Some("denied"));
+        let effects = uses.get(vote.sent.approval_id.as_str());
+        if let (true, Some(effects)) = (denied, effects) {
+            let told =
+                effects.iter().flat_map(|(id, _)| world.keys.get(*id).map(Story::told)).flatten();
+            let why =
+                format!("{} said no, was told that it counts, and it ran", vote.sent.approver);
+            findings.broken(Invariant::I10, &vote.sent.approval_id, why, told.collect());
+        }
+    }
+}
+
+/// Whoever is said to have agreed has sent a «yes», and was not told that it does not count.
+fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
+    for (approval, course) in courses {
+        let Some((entry, last)) = course.last() else {
+            continue;
+        };
+        for person in &last.agreed {
+            let mut said_yes = world.votes.iter().filter(|vote| {
+                vote.sent.approval_id == *approval
+                    && vote.sent.approver == *person
+                    && vote.sent.approve
+            });
+            // A «yes» without an answer may have counted.
+            if !said_yes.any(|vote| {
+                vote.reply.is_none_or(|reply| reply.status < 300 || reply.status >= 500)
+            }) {
+                let why = format!(
+                    "the log says that {person} agreed, who never did ({}#{})",
+                    entry.log, entry.seq
+                );
+                findings.broken(Invariant::I10, approval, why, Vec::new());
+            }
+        }
+    }
+}
+
+/// Every dispatch was permitted by the policy that was active.
+fn bundles(world: &World<'_>, findings: &mut Findings) {
+    let mut active: Option<&str> = None;
+    let mut since = i64::MIN;
+    let mut earlier: Option<&str> = None;
+    for entry in &world.entries {
+        let changes = entry
+            .audit
+            .iter()
+            .filter(|audit| matches!(audit.kind.as_str(), "started" | "bundle_activated"));
+        for bundle in changes.filter_map(|audit| audit.digests.get("bundle")) {
+            if active != Some(bundle.as_str()) {
+                (earlier, active, since) = (active, Some(bundle.as_str()), entry.at_ms);
+            }
+        }
+        let Some(active) = active else { continue };
+        let put = |change: &'_ RecordChange| {
+            let RecordChange::Put(image) = change else { return None };
+            image.attempt.clone().filter(|_| image.state == "dispatched")
+        };
+        let attempts = entry.changes.iter().filter_map(put);
+        for attempt in attempts
+            .filter(|attempt| attempt.epoch == entry.epoch && attempt.owner == attempt.epoch)
+        {
+            // Two logs can write within one millisecond: then their order is not known.
+            let in_doubt = entry.at_ms == since && earlier == Some(attempt.bundle.as_str());
+            if attempt.bundle != active && !in_doubt {
+                let why = format!(
+                    "{}#{} dispatched what another policy than the active one had permitted",
+                    entry.log, entry.seq
+                );
+                findings.broken(Invariant::I10, &attempt.token, why, Vec::new());
+            }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! I8: who was shut out does not write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Findings, Invariant,
+    story::{KeyId, Story},
+    world::World,
+};
+
+pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
+    logs(world, findings);
+    fences(world, findings);
+    for (id, story) in &world.keys {
+        revisions(id, story, findings);
+        owners(id, story, findings);
+    }
+}
+
+/// Within a log, epochs only grow.
+fn logs(world: &World<'_>, findings: &mut Findings) {
+    let mut latest: BTreeMap<&str, u64> = BTreeMap::new();
+    for entry in &world.entries {
+        let latest = latest.entry(&entry.log).or_insert(entry.epoch);
+        if entry.epoch < *latest {
+            let why = format!(
+                "entry {} was written by epoch {} after epoch {latest} had begun",
+                entry.seq, entry.epoch
+            );
+            findings.broken(Invariant::I8, &entry.log, why, Vec::new());
+        }
+        *latest = entry.epoch.max(*latest);
+    }
+}
+
+/// After an epoch was shut out, it has no later entry.
+fn fences(world: &World<'_>, findings: &mut Findings) {
+    let mut fenced: BTreeMap<u64, i64> = BTreeMap::new();
+    for entry in &world.entries {
+        for epoch in &entry.fenced {
+            fenced.entry(*epoch).or_insert(entry.at_ms);
+        }
+        if let Some(at_ms) = fenced.get(&entry.epoch).filter(|at_ms| entry.at_ms > **at_ms) {
+            let why = format!(
+                "entry {} was written {} ms after epoch {} had been shut out",
+                entry.seq,
+                entry.at_ms.saturating_sub(*at_ms),
+                entry.epoch
+            );
+            findings.broken(Invariant::I8, &entry.log, why, Vec::new());
+        }
+    }
+}
+
+/// Two writers that both believed to be the only one leave a revision twice.
+fn revisions(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
+    let mut seen: BTreeSet<u64> = BTreeSet::new();
+    for written in &story.written {
+        if written.image().is_none() {
+            seen.clear();
+            continue;
+        }
+        let rev = written.change.rev();
+        if seen.last().is_some_and(|last| rev <= *last) {
+            let why = format!(
+                "revision {rev} was written after revision {}",
+                seen.last().copied().unwrap_or_default()
+            );
+            findings.broken(Invariant::I8, id, why, story.told());
+            return;
+        }
+        seen.insert(rev);
+    }
+}
+
+/// What somebody has taken over is not settled by the one it was taken from.
+fn owners(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
+    for pair in story.written.windows(2) {
+        let [before, after] = pair else { continue };
+        let owner = before
+            .image()
+            .filter(|image| image.state == "dispatched")
+            .and_then(|image| image.attempt.as_ref())
+            .map(|attempt| attempt.owner);
+        if let Some(owner) = owner.filter(|owner| after.entry.epoch < *owner) {
+            let why =
+                format!("epoch {} wrote what epoch {owner} had taken over", after.entry.epoch);
+            findings.broken(Invariant::I8, id, why, story.told());
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! I7 and I9: the ways a record may go, written down once more, apart from the ledger's own table.
+
+use super::{
+    Findings, Invariant,
+    story::{Story, Written},
+    world::World,
+};
+use crate::history::{
+    journal::{AttemptImage, RecordImage, Resolved},
+    people::{Act, OperatorAct},
+};
+
+pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
+    for (id, story) in &world.keys {
+        let mut before: Option<&Written<'_>> = None;
+        for written in &story.written {
+            let from = before.map_or("absent", Written::state);
+            if let Err(why) = move_of(before.and_then(Written::image), written) {
+                let why = format!(
+                    "{from} → {} at {}#{}: {why}",
+                    written.state(),
+                    written.entry.log,
+                    written.entry.seq
+                );
+                findings.broken(Invariant::I7, id, why, story.told());
+            }
+            let guessed = before
+                .and_then(Written::image)
+                .map_or(Ok(()), |from| evidence(world, story, from, written));
+            if let Err(why) = guessed {
+                let why = format!(
+                    "{from} → {} at {}#{}: {why}",
+                    written.state(),
+                    written.entry.log,
+                    written.entry.seq
+                );
+                findings.broken(Invariant::I9, id, why, story.told());
+            }
+            before = Some(written);
+        }
+    }
+}
+
+type Judged = Result<(), String>;
+
+fn unless(fine: bool, why: &str) -> Judged {
+    if fine { Ok(()) } else { Err(why.to_owned()) }
+}
+
+/// Whether there is such a move.
+fn move_of(from: Option<&RecordImage>, to: &Written<'_>) -> Judged {
+    let Some(next) = to.image() else {
+        return gone(from, to.state());
+    };
+    let Some(from) = from else {
+        return unless(
+            matches!(next.state.as_str(), "pending_approval" | "dispatched"),
+            "a new record does not begin like this",
+        );
+    };
+    unless(same_identity(from, next), "the record became another one")?;
+    match (from.state.as_str(), next.state.as_str()) {
+        ("pending_approval", "pending_approval" | "approved" | "denied")
+        | ("approved", "pending_approval" | "denied" | "dispatched")
+        | ("dispatched", "succeeded" | "failed_final" | "failed_retriable")
+        | ("failed_retriable", "dispatched")
+        | ("indeterminate", "succeeded" | "failed_final" | "rearmed")
+        | ("rearmed", "pending_approval" | "dispatched") => Ok(()),
+        ("dispatched", "dispatched") => sent_again(from, next),
+        ("dispatched", "indeterminate") => unless(
+            attempt_number(from) == attempt_number(next) || next.attempt == from.unknown,
+            "the unknown attempt is not the one that was dispatched",
+        ),
+        ("indeterminate", "indeterminate") => unless(
+            from.attempt == next.attempt && !next.rearm.is_empty(),
+            "nothing but the attempt changed",
+        ),
+        // What an earlier arm left unknown stays unknown when the later one does not run.
+        ("rearmed" | "pending_approval" | "approved", "indeterminate") => {
+            unless(from.unknown.is_some(), "nothing was unknown before")
+        }
+        ("succeeded" | "failed_final" | "failed_retriable" | "denied", "tombstone") => unless(
+            next.was.as_ref().is_none_or(|was| *was == from.state),
+            "the tombstone stands for another end",
+        ),
+        _ => Err("there is no such move".to_owned()),
+    }?;
+    unless(next.arm >= from.arm, "the arm went back")?;
+    unless(next.arm == from.arm || next.state == "rearmed", "a new arm without operators")
+}
+
+fn gone(from: Option<&RecordImage>, state: &str) -> Judged {
+    let Some(from) = from else {
+        return Err("it was not there".to_owned());
+    };
+    if state == "forgotten" {
+        return unless(from.state == "tombstone", "only a tombstone may be forgotten");
+    }
+    let early = matches!(from.state.as_str(), "pending_approval" | "approved");
+    unless(early && from.unknown.is_none(), "something may have happened")
+}
+
+fn same_identity(from: &RecordImage, next: &RecordImage) -> bool {
+    (&from.record_id, &from.call_id, &from.key) == (&next.record_id, &next.call_id, &next.key)
+}
+
+fn attempt_number(image: &RecordImage) -> Option<(u32, &str)> {
+    image.attempt.as_ref().map(|attempt| (attempt.number, attempt.token.as_str()))
+}
+
+/// Dispatched again: taken over by a later owner, or repeated because that does no harm.
+fn sent_again(from: &RecordImage, next: &RecordImage) -> Judged {
+    let (Some(a), Some(b)) = (&from.attempt, &next.attempt) else {
+        return Err("a dispatch without an attempt".to_owned());
+    };
+    let adopted = AttemptImage { owner: b.owner, ..a.clone() } == *b && b.owner > a.owner;
+    let harmless = matches!(a.class.as_str(), "keyed" | "read_only") && a.class == b.class;
+    let repeated = b.number > a.number && a.token == b.token && harmless;
+    unless(adopted || repeated, "sent again without an answer, though it cannot be recognised")
+}
+
+/// Whether there is evidence for what became known.
+fn evidence(world: &World<'_>, story: &Story<'_>, from: &RecordImage, to: &Written<'_>) -> Judged {
+    let Some(next) = to.image() else { return Ok(()) };
+    if next.state == "rearmed" {
+        return rearmed(world, from, next);
+    }
+    let ended = matches!(next.state.as_str(), "succeeded" | "failed_final");
+    match &next.resolved {
+        Some(resolved) if ended => resolution(world, story, from, next, (resolved, to.entry.at_ms)),
+        // Records of the first version do not say by what; the event beside them says that a person did it.
+        None if ended && from.state == "indeterminate" && to.says_resolved() => {
+            let named = |act: &&&OperatorAct| act.record_id == next.record_id;
+            let who = world.operators.iter().find(named).map(|act| act.operator.as_str());
+            let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
+            operator(world, &next.record_id, who, act)
+        }
+        None if ended && from.state == "indeterminate" => {
+            Err("an unknown outcome became known by nothing".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn resolution(
+    world: &World<'_>,
+    story: &Story<'_>,
+    from: &RecordImage,
+    next: &RecordImage,
+    (resolved, at_ms): (&Resolved, i64),
+) -> Judged {
+    let Some(attempt) = &from.attempt else { return Ok(()) };
+    if resolved.by == "operator" {
+        let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
+        return operator(world, &next.record_id, resolved.operator.as_deref(), act);
+    }
+    unless(resolved.attempt == Some(attempt.number), "the evidence is about another attempt")?;
+    let happened = story.effects.iter().any(|effect| effect.arrival.token == attempt.token);
+    if next.state == "succeeded" {
+        return unless(happened, "the witness knows of no effect of this token");
+    }
+    if resolved.by != "probe" {
+        return Ok(());
+    }
+    let said_no = story.not_found.iter().any(|(_, token)| *token == attempt.token);
+    unless(said_no, "the witness never said that it does not know the token")?;
+    let delay =
+        world.run.and_then(|run| i64::try_from(run.settle_delay_ms).ok()).unwrap_or_default();
+    let settled = attempt.deadline_ms.saturating_add(delay);
+    unless(at_ms >= settled, "«not found» was believed before the settle delay had passed")
+}
+
+/// What an operator did is in the history.
+fn operator(world: &World<'_>, record_id: &str, who: Option<&str>, act: Act) -> Judged {
+    let Some(who) = who else {
+        return Err("no operator is named".to_owned());
+    };
+    let did = world
+        .operators
+        .iter()
+        .any(|done| done.record_id == record_id && done.operator == who && done.act == act);
+    unless(did, "the operator it names did no such thing")
+}
+
+fn rearmed(world: &World<'_>, from: &RecordImage, next: &RecordImage) -> Judged {
+    let mut who: Vec<&str> = next.rearm.iter().map(String::as_str).collect();
+    who.sort_unstable();
+    who.dedup();
+    unless(
+        !who.is_empty() && who.len() == next.rearm.len(),
+        "it is sent again without distinct operators",
+    )?;
+    unless(
+        from.rearm.iter().all(|one| next.rearm.contains(one)),
+        "whoever asked first is not among them",
+    )?;
+    who.into_iter().try_for_each(|one| operator(world, &next.record_id, Some(one), Act::Rearm))
+}

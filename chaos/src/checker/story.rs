@@ -1,0 +1,319 @@
+//! Everything about one key: who asked, what was answered, what the ledger wrote, what the witness saw.
+//!
+//! Owns the joining of the three, and the telling of it. The ledger's record is found by what it says it is for; a token belongs
+//! to the key whose record names it.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    history::{
+        journal::{AttemptImage, JournalEntry, RecordChange, RecordImage},
+        moment::Moment,
+        request::{Answer, Loss, Reply, ResultSeen, Sent, Why},
+    },
+    witness::log::Arrival,
+};
+
+/// What identifies a key from outside.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KeyId {
+    /// The tenant.
+    pub tenant: String,
+    /// The agent.
+    pub agent: String,
+    /// The user it calls for.
+    pub user: Option<String>,
+    /// The operation, as `adapter/capability`.
+    pub capability: String,
+    /// The key.
+    pub key: String,
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.tenant, self.agent)?;
+        if let Some(user) = &self.user {
+            write!(f, " for {user}")?;
+        }
+        write!(f, " {} key {}", self.capability, self.key)
+    }
+}
+
+impl KeyId {
+    /// The key of a request; none for a read.
+    #[must_use]
+    pub fn of(sent: &Sent) -> Option<Self> {
+        Some(Self {
+            tenant: sent.tenant.clone(),
+            agent: sent.agent.clone(),
+            user: sent.user.clone(),
+            capability: sent.tool.replacen("__", "/", 1),
+            key: sent.key.clone()?,
+        })
+    }
+
+    /// The key of a record.
+    #[must_use]
+    pub fn of_record(image: &RecordImage) -> Self {
+        Self {
+            tenant: image.tenant.clone(),
+            agent: image.agent.clone(),
+            user: image.user.clone(),
+            capability: image.capability.clone(),
+            key: image.key.clone(),
+        }
+    }
+}
+
+/// One request and how it ended.
+#[derive(Debug, Clone)]
+pub(super) struct Op<'a> {
+    pub(super) at: Moment,
+    pub(super) sent: &'a Sent,
+    pub(super) end: Option<(Moment, End<'a>)>,
+}
+
+/// How a request ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum End<'a> {
+    Reply(&'a Reply),
+    Lost(Loss),
+}
+
+/// Codes that speak of the call itself and not only of the request that got them.
+const OF_THE_CALL: [&str; 4] =
+    ["ADAPTER_UNAVAILABLE", "ADAPTER_FAILED", "APPROVAL_DENIED", "APPROVAL_EXPIRED"];
+/// Those after which the key never runs.
+const FOR_GOOD: [&str; 2] = ["APPROVAL_DENIED", "APPROVAL_EXPIRED"];
+
+impl<'a> Op<'a> {
+    /// The answer, and when it came.
+    pub(super) fn reply(&self) -> Option<(Moment, &'a Reply)> {
+        match self.end {
+            Some((at, End::Reply(reply))) => Some((at, reply)),
+            Some((_, End::Lost(_))) | None => None,
+        }
+    }
+
+    /// What the answer says, if one came.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        self.reply().map(|(_, reply)| reply.answer)
+    }
+
+    /// The result in an answer of success.
+    pub(super) fn success(&self) -> Option<(Moment, &'a ResultSeen)> {
+        let (at, reply) = self.reply()?;
+        let result = reply.result.as_ref()?;
+        (reply.answer == Answer::Succeeded).then_some((at, result))
+    }
+
+    /// Whether the answer says that the request did nothing.
+    pub(super) fn says_nothing_happened(&self) -> bool {
+        self.reply().is_some_and(|(_, reply)| reply.execution.as_deref() == Some("not_executed"))
+    }
+
+    /// Whether the answer says that the call, by whomever sent, has not happened.
+    pub(super) fn says_call_did_not_happen(&self) -> bool {
+        self.says_nothing_happened() && self.has_code(&OF_THE_CALL)
+    }
+
+    /// Whether the answer says that the call will never happen.
+    pub(super) fn says_never(&self) -> bool {
+        self.says_nothing_happened() && self.has_code(&FOR_GOOD)
+    }
+
+    fn has_code(&self, codes: &[&str]) -> bool {
+        let code = self.reply().and_then(|(_, reply)| reply.code.as_deref());
+        code.is_some_and(|code| codes.contains(&code))
+    }
+
+    /// Whether it may have reached the engine.
+    pub(super) fn may_have_arrived(&self) -> bool {
+        !matches!(self.end, Some((_, End::Lost(Loss::NotConnected))))
+    }
+
+    /// Whether it is a call, and no look at one.
+    pub(super) fn is_call(&self) -> bool {
+        self.sent.why != Why::Poll
+    }
+}
+
+/// An entry's change of the record.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Written<'a> {
+    pub(super) entry: &'a JournalEntry,
+    pub(super) change: &'a RecordChange,
+}
+
+impl<'a> Written<'a> {
+    /// What the record became; none when it is gone.
+    pub(super) fn image(&self) -> Option<&'a RecordImage> {
+        match self.change {
+            RecordChange::Put(image) => Some(image),
+            RecordChange::Removed { .. } | RecordChange::Forgotten { .. } => None,
+        }
+    }
+
+    /// Whether an event of the same entry says that a person resolved the record.
+    pub(super) fn says_resolved(&self) -> bool {
+        let record = self.change.record_id();
+        self.entry
+            .audit
+            .iter()
+            .any(|event| event.kind == "resolved" && event.record_id.as_deref() == Some(record))
+    }
+
+    /// The name of the state, `absent` or `forgotten`.
+    pub(super) fn state(&self) -> &'a str {
+        match self.change {
+            RecordChange::Put(image) => &image.state,
+            RecordChange::Removed { .. } => "absent",
+            RecordChange::Forgotten { .. } => "forgotten",
+        }
+    }
+}
+
+/// An effect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Effect<'a> {
+    /// When the call had come in.
+    pub(super) started: Moment,
+    /// When it was durable.
+    pub(super) at: Moment,
+    pub(super) arrival: &'a Arrival,
+    pub(super) number: u64,
+}
+
+/// A call that came to the witness, and whether it was refused there.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Came<'a> {
+    pub(super) at: Moment,
+    pub(super) arrival: &'a Arrival,
+    pub(super) refused: bool,
+}
+
+/// Everything about one key.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Story<'a> {
+    pub(super) ops: Vec<Op<'a>>,
+    pub(super) written: Vec<Written<'a>>,
+    pub(super) effects: Vec<Effect<'a>>,
+    pub(super) came: Vec<Came<'a>>,
+    /// Moments at which the witness said «not found» about a token of the key.
+    pub(super) not_found: Vec<(Moment, &'a str)>,
+}
+
+impl<'a> Story<'a> {
+    /// The attempts that the ledger has written, by token and number, each as it was first written.
+    pub(super) fn attempts(
+        &self,
+    ) -> BTreeMap<(&'a str, u32), (&'a JournalEntry, &'a AttemptImage)> {
+        let mut attempts = BTreeMap::new();
+        for written in self.written.iter().filter(|written| written.state() == "dispatched") {
+            if let Some(attempt) = written.image().and_then(|image| image.attempt.as_ref()) {
+                attempts
+                    .entry((attempt.token.as_str(), attempt.number))
+                    .or_insert((written.entry, attempt));
+            }
+        }
+        attempts
+    }
+
+    /// How often operators agreed to send the call again.
+    pub(super) fn rearms(&self) -> usize {
+        self.written.iter().filter(|written| written.state() == "rearmed").count()
+    }
+
+    /// Whether an operator ended the record.
+    pub(super) fn ended_by_operator(&self) -> bool {
+        let by = |written: &Written<'_>| {
+            let resolved = written.image().and_then(|image| image.resolved.as_ref());
+            resolved.is_some_and(|resolved| resolved.by == "operator") || written.says_resolved()
+        };
+        self.written.iter().any(by)
+    }
+
+    /// How the record stands in the end, as the log says.
+    pub(super) fn last(&self) -> Option<&Written<'a>> {
+        self.written.last()
+    }
+
+    /// All of it, in the order it happened, in words.
+    pub(super) fn told(&self) -> Vec<String> {
+        let mut told: Vec<(i64, u64, String)> = Vec::new();
+        for op in &self.ops {
+            let sent = op.sent;
+            let what = format!(
+                "request {} ({:?}, node {}) sent, args {}",
+                sent.request,
+                sent.why,
+                sent.node,
+                short(&sent.args)
+            );
+            told.push((op.at.wall_ms, op.at.us, what));
+            match op.end {
+                Some((at, End::Reply(reply))) => told.push((at.wall_ms, at.us, describe(reply))),
+                Some((at, End::Lost(how))) => {
+                    told.push((
+                        at.wall_ms,
+                        at.us,
+                        format!("request {} lost: {how:?}", sent.request),
+                    ));
+                }
+                None => {}
+            }
+        }
+        for came in &self.came {
+            let refused = if came.refused { ", refused before anything happened" } else { "" };
+            let what = format!(
+                "upstream got attempt {} of token {}{refused}",
+                came.arrival.attempt, came.arrival.token
+            );
+            told.push((came.at.wall_ms, came.at.us, what));
+        }
+        for effect in &self.effects {
+            let what = format!(
+                "EFFECT {} of token {} attempt {}",
+                effect.number, effect.arrival.token, effect.arrival.attempt
+            );
+            told.push((effect.at.wall_ms, effect.at.us, what));
+        }
+        for (at, token) in &self.not_found {
+            told.push((at.wall_ms, at.us, format!("upstream said it does not know token {token}")));
+        }
+        told.extend(self.written.iter().map(|written| {
+            let (entry, rev) = (written.entry, written.change.rev());
+            let what = format!(
+                "ledger {}#{} epoch {}: {} rev {rev}",
+                entry.log,
+                entry.seq,
+                entry.epoch,
+                written.state()
+            );
+            (entry.at_ms, 0, what)
+        }));
+        told.sort_by_key(|(ms, us, _)| (*ms, *us));
+        let begin = told.first().map_or(0, |(ms, _, _)| *ms);
+        told.into_iter()
+            .map(|(ms, _, what)| format!("+{} ms {what}", ms.saturating_sub(begin)))
+            .collect()
+    }
+}
+
+/// A digest, short enough to compare by eye.
+pub(super) fn short(digest: &str) -> String {
+    digest.trim_start_matches("sha256:").chars().take(8).collect()
+}
+
+fn describe(reply: &Reply) -> String {
+    let code = reply.code.as_deref().map(|code| format!(" {code}")).unwrap_or_default();
+    let replayed = if reply.replayed { " replayed" } else { "" };
+    let result = reply.result.as_ref().map(|result| format!(" result {}", short(&result.digest)));
+    format!(
+        "request {} answered {} {:?}{code}{replayed}{}",
+        reply.request,
+        reply.status,
+        reply.answer,
+        result.unwrap_or_default()
+    )
+}

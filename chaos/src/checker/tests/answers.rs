@@ -1,0 +1,276 @@
+//! I3 to I6 and the order of answers.
+
+use super::{caught, fine, good, judged, only};
+use crate::{
+    checker::Invariant,
+    history::{
+        Phase, What,
+        journal::RecordChange,
+        probe::Probe,
+        request::{Answer, Loss, Reply, Why},
+    },
+};
+
+fn becomes(reply: &mut Reply, answer: Answer, code: &str) {
+    reply.answer = answer;
+    reply.code = Some(code.to_owned());
+    reply.result = None;
+    reply.replayed = false;
+}
+
+#[test]
+fn i3_a_success_that_is_taken_back_is_caught() {
+    for (answer, code) in [
+        (Answer::Unknown, "OUTCOME_UNKNOWN"),
+        (Answer::InProgress, "IN_PROGRESS"),
+        (Answer::Failed, "ADAPTER_FAILED"),
+        (Answer::Pending, "APPROVAL_PENDING"),
+    ] {
+        caught(Invariant::I3, |script| {
+            script.each_reply("put", |sent, reply| {
+                if sent.why == Why::Final {
+                    becomes(reply, answer, code);
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn i3_a_second_first_time_is_caught() {
+    only(Invariant::I3, |script| {
+        script.each_reply("put", |sent, reply| reply.replayed &= sent.why != Why::Final);
+    });
+}
+
+#[test]
+fn i3_a_record_that_the_log_has_forgotten_is_caught() {
+    caught(Invariant::I3, |script| script.forget("put", "succeeded"));
+}
+
+#[test]
+fn i3_two_stored_results_are_caught() {
+    caught(Invariant::I3, |script| {
+        script.each_entry(|entry| {
+            let again: Vec<RecordChange> = entry
+                .changes
+                .iter()
+                .filter_map(|change| match change {
+                    RecordChange::Put(image)
+                        if image.state == "succeeded" && image.key == "erase" =>
+                    {
+                        let mut image = image.clone();
+                        image.rev += 1;
+                        image.result = Some("another".to_owned());
+                        Some(RecordChange::Put(image))
+                    }
+                    _ => None,
+                })
+                .collect();
+            entry.changes.extend(again);
+        });
+    });
+}
+
+#[test]
+fn i3_a_record_that_is_listed_otherwise_is_caught() {
+    caught(Invariant::I3, |script| {
+        script.each_probe(|probe| {
+            if let Probe::Records { records, .. } = probe {
+                records
+                    .iter_mut()
+                    .filter(|row| row.call_id == "call_scribe_put")
+                    .for_each(|row| row.state = "indeterminate".to_owned());
+            }
+        });
+    });
+}
+
+#[test]
+fn i4_two_results_of_one_key_are_caught() {
+    caught(Invariant::I4, |script| {
+        script.each_reply("erase", |sent, reply| {
+            if let Some(result) = reply.result.as_mut().filter(|_| sent.why == Why::Final) {
+                result.digest = "another".to_owned();
+            }
+        });
+    });
+}
+
+#[test]
+fn i5_the_result_of_other_arguments_is_caught() {
+    caught(Invariant::I5, |script| {
+        let result = {
+            let mut result = None;
+            script.each_reply("put", |_, reply| result = reply.result.clone().or(result.take()));
+            result
+        };
+        script.each_reply("put", |sent, reply| {
+            if sent.why == Why::ChangedArgs {
+                reply.answer = Answer::Succeeded;
+                reply.result = result.clone();
+            }
+        });
+    });
+}
+
+#[test]
+fn i5_the_result_of_another_principal_is_caught() {
+    let why = caught(Invariant::I5, |script| {
+        script.each_reply("put", |sent, reply| {
+            if let Some(result) = reply.result.as_mut().filter(|_| sent.agent == "editor") {
+                result.token = Some("plc_put".to_owned());
+            }
+        });
+    });
+    assert!(why[0].contains("another key"), "{why:?}");
+}
+
+#[test]
+fn i5_the_call_of_another_principal_is_caught() {
+    only(Invariant::I5, |script| {
+        script
+            .each_reply("denied", |_, reply| reply.call_id = Some("call_scribe_erase".to_owned()));
+    });
+}
+
+#[test]
+fn i5_the_same_call_in_another_form_is_no_conflict() {
+    caught(Invariant::I5, |script| {
+        script.each_reply("put", |sent, reply| {
+            if sent.why == Why::EqualForm {
+                becomes(reply, Answer::Conflict, "IDEMPOTENCY_CONFLICT");
+            }
+        });
+    });
+}
+
+#[test]
+fn i6_an_answer_that_depends_on_nothing_recorded_is_caught() {
+    for (key, state) in [
+        ("put", "succeeded"),
+        ("lost", "indeterminate"),
+        ("denied", "denied"),
+        ("denied", "pending_approval"),
+    ] {
+        caught(Invariant::I6, |script| script.forget(key, state));
+    }
+}
+
+#[test]
+fn i6_an_answer_before_its_entry_is_caught() {
+    let why = caught(Invariant::I6, |script| {
+        script.each_entry(|entry| {
+            if entry.changes.iter().any(|change| change.record_id() == "rec_scribe_retried") {
+                entry.at_ms += 60_000;
+            }
+        });
+    });
+    assert!(why.iter().any(|why| why.contains("only later")), "{why:?}");
+}
+
+#[test]
+fn i6_another_approval_than_the_recorded_one_is_caught() {
+    caught(Invariant::I6, |script| {
+        script.each_reply("denied", |_, reply| {
+            if reply.answer == Answer::Pending {
+                reply.approval_id = Some("apr_unheard".to_owned());
+            }
+        });
+    });
+}
+
+#[test]
+fn i6_a_read_leaves_a_line_before_its_answer() {
+    only(Invariant::I6, |script| {
+        script.each_entry(|entry| entry.audit.retain(|audit| audit.kind != "read_settled"));
+    });
+}
+
+#[test]
+fn linear_an_answer_that_no_order_explains_is_caught() {
+    // The first answer says that it is under way, the later ones that it is done: the other way round is impossible.
+    caught(Invariant::Linear, |script| {
+        script.each_reply("put", |sent, reply| {
+            if sent.why == Why::Final {
+                becomes(reply, Answer::InProgress, "IN_PROGRESS");
+            }
+        });
+    });
+    caught(Invariant::Linear, |script| {
+        script.each_reply("lost", |_, reply| becomes(reply, Answer::Denied, "APPROVAL_DENIED"));
+        script.each_reply("erase", |sent, reply| {
+            if sent.why == Why::Final {
+                becomes(reply, Answer::Denied, "APPROVAL_DENIED");
+            }
+        });
+    });
+}
+
+#[test]
+fn linear_two_different_calls_cannot_both_have_the_key() {
+    caught(Invariant::Linear, |script| {
+        script.each_reply("put", |sent, reply| {
+            if sent.why == Why::ChangedArgs {
+                becomes(reply, Answer::InProgress, "IN_PROGRESS");
+            }
+        });
+    });
+}
+
+#[test]
+fn linear_answers_that_overlap_may_be_in_any_order() {
+    // A slow answer that says «under way» may come after a quick one that says «done».
+    fine(|script| {
+        let is = |event: &crate::history::Event| matches!(&event.what, What::Reply(reply) if reply.answer == Answer::InProgress);
+        let place = script.events.iter().position(is).unwrap();
+        let quiet =
+            script.events.iter().find(|event| event.what == What::Phase(Phase::Quiet)).unwrap().at;
+        script.events[place].at = quiet;
+    });
+}
+
+#[test]
+fn linear_a_lost_request_may_or_may_not_have_happened() {
+    // Without the first answer, the duplicate's replay is explained by the lost request.
+    fine(|script| {
+        let mut first = None;
+        script.each_reply("put", |sent, reply| {
+            if sent.agent == "scribe" && sent.why == Why::New {
+                first = Some(reply.request);
+            }
+        });
+        let first = first.unwrap();
+        for event in &mut script.events {
+            let is = matches!(&event.what, What::Reply(reply) if reply.request == first);
+            if is {
+                event.what = What::Lost(crate::history::request::Lost {
+                    request: first,
+                    how: Loss::TimedOut,
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn linear_a_storm_of_duplicates_is_searched_in_time() {
+    let mut script = good();
+    let key = super::script::Key::new("put", "put", "scribe");
+    let probing =
+        script.events.iter().position(|event| event.what == What::Phase(Phase::Quiet)).unwrap();
+    let later = script.events.split_off(probing);
+    let requests: Vec<u64> = (0..1_000).map(|_| script.send(&key, "A", Why::Immediately)).collect();
+    for request in requests {
+        script.success(request, &key, "A", true);
+    }
+    let at = script.now();
+    script.events.extend(later.into_iter().map(|mut event| {
+        event.at.us += at.us;
+        event.at.wall_ms += i64::try_from(at.us / 1_000).unwrap();
+        event
+    }));
+    let verdict = judged(&script);
+    assert_eq!(verdict.of(Invariant::Linear).count(), 0, "{verdict:#?}");
+    assert!(verdict.unchecked.is_empty(), "{verdict:#?}");
+}

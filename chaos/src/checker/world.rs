@@ -1,0 +1,343 @@
+//! The run, sorted by what it is about.
+//!
+//! Owns the joining of history, witness and ledger. Judges nothing but whether the input is complete.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{
+    Findings, Invariant,
+    story::{Came, Effect, End, KeyId, Op, Story, Written},
+};
+use crate::{
+    history::{
+        Event, Phase, RunInfo, What,
+        journal::{JournalEntry, RecordChange},
+        moment::Moment,
+        node::NodeChange,
+        people::{OperatorAct, VoteReply, VoteSent},
+        probe::Probe,
+        request::{Reply, Sent},
+    },
+    witness::log::{Line, Seen},
+};
+
+/// A vote and its answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Voted<'a> {
+    pub(super) sent: &'a VoteSent,
+    pub(super) reply: Option<&'a VoteReply>,
+}
+
+/// The run.
+#[derive(Debug, Default)]
+pub(super) struct World<'a> {
+    pub(super) run: Option<&'a RunInfo>,
+    pub(super) keys: BTreeMap<KeyId, Story<'a>>,
+    /// Requests without a key.
+    pub(super) reads: Vec<Op<'a>>,
+    /// Effects whose token no record names.
+    pub(super) strangers: Vec<Effect<'a>>,
+    /// Effects by token.
+    pub(super) by_token: BTreeMap<&'a str, Vec<Effect<'a>>>,
+    /// Whose token it is, as the ledger says.
+    pub(super) owners: BTreeMap<&'a str, KeyId>,
+    /// Entries of all logs, each log in its order, and the logs by time.
+    pub(super) entries: Vec<&'a JournalEntry>,
+    pub(super) votes: Vec<Voted<'a>>,
+    pub(super) operators: Vec<&'a OperatorAct>,
+    pub(super) probes: Vec<&'a Probe>,
+    pub(super) quiet: Option<Moment>,
+    pub(super) ended: bool,
+    /// Whether some node's clock was not the machine's.
+    pub(super) clock_shifted: bool,
+    running: BTreeSet<u32>,
+    /// Nodes that took calls when nothing was sent any more.
+    pub(super) probing: Option<BTreeSet<u32>>,
+}
+
+impl<'a> World<'a> {
+    /// Sorts a run.
+    pub(super) fn of(events: &'a [Event], witness: &'a [Line]) -> Self {
+        let mut world = Self::default();
+        world.take_requests(events);
+        world.take_rest(events);
+        world.take_ledger();
+        world.take_witness(witness);
+        world
+    }
+
+    fn take_requests(&mut self, events: &'a [Event]) {
+        let mut ends: HashMap<u64, (Moment, End<'a>)> = HashMap::new();
+        for event in events {
+            if let What::Reply(reply) = &event.what {
+                ends.entry(reply.request).or_insert((event.at, End::Reply(reply)));
+            } else if let What::Lost(lost) = &event.what {
+                ends.entry(lost.request).or_insert((event.at, End::Lost(lost.how)));
+            }
+        }
+        for event in events {
+            let What::Sent(sent) = &event.what else { continue };
+            let sent: &Sent = sent;
+            let op = Op { at: event.at, sent, end: ends.get(&sent.request).copied() };
+            match KeyId::of(sent) {
+                Some(id) => self.keys.entry(id).or_default().ops.push(op),
+                None => self.reads.push(op),
+            }
+        }
+    }
+
+    fn take_rest(&mut self, events: &'a [Event]) {
+        for event in events {
+            match &event.what {
+                What::Run(run) => self.run = Some(run),
+                What::VoteSent(sent) => self.votes.push(Voted { sent, reply: None }),
+                What::VoteReply(reply) => {
+                    let sent = self.votes.iter_mut().rfind(|vote| vote.sent.vote == reply.vote);
+                    if let Some(vote) = sent {
+                        vote.reply = Some(reply);
+                    }
+                }
+                What::Operator(act) => self.operators.push(act),
+                What::Phase(Phase::Quiet) => self.quiet = Some(event.at),
+                What::Phase(Phase::Probing) => self.probing = Some(self.running.clone()),
+                What::Phase(Phase::Ended) => self.ended = true,
+                What::Node(node) => self.take_node(node.node, &node.change),
+                What::Probe(probe) => self.probes.push(probe),
+                What::Sent(_)
+                | What::Reply(_)
+                | What::Lost(_)
+                | What::Phase(_)
+                | What::Fault(_)
+                | What::ApprovalSeen(_) => {}
+            }
+        }
+    }
+
+    fn take_node(&mut self, node: u32, change: &NodeChange) {
+        match change {
+            NodeChange::Ready { .. } => {
+                self.running.insert(node);
+            }
+            NodeChange::Killed | NodeChange::Stopped { .. } | NodeChange::Exited { .. } => {
+                self.running.remove(&node);
+            }
+            NodeChange::ClockShifted { .. } => self.clock_shifted = true,
+            NodeChange::Started { .. }
+            | NodeChange::Refused { .. }
+            | NodeChange::Paused
+            | NodeChange::Resumed
+            | NodeChange::StopAsked => {}
+        }
+    }
+
+    fn take_ledger(&mut self) {
+        self.entries = self
+            .probes
+            .iter()
+            .filter_map(|probe| if let Probe::Entry(entry) = probe { Some(&**entry) } else { None })
+            .collect();
+        by_time(&mut self.entries);
+        let mut ids: HashMap<&'a str, KeyId> = HashMap::new();
+        for entry in &self.entries {
+            for change in &entry.changes {
+                if let RecordChange::Put(image) = change {
+                    let id = KeyId::of_record(image);
+                    for attempt in image.attempt.iter().chain(&image.unknown) {
+                        self.owners.entry(&attempt.token).or_insert_with(|| id.clone());
+                    }
+                    ids.insert(&image.record_id, id);
+                }
+            }
+        }
+        for entry in &self.entries {
+            for change in &entry.changes {
+                if let Some(id) = ids.get(change.record_id()) {
+                    self.keys
+                        .entry(id.clone())
+                        .or_default()
+                        .written
+                        .push(Written { entry, change });
+                }
+            }
+        }
+        for story in self.keys.values_mut() {
+            in_order(&mut story.written);
+        }
+    }
+
+    fn take_witness(&mut self, witness: &'a [Line]) {
+        let refused: BTreeSet<(&str, u64, u64)> = witness
+            .iter()
+            .filter_map(
+                |line| if let Seen::Refused(arrival) = &line.what { Some(arrival) } else { None },
+            )
+            .map(|arrival| (arrival.token.as_str(), arrival.attempt, arrival.arrival))
+            .collect();
+        let guessed = self.guesses();
+        for line in witness {
+            match &line.what {
+                Seen::Effect { arrival, started, effect } => {
+                    let effect =
+                        Effect { started: *started, at: line.at, arrival, number: *effect };
+                    self.by_token.entry(&arrival.token).or_default().push(effect);
+                    let owner = self.owners.get(arrival.token.as_str()).cloned();
+                    if owner.is_none() {
+                        self.strangers.push(effect);
+                    }
+                    let owner = owner.or_else(|| guess(&guessed, &arrival.tool, &arrival.key));
+                    if let Some(story) = owner.and_then(|id| self.keys.get_mut(&id)) {
+                        story.effects.push(effect);
+                    }
+                }
+                Seen::Arrived(arrival) => {
+                    let refused = refused.contains(&(
+                        arrival.token.as_str(),
+                        arrival.attempt,
+                        arrival.arrival,
+                    ));
+                    let came = Came { at: line.at, arrival, refused };
+                    let owner = self.owners.get(arrival.token.as_str()).cloned();
+                    let owner = owner.or_else(|| guess(&guessed, &arrival.tool, &arrival.key));
+                    if let Some(story) = owner.and_then(|id| self.keys.get_mut(&id)) {
+                        story.came.push(came);
+                    }
+                }
+                Seen::Asked { token, state } if state == "not_found" => {
+                    let owner = self.owners.get(token.as_str());
+                    if let Some(story) = owner.and_then(|id| self.keys.get_mut(id)) {
+                        story.not_found.push((line.at, token));
+                    }
+                }
+                Seen::Asked { .. }
+                | Seen::Booted { .. }
+                | Seen::Read { .. }
+                | Seen::Repeated(_)
+                | Seen::Refused(_)
+                | Seen::Misbehaved { .. } => {}
+            }
+        }
+    }
+
+    /// Keys by tool and caller's key, where only one principal has used it: enough to place a token that no record names.
+    fn guesses(&self) -> HashMap<(String, String), Option<KeyId>> {
+        let mut guesses = HashMap::new();
+        for id in self.keys.keys() {
+            let tool = id.capability.rsplit('/').next().unwrap_or_default().to_owned();
+            guesses
+                .entry((tool, id.key.clone()))
+                .and_modify(|known| *known = None)
+                .or_insert_with(|| Some(id.clone()));
+        }
+        guesses
+    }
+
+    /// Answers to calls, with the key they are about.
+    pub(super) fn replies(&self) -> impl Iterator<Item = (&KeyId, &Op<'a>, Moment, &'a Reply)> {
+        self.keys.iter().flat_map(|(id, story)| {
+            story.ops.iter().filter_map(move |op| op.reply().map(|(at, reply)| (id, op, at, reply)))
+        })
+    }
+
+    /// Whether the ledger's log is known.
+    pub(super) fn has_log(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    /// Whether the ledger's clock can be compared with the machine's.
+    pub(super) const fn clocks_agree(&self) -> bool {
+        !self.clock_shifted
+    }
+
+    /// Says what cannot be checked with this input.
+    pub(super) fn check_inputs(&self, findings: &mut Findings) {
+        use Invariant as I;
+        let has = |wanted: fn(&Probe) -> bool| self.probes.iter().any(|probe| wanted(probe));
+        let mut needs = |present: bool, missing: &str, invariants: &[Invariant]| {
+            if !present {
+                invariants.iter().for_each(|invariant| findings.unchecked(*invariant, missing));
+            }
+        };
+        needs(
+            self.run.is_some() && self.ended,
+            "the history has no beginning or no end",
+            &[I::Linear],
+        );
+        needs(
+            self.has_log(),
+            "the ledger's log was not exported",
+            &[I::I2, I::I6, I::I7, I::I8, I::I9, I::I10],
+        );
+        needs(
+            has(|probe| matches!(probe, Probe::Records { .. })),
+            "the records were not listed",
+            &[I::I3, I::I11],
+        );
+        needs(
+            has(|probe| matches!(probe, Probe::Verified { .. })),
+            "nothing was verified",
+            &[I::I14],
+        );
+        needs(
+            has(|probe| matches!(probe, Probe::Secrets { .. })),
+            "nobody looked for secrets",
+            &[I::I15],
+        );
+        needs(
+            has(|probe| matches!(probe, Probe::Gauge { .. })),
+            "no queue was measured",
+            &[I::I16],
+        );
+        needs(
+            self.quiet.is_some() && self.probing.is_some(),
+            "the faults or the load never ended",
+            &[I::I13],
+        );
+    }
+}
+
+fn guess(
+    guesses: &HashMap<(String, String), Option<KeyId>>,
+    tool: &str,
+    key: &str,
+) -> Option<KeyId> {
+    guesses.get(&(tool.to_owned(), key.to_owned())).cloned().flatten()
+}
+
+/// Within a log the order is that of its numbers; between logs the time of the one database decides.
+fn by_time(entries: &mut [&JournalEntry]) {
+    entries.sort_by(|a, b| (&a.log, a.seq).cmp(&(&b.log, b.seq)));
+    let mut latest: HashMap<&str, i64> = HashMap::new();
+    // A time that went back does not move an entry before those that are before it in its log.
+    entries.sort_by_cached_key(|entry| {
+        let latest = latest.entry(&entry.log).or_insert(i64::MIN);
+        *latest = entry.at_ms.max(*latest);
+        (*latest, entry.log.clone(), entry.seq)
+    });
+}
+
+/// Brings what different logs wrote at one millisecond into the order of the revisions.
+fn in_order(written: &mut [Written<'_>]) {
+    let one_log =
+        written.windows(2).all(|pair| matches!(pair, [a, b] if a.entry.log == b.entry.log));
+    if one_log {
+        return;
+    }
+    let (mut at, mut last) = (0_usize, 0_u64);
+    while at < written.len() {
+        let Some(rest) = written.get_mut(at..) else { return };
+        let Some(ms) = rest.first().map(|first| first.entry.at_ms) else { return };
+        let follows = |one: &Written<'_>| one.change.rev() == last.saturating_add(1);
+        let tied = rest.iter().take_while(|one| one.entry.at_ms == ms);
+        let next = tied.clone().position(follows).or_else(|| {
+            tied.enumerate().min_by_key(|(_, one)| one.change.rev()).map(|(place, _)| place)
+        });
+        if let Some(next) = next {
+            rest.swap(0, next);
+        }
+        last = match rest.first().map(|first| first.change) {
+            Some(RecordChange::Put(image)) => image.rev,
+            Some(RecordChange::Removed { .. } | RecordChange::Forgotten { .. }) | None => 0,
+        };
+        at = at.saturating_add(1);
+    }
+}

@@ -1,0 +1,289 @@
+//! A deployment under test: its nodes, kept running, and its database.
+//!
+//! Owns starting, restarting after an end of whatever kind, and readiness. Does not decide about faults. Invariant: a node that
+//! ends is started again unless somebody holds its gate; every end and every start is in the history.
+
+use std::{
+    net::SocketAddr,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::ExitStatus,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use anyhow::{Result, bail};
+use placet_chaos::history::{file::Recorder, node::NodeChange};
+use rustix::process::Signal;
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+use url::Url;
+
+use crate::{
+    http::Doors,
+    machine::Machine,
+    node::{Node, Started},
+    people::People,
+    postgres::{Postgres, free_port},
+    scene::Scene,
+    setup::{ADAPTER, Setup},
+    world::World,
+};
+
+/// How long a node may take to be ready after a start.
+pub(crate) const READY: Duration = Duration::from_secs(60);
+/// How often in a row a start may fail before that is a finding.
+const STARTS_MAX: u32 = 8;
+
+/// A deployment of our own.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    /// What it is used through.
+    pub(crate) scene: Arc<Scene>,
+    /// The nodes.
+    pub(crate) nodes: Vec<Arc<Node>>,
+    /// Their database, where they share one.
+    pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
+    /// What this machine has.
+    pub(crate) machine: Machine,
+    /// What the nodes' files are made from.
+    pub(crate) setup: Setup,
+    /// The folder of everything.
+    pub(crate) folder: PathBuf,
+    admin: Doors,
+    stopping: AtomicBool,
+    excused: Mutex<Option<Instant>>,
+    keepers: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What a deployment is made from.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    /// The folder for everything.
+    pub(crate) folder: &'a Path,
+    /// The program.
+    pub(crate) placet: &'a Path,
+    /// What this machine has.
+    pub(crate) machine: &'a Machine,
+    /// How many nodes.
+    pub(crate) nodes: usize,
+    /// The witness.
+    pub(crate) world: World,
+    /// The database.
+    pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
+    /// The nodes' files.
+    pub(crate) setup: Setup,
+    /// The history.
+    pub(crate) recorder: Recorder,
+    /// Variables for the nodes.
+    pub(crate) env: Vec<(String, String)>,
+    /// Whether the nodes' clocks will be moved.
+    pub(crate) clock: bool,
+}
+
+/// How long a client waits for an answer.
+pub(crate) const CLIENT_WAITS: Duration = Duration::from_secs(20);
+
+impl Cluster {
+    /// Writes the files and starts every node.
+    pub(crate) async fn start(plan: Plan<'_>) -> Result<Arc<Self>> {
+        let keys = plan.folder.join("keys");
+        std::fs::create_dir_all(&keys)?;
+        let people = People::mint(&keys)?;
+        let mut nodes = Vec::new();
+        for number in 0..plan.nodes {
+            let folder = plan.folder.join(format!("node-{number}"));
+            plan.setup.write(number, &folder, &keys.join("dev-key.jwk"))?;
+            let addresses = (loopback(free_port()?), loopback(free_port()?));
+            let node = Node::new((number, folder), addresses, plan.placet, plan.machine);
+            node.launched_with(|launch| {
+                launch
+                    .env
+                    .extend(plan.env.iter().map(|(name, value)| (name.clone(), value.into())));
+            });
+            if let (true, Some(library)) = (plan.clock, &plan.machine.faketime) {
+                move_clock(&node, library)?;
+            }
+            nodes.push(Arc::new(node));
+        }
+        let doors = Doors::new(urls(&nodes, |node| node.listen)?, CLIENT_WAITS)?;
+        let admin = Doors::new(urls(&nodes, |node| node.admin)?, Duration::from_secs(5))?;
+        let scene = Scene::new(doors, people, plan.world, plan.recorder, ADAPTER.to_owned());
+        let cluster = Arc::new(Self {
+            scene: Arc::new(scene),
+            nodes,
+            postgres: plan.postgres,
+            machine: plan.machine.clone(),
+            setup: plan.setup,
+            folder: plan.folder.to_owned(),
+            admin,
+            stopping: AtomicBool::new(false),
+            excused: Mutex::default(),
+            keepers: Mutex::default(),
+        });
+        for node in &cluster.nodes {
+            cluster.bring_up(node).await?;
+        }
+        for node in &cluster.nodes {
+            let (keeping, node) = (Arc::clone(&cluster), Arc::clone(node));
+            let keeper = tokio::spawn(async move { keeping.keep(&node).await });
+            cluster.keepers.lock().unwrap_or_else(PoisonError::into_inner).push(keeper);
+        }
+        Ok(cluster)
+    }
+
+    /// Ends of processes within the next while have a cause that was injected.
+    pub(crate) fn excuse(&self, span: Duration) {
+        let until = Instant::now() + span;
+        let mut excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner);
+        if excused.is_none_or(|before| before < until) {
+            *excused = Some(until);
+        }
+    }
+
+    fn is_excused(&self) -> bool {
+        let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner);
+        excused.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Notes how a process ended that was not asked to.
+    pub(crate) fn note_end(&self, node: &Node, status: ExitStatus) {
+        if status.signal() == Some(Signal::KILL.as_raw()) {
+            return self.scene.note(node.number, NodeChange::Killed);
+        }
+        let why = node.tail(4);
+        if !self.is_excused() {
+            self.scene.find(format!("node {} ended by itself ({status}): {why}", node.number));
+        }
+        self.scene.note(node.number, NodeChange::Exited { code: status.code(), why });
+    }
+
+    /// Starts a node until it is up and ready. Whoever calls holds its gate, or nobody else can.
+    pub(crate) async fn bring_up(&self, node: &Node) -> Result<()> {
+        for attempt in 1..=STARTS_MAX {
+            let began = Instant::now();
+            match node.start().await? {
+                Started::Up => {
+                    let pid = node.pid().unwrap_or_default();
+                    self.scene.note(node.number, NodeChange::Started { pid });
+                    if self.wait_ready(node, READY).await {
+                        let after = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                        self.scene.note(node.number, NodeChange::Ready { after_ms: after });
+                        return Ok(());
+                    }
+                    if let Some(status) = node.ended().await {
+                        self.note_end(node, status);
+                    }
+                }
+                Started::Ended(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+                    self.scene.note(node.number, NodeChange::Killed);
+                }
+                Started::Ended(_) => {
+                    let why = node.tail(4);
+                    self.scene.note(node.number, NodeChange::Refused { why, rightly: false });
+                }
+            }
+            sleep(Duration::from_millis(u64::from(attempt).saturating_mul(100))).await;
+        }
+        self.scene.find(format!("node {} does not start again: {}", node.number, node.tail(4)));
+        bail!("node {} does not start again: {}", node.number, node.tail(4))
+    }
+
+    /// Waits until a node takes calls; false when it ended or did not within the limit.
+    pub(crate) async fn wait_ready(&self, node: &Node, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while Instant::now() < until {
+            if self.admin.is_well(node.number, "/readyz", Duration::from_secs(2)).await {
+                return true;
+            }
+            if node.pid().is_none_or(|pid| !is_alive(pid)) {
+                return false;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        false
+    }
+
+    /// Starts a node again whenever it has ended.
+    async fn keep(&self, node: &Node) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            if let Ok(_gate) = node.gate.try_lock() {
+                if let Some(status) = node.ended().await {
+                    self.note_end(node, status);
+                }
+                if node.pid().is_none() && self.bring_up(node).await.is_err() {
+                    return;
+                }
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Waits until every node takes calls again.
+    pub(crate) async fn wait_all_ready(&self) -> Result<()> {
+        let until = Instant::now() + READY;
+        for node in &self.nodes {
+            while !self.admin.is_well(node.number, "/readyz", Duration::from_secs(2)).await {
+                if Instant::now() >= until || !self.scene.findings().is_empty() {
+                    bail!("node {} is not ready: {}", node.number, node.tail(4));
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nodes that end are not started again from now on.
+    pub(crate) fn release(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let keepers =
+            std::mem::take(&mut *self.keepers.lock().unwrap_or_else(PoisonError::into_inner));
+        for keeper in keepers {
+            keeper.abort();
+        }
+    }
+
+    /// Ends everything.
+    pub(crate) async fn stop(&self) {
+        self.release();
+        for node in &self.nodes {
+            node.signal(Signal::CONT);
+            node.kill().await;
+        }
+    }
+}
+
+/// Starts a node in a time of its own, which a file sets off against the machine's.
+fn move_clock(node: &Node, library: &Path) -> Result<()> {
+    let file = node.time_file();
+    std::fs::write(&file, "+0\n")?;
+    let set = |name: &str, value: &std::ffi::OsStr| (name.to_owned(), value.to_owned());
+    node.launched_with(|launch| {
+        launch.env.push(set("LD_PRELOAD", library.as_os_str()));
+        launch.env.push(set("FAKETIME_TIMESTAMP_FILE", file.as_os_str()));
+        launch.env.push(set("FAKETIME_NO_CACHE", "1".as_ref()));
+        launch.env.push(set("FAKETIME_DONT_FAKE_MONOTONIC", "1".as_ref()));
+        launch.env.push(set("DONT_FAKE_MONOTONIC", "1".as_ref()));
+    });
+    Ok(())
+}
+
+fn urls(nodes: &[Arc<Node>], of: fn(&Node) -> SocketAddr) -> Result<Vec<Url>> {
+    nodes.iter().map(|node| Ok(Url::parse(&format!("http://{}", of(node)))?)).collect()
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// Whether a process is there and no zombie.
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    state.is_some_and(|state| !matches!(state, "Z" | "X"))
+}

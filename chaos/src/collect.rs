@@ -1,0 +1,190 @@
+//! What is found at the end of a round: records and approvals from every node, the exported log, what the program's own checks
+//! say, and where secrets stand.
+//!
+//! Owns the asking. Does not judge.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use placet_chaos::{
+    checker::secrets,
+    history::{
+        What,
+        journal::JournalEntry,
+        node::NodeChange,
+        probe::{ApprovalRow, Probe},
+    },
+};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{
+    cluster::Cluster,
+    load::finale,
+    node::Node,
+    people::{APPROVERS, TENANTS},
+    scene::Scene,
+    schedule::Store,
+    setup::SECRET,
+};
+
+const TOOL: Duration = Duration::from_secs(60);
+/// What a node may need, with every queue full and results of megabytes: 1 GiB.
+const MEMORY_KIB_MAX: u64 = 1_048_576;
+
+/// Asks everything while the nodes run, then stops them and asks what can be asked of a stopped one.
+pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
+    for node in &cluster.nodes {
+        listed(cluster, node.number).await?;
+        memory(&cluster.scene, node);
+    }
+    let first = cluster.nodes.first().context("there is no node")?;
+    if store == Store::Postgres {
+        logs(cluster, first).await?;
+    }
+    cluster.release();
+    for node in &cluster.nodes {
+        cluster.scene.note(node.number, NodeChange::StopAsked);
+        node.signal(Signal::TERM);
+        let ended = node.gone_within(Duration::from_secs(20)).await;
+        let code = ended.and_then(|status| status.code());
+        cluster.scene.note(node.number, NodeChange::Stopped { code });
+        if ended.is_none() {
+            cluster.scene.find(format!("node {} did not stop at the end", node.number));
+            node.kill().await;
+        }
+    }
+    if store == Store::Embedded {
+        logs(cluster, first).await?;
+        verified(cluster, first, &["audit", "verify"]).await?;
+        verified(cluster, first, &["ledger", "verify"]).await?;
+    }
+    let secret = [("witness".to_owned(), SECRET.to_owned())];
+    for node in &cluster.nodes {
+        // The secret's own file stands beside the data folder.
+        for place in [node.data(), node.log()] {
+            let found = secrets::scan(&place, &secret)?;
+            cluster.scene.recorder.record(What::Probe(Box::new(found)));
+        }
+    }
+    Ok(())
+}
+
+async fn listed(cluster: &Cluster, node: usize) -> Result<()> {
+    let number = u32::try_from(node).unwrap_or(u32::MAX);
+    for tenant in TENANTS {
+        let records = finale::records(&cluster.scene, (tenant, node), None).await;
+        let records = records.with_context(|| format!("node {node} does not list records"))?;
+        let probe = Probe::Records { tenant: tenant.to_owned(), node: number, records };
+        cluster.scene.recorder.record(What::Probe(Box::new(probe)));
+        let approvals = approvals(cluster, (tenant, node)).await;
+        let approvals =
+            approvals.with_context(|| format!("node {node} does not list approvals"))?;
+        let probe = Probe::Approvals { tenant: tenant.to_owned(), node: number, approvals };
+        cluster.scene.recorder.record(What::Probe(Box::new(probe)));
+    }
+    Ok(())
+}
+
+async fn approvals(cluster: &Cluster, (tenant, node): (&str, usize)) -> Option<Vec<ApprovalRow>> {
+    let [approver, ..] = APPROVERS;
+    let bearer = cluster.scene.people.bearer(tenant, approver).ok()?;
+    let (mut rows, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/approvals?limit=200{after}");
+        let answer = cluster.scene.doors.get(node, &path, bearer).await.ok()?;
+        if answer.status != 200 {
+            return None;
+        }
+        let document = answer.json();
+        let page = document.get("approvals")?.as_array()?;
+        rows.extend(page.iter().filter_map(|row| {
+            let text = |name: &str| row.get(name)?.as_str().map(str::to_owned);
+            Some(ApprovalRow {
+                approval_id: text("approval_id")?,
+                call_id: text("call_id")?,
+                state: text("state")?,
+            })
+        }));
+        match document.get("next_after").and_then(Value::as_str) {
+            Some(next) if !page.is_empty() => after = format!("&after={next}"),
+            _ => return Some(rows),
+        }
+    }
+}
+
+/// The most memory that a node has had at once, against what it may ever need.
+pub(crate) fn memory(scene: &Scene, node: &Node) {
+    let status = node.pid().map(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")));
+    let Some(Ok(status)) = status else { return };
+    let high = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = high.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    if let Some(value) = kib {
+        let node = u32::try_from(node.number).unwrap_or(u32::MAX);
+        let name = "resident memory at its highest, KiB".to_owned();
+        let probe = Probe::Gauge { node, name, value, cap: MEMORY_KIB_MAX };
+        scene.recorder.record(What::Probe(Box::new(probe)));
+    }
+}
+
+/// The exported log, or logs.
+async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
+    if !cluster.setup.abilities.export {
+        return Ok(());
+    }
+    let (code, said) = node.run(&["audit", "export"], TOOL).await?;
+    if code != Some(0) {
+        cluster.scene.find(format!("the log cannot be exported: {}", last(&said)));
+        return Ok(());
+    }
+    let mut log = "journal".to_owned();
+    let (mut entries, mut head) = (0_u64, String::new());
+    for line in said.lines() {
+        let Ok(document) = serde_json::from_str::<Value>(line) else { continue };
+        if document.get("seq").is_none() {
+            // A header: another log begins.
+            end_log(cluster, (&log, entries, &head));
+            (entries, head) = (0, String::new());
+            let name = ["log", "origin"].iter().find_map(|name| document.get(*name)?.as_str());
+            name.unwrap_or("journal").clone_into(&mut log);
+            continue;
+        }
+        let entry = JournalEntry::read(&log, &document)
+            .with_context(|| format!("an exported entry of `{log}` cannot be read: {line}"))?;
+        entries = entries.saturating_add(1);
+        head.clone_from(&entry.hash);
+        cluster.scene.recorder.record(What::Probe(Box::new(Probe::Entry(Box::new(entry)))));
+    }
+    end_log(cluster, (&log, entries, &head));
+    Ok(())
+}
+
+fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {
+    if entries > 0 {
+        let probe = Probe::LogEnd { log: log.to_owned(), entries, head: head.to_owned() };
+        cluster.scene.recorder.record(What::Probe(Box::new(probe)));
+    }
+}
+
+/// What a check of the program's says.
+async fn verified(cluster: &Cluster, node: &Node, command: &[&str]) -> Result<()> {
+    let (code, said) = node.run(&[command, &["--json"]].concat(), TOOL).await?;
+    let document: Value = serde_json::from_str(said.trim()).unwrap_or(Value::Null);
+    let ok = code == Some(0);
+    let probe = Probe::Verified {
+        check: command.join(" "),
+        node: u32::try_from(node.number).ok(),
+        ok,
+        entries: document.get("entries").and_then(Value::as_u64),
+        head: document.get("head").and_then(Value::as_str).map(str::to_owned),
+        problem: (!ok).then(|| last(&said)),
+    };
+    cluster.scene.recorder.record(What::Probe(Box::new(probe)));
+    Ok(())
+}
+
+/// The end of what a program said.
+fn last(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines.iter().skip(lines.len().saturating_sub(4)).copied().collect::<Vec<_>>().join(" / ")
+}

@@ -1,0 +1,118 @@
+//! Copies of a node's folder that are started for themselves, and second processes on the same one (F13).
+//!
+//! Owns the copy: other doors, and an upstream that nobody is. Invariant: a copy can have no effect.
+
+use std::{
+    fs, io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use placet_chaos::history::fault::FaultKind;
+use url::Url;
+
+use super::Injector;
+use crate::{
+    http::Doors,
+    node::{Launch, Node, Started},
+    postgres::free_port,
+    setup::Setup,
+};
+
+/// A copy of a node.
+#[derive(Debug)]
+pub(super) struct Copied {
+    /// The node that runs on it.
+    pub(super) node: Node,
+    /// Its doors.
+    pub(super) doors: Doors,
+}
+
+impl Injector {
+    /// Another process on the same data, or on a copy.
+    pub(super) async fn second(&self, node: &Node, copied: bool) -> Result<()> {
+        if copied {
+            let copy = self.copy(node).await?;
+            let came_up = matches!(copy.node.start().await?, Started::Up);
+            copy.node.kill().await;
+            let what = if came_up { "ran for itself" } else { "was refused" };
+            let detail = format!("another process on a copy of the data {what}");
+            self.cluster.scene.injected(FaultKind::F13, Some(node.number), detail);
+            return Ok(fs::remove_dir_all(&copy.node.folder)?);
+        }
+        let _gate = node.gate.lock().await;
+        let Some(holder) = node.pid() else { return Ok(()) };
+        let second = self.twin(node, &node.folder)?;
+        match second.node.start_with(&Launch::default()).await? {
+            Started::Ended(status) => {
+                let names_it = node.tail(8).contains(&holder.to_string());
+                let detail = format!("a second process on the same data ended with {status}");
+                self.cluster.scene.injected(FaultKind::F13, Some(node.number), detail);
+                if status.success() || !names_it {
+                    let found = "a second process on the same data was not told who has it";
+                    self.cluster.scene.find(found.to_owned());
+                }
+            }
+            Started::Up => {
+                second.node.kill().await;
+                self.cluster.scene.find("two processes ran on the same data".to_owned());
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of the node's folder as it is at this moment, for a node of its own.
+    pub(super) async fn copy(&self, node: &Node) -> Result<Copied> {
+        let name = format!("copy-{}-{}", node.number, node.starts());
+        let folder = (0..1_000)
+            .map(|number| self.cluster.folder.join(format!("{name}-{number}")))
+            .find(|path| !path.try_exists().unwrap_or(true))
+            .context("there is no name for a copy")?;
+        copy_folder(&node.folder, &folder).context("the node's folder cannot be copied")?;
+        let witness = format!("http://127.0.0.1:{}/mcp", free_port()?);
+        let setup = Setup { witness, ledger: None, ..self.cluster.setup.clone() };
+        setup.write(node.number, &folder, &node.folder.join("data/dev-key.jwk"))?;
+        self.twin(node, &folder)
+    }
+
+    /// A node with doors of its own on a folder.
+    pub(super) fn twin(&self, node: &Node, folder: &Path) -> Result<Copied> {
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (listen, admin) = (address(free_port()?), address(free_port()?));
+        let doors =
+            Doors::new(vec![Url::parse(&format!("http://{listen}"))?], Duration::from_secs(10))?;
+        let node = node.twin(folder.to_owned(), (listen, admin), &self.cluster.machine);
+        Ok(Copied { node, doors })
+    }
+}
+
+/// Copies files with their holes, so that a preallocated journal stays small on the disk.
+fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
+    let mut open: Vec<(PathBuf, PathBuf)> = vec![(from.to_owned(), to.to_owned())];
+    while let Some((from, to)) = open.pop() {
+        fs::create_dir_all(&to)?;
+        for entry in fs::read_dir(from)? {
+            let (entry, target) = match entry {
+                Ok(entry) => {
+                    let target = to.join(entry.file_name());
+                    (entry, target)
+                }
+                Err(error) => return Err(error),
+            };
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                open.push((entry.path(), target));
+            } else if kind.is_file() {
+                match fs::copy(entry.path(), target) {
+                    Ok(_) => {}
+                    // What a running index removes meanwhile is none of the copy.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    Ok(())
+}

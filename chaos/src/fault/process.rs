@@ -1,0 +1,354 @@
+//! Faults of a node's process: killed at any moment and at chosen ones, paused, stopped, with a failing disk, in another time.
+//!
+//! Owns how each is known to have happened: the process is gone, the kernel says it is stopped, strace reports, the answers have
+//! another date. Invariant: a node whose gate was taken is up again, or its failing to come up is a finding.
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result};
+use placet_chaos::{
+    history::{fault::FaultKind, node::NodeChange, request::Why},
+    witness::control::Manner,
+};
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Injector;
+use crate::{
+    load::call::Sending,
+    node::{GONE, Launch, Node, Started},
+    seeded::Chance,
+    setup::KEYED_WINDOW_MS,
+    strace::{self, At, Tamper, Tracer},
+};
+
+/// How long an injection at a system call is waited for.
+const INJECTED: Duration = Duration::from_millis(2_500);
+/// How long a stopping process may take: what is open is waited for.
+const STOPPED: Duration = Duration::from_secs(20);
+/// For how long ends of processes are explained by a failing disk.
+const AFTERMATH: Duration = Duration::from_secs(15);
+
+impl Injector {
+    /// SIGKILL.
+    pub(super) async fn kill(&self, node: &Node) -> Result<()> {
+        let _gate = node.gate.lock().await;
+        if let Some(status) = node.kill().await {
+            self.cluster.note_end(node, status);
+            self.cluster.scene.injected(FaultKind::F4, Some(node.number), "kill -9");
+        }
+        self.cluster.bring_up(node).await
+    }
+
+    /// SIGKILL at a system call.
+    pub(super) async fn kill_at(&self, node: &Node, at: &At) -> Result<()> {
+        let _gate = node.gate.lock().await;
+        let Some(tracer) = self.attach(node, at).await? else { return Ok(()) };
+        let gone = node.gone_within(INJECTED).await;
+        tracer.detach().await;
+        if let Some(status) = gone {
+            self.cluster.note_end(node, status);
+            let detail = format!("kill -9 at {} {}", at.call, at.when);
+            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
+            self.cluster.bring_up(node).await?;
+        }
+        Ok(())
+    }
+
+    /// SIGKILL while the upstream has a call, before its effect or after it.
+    pub(super) async fn kill_at_effect(
+        &self,
+        node: &Node,
+        after: bool,
+        chance: &mut Chance,
+    ) -> Result<()> {
+        let tools = ["put", "post", "push"];
+        let tool = chance.pick(&tools).copied().unwrap_or("push");
+        let Some(again) = self.hold_at_upstream(node, tool, after, chance).await? else {
+            return Ok(());
+        };
+        let gate = node.gate.lock().await;
+        if let Some(status) = node.kill().await {
+            self.cluster.note_end(node, status);
+            let when = if after { "after the effect" } else { "before the effect" };
+            let detail = format!("kill -9 {when} of `{tool}`");
+            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
+        }
+        self.cluster.bring_up(node).await?;
+        drop(gate);
+        again.await;
+        Ok(())
+    }
+
+    /// A call that the upstream has and does not answer; what is returned calls again.
+    async fn hold_at_upstream(
+        &self,
+        node: &Node,
+        tool: &'static str,
+        after: bool,
+        chance: &mut Chance,
+    ) -> Result<Option<impl Future<Output = ()> + use<>>> {
+        let scene = Arc::clone(&self.cluster.scene);
+        let manner =
+            if after { Manner::HangThen { ms: 5_000 } } else { Manner::Hang { ms: 5_000 } };
+        let call = self.load.fresh(Some(tool), 0, chance);
+        let before = (scene.world.counts().await?, scene.world.restarts());
+        scene.world.arm(&call.args.item, manner).await?;
+        let sending = Sending::new(Why::New, node.number);
+        let (sent, doors) = (Arc::clone(&call), Arc::clone(&scene));
+        let first = tokio::spawn(async move { sent.send(&doors, &sending).await });
+        let count = |said: &placet_chaos::witness::control::Said| {
+            said.fired.get(manner.name()).copied().unwrap_or(0)
+        };
+        let until = Instant::now() + Duration::from_secs(2);
+        loop {
+            let said = scene.world.counts().await?;
+            if count(&said) > count(&before.0) {
+                break;
+            }
+            // An upstream that has started again meanwhile has forgotten what it was armed with, and its count.
+            let forgotten = scene.world.restarts() > before.1;
+            if forgotten || Instant::now() >= until || first.is_finished() {
+                return Ok(None);
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+        let number = node.number;
+        Ok(Some(async move {
+            // Lost with the process; bounded by the client's own patience.
+            drop(first.await);
+            drop(call.send(&scene, &Sending::new(Why::AfterRestart, number)).await);
+        }))
+    }
+
+    /// SIGKILL, and again at system calls of its recovery.
+    pub(super) async fn kill_in_recovery(&self, node: &Node, at: &[At]) -> Result<()> {
+        let Some(strace) = self.cluster.machine.strace.clone() else { return Ok(()) };
+        let _gate = node.gate.lock().await;
+        if let Some(status) = node.kill().await {
+            self.cluster.note_end(node, status);
+        }
+        for (number, at) in at.iter().enumerate() {
+            let report = self.cluster.folder.join(format!("recovery-{}-{number}", node.number));
+            let launch = Launch { wrapper: strace::wrapper(&strace, at, &report), ..node.launch() };
+            let gone = match node.start_with(&launch).await? {
+                Started::Ended(status) => Some(status),
+                // It was past that call already, or comes to it while it takes up what is open.
+                Started::Up => node.gone_within(Duration::from_millis(400)).await,
+            };
+            match gone {
+                Some(status) => {
+                    self.cluster.note_end(node, status);
+                    let detail = format!("kill -9 in recovery at {} {}", at.call, at.when);
+                    self.cluster.scene.injected(FaultKind::F5, Some(node.number), detail);
+                }
+                None => {
+                    if let Some(status) = node.kill().await {
+                        self.cluster.note_end(node, status);
+                        let detail = "kill -9 as soon as it listened";
+                        self.cluster.scene.injected(FaultKind::F5, Some(node.number), detail);
+                    }
+                }
+            }
+        }
+        self.cluster.bring_up(node).await
+    }
+
+    /// SIGSTOP and SIGCONT.
+    pub(super) async fn pause(&self, node: &Node, ms: u64) -> Result<()> {
+        let _gate = node.gate.lock().await;
+        if !node.signal(Signal::STOP) {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(20)).await;
+        let stopped = node.is_stopped();
+        self.cluster.scene.note(node.number, NodeChange::Paused);
+        sleep(Duration::from_millis(ms)).await;
+        // A node that finds itself shut out ends, and says so.
+        self.cluster.excuse(AFTERMATH);
+        node.signal(Signal::CONT);
+        self.cluster.scene.note(node.number, NodeChange::Resumed);
+        if stopped {
+            let detail = format!("stopped for {ms} ms");
+            self.cluster.scene.injected(FaultKind::F9, Some(node.number), detail);
+        }
+        Ok(())
+    }
+
+    /// SIGTERM while calls are under way.
+    pub(super) async fn stop(&self, node: &Node) -> Result<()> {
+        let _gate = node.gate.lock().await;
+        self.cluster.scene.note(node.number, NodeChange::StopAsked);
+        if !node.signal(Signal::TERM) {
+            return Ok(());
+        }
+        match node.gone_within(STOPPED).await {
+            Some(status) => {
+                let code = status.code();
+                self.cluster.scene.note(node.number, NodeChange::Stopped { code });
+                self.cluster.scene.injected(FaultKind::F23, Some(node.number), "asked to stop");
+                if code != Some(0) {
+                    let said = node.tail(4);
+                    self.cluster.scene.find(format!(
+                        "asked to stop, node {} ended with {status}: {said}",
+                        node.number
+                    ));
+                }
+            }
+            None => {
+                self.cluster
+                    .scene
+                    .find(format!("node {} did not stop within {STOPPED:?}", node.number));
+                if let Some(status) = node.kill().await {
+                    self.cluster.note_end(node, status);
+                }
+            }
+        }
+        self.cluster.bring_up(node).await
+    }
+
+    /// A keyed call is under way at a kill, and nobody is there until the upstream has forgotten its token.
+    pub(super) async fn window(&self, node: &Node, chance: &mut Chance) -> Result<()> {
+        let Some(again) = self.hold_at_upstream(node, "put", true, chance).await? else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        let mut gates = Vec::new();
+        for other in &self.cluster.nodes {
+            gates.push(other.gate.lock().await);
+            if let Some(status) = other.kill().await {
+                self.cluster.note_end(other, status);
+            }
+        }
+        sleep(Duration::from_millis(KEYED_WINDOW_MS.saturating_add(300))).await;
+        for other in &self.cluster.nodes {
+            self.cluster.bring_up(other).await?;
+        }
+        drop(gates);
+        let detail = format!("recovered {:?} after the call was sent", began.elapsed());
+        self.cluster.scene.injected(FaultKind::F17, Some(node.number), detail);
+        again.await;
+        Ok(())
+    }
+
+    /// Errors and delays of the disk.
+    pub(super) async fn disk(&self, node: &Node, at: &At) -> Result<()> {
+        let gate = node.gate.lock().await;
+        let Some(tracer) = self.attach(node, at).await? else { return Ok(()) };
+        self.cluster.excuse(AFTERMATH);
+        let injected = tracer.injected_within(INJECTED).await;
+        if injected && !matches!(at.tamper, Tamper::Delay(_)) {
+            // Fail-stop is for the keeper to find; what goes on although its disk has failed is let go of.
+            node.wait_dead(Duration::from_secs(3)).await;
+        }
+        tracer.detach().await;
+        if injected {
+            let detail = format!("{:?} at {} {}", at.tamper, at.call, at.when);
+            self.cluster.scene.injected(FaultKind::F11, Some(node.number), detail);
+        }
+        drop(gate);
+        Ok(())
+    }
+
+    /// The clock of a node jumps, for it and for what it starts as; later it jumps back.
+    pub(super) async fn clock(&self, node: &Node, by_s: i64) -> Result<()> {
+        let file = node.time_file();
+        if self.cluster.machine.faketime.is_none() || !file.try_exists()? {
+            return Ok(());
+        }
+        self.shift(node, by_s).await?;
+        sleep(Duration::from_millis(700)).await;
+        // It starts again in that time, and its entries are later than those it comes back to.
+        {
+            let _gate = node.gate.lock().await;
+            if let Some(status) = node.kill().await {
+                self.cluster.note_end(node, status);
+            }
+            self.cluster.bring_up(node).await?;
+        }
+        let shown = self.hour_shown(node).await;
+        if shown.is_some_and(|off| off.abs_diff(by_s) < 120) {
+            let detail = format!("its clock is off by {by_s} s");
+            self.cluster.scene.injected(FaultKind::F10, Some(node.number), detail);
+        }
+        sleep(Duration::from_millis(700)).await;
+        self.shift(node, 0).await
+    }
+
+    async fn shift(&self, node: &Node, by_s: i64) -> Result<()> {
+        std::fs::write(node.time_file(), format!("{by_s:+}\n")).context("no file of the time")?;
+        let change = NodeChange::ClockShifted { by_ms: by_s.saturating_mul(1_000) };
+        self.cluster.scene.note(node.number, change);
+        sleep(Duration::from_millis(50)).await;
+        Ok(())
+    }
+
+    /// By how much the date of a node's answers is off, in seconds, within half a day.
+    async fn hour_shown(&self, node: &Node) -> Option<i64> {
+        let [tenant, _] = crate::people::TENANTS;
+        let bearer = self.cluster.scene.people.bearer(tenant, crate::people::OWNER).ok()?;
+        let answered = timeout(
+            Duration::from_secs(5),
+            self.cluster.scene.doors.get(node.number, "/v1/tools", bearer),
+        );
+        let answer = answered.await.ok()?.ok()?;
+        let shown = second_of_day(&answer.date?)?;
+        let now = placet_chaos::history::moment::Moment::now().wall_ms.div_euclid(1_000);
+        let off = shown.saturating_sub(now.rem_euclid(86_400));
+        Some(off.saturating_add(43_200).rem_euclid(86_400).saturating_sub(43_200))
+    }
+
+    async fn attach(&self, node: &Node, at: &At) -> Result<Option<Tracer>> {
+        let (Some(strace), Some(pid)) = (&self.cluster.machine.strace, node.pid()) else {
+            return Ok(None);
+        };
+        let report = self.cluster.folder.join(format!("strace-{}-{}", node.number, node.starts()));
+        let report = (0..1_000)
+            .map(|number| report.with_extension(number.to_string()))
+            .find(|path| !path.try_exists().unwrap_or(true))
+            .context("there is no name for a report")?;
+        // A process that ends while it is attached to is no fault of ours.
+        Ok(Tracer::attach(strace, pid, at, &report).await.ok())
+    }
+}
+
+impl Node {
+    /// Whether the kernel says that it is stopped.
+    fn is_stopped(&self) -> bool {
+        self.state().as_deref() == Some("T")
+    }
+
+    /// Waits until it is dead, reaped or not.
+    async fn wait_dead(&self, limit: Duration) {
+        let until = Instant::now() + limit.min(GONE);
+        while Instant::now() < until && !matches!(self.state().as_deref(), None | Some("Z" | "X")) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn state(&self) -> Option<String> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?)).ok()?;
+        let (_, rest) = stat.rsplit_once(')')?;
+        rest.split_whitespace().next().map(str::to_owned)
+    }
+}
+
+/// The second of the day in an HTTP date, such as `Sun, 22 Nov 2026 02:31:20 GMT`.
+fn second_of_day(date: &str) -> Option<i64> {
+    let clock = date.split_whitespace().find(|word| word.contains(':'))?;
+    let mut fields = clock.split(':').map(|field| field.parse::<i64>().ok());
+    let (hours, minutes, seconds) = (fields.next()??, fields.next()??, fields.next()??);
+    hours.checked_mul(3_600)?.checked_add(minutes.checked_mul(60)?)?.checked_add(seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::second_of_day;
+
+    #[test]
+    fn the_time_is_read_from_a_date() {
+        assert_eq!(second_of_day("Sun, 22 Nov 2026 02:31:20 GMT"), Some(9_080));
+        assert_eq!(second_of_day("soon"), None);
+        assert_eq!(second_of_day("at 1:x:2"), None);
+    }
+}

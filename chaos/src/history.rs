@@ -1,0 +1,133 @@
+//! The history of a run: everything that was asked, answered, done to the nodes and found at the end, in order.
+//!
+//! Owns the forms of its events, which are lines of JSON. It holds what was observed from outside, never what was meant.
+//! Not here: judging it (`checker`), causing it.
+
+use serde::{Deserialize, Serialize};
+
+pub mod canonical;
+pub mod fault;
+pub mod file;
+pub mod journal;
+pub mod moment;
+pub mod node;
+pub mod people;
+pub mod probe;
+pub mod request;
+
+use fault::{FaultEvent, FaultKind};
+use moment::Moment;
+use node::NodeEvent;
+use people::{ApprovalSeen, OperatorAct, VoteReply, VoteSent};
+use probe::Probe;
+use request::{Lost, Reply, Sent};
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, on this machine.
+    #[serde(flatten)]
+    pub at: Moment,
+    /// What.
+    #[serde(flatten)]
+    pub what: What,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum What {
+    /// The run begins: always the first event.
+    Run(Box<RunInfo>),
+    /// A request was sent.
+    Sent(Box<Sent>),
+    /// Its answer came.
+    Reply(Box<Reply>),
+    /// Its answer never came: nobody can say what became of it.
+    Lost(Lost),
+    /// Somebody saw an approval.
+    ApprovalSeen(ApprovalSeen),
+    /// Somebody decided on an approval.
+    VoteSent(VoteSent),
+    /// What the deciding got as an answer.
+    VoteReply(VoteReply),
+    /// An operator did something about a record.
+    Operator(OperatorAct),
+    /// Something became of a node.
+    Node(NodeEvent),
+    /// A fault was injected.
+    Fault(FaultEvent),
+    /// The run entered another phase.
+    Phase(Phase),
+    /// What was found at the end.
+    Probe(Box<Probe>),
+}
+
+/// What the run is, and on what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunInfo {
+    /// What the schedule was made from.
+    pub seed: u64,
+    /// The commit, or version, of what is tested.
+    pub commit: String,
+    /// The machine, in a line.
+    pub machine: String,
+    /// `embedded` or `postgres`.
+    pub store: String,
+    /// How many nodes.
+    pub nodes: u32,
+    /// The faults that can happen in such a set-up. One that never did fails the run.
+    pub applicable: Vec<FaultKind>,
+    /// How long the witness honours the token of a keyed tool, in milliseconds.
+    pub keyed_window_ms: u64,
+    /// After how long «not found» means «did not happen», in milliseconds.
+    pub settle_delay_ms: u64,
+    /// Within which time after the last fault everything has to be settled, in milliseconds.
+    pub settle_within_ms: u64,
+}
+
+/// The phases of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "phase", rename_all = "snake_case")]
+pub enum Phase {
+    /// Load without faults.
+    Load,
+    /// Load with faults.
+    Faults,
+    /// No more faults: what is open has to be settled now.
+    Quiet,
+    /// Nothing is sent any more; what follows are probes.
+    Probing,
+    /// The end. A history without it was cut off.
+    Ended,
+}
+
+/// The class of a tool, as its contract declares it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Changes nothing.
+    Read,
+    /// Honours the token for a window.
+    Keyed,
+    /// Can be asked.
+    Queryable,
+    /// Neither.
+    Opaque,
+}
+
+impl Class {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Keyed, Self::Queryable, Self::Opaque];
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Keyed => "keyed",
+            Self::Queryable => "queryable",
+            Self::Opaque => "opaque",
+        }
+    }
+}

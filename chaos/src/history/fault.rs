@@ -1,0 +1,106 @@
+//! The faults by their numbers.
+//!
+//! Owns the list F1 to F23 with a line about each. Not here: how any of them is caused.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! faults {
+    ($($name:ident = $title:literal;)*) => {
+        /// A kind of fault.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum FaultKind { $(#[doc = $title] $name,)* }
+
+        impl FaultKind {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its number, such as `F4`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+
+            /// What it is, in a line.
+            #[must_use]
+            pub const fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)* }
+            }
+        }
+    };
+}
+
+faults! {
+    F1 = "duplicates of the same request";
+    F2 = "duplicates with a changed argument, or another form of the same";
+    F3 = "the same key from another principal or tenant";
+    F4 = "kill during a call";
+    F5 = "kill during recovery";
+    F6 = "client gone in the middle of a call";
+    F7 = "the upstream hangs, resets, lies or answers twice";
+    F8 = "a panic or a stuck worker inside";
+    F9 = "a node paused for longer than its lease";
+    F10 = "clock jumps";
+    F11 = "disk errors, full disk, slow disk";
+    F12 = "torn tail, damaged or rolled back store";
+    F13 = "a second process on the same data";
+    F14 = "votes twice, late, in conflict or by the requester";
+    F15 = "policy or credential changed between gate and dispatch";
+    F16 = "«not found», and then the effect appears";
+    F17 = "the window of a keyed token passes before recovery";
+    F18 = "a retry after the result's retention";
+    F19 = "a huge result, or one with secrets";
+    F20 = "the database: killed backends, failover, exhausted pool";
+    F21 = "upgrade and downgrade with open records";
+    F22 = "overload";
+    F23 = "a graceful stop in all states";
+}
+
+impl std::fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for FaultKind {
+    type Err = UnknownFault;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFault> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|kind| kind.name().eq_ignore_ascii_case(text))
+            .ok_or_else(|| UnknownFault(text.to_owned()))
+    }
+}
+
+/// There is no such fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no fault `{0}`: they are F1 to F23")]
+pub struct UnknownFault(String);
+
+/// A fault that really happened.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultEvent {
+    /// Its kind.
+    pub kind: FaultKind,
+    /// Where, where it was at one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<u32>,
+    /// What exactly, in words.
+    pub detail: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FaultKind;
+
+    #[test]
+    fn there_are_twenty_three_with_the_names_of_their_numbers() {
+        assert_eq!(FaultKind::ALL.len(), 23);
+        for (kind, number) in FaultKind::ALL.iter().zip(1..) {
+            assert_eq!(kind.name(), format!("F{number}"));
+            assert_eq!(kind.name().to_lowercase().parse(), Ok(*kind));
+        }
+        assert!("F24".parse::<FaultKind>().is_err());
+    }
+}

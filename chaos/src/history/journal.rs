@@ -1,0 +1,185 @@
+//! Entries of the ledger's log as they were exported.
+//!
+//! Owns the reduction of an exported entry to what the checker looks at. Reads plain JSON: none of the ledger's types, so that a
+//! mistake in them is not made twice.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+mod image;
+
+pub use image::{ApprovalImage, AttemptImage, RecordImage, Resolved};
+
+/// One entry of a log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JournalEntry {
+    /// The log: one for an embedded ledger, one for each epoch of a shared one.
+    pub log: String,
+    /// Its number in the log, from 1.
+    pub seq: u64,
+    /// Who wrote it.
+    pub epoch: u64,
+    /// When, by the ledger's clock.
+    pub at_ms: i64,
+    /// The hash of this entry.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hash: String,
+    /// The hash of the entry before.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub prev: String,
+    /// What became of records.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<RecordChange>,
+    /// What became of approvals.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvals: Vec<ApprovalImage>,
+    /// Events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audit: Vec<AuditImage>,
+    /// Epochs whose writers were shut out by this entry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fenced: Vec<u64>,
+}
+
+/// What became of a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordChange {
+    /// It became this.
+    Put(Box<RecordImage>),
+    /// Its key returned to absent: nothing had happened.
+    Removed {
+        /// The record.
+        record_id: String,
+        /// Its last revision.
+        rev: u64,
+    },
+    /// It was forgotten, long after its end.
+    Forgotten {
+        /// The record.
+        record_id: String,
+        /// Its last revision.
+        rev: u64,
+    },
+}
+
+impl RecordChange {
+    /// The record.
+    #[must_use]
+    pub fn record_id(&self) -> &str {
+        match self {
+            Self::Put(image) => &image.record_id,
+            Self::Removed { record_id, .. } | Self::Forgotten { record_id, .. } => record_id,
+        }
+    }
+
+    /// Its revision.
+    #[must_use]
+    pub const fn rev(&self) -> u64 {
+        match self {
+            Self::Put(image) => image.rev,
+            Self::Removed { rev, .. } | Self::Forgotten { rev, .. } => *rev,
+        }
+    }
+}
+
+/// An event of the audit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditImage {
+    /// What happened.
+    pub kind: String,
+    /// In which tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// To which call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// Under which record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub record_id: Option<String>,
+    /// With which code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// Digests by name, such as `bundle`.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub digests: std::collections::BTreeMap<String, String>,
+}
+
+/// Why an exported line is no entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("an exported entry has no usable `{0}`")]
+pub struct NoEntry(String);
+
+impl JournalEntry {
+    /// Reads an exported entry: its head (`seq`, `epoch`, `at_ms` or `at`, `hash`, `prev`) beside or around its content
+    /// (`effects`, `approvals`, `audit`), which may be under `entry`, `payload` or `body`.
+    ///
+    /// # Errors
+    /// [`NoEntry`] when something that the checker needs is missing.
+    pub fn read(log: &str, line: &Value) -> Result<Self, NoEntry> {
+        let body =
+            ["entry", "payload", "body"].iter().find_map(|name| line.get(*name)).unwrap_or(line);
+        let list = |name: &str| body.get(name).and_then(Value::as_array).into_iter().flatten();
+        let text = |name: &str| line.get(name).and_then(Value::as_str).map(str::to_owned);
+        let number = |name: &str| line.get(name).and_then(Value::as_u64);
+        let missing = |name: &str| NoEntry(name.to_owned());
+        Ok(Self {
+            log: text("log").unwrap_or_else(|| log.to_owned()),
+            seq: number("seq").ok_or_else(|| missing("seq"))?,
+            epoch: number("epoch").ok_or_else(|| missing("epoch"))?,
+            at_ms: at_ms(line).ok_or_else(|| missing("at_ms"))?,
+            hash: text("hash").unwrap_or_default(),
+            prev: text("prev").or_else(|| text("prev_hash")).unwrap_or_default(),
+            changes: list("effects")
+                .map(|change| change_of(change).ok_or_else(|| missing("effects")))
+                .collect::<Result<_, _>>()?,
+            approvals: list("approvals")
+                .map(|one| ApprovalImage::read(one).ok_or_else(|| missing("approvals")))
+                .collect::<Result<_, _>>()?,
+            audit: list("audit")
+                .map(|one| AuditImage::read(one).ok_or_else(|| missing("audit")))
+                .collect::<Result<_, _>>()?,
+            fenced: list("fenced").filter_map(Value::as_u64).collect(),
+        })
+    }
+}
+
+fn at_ms(line: &Value) -> Option<i64> {
+    let at = line.get("at_ms").or_else(|| line.get("at"))?;
+    at.as_i64().or_else(|| image::ms_of_text(at.as_str()?))
+}
+
+fn change_of(change: &Value) -> Option<RecordChange> {
+    let gone = |name: &str| {
+        let gone = change.get(name)?;
+        Some((gone.get("record_id")?.as_str()?.to_owned(), gone.get("rev")?.as_u64()?))
+    };
+    if let Some(record) = change.get("put") {
+        return RecordImage::read(record).map(|image| RecordChange::Put(Box::new(image)));
+    }
+    if let Some((record_id, rev)) = gone("removed") {
+        return Some(RecordChange::Removed { record_id, rev });
+    }
+    let (record_id, rev) = gone("forgotten")?;
+    Some(RecordChange::Forgotten { record_id, rev })
+}
+
+impl AuditImage {
+    fn read(event: &Value) -> Option<Self> {
+        let text = |name: &str| event.get(name).and_then(Value::as_str).map(str::to_owned);
+        let digests = event.get("digests").and_then(Value::as_object).into_iter().flatten();
+        Some(Self {
+            kind: text("kind")?,
+            tenant: text("tenant"),
+            call_id: text("call_id"),
+            record_id: text("record_id"),
+            code: text("code"),
+            digests: digests
+                .filter_map(|(name, digest)| Some((name.clone(), digest.as_str()?.to_owned())))
+                .collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! Records and approvals as an entry of the log shows them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// An effect record as it became.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RecordImage {
+    /// The record.
+    pub record_id: String,
+    /// The tenant.
+    pub tenant: String,
+    /// The agent.
+    pub agent: String,
+    /// The user it calls for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The operation, as `adapter/capability`.
+    pub capability: String,
+    /// The key.
+    pub key: String,
+    /// The call that made the record.
+    pub call_id: String,
+    /// Counts its moves.
+    pub rev: u64,
+    /// Counts its arms.
+    pub arm: u32,
+    /// How often the upstream was called.
+    pub attempts: u32,
+    /// The name of its state.
+    pub state: String,
+    /// The attempt under way, or whose outcome is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptImage>,
+    /// The attempt of an earlier arm whose outcome is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<AttemptImage>,
+    /// The digest of the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// The approval named by the state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<String>,
+    /// The error code of a failure or a denial.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// The state that a tombstone had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<String>,
+    /// How an unknown outcome became known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolved: Option<Resolved>,
+    /// Who wants the record to be sent again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rearm: Vec<String>,
+}
+
+/// How an unknown outcome became known.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Resolved {
+    /// `late_answer`, `probe` or `operator`.
+    pub by: String,
+    /// The attempt it is about; an operator speaks of all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// The operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<String>,
+}
+
+/// One call of the upstream as the ledger knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AttemptImage {
+    /// Counts from 1.
+    pub number: u32,
+    /// The token.
+    pub token: String,
+    /// The class, by the ledger's name for it: `read_only`, `keyed`, `queryable`, `opaque`.
+    pub class: String,
+    /// The window of a keyed token, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_ms: Option<u64>,
+    /// Who dispatched it.
+    pub epoch: u64,
+    /// Whose duty it is to settle it.
+    pub owner: u64,
+    /// The digest of what was permitted.
+    pub request: String,
+    /// The bundle that permitted it.
+    pub bundle: String,
+    /// The approval it consumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<String>,
+    /// When the first attempt of this arm was dispatched, by the ledger's clock.
+    pub first_ms: i64,
+    /// When it must be over, by the ledger's clock.
+    pub deadline_ms: i64,
+}
+
+/// An approval as it became.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ApprovalImage {
+    /// The approval.
+    pub approval_id: String,
+    /// The record that waits.
+    pub record_id: String,
+    /// The digest of what an agreement is for.
+    pub request: String,
+    /// Counts its moves.
+    pub rev: u64,
+    /// `pending`, `approved`, `denied`, `expired`, `void` or `consumed`.
+    pub state: String,
+    /// Who requests: agent and user.
+    pub requesters: Vec<String>,
+    /// How many people have to agree.
+    pub quorum: u32,
+    /// Who agreed.
+    pub agreed: Vec<String>,
+    /// Who said no.
+    pub refused: Vec<String>,
+    /// When it ends, by the ledger's clock.
+    pub expires_ms: i64,
+}
+
+/// Reads one document.
+struct Reader<'a>(&'a Value);
+
+impl<'a> Reader<'a> {
+    fn of(&self, name: &str) -> Option<&'a Value> {
+        self.0.get(name).filter(|value| !value.is_null())
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        self.of(name)?.as_str().map(str::to_owned)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.of(name)?.as_u64()
+    }
+
+    fn small(&self, name: &str) -> Option<u32> {
+        u32::try_from(self.number(name)?).ok()
+    }
+
+    fn ms(&self, name: &str) -> Option<i64> {
+        let at = self.of(name)?;
+        at.as_i64().or_else(|| ms_of_text(at.as_str()?))
+    }
+}
+
+impl RecordImage {
+    /// Reads an effect record.
+    #[must_use]
+    pub fn read(document: &Value) -> Option<Self> {
+        let record = Reader(document);
+        let scope = Reader(record.of("scope")?);
+        let state = record.of("state")?;
+        // A state is its name, or an object whose `state` is the name beside what belongs to it.
+        let fields = Reader(state);
+        let name = state.as_str().map(str::to_owned).or_else(|| fields.text("state"))?;
+        let attempt = match name.as_str() {
+            "dispatched" => fields.of("attempt").or(Some(state)).and_then(AttemptImage::read),
+            _ => fields.of("attempt").and_then(AttemptImage::read),
+        };
+        Some(Self {
+            record_id: record.text("record_id")?,
+            tenant: scope.text("tenant")?,
+            agent: scope.text("agent")?,
+            user: scope.text("on_behalf_of"),
+            capability: scope.text("capability")?,
+            key: record.text("key")?,
+            call_id: record.text("call_id")?,
+            rev: record.number("rev")?,
+            arm: record.small("arm")?,
+            attempts: record.small("attempts")?,
+            approval_id: fields
+                .text("approval_id")
+                .or_else(|| attempt.as_ref().and_then(|attempt| attempt.approval_id.clone())),
+            state: name,
+            attempt,
+            unknown: record
+                .of("unknown")
+                .and_then(|unknown| AttemptImage::read(unknown.get("attempt").unwrap_or(unknown))),
+            result: fields.text("result"),
+            code: fields.text("code"),
+            was: fields.text("was"),
+            resolved: fields.of("resolved_by").and_then(Resolved::read),
+            rearm: rearm(fields.of("rearm").or_else(|| fields.of("by"))),
+        })
+    }
+}
+
+impl Resolved {
+    fn read(document: &Value) -> Option<Self> {
+        let resolved = Reader(document);
+        Some(Self {
+            by: resolved.text("by")?,
+            attempt: resolved.small("attempt"),
+            operator: resolved.text("operator"),
+        })
+    }
+}
+
+/// The operators of one request to send again, or of several.
+fn rearm(document: Option<&Value>) -> Vec<String> {
+    let all = document.map(|document| match document.as_array() {
+        Some(several) => several.iter().collect(),
+        None => vec![document],
+    });
+    let named = |one: &Value| one.get("operator")?.as_str().map(str::to_owned);
+    all.into_iter().flatten().filter_map(named).collect()
+}
+
+impl AttemptImage {
+    fn read(document: &Value) -> Option<Self> {
+        let attempt = Reader(document);
+        let class = attempt.of("class")?;
+        let fields = Reader(class);
+        let epoch = attempt.number("epoch")?;
+        Some(Self {
+            number: attempt.small("number")?,
+            token: attempt.text("token")?,
+            class: class.as_str().map(str::to_owned).or_else(|| fields.text("class"))?,
+            window_ms: fields.number("window_ms"),
+            epoch,
+            owner: attempt
+                .number("adopted_by")
+                .or_else(|| attempt.number("owner"))
+                .unwrap_or(epoch),
+            request: attempt.text("request_digest")?,
+            bundle: attempt.text("bundle_digest")?,
+            approval_id: attempt.text("approval_id"),
+            first_ms: attempt.ms("first_dispatched_at")?,
+            deadline_ms: attempt.ms("deadline_at")?,
+        })
+    }
+}
+
+impl ApprovalImage {
+    /// Reads an approval.
+    #[must_use]
+    pub fn read(document: &Value) -> Option<Self> {
+        let approval = Reader(document);
+        let state = approval.of("state")?;
+        let votes: Vec<Reader<'_>> = approval.of("votes")?.as_array()?.iter().map(Reader).collect();
+        let who = |choice: &str| {
+            let chose = |vote: &&Reader<'_>| vote.text("choice").as_deref() == Some(choice);
+            votes.iter().filter(chose).filter_map(|vote| vote.text("approver")).collect()
+        };
+        Some(Self {
+            approval_id: approval.text("approval_id")?,
+            record_id: approval.text("record_id")?,
+            request: approval.text("request_digest")?,
+            rev: approval.number("rev")?,
+            state: state.as_str().map(str::to_owned).or_else(|| Reader(state).text("state"))?,
+            requesters: requesters(approval.of("chain")),
+            quorum: Reader(approval.of("requirement")?).small("quorum")?,
+            agreed: who("approve"),
+            refused: who("deny"),
+            expires_ms: approval.ms("expires_at")?,
+        })
+    }
+}
+
+/// Every name in the chain of principals, whatever its form.
+fn requesters(chain: Option<&Value>) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut open: Vec<&Value> = chain.into_iter().collect();
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                let named = ["id", "agent", "user", "principal"].iter();
+                names.extend(
+                    named.filter_map(|name| members.get(*name)?.as_str()).map(str::to_owned),
+                );
+                open.extend(members.values());
+            }
+            Value::Array(items) => open.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// Milliseconds since 1970 of a time in the form of RFC 3339 in UTC.
+pub(super) fn ms_of_text(text: &str) -> Option<i64> {
+    let (date, time) = text.strip_suffix('Z')?.split_once('T')?;
+    let mut date = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let mut clock = clock.splitn(3, ':').map(|part| part.parse::<i64>().ok());
+    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
+    let ms: i64 = format!("{fraction:0<3}").get(..3)?.parse().ok()?;
+    // Days since 1970, years counted from March so that the leap day is the last of its year.
+    let (year, month) = if month > 2 {
+        (year, month.checked_sub(3)?)
+    } else {
+        (year.checked_sub(1)?, month.checked_add(9)?)
+    };
+    let of_years = year.checked_mul(365)?.checked_add(year.div_euclid(4))?;
+    let of_years = of_years.checked_sub(year.div_euclid(100))?.checked_add(year.div_euclid(400))?;
+    let of_months = month.checked_mul(153)?.checked_add(2)?.div_euclid(5);
+    let days = of_years.checked_add(of_months)?.checked_add(day)?.checked_sub(719_469)?;
+    let minutes = days.checked_mul(24)?.checked_add(hour)?.checked_mul(60)?.checked_add(minute)?;
+    minutes.checked_mul(60)?.checked_add(second)?.checked_mul(1_000)?.checked_add(ms)
+}

@@ -1,0 +1,79 @@
+//! What people do: approvers and operators.
+
+use serde::{Deserialize, Serialize};
+
+/// An approval as somebody saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApprovalSeen {
+    /// The approval.
+    pub approval_id: String,
+    /// In which tenant.
+    pub tenant: String,
+    /// The call that waits.
+    pub call_id: String,
+    /// `pending`, `approved`, `denied`, `expired`, `void` or `consumed`.
+    pub state: String,
+    /// The digest that a decision has to name.
+    pub digest: String,
+    /// The fingerprint of the arguments that the approver was shown, where they were read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<String>,
+}
+
+/// A decision was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoteSent {
+    /// Numbers the decisions of a run.
+    pub vote: u64,
+    /// On which approval.
+    pub approval_id: String,
+    /// In which tenant.
+    pub tenant: String,
+    /// Who decides.
+    pub approver: String,
+    /// Yes, or no.
+    pub approve: bool,
+}
+
+/// What a decision got as an answer. A decision without an answer may or may not have counted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VoteReply {
+    /// Which decision.
+    pub vote: u64,
+    /// The HTTP status.
+    pub status: u16,
+    /// The state of the approval in the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The error code in the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+}
+
+/// An operator did something about a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperatorAct {
+    /// The record.
+    pub record_id: String,
+    /// In which tenant.
+    pub tenant: String,
+    /// Who.
+    pub operator: String,
+    /// What.
+    pub act: Act,
+    /// The HTTP status of the answer; none: it was lost, and may or may not have counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+}
+
+/// What an operator does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// Says that the effect happened.
+    Happened,
+    /// Says that it did not, and will not.
+    DidNotHappen,
+    /// Asks that it be sent again, or agrees to it.
+    Rearm,
+}

@@ -1,0 +1,331 @@
+//! Requests of clients and their answers.
+//!
+//! Owns the forms, and the reading of an answer of `POST /v1/calls` or `GET /v1/calls/{id}` as a client reads it: from the bytes
+//! alone, with no type of Placet's.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{
+    Class,
+    canonical::{digest_of, fingerprint},
+};
+
+/// A request was sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Numbers the requests of a run.
+    pub request: u64,
+    /// Which client of the load.
+    pub client: u32,
+    /// To which node.
+    pub node: u32,
+    /// In which tenant.
+    pub tenant: String,
+    /// As which agent.
+    pub agent: String,
+    /// For which user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Which tool, by its wire name.
+    pub tool: String,
+    /// Its class.
+    pub class: Class,
+    /// Whether people have to agree to it.
+    pub needs_approval: bool,
+    /// The run that pays for it.
+    pub run_id: String,
+    /// The idempotency key; none for reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// The [`fingerprint`] of the arguments.
+    pub args: String,
+    /// Why it is sent.
+    pub why: Why,
+}
+
+/// Why a request is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// It is the first of its key.
+    New,
+    /// A duplicate, sent at once.
+    Immediately,
+    /// A duplicate, sent while the first is under way.
+    InFlight,
+    /// A duplicate, sent after a success.
+    AfterSuccess,
+    /// A duplicate, sent after a failure.
+    AfterFailure,
+    /// A duplicate, sent after a node came back.
+    AfterRestart,
+    /// A duplicate, sent after the client lost the answer.
+    AfterLoss,
+    /// The same key with other arguments.
+    ChangedArgs,
+    /// The same arguments in another form.
+    EqualForm,
+    /// The same key from another principal or tenant: a key of its own.
+    OtherPrincipal,
+    /// Not a call: a look at how one stands.
+    Poll,
+    /// A duplicate, sent in the end to learn how the key stands.
+    Final,
+}
+
+impl Why {
+    /// Whether it is another copy of a call that was sent before.
+    #[must_use]
+    pub const fn is_duplicate(self) -> bool {
+        !matches!(self, Self::New | Self::OtherPrincipal | Self::Poll)
+    }
+}
+
+/// An answer came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// To which request.
+    pub request: u64,
+    /// The HTTP status.
+    pub status: u16,
+    /// What it says.
+    pub answer: Answer,
+    /// The error code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What it says about the effect: `not_executed`, `executed_and_failed` or `unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<String>,
+    /// Whether it says that this is a result recorded earlier.
+    pub replayed: bool,
+    /// The call it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<String>,
+    /// The approval it names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<String>,
+    /// The result in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<ResultSeen>,
+    /// Names of the secrets that stand in its bytes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub leaks: Vec<String>,
+}
+
+/// What an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// Done.
+    Succeeded,
+    /// The upstream was called, and reported a failure.
+    Failed,
+    /// Waits for people.
+    Pending,
+    /// Under way.
+    InProgress,
+    /// Nobody can say.
+    Unknown,
+    /// The key stands for another call.
+    Conflict,
+    /// The key is known, its result is gone.
+    Expired,
+    /// People said no, or nobody agreed in time.
+    Denied,
+    /// Not executed, for some other reason.
+    Refused,
+    /// Something that is no answer of Placet's.
+    Garbled,
+}
+
+/// A result as a client got it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResultSeen {
+    /// The digest of everything that may not differ between two replays.
+    pub digest: String,
+    /// The dispatch token that the witness wrote into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// The fingerprint of the arguments that the witness wrote into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<String>,
+    /// The length of the answer.
+    pub bytes: u64,
+}
+
+/// No answer came.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// To which request.
+    pub request: u64,
+    /// How it was lost.
+    pub how: Loss,
+}
+
+/// How an answer was lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Loss {
+    /// Nobody took the connection: nothing was sent.
+    NotConnected,
+    /// The connection broke.
+    Broken,
+    /// The client had waited for long enough.
+    TimedOut,
+    /// The client went away on purpose.
+    Abandoned,
+}
+
+/// Fields that may differ between two answers with the same result.
+const OF_THE_ANSWER: [&str; 3] = ["replayed", "trace_context", "trace_id"];
+
+impl Reply {
+    /// Reads an answer. `secrets` are the names and texts that must not stand in it.
+    #[must_use]
+    pub fn read(request: u64, status: u16, body: &[u8], secrets: &[(String, String)]) -> Self {
+        let document: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+        let error = document.get("error").unwrap_or(&document);
+        let code = text(error, "error_code");
+        let is_result = document.get("envelope_version").is_some();
+        let answer = if is_result {
+            of_envelope(&document)
+        } else {
+            of_problem(status, code.as_deref(), &document)
+        };
+        let call_id = text(&document, "tool_call_id").or_else(|| text(&document, "call_id"));
+        Self {
+            request,
+            status,
+            answer,
+            code,
+            execution: text(error, "execution"),
+            replayed: document.get("replayed").and_then(Value::as_bool).unwrap_or(false),
+            call_id,
+            approval_id: text(&document, "approval_id"),
+            result: is_result.then(|| ResultSeen::read(&document, body.len())),
+            leaks: leaks(body, secrets),
+        }
+    }
+}
+
+impl ResultSeen {
+    fn read(document: &Value, bytes: usize) -> Self {
+        let mut kept = document.clone();
+        if let Some(fields) = kept.as_object_mut() {
+            fields.retain(|name, _| !OF_THE_ANSWER.contains(&name.as_str()));
+        }
+        let said = document.pointer("/output/structured").unwrap_or(&Value::Null);
+        Self {
+            digest: fingerprint(&kept),
+            token: text(said, "token"),
+            args: text(said, "args"),
+            bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+fn text(document: &Value, name: &str) -> Option<String> {
+    document.get(name)?.as_str().map(str::to_owned)
+}
+
+fn of_envelope(document: &Value) -> Answer {
+    match document.get("status").and_then(Value::as_str) {
+        Some("succeeded") => Answer::Succeeded,
+        Some("failed") => Answer::Failed,
+        Some("pending") => Answer::Pending,
+        Some("in_progress") => Answer::InProgress,
+        Some("unknown") => Answer::Unknown,
+        Some("refused") => Answer::Refused,
+        _ => Answer::Garbled,
+    }
+}
+
+fn of_problem(status: u16, code: Option<&str>, document: &Value) -> Answer {
+    match code {
+        Some("IDEMPOTENCY_CONFLICT") => Answer::Conflict,
+        Some("OUTCOME_UNKNOWN") => Answer::Unknown,
+        Some("IN_PROGRESS") => Answer::InProgress,
+        Some("RESULT_EXPIRED" | "KEY_TOO_OLD") => Answer::Expired,
+        Some("APPROVAL_DENIED" | "APPROVAL_EXPIRED") => Answer::Denied,
+        Some("APPROVAL_PENDING") => Answer::Pending,
+        Some(_) => Answer::Refused,
+        None if status == 202 && document.get("approval_id").is_some() => Answer::Pending,
+        None => Answer::Garbled,
+    }
+}
+
+/// The names of the secrets that stand in `bytes`.
+#[must_use]
+pub fn leaks(bytes: &[u8], secrets: &[(String, String)]) -> Vec<String> {
+    let holds = |secret: &str| {
+        !secret.is_empty() && bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+    };
+    secrets.iter().filter(|(_, secret)| holds(secret)).map(|(name, _)| name.clone()).collect()
+}
+
+/// The digest of a result as the witness wrote it.
+#[must_use]
+pub fn digest_of_text(text: &str) -> String {
+    digest_of(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Answer, Reply};
+
+    fn read(status: u16, document: &Value) -> Reply {
+        let secrets = [("key".to_owned(), "hunter2".to_owned())];
+        Reply::read(1, status, document.to_string().as_bytes(), &secrets)
+    }
+
+    fn envelope(replayed: bool) -> Value {
+        json!({
+            "envelope_version": "contextos.tool_result.v1", "tool_call_id": "call_1", "status": "succeeded",
+            "trace_id": if replayed { "b" } else { "a" }, "replayed": replayed, "retries": 0,
+            "output": {"structured": {"token": "plc_1", "args": "sha256:00"}},
+        })
+    }
+
+    #[test]
+    fn a_replay_has_the_digest_of_the_first_answer_and_nothing_else_has() {
+        let (first, replay) = (read(200, &envelope(false)), read(200, &envelope(true)));
+        assert_eq!(
+            (first.answer, first.replayed, replay.replayed),
+            (Answer::Succeeded, false, true)
+        );
+        assert_eq!(first.result.as_ref().unwrap().digest, replay.result.unwrap().digest);
+        let mut other = envelope(true);
+        other["output"]["structured"]["token"] = json!("plc_2");
+        let other = read(200, &other).result.unwrap();
+        assert_ne!(first.result.unwrap().digest, other.digest);
+        assert_eq!(other.token.as_deref(), Some("plc_2"));
+    }
+
+    #[test]
+    fn a_problem_is_read_by_its_code() {
+        for (status, code, answer) in [
+            (422, "IDEMPOTENCY_CONFLICT", Answer::Conflict),
+            (409, "OUTCOME_UNKNOWN", Answer::Unknown),
+            (409, "IN_PROGRESS", Answer::InProgress),
+            (410, "KEY_TOO_OLD", Answer::Expired),
+            (403, "APPROVAL_DENIED", Answer::Denied),
+            (503, "OVERLOADED", Answer::Refused),
+        ] {
+            let document = json!({"error_code": code, "execution": "not_executed", "call_id": "c"});
+            let reply = read(status, &document);
+            assert_eq!((reply.answer, reply.call_id.as_deref()), (answer, Some("c")), "{code}");
+        }
+        let held = json!({"call_id": "c", "approval_id": "a", "state": "pending"});
+        assert_eq!(read(202, &held).answer, Answer::Pending);
+        assert_eq!(read(502, &json!("<html>")).answer, Answer::Garbled);
+    }
+
+    #[test]
+    fn a_secret_in_the_bytes_is_named() {
+        assert_eq!(read(200, &json!({"output": "it is hunter2."})).leaks, ["key"]);
+        assert!(read(200, &json!({"output": "it is hunter3."})).leaks.is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! What clients, approvers and operators speak to the nodes with.
+//!
+//! Owns one exchange and how its loss is told. Opens its connections through `placet-egress`, to the named nodes only.
+//! Invariant: no request is ever sent twice behind the caller's back.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Method, Request, header};
+use placet_chaos::history::request::Loss;
+use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
+use serde_json::Value;
+use tokio::time::timeout;
+use url::Url;
+
+const DELEGATION: HeaderName = HeaderName::from_static("placet-delegation");
+
+/// The doors of all nodes.
+#[derive(Debug, Clone)]
+pub(crate) struct Doors {
+    client: EgressClient,
+    nodes: Vec<Url>,
+}
+
+/// Who asks.
+#[derive(Debug, Clone)]
+pub(crate) struct Bearer {
+    token: HeaderValue,
+    delegation: Option<HeaderValue>,
+}
+
+impl Bearer {
+    /// Whoever has this token.
+    pub(crate) fn new(token: &str) -> Result<Self> {
+        let mut token =
+            HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;
+        token.set_sensitive(true);
+        Ok(Self { token, delegation: None })
+    }
+
+    /// On behalf of the user whose token this is.
+    pub(crate) fn on_behalf(mut self, token: &str) -> Result<Self> {
+        let mut token = HeaderValue::try_from(token).context("the token is no header")?;
+        token.set_sensitive(true);
+        self.delegation = Some(token);
+        Ok(self)
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    /// Its status.
+    pub(crate) status: u16,
+    /// Its date.
+    pub(crate) date: Option<String>,
+    /// Its body.
+    pub(crate) body: Bytes,
+}
+
+impl Answered {
+    /// The document in it, or nothing.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or(Value::Null)
+    }
+}
+
+impl Doors {
+    /// Doors at these addresses.
+    pub(crate) fn new(nodes: Vec<Url>, request_timeout: Duration) -> Result<Self> {
+        let destinations = nodes
+            .iter()
+            .map(|url| Destination::from_url(url, PrivateRanges::Allowed))
+            .collect::<Result<_, _>>()?;
+        let limits = Limits {
+            connect_timeout_ms: 3_000,
+            request_timeout_ms: u64::try_from(request_timeout.as_millis()).unwrap_or(u64::MAX),
+            pool_idle_connections_max: 64,
+            response_bytes_max: 64 * 1024 * 1024,
+            ..Limits::default()
+        };
+        Ok(Self { client: EgressClient::new(EgressPolicy::new(destinations), limits)?, nodes })
+    }
+
+    /// How many nodes there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Posts a document.
+    pub(crate) async fn post(
+        &self,
+        node: usize,
+        path: &str,
+        bearer: &Bearer,
+        body: Bytes,
+    ) -> Result<Answered, Loss> {
+        self.exchange(node, (Method::POST, path), Some(bearer), body).await
+    }
+
+    /// Reads.
+    pub(crate) async fn get(
+        &self,
+        node: usize,
+        path: &str,
+        bearer: &Bearer,
+    ) -> Result<Answered, Loss> {
+        self.exchange(node, (Method::GET, path), Some(bearer), Bytes::new()).await
+    }
+
+    /// Whether somebody answers 200 there within so long.
+    pub(crate) async fn is_well(&self, node: usize, path: &str, limit: Duration) -> bool {
+        let asked = self.exchange(node, (Method::GET, path), None, Bytes::new());
+        matches!(timeout(limit, asked).await, Ok(Ok(answer)) if answer.status == 200)
+    }
+
+    async fn exchange(
+        &self,
+        node: usize,
+        (method, path): (Method, &str),
+        bearer: Option<&Bearer>,
+        body: Bytes,
+    ) -> Result<Answered, Loss> {
+        let url = self.nodes.get(node).and_then(|base| base.join(path).ok());
+        let url = url.ok_or(Loss::NotConnected)?;
+        let mut request = Request::builder().method(method).uri(url.as_str());
+        if let Some(bearer) = bearer {
+            request = request.header(header::AUTHORIZATION, bearer.token.clone());
+            if let Some(delegation) = &bearer.delegation {
+                request = request.header(DELEGATION, delegation.clone());
+            }
+        }
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(body).map_err(|_malformed| Loss::NotConnected)?;
+        match self.client.send(request).await {
+            Ok(answer) => {
+                let date = answer.headers().get(header::DATE);
+                let date = date.and_then(|date| date.to_str().ok()).map(str::to_owned);
+                Ok(Answered { status: answer.status().as_u16(), date, body: answer.into_body() })
+            }
+            Err(error) if error.nothing_was_sent() => Err(Loss::NotConnected),
+            Err(EgressError::DeadlineExceeded { .. } | EgressError::IdleTimeout { .. }) => {
+                Err(Loss::TimedOut)
+            }
+            Err(_) => Err(Loss::Broken),
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! One call of the load and the sending of it: every request is in the history before it is sent, and its end after.
+//!
+//! Owns what is known about the call so far. Invariant: whatever happens to the task, a request that was sent gets its `Lost`.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, AtomicU64, Ordering},
+};
+
+use anyhow::Result;
+use bytes::Bytes;
+use placet_chaos::{
+    history::{
+        Class, What,
+        canonical::fingerprint,
+        request::{Answer, Loss, Lost, Reply, Sent, Why},
+    },
+    witness::tools,
+};
+use serde_json::json;
+use tokio::time::{Duration, timeout};
+
+use super::forms::{Args, Form};
+use crate::{
+    http::{Answered, Bearer, Doors},
+    people::USER,
+    scene::Scene,
+    setup::{LATENCY_MS, SECRET},
+};
+
+/// The most calls of one run.
+const CALLS_MAX: u32 = 1_000_000;
+
+/// One call: a key with its arguments, sent however often.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// In which tenant.
+    pub(crate) tenant: String,
+    /// By which agent.
+    pub(crate) agent: String,
+    /// Whether for the user.
+    pub(crate) delegated: bool,
+    /// The witness's name of the tool.
+    pub(crate) tool: &'static str,
+    /// The arguments.
+    pub(crate) args: Args,
+    /// The key; none for a read.
+    pub(crate) key: Option<String>,
+    /// The run.
+    pub(crate) run: String,
+    /// Which client made it up.
+    pub(crate) client: u32,
+    /// How often nodes had come up when it was last sent.
+    seen_starts: AtomicU64,
+    /// Whether a definite answer came.
+    settled: AtomicBool,
+    last: Mutex<Option<Answer>>,
+    approval: Mutex<Option<String>>,
+    call_id: Mutex<Option<String>>,
+    digest: Mutex<Option<String>>,
+}
+
+/// One sending of a call.
+#[derive(Debug, Clone)]
+pub(crate) struct Sending {
+    /// Why.
+    pub(crate) why: Why,
+    /// To which node.
+    pub(crate) node: usize,
+    /// Other arguments.
+    pub(crate) args: Option<Args>,
+    /// How they are written.
+    pub(crate) form: Form,
+    /// The client goes away after so long.
+    pub(crate) leaves_after: Option<Duration>,
+}
+
+impl Sending {
+    /// A plain one.
+    pub(crate) const fn new(why: Why, node: usize) -> Self {
+        Self { why, node, args: None, form: Form::Plain, leaves_after: None }
+    }
+}
+
+impl Call {
+    /// A call that was not sent yet.
+    pub(crate) fn new(
+        (tenant, agent, delegated): (&str, &str, bool),
+        tool: &'static str,
+        args: Args,
+        (run, client): (String, u32),
+    ) -> Self {
+        let key =
+            (tools::class_of(tool) != Some(Class::Read)).then(|| format!("key-{}", args.item));
+        Self {
+            tenant: tenant.to_owned(),
+            agent: agent.to_owned(),
+            delegated,
+            tool,
+            args,
+            key,
+            run,
+            client,
+            seen_starts: AtomicU64::new(0),
+            settled: AtomicBool::new(false),
+            last: Mutex::default(),
+            approval: Mutex::default(),
+            call_id: Mutex::default(),
+            digest: Mutex::default(),
+        }
+    }
+
+    /// The same call with the same key by somebody else, which makes it another.
+    pub(crate) fn of_somebody(&self, tenant: &str, agent: &str) -> Self {
+        let origin = (self.run.clone(), self.client);
+        Self::new((tenant, agent, false), self.tool, self.args.clone(), origin)
+    }
+
+    /// The last answer to it.
+    pub(crate) fn last(&self) -> Option<Answer> {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The approval it waits for.
+    pub(crate) fn approval(&self) -> Option<String> {
+        self.approval.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name that Placet gave it.
+    pub(crate) fn call_id(&self) -> Option<String> {
+        self.call_id.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The digest of the result that its caller has.
+    pub(crate) fn digest(&self) -> Option<String> {
+        self.digest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sends it to somebody who is no part of the deployment, outside the history.
+    pub(crate) async fn send_aside(&self, scene: &Scene, doors: &Doors) -> Result<Answered, Loss> {
+        let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
+        let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
+        doors.post(0, "/v1/calls", &bearer, self.body(scene, &self.args.text(Form::Plain))).await
+    }
+
+    /// Whether a definite answer came.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled.load(Ordering::SeqCst)
+    }
+
+    /// Why it would be sent again now.
+    pub(crate) fn why_again(&self, scene: &Scene) -> Why {
+        if self.seen_starts.load(Ordering::SeqCst) < scene.starts() {
+            return Why::AfterRestart;
+        }
+        match self.last() {
+            None => Why::AfterLoss,
+            Some(Answer::Succeeded) => Why::AfterSuccess,
+            Some(Answer::Pending | Answer::InProgress) => Why::InFlight,
+            Some(_) => Why::AfterFailure,
+        }
+    }
+
+    /// Sends it once.
+    pub(crate) async fn send(&self, scene: &Scene, sending: &Sending) -> Result<Reply, Loss> {
+        let args = sending.args.as_ref().unwrap_or(&self.args);
+        let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
+        let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
+        self.seen_starts.store(scene.starts(), Ordering::SeqCst);
+        let request = scene.next_request();
+        let sent = self.sent(scene, (request, sending.node), args, sending.why);
+        scene.recorder.record(What::Sent(Box::new(sent)));
+        let mut fate = Fate { scene, request, told: false };
+        let body = self.body(scene, &args.text(sending.form));
+        let exchange = scene.doors.post(sending.node, "/v1/calls", &bearer, body);
+        let answered = match sending.leaves_after {
+            None => exchange.await,
+            Some(after) => timeout(after, exchange).await.unwrap_or(Err(Loss::Abandoned)),
+        };
+        let reply = fate.tell(answered);
+        if let (Ok(reply), None) = (&reply, &sending.args) {
+            self.learn(reply);
+        }
+        reply
+    }
+
+    /// Asks how it stands, by the name that Placet gave it.
+    pub(crate) async fn poll(
+        &self,
+        scene: &Scene,
+        node: usize,
+        wait_ms: u64,
+    ) -> Result<Reply, Loss> {
+        let Some(call_id) = self.call_id() else { return Err(Loss::NotConnected) };
+        let who = (self.tenant.as_str(), self.agent.as_str(), self.delegated);
+        let Ok(bearer) = bearer(scene, who) else { return Err(Loss::NotConnected) };
+        let request = scene.next_request();
+        let sent = self.sent(scene, (request, node), &self.args, Why::Poll);
+        scene.recorder.record(What::Sent(Box::new(sent)));
+        let mut fate = Fate { scene, request, told: false };
+        let path = format!("/v1/calls/{call_id}?wait_ms={wait_ms}");
+        fate.tell(scene.doors.get(node, &path, &bearer).await)
+    }
+
+    fn sent(&self, scene: &Scene, (request, node): (u64, usize), args: &Args, why: Why) -> Sent {
+        Sent {
+            request,
+            client: self.client,
+            node: u32::try_from(node).unwrap_or(u32::MAX),
+            tenant: self.tenant.clone(),
+            agent: self.agent.clone(),
+            user: self.delegated.then(|| USER.to_owned()),
+            tool: format!("{}__{}", scene.adapter, self.tool),
+            class: tools::class_of(self.tool).unwrap_or(Class::Opaque),
+            needs_approval: tools::needs_approval(self.tool),
+            run_id: self.run.clone(),
+            key: self.key.clone(),
+            args: fingerprint(&args.value()),
+            why,
+        }
+    }
+
+    fn body(&self, scene: &Scene, args: &str) -> Bytes {
+        let run = json!({
+            "run_id": self.run,
+            "safety_mode": "destructive",
+            "run_budget": { "calls_max": CALLS_MAX, "tool_latency_ms_max": LATENCY_MS },
+        });
+        let key = match &self.key {
+            Some(key) => format!(r#","idempotency_key":"{key}""#),
+            None => String::new(),
+        };
+        let tool = format!("{}__{}", scene.adapter, self.tool);
+        format!(r#"{{"tool":"{tool}","args":{args}{key},"run":{run}}}"#).into()
+    }
+
+    fn learn(&self, reply: &Reply) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(reply.answer);
+        if is_definite(reply) {
+            self.settled.store(true, Ordering::SeqCst);
+        }
+        if let (Answer::Succeeded, Some(result)) = (reply.answer, &reply.result) {
+            *self.digest.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(result.digest.clone());
+        }
+        if let Some(approval) = &reply.approval_id {
+            *self.approval.lock().unwrap_or_else(PoisonError::into_inner) = Some(approval.clone());
+        }
+        if let Some(call_id) = &reply.call_id {
+            *self.call_id.lock().unwrap_or_else(PoisonError::into_inner) = Some(call_id.clone());
+        }
+    }
+}
+
+/// Whether an answer is the last word about a call, as far as nobody decides or resolves anything.
+pub(crate) fn is_definite(reply: &Reply) -> bool {
+    match reply.answer {
+        Answer::InProgress | Answer::Garbled => false,
+        Answer::Refused => !is_retryable(reply.code.as_deref()),
+        Answer::Succeeded
+        | Answer::Failed
+        | Answer::Pending
+        | Answer::Unknown
+        | Answer::Conflict
+        | Answer::Expired
+        | Answer::Denied => true,
+    }
+}
+
+/// Whether a refusal says that the same request may succeed later.
+pub(crate) fn is_retryable(code: Option<&str>) -> bool {
+    matches!(
+        code,
+        Some(
+            "OVERLOADED"
+                | "RATE_LIMITED"
+                | "LEDGER_UNAVAILABLE"
+                | "ADAPTER_UNAVAILABLE"
+                | "INTERNAL"
+                | "DEADLINE_EXCEEDED"
+                | "CREDENTIAL_EXPIRED"
+                | "IN_PROGRESS"
+                | "APPROVAL_VOID"
+        )
+    )
+}
+
+fn bearer(scene: &Scene, (tenant, agent, delegated): (&str, &str, bool)) -> Result<Bearer> {
+    let people = &scene.people;
+    let found =
+        if delegated { people.on_behalf(tenant, agent)? } else { people.bearer(tenant, agent)? };
+    Ok(found.clone())
+}
+
+/// Notes the end of a request, also when the task ends before it.
+struct Fate<'a> {
+    scene: &'a Scene,
+    request: u64,
+    told: bool,
+}
+
+impl Fate<'_> {
+    fn tell(&mut self, answered: Result<Answered, Loss>) -> Result<Reply, Loss> {
+        self.told = true;
+        match answered {
+            Ok(answer) => {
+                let secrets = [("witness".to_owned(), SECRET.to_owned())];
+                let reply = Reply::read(self.request, answer.status, &answer.body, &secrets);
+                self.scene.recorder.record(What::Reply(Box::new(reply.clone())));
+                self.scene.answered();
+                Ok(reply)
+            }
+            Err(how) => {
+                self.scene.recorder.record(What::Lost(Lost { request: self.request, how }));
+                Err(how)
+            }
+        }
+    }
+}
+
+impl Drop for Fate<'_> {
+    fn drop(&mut self) {
+        if !self.told {
+            let lost = Lost { request: self.request, how: Loss::Abandoned };
+            self.scene.recorder.record(What::Lost(lost));
+        }
+    }
+}

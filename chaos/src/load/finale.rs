@@ -1,0 +1,154 @@
+//! The end of a load: every call once more, until its answer is definite; and an operator who looks after what is unknown.
+//!
+//! Owns the last requests of a round. Invariants: bounded by the time that everything has to be settled in; the operator only says
+//! what the witness has seen.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use bytes::Bytes;
+use placet_chaos::{
+    history::{
+        What,
+        people::{Act, OperatorAct},
+        probe::RecordRow,
+        request::Why,
+    },
+    witness::log::{self, Seen},
+};
+use serde_json::{Value, json};
+use tokio::{
+    task::JoinSet,
+    time::{Duration, Instant, sleep},
+};
+
+use super::{
+    Load,
+    call::{Call, Sending, is_definite},
+};
+use crate::{
+    people::{OPERATORS, TENANTS},
+    scene::Scene,
+    seeded::Chance,
+};
+
+/// Requests at the same time.
+const AT_ONCE: usize = 16;
+/// The most records that an operator looks after.
+const RESOLVED_MAX: usize = 6;
+
+/// Sends every call that was ever made once more. How many got no definite answer in time.
+pub(crate) async fn ask_all(load: &Load, limit: Duration) -> usize {
+    let until = Instant::now() + limit;
+    let mut open = 0_usize;
+    let mut asked = JoinSet::new();
+    for (number, call) in load.calls().into_iter().enumerate() {
+        if call.key.is_none() {
+            continue;
+        }
+        if asked.len() >= AT_ONCE {
+            open = open.saturating_add(tally(asked.join_next().await));
+        }
+        let scene = Arc::clone(&load.scene);
+        let node = number.checked_rem(scene.doors.len()).unwrap_or(0);
+        asked.spawn(async move { ask(&scene, &call, node, until).await });
+    }
+    while let Some(ended) = asked.join_next().await {
+        open = open.saturating_add(tally(Some(ended)));
+    }
+    open
+}
+
+fn tally(ended: Option<Result<bool, tokio::task::JoinError>>) -> usize {
+    usize::from(!matches!(ended, None | Some(Ok(true))))
+}
+
+async fn ask(scene: &Scene, call: &Call, node: usize, until: Instant) -> bool {
+    let mut pause = 20;
+    loop {
+        let reply = call.send(scene, &Sending::new(Why::Final, node)).await;
+        if reply.as_ref().is_ok_and(is_definite) {
+            return true;
+        }
+        if Instant::now() >= until {
+            return false;
+        }
+        sleep(Duration::from_millis(pause)).await;
+        pause = pause.saturating_mul(2).min(400);
+    }
+}
+
+/// All records of a tenant that a node lists, in a state or in any.
+pub(crate) async fn records(
+    scene: &Scene,
+    (tenant, node): (&str, usize),
+    state: Option<&str>,
+) -> Option<Vec<RecordRow>> {
+    let [operator, _] = OPERATORS;
+    let bearer = scene.people.bearer(tenant, operator).ok()?;
+    let filter = state.map(|state| format!("&state={state}")).unwrap_or_default();
+    let (mut rows, mut after) = (Vec::new(), String::new());
+    loop {
+        let path = format!("/v1/ledger?limit=200{filter}{after}");
+        let answer = scene.doors.get(node, &path, bearer).await.ok()?;
+        if answer.status != 200 {
+            return None;
+        }
+        let document = answer.json();
+        let page = document.get("records")?.as_array()?;
+        rows.extend(page.iter().filter_map(RecordRow::read));
+        match document.get("next_after").and_then(Value::as_str) {
+            Some(next) if !page.is_empty() => after = format!("&after={next}"),
+            _ => return Some(rows),
+        }
+    }
+}
+
+/// An operator resolves some of what is unknown, as the witness has seen it.
+pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
+    let mut resolved = 0_usize;
+    for tenant in TENANTS {
+        let node = chance.index(scene.doors.len());
+        let unknown = records(scene, (tenant, node), Some("indeterminate")).await;
+        // Read after the records, so that what is unknown now has happened by now or does not count.
+        let happened = effects(scene);
+        for record in unknown.unwrap_or_default() {
+            if resolved >= RESOLVED_MAX {
+                return resolved;
+            }
+            let Some(token) = &record.token else { continue };
+            let act = if happened.contains(token) { Act::Happened } else { Act::DidNotHappen };
+            resolve(scene, (tenant, node), &record.record_id, act).await;
+            resolved = resolved.saturating_add(1);
+        }
+    }
+    resolved
+}
+
+/// The tokens of every effect so far.
+fn effects(scene: &Scene) -> BTreeSet<String> {
+    let lines = log::read(&scene.world.log).unwrap_or_default();
+    let token = |line: &log::Line| {
+        if let Seen::Effect { arrival, .. } = &line.what {
+            Some(arrival.token.clone())
+        } else {
+            None
+        }
+    };
+    lines.iter().filter_map(token).collect()
+}
+
+async fn resolve(scene: &Scene, (tenant, node): (&str, usize), record_id: &str, act: Act) {
+    let [operator, _] = OPERATORS;
+    let Ok(bearer) = scene.people.bearer(tenant, operator) else { return };
+    let outcome = if act == Act::Happened { "happened" } else { "did_not_happen" };
+    let body = json!({ "outcome": outcome, "evidence": "looked into the witness's log" });
+    let path = format!("/v1/ledger/{record_id}/resolution");
+    let answer = scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await;
+    scene.recorder.record(What::Operator(OperatorAct {
+        record_id: record_id.to_owned(),
+        tenant: tenant.to_owned(),
+        operator: operator.to_owned(),
+        act,
+        status: answer.ok().map(|answer| answer.status),
+    }));
+}

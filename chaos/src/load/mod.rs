@@ -1,0 +1,382 @@
+//! The load: seeded clients that call, repeat, change, give up, come back, approve and deny.
+//!
+//! Owns what a client does next, and which of the faults that clients cause (F1, F2, F3, F6, F14, F22) really happened. Does not
+//! touch processes. Invariant: a client is never stuck: every wait is bounded, and at the end it stops.
+
+pub(crate) mod call;
+pub(crate) mod finale;
+pub(crate) mod forms;
+pub(crate) mod upstream;
+pub(crate) mod votes;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+};
+
+use placet_chaos::history::{
+    fault::FaultKind,
+    request::{Answer, Loss, Reply, Why},
+};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    task::JoinSet,
+    time::{Duration, Instant, sleep},
+};
+
+use call::{Call, Sending, is_definite};
+use forms::{Args, Form};
+
+use crate::{
+    people::{AGENTS, TENANTS},
+    scene::Scene,
+    seeded::Chance,
+};
+
+/// How often a call without a definite answer is sent again by its client.
+const TRIES_MAX: u32 = 5;
+
+/// What the load of a round is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    /// How many clients at the same time.
+    pub(crate) clients: u32,
+    /// How long a client waits between two calls, at most, in milliseconds.
+    pub(crate) pause_ms_max: u64,
+    /// How many calls there are at most.
+    pub(crate) calls_max: u64,
+    /// How often a client does what, out of the sum of all.
+    pub(crate) weights: BTreeMap<Doing, u32>,
+}
+
+/// What a client does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Doing {
+    /// One call, repeated until its answer is definite.
+    Call,
+    /// The same call several times at once (F1).
+    Copies,
+    /// An earlier call again (F1).
+    Again,
+    /// An earlier key with other arguments, or the same in another form (F2).
+    Changed,
+    /// An earlier key as somebody else (F3).
+    Somebody,
+    /// A call whose client goes away and comes back (F6).
+    Leave,
+    /// A call that people have to agree to (F14).
+    Held,
+    /// A call that the upstream misbehaves at (F7).
+    Upstream,
+    /// A call at which the upstream's process ends (F8).
+    UpstreamEnds,
+    /// A probe finds nothing, and then the effect appears (F16).
+    Delayed,
+    /// A huge result, or one with the credential in it (F19).
+    Result,
+}
+
+impl Doing {
+    /// The fault it stands for.
+    pub(crate) const fn fault(self) -> Option<FaultKind> {
+        match self {
+            Self::Call => None,
+            Self::Copies | Self::Again => Some(FaultKind::F1),
+            Self::Changed => Some(FaultKind::F2),
+            Self::Somebody => Some(FaultKind::F3),
+            Self::Leave => Some(FaultKind::F6),
+            Self::Held => Some(FaultKind::F14),
+            Self::Upstream => Some(FaultKind::F7),
+            Self::UpstreamEnds => Some(FaultKind::F8),
+            Self::Delayed => Some(FaultKind::F16),
+            Self::Result => Some(FaultKind::F19),
+        }
+    }
+}
+
+/// A running load.
+#[derive(Debug)]
+pub(crate) struct Load {
+    scene: Arc<Scene>,
+    plan: Plan,
+    name: String,
+    calls: Mutex<Vec<Arc<Call>>>,
+    made: AtomicU64,
+    stopping: AtomicBool,
+}
+
+impl Load {
+    /// A load that has not begun. `name` tells the keys of one round from those of another.
+    pub(crate) fn new(scene: Arc<Scene>, plan: Plan, name: String) -> Arc<Self> {
+        Arc::new(Self {
+            scene,
+            plan,
+            name,
+            calls: Mutex::default(),
+            made: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// Begins: one task for each client.
+    pub(crate) fn begin(self: &Arc<Self>, chance: &Chance) -> JoinSet<()> {
+        let mut clients = JoinSet::new();
+        for client in 0..self.plan.clients {
+            let (load, chance) = (Arc::clone(self), chance.fork(&format!("client-{client}")));
+            clients.spawn(async move { load.client(client, chance).await });
+        }
+        clients
+    }
+
+    /// No client begins anything new.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Every call so far.
+    pub(crate) fn calls(&self) -> Vec<Arc<Call>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_over(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+            || self.made.load(Ordering::SeqCst) >= self.plan.calls_max
+    }
+
+    async fn client(&self, client: u32, mut chance: Chance) {
+        while !self.is_over() {
+            let doing = draw(&self.plan.weights, &mut chance);
+            self.act(doing, client, &mut chance).await;
+            sleep(Duration::from_millis(chance.within(0..self.plan.pause_ms_max.max(1)))).await;
+        }
+    }
+
+    async fn act(&self, doing: Doing, client: u32, chance: &mut Chance) {
+        let node = chance.index(self.scene.doors.len());
+        match doing {
+            Doing::Call => {
+                let call = self.fresh(None, client, chance);
+                self.until_definite(&call, Sending::new(Why::New, node), chance).await;
+            }
+            Doing::Copies => self.copies(client, chance).await,
+            Doing::Again => self.again(node, chance).await,
+            Doing::Changed => self.changed(node, chance).await,
+            Doing::Somebody => self.somebody(node, chance).await,
+            Doing::Leave => self.leave(client, node, chance).await,
+            Doing::Held => {
+                let call = self.fresh(Some("erase"), client, chance);
+                self.until_definite(&call, Sending::new(Why::New, node), chance).await;
+                votes::decide(&self.scene, &call, node, chance).await;
+            }
+            Doing::Upstream | Doing::UpstreamEnds | Doing::Delayed | Doing::Result => {
+                upstream::misbehave(self, doing, (client, node), chance).await;
+            }
+        }
+    }
+
+    /// A call that there was not before.
+    pub(crate) fn fresh(
+        &self,
+        tool: Option<&'static str>,
+        client: u32,
+        chance: &mut Chance,
+    ) -> Arc<Call> {
+        const TOOLS: [&str; 10] =
+            ["look", "put", "put", "put", "post", "post", "post", "push", "push", "push"];
+        let number = self.made.fetch_add(1, Ordering::SeqCst);
+        let item = format!("{}-{client}-{number}", self.name);
+        let tool = tool.or_else(|| chance.pick(&TOOLS).copied()).unwrap_or("put");
+        let [home, abroad] = TENANTS;
+        let tenant = if chance.permille(900) { home } else { abroad };
+        let agent = chance.pick(&AGENTS).copied().unwrap_or("courier");
+        let delegated = chance.permille(250) && self.scene.people.can_delegate();
+        let known = self.scene.people.has(tenant, agent);
+        let who = if known { (tenant, agent, delegated) } else { (home, "courier", delegated) };
+        let run = format!("run-{}-{}", self.name, client % 3);
+        let call = Arc::new(Call::new(who, tool, Args::new(item, chance), (run, client)));
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
+        call
+    }
+
+    fn earlier(&self, chance: &mut Chance) -> Option<Arc<Call>> {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        chance.pick(&calls).filter(|call| call.key.is_some()).map(Arc::clone)
+    }
+
+    /// Sends a call until its answer is definite, or often enough. The last answer.
+    async fn until_definite(
+        &self,
+        call: &Call,
+        mut sending: Sending,
+        chance: &mut Chance,
+    ) -> Option<Reply> {
+        let mut last = None;
+        for attempt in 1..=TRIES_MAX {
+            let reply = call.send(&self.scene, &sending).await;
+            let definite = reply.as_ref().is_ok_and(is_definite);
+            let never_sent = matches!(reply, Err(Loss::NotConnected));
+            last = reply.ok();
+            if definite || self.stopping.load(Ordering::SeqCst) {
+                return last;
+            }
+            sleep(Duration::from_millis(chance.within(20..80).saturating_mul(attempt.into())))
+                .await;
+            if !never_sent || sending.why != Why::New {
+                sending.why = if last.is_some() { Why::InFlight } else { Why::AfterLoss };
+            }
+            sending.leaves_after = None;
+            if chance.permille(500) {
+                sending.node = chance.index(self.scene.doors.len());
+            }
+        }
+        last
+    }
+
+    async fn copies(&self, client: u32, chance: &mut Chance) {
+        let call = self.fresh(None, client, chance);
+        let copies = match chance.within(0..100) {
+            0..70 => chance.within(2..6),
+            70..97 => chance.within(6..20),
+            _ => chance.within(40..120),
+        };
+        let nodes = self.scene.doors.len();
+        let mut sent = JoinSet::new();
+        for copy in 0..copies {
+            let why = if copy == 0 { Why::New } else { Why::Immediately };
+            let sending = Sending::new(why, chance.index(nodes));
+            let (call, scene) = (Arc::clone(&call), Arc::clone(&self.scene));
+            sent.spawn(async move { call.send(&scene, &sending).await });
+        }
+        let mut answers = 0_u64;
+        while let Some(reply) = sent.join_next().await {
+            if matches!(reply, Ok(Ok(_))) {
+                answers = answers.saturating_add(1);
+            }
+        }
+        if answers > 1 && call.key.is_some() {
+            self.scene.injected(FaultKind::F1, None, format!("{copies} copies at once"));
+        }
+        if !call.is_settled() {
+            let sending = Sending::new(Why::InFlight, chance.index(nodes));
+            self.until_definite(&call, sending, chance).await;
+        }
+    }
+
+    async fn again(&self, node: usize, chance: &mut Chance) {
+        let Some(call) = self.earlier(chance) else { return };
+        let why = call.why_again(&self.scene);
+        if call.send(&self.scene, &Sending::new(why, node)).await.is_ok() {
+            self.scene.injected(FaultKind::F1, Some(node), format!("again, {why:?}"));
+        }
+    }
+
+    async fn changed(&self, node: usize, chance: &mut Chance) {
+        let Some(call) = self.earlier(chance) else { return };
+        let mut sending = Sending::new(Why::ChangedArgs, node);
+        let detail = if chance.permille(500) {
+            sending.args = Some(call.args.changed(chance));
+            "another argument".to_owned()
+        } else {
+            sending.why = Why::EqualForm;
+            sending.form = chance.pick(&Form::OTHERS).copied().unwrap_or(Form::Reordered);
+            format!("the same in another form: {}", sending.form.name())
+        };
+        if call.send(&self.scene, &sending).await.is_ok() {
+            self.scene.injected(FaultKind::F2, Some(node), detail);
+        }
+    }
+
+    async fn somebody(&self, node: usize, chance: &mut Chance) {
+        let Some(call) = self.earlier(chance) else { return };
+        let mut others: Vec<(String, String)> = Vec::new();
+        for tenant in TENANTS {
+            let agents =
+                AGENTS.iter().filter(|agent| tenant != call.tenant || **agent != call.agent);
+            others.extend(agents.map(|agent| (tenant.to_owned(), (*agent).to_owned())));
+        }
+        others.retain(|(tenant, agent)| self.scene.people.has(tenant, agent));
+        let Some((tenant, agent)) = chance.pick(&others).cloned() else { return };
+        // A key of its own, which is asked about in the end like every other.
+        let other = Arc::new(call.of_somebody(&tenant, &agent));
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&other));
+        if other.send(&self.scene, &Sending::new(Why::OtherPrincipal, node)).await.is_ok() {
+            self.scene.injected(FaultKind::F3, Some(node), format!("the key as {tenant}/{agent}"));
+        }
+    }
+
+    async fn leave(&self, client: u32, node: usize, chance: &mut Chance) {
+        let call = self.fresh(None, client, chance);
+        let mut sending = Sending::new(Why::New, node);
+        sending.leaves_after = Some(Duration::from_micros(chance.within(200..40_000)));
+        if call.send(&self.scene, &sending).await.is_err_and(|how| how == Loss::Abandoned) {
+            self.scene.injected(FaultKind::F6, Some(node), "the client went away");
+        }
+        if !call.is_settled() {
+            self.until_definite(&call, Sending::new(Why::AfterLoss, node), chance).await;
+        }
+    }
+
+    /// More calls at once than are admitted (F22): a hot key and many others. How many were told so.
+    pub(crate) async fn burst(self: &Arc<Self>, size: u64, mut chance: Chance) -> u64 {
+        let began = Instant::now();
+        let hot = self.fresh(Some("put"), 0, &mut chance);
+        let mut sent = JoinSet::new();
+        for number in 0..size {
+            let is_hot = number % 2 == 0;
+            let call = if is_hot { Arc::clone(&hot) } else { self.fresh(None, 0, &mut chance) };
+            let why = if is_hot && number > 0 { Why::Immediately } else { Why::New };
+            let sending = Sending::new(why, chance.index(self.scene.doors.len()));
+            let scene = Arc::clone(&self.scene);
+            sent.spawn(async move { call.send(&scene, &sending).await });
+        }
+        let mut refused = 0_u64;
+        while let Some(reply) = sent.join_next().await {
+            if let Ok(Ok(reply)) = reply
+                && reply.answer == Answer::Refused
+                && matches!(reply.status, 429 | 503)
+            {
+                refused = refused.saturating_add(1);
+            }
+        }
+        if refused > 0 {
+            let detail = format!("{refused} of {size} at once refused, in {:?}", began.elapsed());
+            self.scene.injected(FaultKind::F22, None, detail);
+        }
+        refused
+    }
+}
+
+fn draw(weights: &BTreeMap<Doing, u32>, chance: &mut Chance) -> Doing {
+    let sum: u64 = weights.values().map(|weight| u64::from(*weight)).sum();
+    let mut drawn = chance.within(0..sum.max(1));
+    for (doing, weight) in weights {
+        match drawn.checked_sub(u64::from(*weight)) {
+            Some(rest) => drawn = rest,
+            None => return *doing,
+        }
+    }
+    Doing::Call
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{Doing, draw};
+    use crate::seeded::Chance;
+
+    #[test]
+    fn what_has_no_weight_is_never_drawn_and_what_has_one_is() {
+        let weights = BTreeMap::from([(Doing::Call, 3), (Doing::Leave, 1), (Doing::Held, 0)]);
+        let mut chance = Chance::new(1);
+        let drawn: Vec<Doing> = (0..400).map(|_| draw(&weights, &mut chance)).collect();
+        let count = |doing| drawn.iter().filter(|drawn| **drawn == doing).count();
+        assert_eq!(count(Doing::Held), 0);
+        assert!(count(Doing::Leave) > 50 && count(Doing::Call) > 200);
+        assert_eq!(draw(&BTreeMap::new(), &mut chance), Doing::Call);
+    }
+}

@@ -1,0 +1,189 @@
+//! What people do about a held call: agree, refuse, race, say it twice, come late, or ask for themselves (F14).
+//!
+//! Owns the deciding as an approver does it: look first, then decide on the digest of what was shown.
+
+use bytes::Bytes;
+use placet_chaos::history::{
+    What,
+    canonical::fingerprint,
+    fault::FaultKind,
+    people::{ApprovalSeen, VoteReply, VoteSent},
+    request::{Answer, Why},
+};
+use serde_json::{Value, json};
+use tokio::time::{Duration, sleep};
+
+use super::call::{Call, Sending};
+use crate::{
+    people::{APPROVERS, OWNER},
+    scene::Scene,
+    seeded::Chance,
+};
+
+/// What people do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// One agrees.
+    Approve,
+    /// One refuses.
+    Deny,
+    /// One agrees and one refuses at the same time.
+    Race,
+    /// The same one agrees twice, and another one too.
+    Twice,
+    /// Whoever answers for the agent tries first.
+    Requester,
+    /// One agrees, and then the call comes with other arguments.
+    ChangedAfter,
+    /// One agrees once it should be over.
+    Late,
+    /// Nobody does anything.
+    Nothing,
+}
+
+impl Manner {
+    pub(crate) fn draw(chance: &mut Chance) -> Self {
+        const ALL: [Manner; 12] = [
+            Manner::Approve,
+            Manner::Approve,
+            Manner::Approve,
+            Manner::Deny,
+            Manner::Race,
+            Manner::Race,
+            Manner::Twice,
+            Manner::Requester,
+            Manner::ChangedAfter,
+            Manner::Late,
+            Manner::Late,
+            Manner::Nothing,
+        ];
+        chance.pick(&ALL).copied().unwrap_or(Manner::Approve)
+    }
+}
+
+/// Does it, and collects the result as the caller.
+pub(crate) async fn decide(scene: &Scene, call: &Call, node: usize, chance: &mut Chance) {
+    let Some(approval) = call.approval() else { return };
+    let manner = Manner::draw(chance);
+    let first = chance.index(APPROVERS.len());
+    let name = |offset: usize| {
+        let mut everybody = APPROVERS.iter().cycle();
+        everybody.nth(first.saturating_add(offset)).copied().unwrap_or(OWNER)
+    };
+    let (one, other) = (name(0), name(1));
+    let vote = |person, approve| vote(scene, (call, &approval), (person, approve), node);
+    let done = match manner {
+        Manner::Nothing => return,
+        Manner::Approve => drop_answered(vote(one, true).await, None),
+        Manner::Deny => drop_answered(vote(one, false).await, None),
+        Manner::Race => {
+            let both = tokio::join!(vote(one, true), vote(other, false));
+            both_answered(both).then_some("approved and denied at the same time")
+        }
+        Manner::Twice => {
+            let first = vote(one, true).await;
+            let both = tokio::join!(vote(one, true), vote(other, true));
+            (first.is_some() && both_answered(both)).then_some("approved twice")
+        }
+        Manner::Requester => {
+            let own = vote(OWNER, true).await;
+            if own == Some(200) {
+                scene.find(format!(
+                    "`{OWNER}` approved `{approval}`, a call of an agent of their own"
+                ));
+            }
+            vote(one, true).await;
+            own.is_some().then_some("the requester's owner approved")
+        }
+        Manner::ChangedAfter => {
+            let agreed = vote(one, true).await;
+            let mut sending = Sending::new(Why::ChangedArgs, node);
+            sending.args = Some(call.args.changed(chance));
+            let changed = call.send(scene, &sending).await;
+            (agreed.is_some() && changed.is_ok()).then_some("arguments changed after the approval")
+        }
+        Manner::Late => {
+            sleep(Duration::from_millis(chance.within(2_500..3_500))).await;
+            drop_answered(vote(one, true).await, Some("approved late"))
+        }
+    };
+    if let Some(what) = done {
+        scene.injected(FaultKind::F14, None, what);
+    }
+    let polled = call.poll(scene, node, 1_500).await;
+    let is_open = !matches!(polled, Ok(reply) if reply.answer != Answer::Pending);
+    if is_open {
+        // Whatever came of it, the caller asks again with its key.
+        let again = Sending::new(Why::InFlight, node);
+        drop(call.send(scene, &again).await);
+    }
+}
+
+fn drop_answered(status: Option<u16>, what: Option<&'static str>) -> Option<&'static str> {
+    status.and(what)
+}
+
+fn both_answered((one, other): (Option<u16>, Option<u16>)) -> bool {
+    one.is_some() && other.is_some()
+}
+
+/// One vote; the status of the answer.
+async fn vote(
+    scene: &Scene,
+    (call, approval): (&Call, &str),
+    (person, approve): (&str, bool),
+    node: usize,
+) -> Option<u16> {
+    let bearer = scene.people.bearer(&call.tenant, person).ok()?;
+    let shown = scene.doors.get(node, &format!("/v1/approvals/{approval}"), bearer).await.ok()?;
+    let document = shown.json();
+    let digest = match seen(call, approval, &document) {
+        Some(seen) => {
+            let digest = seen.digest.clone();
+            scene.recorder.record(What::ApprovalSeen(seen));
+            digest
+        }
+        // Not shown to this person: tried all the same, with a digest that fits nothing.
+        None => format!("sha256:{}", "0".repeat(64)),
+    };
+    let number = scene.next_vote();
+    scene.recorder.record(What::VoteSent(VoteSent {
+        vote: number,
+        approval_id: approval.to_owned(),
+        tenant: call.tenant.clone(),
+        approver: person.to_owned(),
+        approve,
+    }));
+    let decision = if approve { "approve" } else { "deny" };
+    let body = json!({ "decision": decision, "reason": "chaos", "digest": digest });
+    let path = format!("/v1/approvals/{approval}/decisions");
+    let answer = scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await.ok()?;
+    let document = answer.json();
+    let text = |name: &str| document.get(name).and_then(Value::as_str).map(str::to_owned);
+    scene.recorder.record(What::VoteReply(VoteReply {
+        vote: number,
+        status: answer.status,
+        state: text("state"),
+        code: text("error_code"),
+    }));
+    Some(answer.status)
+}
+
+fn seen(call: &Call, approval: &str, document: &Value) -> Option<ApprovalSeen> {
+    let shown = document.get("approval")?;
+    let text = |name: &str| shown.get(name).and_then(Value::as_str).map(str::to_owned);
+    Some(ApprovalSeen {
+        approval_id: approval.to_owned(),
+        tenant: call.tenant.clone(),
+        call_id: text("call_id")?,
+        state: text("state")?,
+        digest: text("digest")?,
+        args: document.pointer("/proposal/evidence/preview").and_then(previewed),
+    })
+}
+
+/// The fingerprint of the arguments in what approvers are shown.
+fn previewed(preview: &Value) -> Option<String> {
+    let args = preview.get("args").unwrap_or(preview);
+    args.get("item").is_some().then(|| fingerprint(args))
+}

@@ -1,0 +1,247 @@
+//! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a judge that reads what came of it.
+//!
+//! Owns the command line and the exit code: 0 all is well, 1 a violation or a fault that never came to happen, 2 usage.
+//! Invariants: nothing but loopback is spoken to, unless `--target` names somebody's own deployment; everything that is started
+//! is ended, on Ctrl-C too.
+
+mod cluster;
+mod collect;
+mod fault;
+mod http;
+mod judge;
+mod load;
+mod machine;
+mod node;
+mod people;
+mod postgres;
+mod progress;
+mod round;
+mod run;
+mod scene;
+mod schedule;
+mod seeded;
+mod seeds;
+mod setup;
+mod shrink;
+mod strace;
+mod target;
+mod world;
+
+use std::{io, path::PathBuf, process::ExitCode};
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+use placet_chaos::{history::fault::FaultKind, witness};
+
+use schedule::Store;
+
+/// Kills, pauses, misleads and starves Placet while it works, and proves that it kept its promises.
+#[derive(Debug, Parser)]
+#[command(
+    name = "placet-chaos",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  \
+        placet-chaos --minutes 5\n  \
+        placet-chaos --minutes 2 --store postgres --nodes 3\n  \
+        placet-chaos --minutes 1 --faults F4,F5 --seed 7\n  \
+        placet-chaos --replay chaos-out/round-3/schedule.json --keep\n\n\
+        Exit codes: 0 all promises kept, 1 a violation or an applicable fault that never came to happen, 2 usage."
+)]
+pub(crate) struct Cli {
+    /// For how long, in minutes; the round under way is ended first.
+    #[arg(long, default_value_t = 5.0, value_parser = minutes)]
+    minutes: f64,
+    /// What everything is drawn from [default: another one each time; it is printed].
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Where the ledger is [default: both, where PostgreSQL is installed].
+    #[arg(long)]
+    store: Option<Stores>,
+    /// How many nodes share a PostgreSQL ledger [default: rounds with one and rounds with three].
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=5))]
+    nodes: Option<u64>,
+    /// Only these faults, such as F1,F4 [default: all that apply].
+    #[arg(long, value_delimiter = ',', value_name = "FAULT")]
+    faults: Vec<FaultKind>,
+    /// Write the report as JSON.
+    #[arg(long, value_name = "PATH")]
+    json: Option<PathBuf>,
+    /// Write the report as a page with charts.
+    #[arg(long, value_name = "PATH")]
+    html: Option<PathBuf>,
+    /// Keep the folders of all rounds, not only of one that failed.
+    #[arg(long)]
+    keep: bool,
+    /// The `placet` program [default: the one beside this program, built first when cargo runs it].
+    #[arg(long, value_name = "PATH")]
+    placet: Option<PathBuf>,
+    /// The folder in which rounds get theirs [default: the system's temporary one].
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+    /// How long load and faults of one round last, in seconds.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=600))]
+    round_seconds: u64,
+    /// Play this schedule alone, as a run left it.
+    #[arg(long, value_name = "FILE")]
+    replay: Option<PathBuf>,
+    /// Do not look for a smaller schedule when a round fails.
+    #[arg(long)]
+    no_shrink: bool,
+    /// Go on after a violation.
+    #[arg(long)]
+    go_on: bool,
+    /// Variables for the nodes, such as PLACET_SABOTAGE=fence in a build with negative controls.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// Run against these nodes of your own deployment instead: only with what clients and the upstream can do.
+    #[arg(long, value_name = "URL", requires = "tokens", num_args = 1..)]
+    target: Vec<url::Url>,
+    /// The tokens for `--target`: a JSON object, `{"acme/courier": "…"}`.
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// Where the witness listens for `--target`; `placet-chaos contract` prints the contract for it.
+    #[arg(long, value_name = "PORT", default_value_t = 7499)]
+    witness_port: u16,
+    /// Parts of it for themselves.
+    #[command(subcommand)]
+    command: Option<Part>,
+}
+
+/// Stores to run on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Stores {
+    /// In the node's own data folder.
+    Embedded,
+    /// In a PostgreSQL server.
+    Postgres,
+    /// In turns.
+    Both,
+}
+
+impl Stores {
+    /// Which ones.
+    pub(crate) const fn stores(self) -> &'static [Store] {
+        match self {
+            Self::Embedded => &[Store::Embedded],
+            Self::Postgres => &[Store::Postgres],
+            Self::Both => &[Store::Embedded, Store::Postgres],
+        }
+    }
+}
+
+/// Parts of the program.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Be the upstream that effects happen in.
+    Witness(witness::Options),
+    /// Check a history and a witness's log that a run kept.
+    Check {
+        /// The history.
+        history: PathBuf,
+        /// The witness's log.
+        witness: PathBuf,
+    },
+    /// Print the contract under which a deployment calls the witness.
+    Contract {
+        /// Where the witness listens.
+        url: String,
+        /// The environment.
+        #[arg(long, default_value = "dev")]
+        environment: String,
+    },
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    let minutes: f64 = text.parse().map_err(|_error| format!("`{text}` is no number"))?;
+    if minutes > 0.0 && minutes <= 10_000.0 {
+        Ok(minutes)
+    } else {
+        Err("it is between 0 and 10000".to_owned())
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it is NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match started(&cli) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            say(&mut io::stderr().lock(), &format!("error: {error:#}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn started(cli: &Cli) -> Result<bool> {
+    let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
+    let ended = runtime.block_on(async {
+        match &cli.command {
+            Some(Part::Witness(options)) => {
+                witness::serve(options).await.context("the witness broke").map(|()| true)
+            }
+            Some(Part::Check { history, witness }) => {
+                let judgement = judge::judge(history, witness, Vec::new())?;
+                say(&mut io::stdout().lock(), &judgement.report.text());
+                Ok(judgement.wrong.is_empty())
+            }
+            Some(Part::Contract { url, environment }) => contract(url, environment),
+            None => tokio::select! {
+                ran = run::run(cli), if cli.target.is_empty() => ran,
+                ran = target::run(cli), if !cli.target.is_empty() => ran,
+                _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped"),
+            },
+        }
+    });
+    // A thread that waits for standard input would be waited for.
+    runtime.shutdown_background();
+    ended
+}
+
+fn contract(url: &str, environment: &str) -> Result<bool> {
+    let terms = witness::tools::Terms {
+        keyed_window_ms: setup::KEYED_WINDOW_MS,
+        settle_delay_ms: setup::SETTLE_DELAY_MS,
+        secret: None,
+    };
+    let contract = witness::tools::contract(setup::ADAPTER, environment, url, &terms)?;
+    say(&mut io::stdout().lock(), &serde_json::to_string_pretty(&contract)?);
+    Ok(true)
+}
+
+/// Writes a line. Whoever closes our output does not want to hear of it.
+pub(crate) fn say(to: &mut impl io::Write, text: &str) {
+    writeln!(to, "{text}").unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for wrong in [
+            &["placet-chaos", "--minutes", "0"][..],
+            &["placet-chaos", "--faults", "F24"],
+            &["placet-chaos", "--nodes", "0"],
+            &["placet-chaos", "--store", "sqlite"],
+            &["placet-chaos", "--env", "NOTHING"],
+        ] {
+            assert!(Cli::try_parse_from(wrong).is_err(), "{wrong:?}");
+        }
+        let cli = Cli::try_parse_from(["placet-chaos", "--faults", "f1,F4"]).unwrap();
+        assert_eq!(cli.faults.len(), 2);
+    }
+}

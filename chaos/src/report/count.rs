@@ -1,0 +1,232 @@
+//! The counting.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::{Asked, Outcome, Replay, Slice, Spread, Trouble, length, share};
+use crate::{
+    checker::KeyId,
+    history::{
+        Event, RunInfo, What,
+        fault::FaultKind,
+        moment::Moment,
+        node::NodeChange,
+        request::{Answer, Reply, Sent, Why},
+    },
+    witness::log::{Line, Seen},
+};
+
+/// The most slices of time.
+const SLICES_MAX: u64 = 60;
+
+/// What was counted.
+#[derive(Debug, Default)]
+pub(super) struct Counted<'a> {
+    pub(super) run: Option<&'a RunInfo>,
+    pub(super) lasted_ms: u64,
+    pub(super) trouble: Trouble,
+    pub(super) asked: Asked,
+    pub(super) outcome: Outcome,
+    pub(super) recovery: Spread,
+    pub(super) latency: Spread,
+    pub(super) slices: Vec<Slice>,
+}
+
+/// What became of one key.
+#[derive(Debug, Default)]
+struct Key<'a> {
+    /// The first success: its arguments and its digest.
+    done: Option<(Moment, &'a str, &'a str)>,
+    effects: u64,
+    unknown: bool,
+}
+
+fn add(count: &mut u64) {
+    *count = count.saturating_add(1);
+}
+
+pub(super) fn count<'a>(events: &'a [Event], witness: &[Line]) -> Counted<'a> {
+    let mut counted = Counted::default();
+    let (mut sent, mut recovery, mut latency) = (HashMap::new(), Vec::new(), Vec::new());
+    let mut keys: BTreeMap<KeyId, Key<'a>> = BTreeMap::new();
+    for event in events {
+        match &event.what {
+            What::Run(run) => counted.run = Some(run),
+            What::Sent(one) => {
+                ask(&mut counted.asked, one);
+                if let Some(id) = KeyId::of(one) {
+                    keys.entry(id).or_default();
+                }
+                sent.insert(one.request, (event.at, &**one));
+            }
+            What::Reply(reply) => {
+                if let Some((at, one)) = sent.get(&reply.request) {
+                    latency.push(event.at.ms_since(*at));
+                    answered(&mut counted.outcome, one, reply);
+                    if let Some(key) = KeyId::of(one).and_then(|id| keys.get_mut(&id)) {
+                        learn(key, event.at, one, reply);
+                    }
+                }
+            }
+            What::Lost(_) => add(&mut counted.asked.unanswered),
+            What::VoteSent(_) => add(&mut counted.asked.votes),
+            What::Node(node) => hurt(&mut counted.trouble, &node.change, &mut recovery),
+            What::Fault(fault) => add(counted.trouble.faults.entry(fault.kind).or_default()),
+            What::VoteReply(_)
+            | What::ApprovalSeen(_)
+            | What::Operator(_)
+            | What::Phase(_)
+            | What::Probe(_) => {}
+        }
+    }
+    seen(&mut counted.outcome, &mut keys, witness);
+    counted.asked.keys = length(keys.len());
+    of_keys(&mut counted.outcome, &keys);
+    counted.outcome.replay = replays(events, &sent, &keys);
+    counted.trouble.never = never(counted.run, &counted.trouble);
+    (counted.recovery, counted.latency) = (Spread::of(recovery), Spread::of(latency));
+    (counted.lasted_ms, counted.slices) = slices(events);
+    counted
+}
+
+fn ask(asked: &mut Asked, sent: &Sent) {
+    if sent.why == Why::Poll {
+        return;
+    }
+    add(&mut asked.calls);
+    add(asked.classes.entry(sent.class).or_default());
+    if sent.why.is_duplicate() {
+        add(&mut asked.duplicates);
+        add(asked.kinds.entry(sent.why).or_default());
+    }
+}
+
+fn answered(outcome: &mut Outcome, sent: &Sent, reply: &Reply) {
+    if sent.why != Why::Poll {
+        add(outcome.answers.entry(reply.answer).or_default());
+    }
+}
+
+fn learn<'a>(key: &mut Key<'a>, at: Moment, sent: &'a Sent, reply: &'a Reply) {
+    key.unknown |= reply.answer == Answer::Unknown;
+    if let (Answer::Succeeded, Some(result), None) = (reply.answer, &reply.result, &key.done) {
+        key.done = Some((at, &sent.args, &result.digest));
+    }
+}
+
+fn hurt(trouble: &mut Trouble, change: &NodeChange, recovery: &mut Vec<u64>) {
+    match change {
+        NodeChange::Killed => add(&mut trouble.kills),
+        NodeChange::Paused => add(&mut trouble.pauses),
+        NodeChange::Refused { rightly: true, .. } => add(&mut trouble.refusals),
+        NodeChange::Exited { .. } => add(&mut trouble.exits),
+        NodeChange::Ready { after_ms } => recovery.push(*after_ms),
+        NodeChange::Refused { rightly: false, .. }
+        | NodeChange::Started { .. }
+        | NodeChange::Resumed
+        | NodeChange::StopAsked
+        | NodeChange::Stopped { .. }
+        | NodeChange::ClockShifted { .. } => {}
+    }
+}
+
+/// Effects; those of a key are found by the caller's key where that is one principal's.
+fn seen(outcome: &mut Outcome, keys: &mut BTreeMap<KeyId, Key<'_>>, witness: &[Line]) {
+    let mut by_name: HashMap<(String, String), Option<KeyId>> = HashMap::new();
+    for id in keys.keys() {
+        let tool = id.capability.rsplit('/').next().unwrap_or_default().to_owned();
+        let name = by_name.entry((tool, id.key.clone()));
+        name.and_modify(|known| *known = None).or_insert_with(|| Some(id.clone()));
+    }
+    for line in witness {
+        let Seen::Effect { arrival, .. } = &line.what else { continue };
+        add(&mut outcome.effects);
+        let id = by_name.get(&(arrival.tool.clone(), arrival.key.clone())).cloned().flatten();
+        if let Some(key) = id.and_then(|id| keys.get_mut(&id)) {
+            add(&mut key.effects);
+        }
+    }
+}
+
+fn of_keys(outcome: &mut Outcome, keys: &BTreeMap<KeyId, Key<'_>>) {
+    let count =
+        |wanted: fn(&Key<'_>) -> bool| length(keys.values().filter(|key| wanted(key)).count());
+    outcome.acknowledged = count(|key| key.done.is_some());
+    outcome.indeterminate = count(|key| key.unknown);
+    outcome.indeterminate_rate = share(outcome.indeterminate, length(keys.len()), 0.0);
+}
+
+/// How duplicates were answered that were sent after a success was acknowledged.
+fn replays(
+    events: &[Event],
+    sent: &HashMap<u64, (Moment, &Sent)>,
+    keys: &BTreeMap<KeyId, Key<'_>>,
+) -> Replay {
+    let mut replay = Replay::default();
+    for event in events {
+        let What::Reply(reply) = &event.what else { continue };
+        let Some((at, one)) = sent.get(&reply.request).filter(|(_, one)| one.why.is_duplicate())
+        else {
+            continue;
+        };
+        let key = KeyId::of(one).and_then(|id| keys.get(&id));
+        let Some((key, (since, args, digest))) = key.and_then(|key| Some((key, key.done?))) else {
+            continue;
+        };
+        // Refusals that are about the moment, and not about the call, say nothing about replays.
+        if *at <= since || matches!(reply.answer, Answer::Refused | Answer::Expired) {
+            continue;
+        }
+        add(&mut replay.judged);
+        let same = reply.result.as_ref().is_some_and(|result| result.digest == digest);
+        let replayed =
+            reply.answer == Answer::Succeeded && reply.replayed && same && key.effects <= 1;
+        let refused = reply.answer == Answer::Conflict && one.args != args;
+        if if one.args == args { replayed } else { refused } {
+            add(&mut replay.correct);
+        }
+    }
+    replay.rate = share(replay.correct, replay.judged, 1.0);
+    replay
+}
+
+fn never(run: Option<&RunInfo>, trouble: &Trouble) -> Vec<FaultKind> {
+    let applicable: BTreeSet<FaultKind> =
+        run.into_iter().flat_map(|run| run.applicable.iter().copied()).collect();
+    applicable.into_iter().filter(|kind| !trouble.faults.contains_key(kind)).collect()
+}
+
+/// The run in equal slices, until nothing was sent any more.
+fn slices(events: &[Event]) -> (u64, Vec<Slice>) {
+    let (Some(first), Some(last)) = (events.first(), events.last()) else {
+        return (0, Vec::new());
+    };
+    let lasted = last.at.ms_since(first.at);
+    let matters = |event: &&Event| !matches!(event.what, What::Probe(_) | What::Phase(_));
+    let busy = events.iter().rfind(matters).map_or(0, |event| event.at.ms_since(first.at));
+    let width = busy.div_ceil(SLICES_MAX).max(1);
+    let mut slices: Vec<Slice> = (0..=busy.checked_div(width).unwrap_or_default())
+        .map(|number| Slice { from_ms: number.saturating_mul(width), ..Slice::default() })
+        .collect();
+    for event in events {
+        let number = event.at.ms_since(first.at).checked_div(width).unwrap_or_default();
+        let slice = usize::try_from(number).ok().and_then(|number| slices.get_mut(number));
+        let Some(slice) = slice else { continue };
+        match &event.what {
+            What::Reply(reply) if reply.answer == Answer::Succeeded => add(&mut slice.succeeded),
+            What::Reply(_) => add(&mut slice.other),
+            What::Lost(_) => add(&mut slice.lost),
+            What::Node(node) if node.change == NodeChange::Killed => add(&mut slice.kills),
+            What::Fault(_) => add(&mut slice.faults),
+            What::Run(_)
+            | What::Sent(_)
+            | What::ApprovalSeen(_)
+            | What::VoteSent(_)
+            | What::VoteReply(_)
+            | What::Operator(_)
+            | What::Node(_)
+            | What::Phase(_)
+            | What::Probe(_) => {}
+        }
+    }
+    (lasted, slices)
+}

@@ -1,0 +1,74 @@
+//! How times are spread.
+
+use serde::Serialize;
+
+/// Times in milliseconds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// How many.
+    pub count: u64,
+    /// The middle one.
+    pub p50_ms: u64,
+    /// All but one in a hundred are no longer.
+    pub p99_ms: u64,
+    /// The longest.
+    pub max_ms: u64,
+    /// How many were at most so long, by powers of two.
+    pub up_to: Vec<(u64, u64)>,
+    /// All of them, in order.
+    #[serde(skip)]
+    pub times: Vec<u64>,
+}
+
+impl Spread {
+    /// Sums times up.
+    #[must_use]
+    pub fn of(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let count = times.len();
+        // The smallest time that so many hundredths do not exceed.
+        let at = |hundredths: usize| {
+            let place = count.saturating_mul(hundredths).div_ceil(100).saturating_sub(1);
+            times.get(place).copied().unwrap_or_default()
+        };
+        let mut up_to = Vec::new();
+        let (mut bound, mut below) = (1_u64, 0_usize);
+        while below < count {
+            let now = times.partition_point(|time| *time <= bound);
+            up_to.push((bound, u64::try_from(now.saturating_sub(below)).unwrap_or(u64::MAX)));
+            below = now;
+            bound = bound.saturating_mul(2);
+        }
+        Self {
+            count: u64::try_from(count).unwrap_or(u64::MAX),
+            p50_ms: at(50),
+            p99_ms: at(99),
+            max_ms: times.last().copied().unwrap_or_default(),
+            up_to,
+            times,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Spread;
+
+    #[test]
+    fn the_middle_the_hundredth_and_the_longest() {
+        let spread = Spread::of((1..=200).rev().collect());
+        assert_eq!(
+            (spread.count, spread.p50_ms, spread.p99_ms, spread.max_ms),
+            (200, 100, 198, 200)
+        );
+        assert_eq!(spread.up_to.iter().map(|(_, count)| count).sum::<u64>(), 200);
+        assert_eq!(&spread.up_to[..3], [(1, 1), (2, 1), (4, 2)]);
+        assert_eq!(spread.up_to.last(), Some(&(256, 72)));
+    }
+
+    #[test]
+    fn no_times_are_no_trouble() {
+        assert_eq!(Spread::of(Vec::new()), Spread::default());
+        assert_eq!(Spread::of(vec![7]).p99_ms, 7);
+    }
+}

@@ -1,0 +1,208 @@
+//! One round: a fresh deployment, load, faults, quiet, and what is found at the end.
+//!
+//! Owns the order and the bounds. Invariant: whatever happens, everything that was started is ended.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result};
+use placet_chaos::history::{Phase, RunInfo, What, fault::FaultKind, file::Recorder};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, timeout},
+};
+
+use crate::{
+    cluster::{Cluster, Plan},
+    collect,
+    fault::Injector,
+    judge::{self, Judgement},
+    load::{Load, finale},
+    machine::Machine,
+    people::TENANTS,
+    postgres::Postgres,
+    schedule::{Act, Schedule, Store},
+    seeded::Chance,
+    setup::{Abilities, KEYED_WINDOW_MS, SETTLE_DELAY_MS, Setup, put},
+    world::World,
+};
+
+/// Within which time after the last fault everything has to be settled.
+const SETTLE: Duration = Duration::from_secs(30);
+/// How long clients may take to end once they are told to.
+const CLIENTS_END: Duration = Duration::from_secs(45);
+
+/// What rounds are made with.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    /// The program under test.
+    pub(crate) placet: PathBuf,
+    /// What it can be told.
+    pub(crate) abilities: Abilities,
+    /// What it is.
+    pub(crate) commit: String,
+    /// What this machine has.
+    pub(crate) machine: Machine,
+    /// The folder of all rounds.
+    pub(crate) folder: PathBuf,
+    /// The database server, once it was needed.
+    pub(crate) postgres: Option<Arc<tokio::sync::Mutex<Postgres>>>,
+    /// The shipped policies.
+    pub(crate) policies: PathBuf,
+    /// Variables for the nodes.
+    pub(crate) env: Vec<(String, String)>,
+}
+
+/// What came of a round.
+#[derive(Debug)]
+pub(crate) struct Round {
+    /// Where its history is.
+    pub(crate) folder: PathBuf,
+    /// The faults that really happened.
+    pub(crate) injected: BTreeMap<FaultKind, u64>,
+    /// What is wrong.
+    pub(crate) judgement: Judgement,
+    /// Requests, answers, kills.
+    pub(crate) figures: (u64, u64, u64),
+}
+
+/// Plays a schedule. `number` tells the rounds of a run apart.
+pub(crate) async fn play(shop: &mut Workshop, schedule: &Schedule, number: u64) -> Result<Round> {
+    let folder = shop.folder.join(format!("round-{number}"));
+    std::fs::create_dir_all(&folder)?;
+    put(&folder.join("schedule.json"), &serde_json::to_vec_pretty(schedule)?)?;
+    let recorder = Recorder::create(&folder.join("history.jsonl"))?;
+    recorder.record(What::Run(Box::new(info(shop, schedule))));
+    let world = World::start(&folder.join("witness"), None).await?;
+    let ledger = database(shop, schedule).await?;
+    let setup = Setup {
+        witness: world.url.clone(),
+        ledger,
+        short_retention: schedule.short_retention,
+        abilities: shop.abilities,
+        policies: shop.policies.clone(),
+    };
+    let log = world.log.clone();
+    let plan = Plan {
+        folder: &folder,
+        placet: &shop.placet,
+        machine: &shop.machine,
+        nodes: schedule.nodes,
+        world,
+        postgres: (schedule.store == Store::Postgres).then(|| shop.postgres.clone()).flatten(),
+        setup,
+        recorder: recorder.clone(),
+        env: shop.env.clone(),
+        clock: schedule.steps.iter().any(|step| matches!(step.act, Act::Clock { .. })),
+    };
+    let cluster = Cluster::start(plan).await?;
+    let played = fight(&cluster, schedule).await;
+    cluster.stop().await;
+    if let Err(error) = played {
+        // A harness that cannot go on has found something or is broken: either way it is not silent.
+        cluster.scene.find(format!("the round could not be ended: {error:#}"));
+    }
+    recorder.record(What::Phase(Phase::Ended));
+    recorder.finish().context("the history cannot be written")?;
+    let judgement = judge::judge(&folder.join("history.jsonl"), &log, cluster.scene.findings())?;
+    let (injected, figures) = (cluster.scene.injections(), cluster.scene.figures());
+    Ok(Round { folder, injected, judgement, figures })
+}
+
+fn info(shop: &Workshop, schedule: &Schedule) -> RunInfo {
+    RunInfo {
+        seed: schedule.seed,
+        commit: shop.commit.clone(),
+        machine: std::env::consts::ARCH.to_owned(),
+        store: schedule.store.name().to_owned(),
+        nodes: u32::try_from(schedule.nodes).unwrap_or(u32::MAX),
+        // Whether every fault came up is asked of the whole run.
+        applicable: Vec::new(),
+        keyed_window_ms: KEYED_WINDOW_MS,
+        settle_delay_ms: SETTLE_DELAY_MS,
+        settle_within_ms: u64::try_from(SETTLE.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+/// A fresh database, where the nodes share one, with a replica where the primary will die.
+async fn database(shop: &mut Workshop, schedule: &Schedule) -> Result<Option<String>> {
+    if schedule.store == Store::Embedded {
+        return Ok(None);
+    }
+    if shop.postgres.is_none() {
+        let server = Postgres::start(&shop.machine).await?;
+        shop.postgres = Some(Arc::new(tokio::sync::Mutex::new(server)));
+    }
+    let postgres = shop.postgres.as_ref().context("there is no database")?;
+    let mut postgres = postgres.lock().await;
+    if schedule.steps.iter().any(|step| step.act == Act::FailOver) {
+        postgres.with_replica().await?;
+    } else {
+        postgres.without_replica().await?;
+    }
+    postgres.fresh_database().await.map(Some)
+}
+
+async fn fight(cluster: &Arc<Cluster>, schedule: &Schedule) -> Result<()> {
+    let chance = Chance::new(schedule.seed);
+    let recorder = &cluster.scene.recorder;
+    recorder.record(What::Phase(Phase::Load));
+    let name = format!("{:x}", schedule.seed & 0xFFFF_FFFF);
+    let load = Load::new(Arc::clone(&cluster.scene), schedule.load.clone(), name);
+    let clients = load.begin(&chance.fork("clients"));
+    sleep(Duration::from_millis(200)).await;
+    recorder.record(What::Phase(Phase::Faults));
+    let injector = Injector::new(Arc::clone(cluster), Arc::clone(&load));
+    let carried_out = injector.carry_out(schedule, &chance.fork("injector")).await;
+    load.stop();
+    let ended = end(clients).await;
+    recorder.record(What::Phase(Phase::Quiet));
+    carried_out?;
+    if !ended {
+        cluster.scene.find(format!("clients were still waiting after {CLIENTS_END:?}"));
+    }
+    cluster.scene.world.disarm().await?;
+    cluster.wait_all_ready().await?;
+    settle(cluster).await;
+    finale::operate(&cluster.scene, &mut chance.fork("operator")).await;
+    let open = finale::ask_all(&load, SETTLE).await;
+    if open > 0 {
+        cluster.scene.find(format!("{open} calls had no definite answer within {SETTLE:?}"));
+    }
+    recorder.record(What::Phase(Phase::Probing));
+    collect::collect(cluster, schedule.store).await
+}
+
+/// Waits for the clients; false when some had to be ended.
+async fn end(mut clients: JoinSet<()>) -> bool {
+    let all = async { while clients.join_next().await.is_some() {} };
+    let ended = timeout(CLIENTS_END, all).await.is_ok();
+    clients.shutdown().await;
+    ended
+}
+
+/// Waits until nothing is under way, or the time for that is over: then the checker says what is.
+async fn settle(cluster: &Cluster) {
+    let until = Instant::now() + SETTLE;
+    while Instant::now() < until {
+        let mut open = false;
+        for tenant in TENANTS {
+            let rows = finale::records(&cluster.scene, (tenant, 0), Some("dispatched")).await;
+            open |= rows.is_none_or(|rows| !rows.is_empty());
+        }
+        if !open {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Removes what a clean round leaves.
+pub(crate) fn forget(folder: &Path) {
+    // What cannot be removed now is removed with the whole folder.
+    std::fs::remove_dir_all(folder).unwrap_or_default();
+}

@@ -1,0 +1,316 @@
+//! A run: rounds until the time is over, the first failing one kept and shrunk, and the report.
+//!
+//! Owns which seeds are played: the kept ones first, then drawn ones, of which those come first that hold faults not seen yet.
+//! Invariant: a fault that applies here and never came to happen fails the run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail};
+use placet_chaos::{
+    history::{fault::FaultKind, moment::Moment},
+    report::Report,
+};
+use tokio::{process::Command, time::Instant};
+
+use crate::{
+    Cli, Stores,
+    machine::Machine,
+    progress::{Progress, Totals},
+    round::{self, Round, Workshop},
+    say,
+    schedule::{self, Frame, Schedule, Store, applies, faults_of},
+    seeded::Chance,
+    seeds,
+    setup::{self, Abilities},
+    shrink,
+};
+
+/// How many seeds are looked at for one that holds what is missing.
+const LOOKED_AT: usize = 48;
+
+/// Runs; true when all is well.
+pub(crate) async fn run(cli: &Cli) -> Result<bool> {
+    let own = std::env::current_exe().context("this program cannot find itself")?;
+    let placet = locate(cli.placet.as_deref(), &own).await?;
+    let machine = Machine::look();
+    let abilities = Abilities::ask(&placet).await?;
+    let base = cli.folder.clone().unwrap_or_else(std::env::temp_dir);
+    fs::create_dir_all(&base).with_context(|| format!("`{}` cannot be made", base.display()))?;
+    let folder = tempfile::Builder::new().prefix("placet-chaos-").tempdir_in(&base)?;
+    let commit = version(&placet).await;
+    let policies = setup::shipped_policies(&placet, folder.path()).await?;
+    let mut shop = Workshop {
+        policies,
+        placet,
+        abilities,
+        commit,
+        machine,
+        folder: folder.path().to_owned(),
+        postgres: None,
+        env: cli.env.clone(),
+    };
+    let seed = cli.seed.unwrap_or_else(|| Moment::now().us);
+    let mut run = Run::new(cli, &shop, seed)?;
+    let kept = run.play_all(&mut shop).await?;
+    if kept || cli.keep {
+        let path = folder.keep();
+        say(&mut io::stdout().lock(), &format!("kept: {}", path.display()));
+    }
+    run.conclude()
+}
+
+/// A run under way.
+struct Run<'a> {
+    cli: &'a Cli,
+    seed: u64,
+    chance: Chance,
+    stores: Vec<Store>,
+    length: Duration,
+    faults: BTreeSet<FaultKind>,
+    /// Why a fault cannot be injected here.
+    missing: BTreeMap<FaultKind, String>,
+    totals: Totals,
+    reports: Vec<Report>,
+    wrong: Vec<String>,
+    progress: Progress,
+}
+
+impl<'a> Run<'a> {
+    fn new(cli: &'a Cli, shop: &Workshop, seed: u64) -> Result<Self> {
+        let can_share = shop.abilities.ledger && shop.machine.can_serve_postgres();
+        let stores = match cli.store {
+            None if can_share => Stores::Both.stores(),
+            None => Stores::Embedded.stores(),
+            Some(stores) if stores.stores().contains(&Store::Postgres) && !can_share => {
+                bail!(
+                    "a PostgreSQL ledger cannot be tried here: {}",
+                    if shop.abilities.ledger {
+                        "PostgreSQL's server programs are not installed"
+                    } else {
+                        "this `placet` has no other ledger than the embedded one"
+                    }
+                )
+            }
+            Some(stores) => stores.stores(),
+        };
+        let chosen: BTreeSet<FaultKind> = if cli.faults.is_empty() {
+            FaultKind::ALL.iter().copied().collect()
+        } else {
+            cli.faults.iter().copied().collect()
+        };
+        let length = Duration::try_from_secs_f64(cli.minutes * 60.0).context("no such time")?;
+        Ok(Self {
+            cli,
+            seed,
+            chance: Chance::new(seed),
+            stores: stores.to_vec(),
+            length,
+            missing: missing(shop, &chosen, stores),
+            faults: chosen,
+            totals: Totals::default(),
+            reports: Vec::new(),
+            wrong: Vec::new(),
+            progress: Progress::begin(length),
+        })
+    }
+
+    /// Plays rounds until the time is over or one fails; whether something is to be kept.
+    async fn play_all(&mut self, shop: &mut Workshop) -> Result<bool> {
+        self.progress.line(&format!(
+            "seed {}, {} ({})",
+            self.seed,
+            shop.placet.display(),
+            shop.commit
+        ));
+        for (fault, why) in &self.missing {
+            self.progress.line(&format!("{fault} ({}) not applicable: {why}", fault.title()));
+        }
+        if let Some(path) = &self.cli.replay {
+            let text = fs::read(path).with_context(|| format!("`{}`", path.display()))?;
+            let schedule = serde_json::from_slice(&text).context("it is no schedule")?;
+            return self.play(shop, &schedule).await;
+        }
+        let until = Instant::now() + self.length;
+        let mut failed = false;
+        for kept in seeds::kept()? {
+            if self.stores.contains(&kept.store) && !failed {
+                let frame = Frame {
+                    faults: FaultKind::ALL.iter().copied().collect(),
+                    ..self.frame(kept.store, kept.nodes)
+                };
+                failed = self.play(shop, &schedule::draw(kept.seed, &frame)).await?;
+            }
+        }
+        let mut turn = 0_usize;
+        while Instant::now() < until && (!failed || self.cli.go_on) {
+            let schedule = self.next(turn);
+            turn = turn.saturating_add(1);
+            failed |= self.play(shop, &schedule).await?;
+        }
+        Ok(failed)
+    }
+
+    fn frame(&self, store: Store, nodes: usize) -> Frame {
+        let length_ms = self.cli.round_seconds.saturating_mul(1_000);
+        Frame { store, nodes, length_ms, faults: self.faults.clone() }
+    }
+
+    /// The next schedule: of some drawn seeds, the one with the most that was not seen yet.
+    fn next(&mut self, turn: usize) -> Schedule {
+        let at = turn.checked_rem(self.stores.len()).unwrap_or(0);
+        let store = self.stores.get(at).copied().unwrap_or(Store::Embedded);
+        let chosen = self.cli.nodes.and_then(|nodes| usize::try_from(nodes).ok());
+        let nodes = match store {
+            Store::Embedded => 1,
+            Store::Postgres => chosen.unwrap_or(if turn % 4 < 2 { 3 } else { 1 }),
+        };
+        let frame = self.frame(store, nodes);
+        let seen: BTreeSet<FaultKind> = self.totals.injected.keys().copied().collect();
+        let mut best: Option<(usize, Schedule)> = None;
+        for _ in 0..LOOKED_AT {
+            let drawn = schedule::draw(self.chance.next(), &frame);
+            let faults = faults_of(&drawn);
+            let fresh = faults
+                .iter()
+                .filter(|fault| !seen.contains(fault) && !self.missing.contains_key(fault))
+                .count();
+            if best.as_ref().is_none_or(|(most, _)| fresh > *most) {
+                best = Some((fresh, drawn));
+            }
+        }
+        best.map_or_else(|| schedule::draw(self.seed, &frame), |(_, schedule)| schedule)
+    }
+
+    /// Plays one; true when it failed.
+    async fn play(&mut self, shop: &mut Workshop, schedule: &Schedule) -> Result<bool> {
+        self.progress.round(schedule, &self.totals);
+        let number = self.totals.rounds.saturating_add(1);
+        let round = round::play(shop, schedule, number).await?;
+        self.totals.add(&round);
+        self.progress.played(schedule, &round, &self.totals);
+        let failed = !round.judgement.wrong.is_empty();
+        if failed {
+            self.failed(shop, schedule, &round).await?;
+        } else if !self.cli.keep {
+            round::forget(&round.folder);
+        }
+        self.reports.push(round.judgement.report);
+        Ok(failed)
+    }
+
+    async fn failed(
+        &mut self,
+        shop: &mut Workshop,
+        schedule: &Schedule,
+        round: &Round,
+    ) -> Result<()> {
+        for line in round.judgement.wrong.iter().take(20) {
+            self.progress.line(&format!("  {line}"));
+        }
+        let text = format!("{}\n\n{}", round.judgement.wrong.join("\n"), round.judgement.tales);
+        fs::write(round.folder.join("wrong.txt"), text).context("it cannot be kept")?;
+        let heading =
+            format!("seed {} ({}, {} nodes)", schedule.seed, schedule.store.name(), schedule.nodes);
+        self.wrong.extend(round.judgement.wrong.iter().map(|line| format!("{heading}: {line}")));
+        if !self.cli.no_shrink {
+            self.progress.line("looking for a smaller schedule …");
+            let smaller =
+                shrink::shrink(shop, schedule, &round.judgement.wrong, &self.progress).await?;
+            let path = round.folder.join("shrunk.json");
+            fs::write(&path, serde_json::to_vec_pretty(&smaller)?).context("it cannot be kept")?;
+            self.progress.line(&format!(
+                "smallest: {} ({})",
+                shrink::describe(&smaller),
+                path.display()
+            ));
+        }
+        Ok(())
+    }
+
+    /// The report, and whether all is well.
+    fn conclude(self) -> Result<bool> {
+        self.progress.end();
+        let expected: Vec<FaultKind> = self
+            .faults
+            .iter()
+            .copied()
+            .filter(|fault| self.stores.iter().any(|store| applies(*fault, *store)))
+            .filter(|fault| !self.missing.contains_key(fault))
+            .collect();
+        let never: Vec<FaultKind> = if self.cli.replay.is_some() {
+            Vec::new()
+        } else {
+            expected.into_iter().filter(|fault| !self.totals.injected.contains_key(fault)).collect()
+        };
+        let report = Report::merged(&self.reports, &never);
+        if let Some(path) = &self.cli.json {
+            fs::write(path, report.json()?).with_context(|| format!("`{}`", path.display()))?;
+        }
+        if let Some(path) = &self.cli.html {
+            fs::write(path, report.html()).with_context(|| format!("`{}`", path.display()))?;
+        }
+        let mut out = io::stdout().lock();
+        say(&mut out, &report.text());
+        for line in self.wrong.iter().take(50) {
+            say(&mut out, &format!("VIOLATION {line}"));
+        }
+        Ok(self.wrong.is_empty() && report.passed())
+    }
+}
+
+/// What cannot be injected here, and why.
+fn missing(
+    shop: &Workshop,
+    chosen: &BTreeSet<FaultKind>,
+    stores: &[Store],
+) -> BTreeMap<FaultKind, String> {
+    let mut missing = BTreeMap::new();
+    let mut lacks = |fault, lacking: bool, why: &str| {
+        let applies = stores.iter().any(|store| applies(fault, *store));
+        if lacking && applies && chosen.contains(&fault) {
+            missing.insert(fault, why.to_owned());
+        }
+    };
+    lacks(FaultKind::F5, shop.machine.strace.is_none(), "strace is not installed");
+    lacks(FaultKind::F11, shop.machine.strace.is_none(), "strace is not installed");
+    lacks(FaultKind::F10, shop.machine.faketime.is_none(), "libfaketime is not installed");
+    lacks(FaultKind::F18, !shop.abilities.ledger, "this `placet` has no configurable retention");
+    missing
+}
+
+/// The program to test: the one named, or the one beside this program, which is brought up to date when cargo runs us.
+async fn locate(named: Option<&Path>, own: &Path) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return fs::canonicalize(named)
+            .with_context(|| format!("`{}` is not there", named.display()));
+    }
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut command = Command::new(cargo);
+        command.args(["build", "--package", "placet"]);
+        if !cfg!(debug_assertions) {
+            command.arg("--release");
+        }
+        let built = command.status().await.context("cargo does not start")?;
+        if !built.success() {
+            bail!("`placet` does not build");
+        }
+    }
+    let beside = own.with_file_name("placet");
+    if !beside.is_file() {
+        bail!("`{}` is not there: build it, or name it with --placet", beside.display());
+    }
+    Ok(beside)
+}
+
+async fn version(placet: &Path) -> String {
+    let output = Command::new(placet).arg("--version").env_clear().output().await;
+    output.map_or_else(
+        |_| "unknown".to_owned(),
+        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
+    )
+}

@@ -1,0 +1,130 @@
+//! What load and faults act on, whoever runs the nodes: doors, people, the witness, and the history.
+//!
+//! Owns the numbering of requests and votes, the count of faults that really happened, and what only the harness can see to be
+//! wrong. Invariant: nothing is counted that is not in the history.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use placet_chaos::history::{
+    What,
+    fault::{FaultEvent, FaultKind},
+    file::Recorder,
+    node::{NodeChange, NodeEvent},
+};
+
+use crate::{http::Doors, people::People, world::World};
+
+/// The scene of a round.
+#[derive(Debug)]
+pub(crate) struct Scene {
+    /// The doors of all nodes.
+    pub(crate) doors: Doors,
+    /// Everybody's tokens.
+    pub(crate) people: People,
+    /// The upstream.
+    pub(crate) world: World,
+    /// Everything that is observed.
+    pub(crate) recorder: Recorder,
+    /// The adapter's name in the nodes' contracts.
+    pub(crate) adapter: String,
+    requests: AtomicU64,
+    votes: AtomicU64,
+    replies: AtomicU64,
+    kills: AtomicU64,
+    starts: AtomicU64,
+    injected: Mutex<BTreeMap<FaultKind, u64>>,
+    findings: Mutex<Vec<String>>,
+}
+
+impl Scene {
+    /// A scene on which nothing has happened.
+    pub(crate) fn new(
+        doors: Doors,
+        people: People,
+        world: World,
+        recorder: Recorder,
+        adapter: String,
+    ) -> Self {
+        Self {
+            doors,
+            people,
+            world,
+            recorder,
+            adapter,
+            requests: AtomicU64::new(0),
+            votes: AtomicU64::new(0),
+            replies: AtomicU64::new(0),
+            kills: AtomicU64::new(0),
+            starts: AtomicU64::new(0),
+            injected: Mutex::default(),
+            findings: Mutex::default(),
+        }
+    }
+
+    /// The number of the next request.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.requests.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// The number of the next vote.
+    pub(crate) fn next_vote(&self) -> u64 {
+        self.votes.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(&self) {
+        self.replies.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests sent, requests answered, processes killed.
+    pub(crate) fn figures(&self) -> (u64, u64, u64) {
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        (of(&self.requests), of(&self.replies), of(&self.kills))
+    }
+
+    /// How often nodes came up.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts.load(Ordering::SeqCst)
+    }
+
+    /// Notes a fault that really happened.
+    pub(crate) fn injected(&self, kind: FaultKind, node: Option<usize>, detail: impl Into<String>) {
+        let node = node.and_then(|node| u32::try_from(node).ok());
+        self.recorder.record(What::Fault(FaultEvent { kind, node, detail: detail.into() }));
+        let mut counts = self.injected.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = counts.entry(kind).or_default();
+        *count = count.saturating_add(1);
+    }
+
+    /// The faults that really happened so far.
+    pub(crate) fn injections(&self) -> BTreeMap<FaultKind, u64> {
+        self.injected.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What only the harness can see to be wrong.
+    pub(crate) fn findings(&self) -> Vec<String> {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes something that must not be.
+    pub(crate) fn find(&self, what: String) {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner).push(what);
+    }
+
+    /// Notes what became of a node.
+    pub(crate) fn note(&self, node: usize, change: NodeChange) {
+        if change == NodeChange::Killed {
+            self.kills.fetch_add(1, Ordering::Relaxed);
+        } else if let NodeChange::Ready { .. } = change {
+            self.starts.fetch_add(1, Ordering::SeqCst);
+        }
+        let node = u32::try_from(node).unwrap_or(u32::MAX);
+        self.recorder.record(What::Node(NodeEvent { node, change }));
+    }
+}

@@ -1,0 +1,438 @@
+//! Schedules: what is done to a deployment when, made from a seed and nothing else.
+//!
+//! Owns the list of things that can be done, which fault each one stands for, and where it applies. Does not do them. Invariant:
+//! the same seed, store, number of nodes and choice of faults make the same schedule.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::ValueEnum;
+use placet_chaos::history::fault::FaultKind;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    load::{self, Doing},
+    postgres::proxy::Cut,
+    seeded::Chance,
+    strace::{At, Errno, Tamper},
+};
+
+/// Where the ledger is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Store {
+    /// In the node's own data folder.
+    Embedded,
+    /// In a PostgreSQL server that the nodes share.
+    Postgres,
+}
+
+impl Store {
+    /// The word on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+/// What a round does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Schedule {
+    /// What it was made from.
+    pub(crate) seed: u64,
+    /// On which store.
+    pub(crate) store: Store,
+    /// On how many nodes.
+    pub(crate) nodes: usize,
+    /// How long load and faults last, in milliseconds.
+    pub(crate) length_ms: u64,
+    /// Whether results are kept for a moment only (F18).
+    pub(crate) short_retention: bool,
+    /// The load.
+    pub(crate) load: load::Plan,
+    /// What is done when.
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One thing done to the deployment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// When, in milliseconds after the load began.
+    pub(crate) at_ms: u64,
+    /// To which node.
+    pub(crate) node: usize,
+    /// What.
+    #[serde(flatten)]
+    pub(crate) act: Act,
+}
+
+/// How a stopped store is damaged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Damage {
+    /// A bit of an entry is turned.
+    Flip,
+    /// An entry's bytes are zero.
+    Zero,
+    /// The journal ends in the middle.
+    Truncate,
+    /// The journal is an older one.
+    RolledBack,
+    /// The index is garbage.
+    Index,
+    /// A bit of a kept result or argument is turned.
+    Content,
+    /// What follows the last entry is garbage: an append that was interrupted.
+    TornTail,
+}
+
+impl Damage {
+    const ALL: [Self; 7] = [
+        Self::Flip,
+        Self::Zero,
+        Self::Truncate,
+        Self::RolledBack,
+        Self::Index,
+        Self::Content,
+        Self::TornTail,
+    ];
+}
+
+/// What can be done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub(crate) enum Act {
+    /// SIGKILL, whatever it is doing (F4).
+    Kill,
+    /// SIGKILL at the n-th of a system call (F4).
+    KillAt {
+        /// Where.
+        at: At,
+    },
+    /// SIGKILL while the upstream has the call: before its effect, or after it (F4).
+    KillAtEffect {
+        /// After the effect.
+        after: bool,
+    },
+    /// SIGKILL, and again at system calls of the recovery (F5).
+    KillInRecovery {
+        /// Where each time.
+        at: Vec<At>,
+    },
+    /// SIGSTOP, and SIGCONT later (F9).
+    Pause {
+        /// How much later, in milliseconds.
+        ms: u64,
+    },
+    /// The clock jumps, and back later (F10).
+    Clock {
+        /// By how much, in seconds.
+        by_s: i64,
+    },
+    /// System calls of the disk fail or take long (F11).
+    Disk {
+        /// Which, how.
+        at: At,
+    },
+    /// Stopped, copied, the copy damaged and started (F12).
+    Damage {
+        /// How.
+        damage: Damage,
+    },
+    /// Another process on the same data (F13).
+    Second {
+        /// On a copy of it.
+        copied: bool,
+    },
+    /// The policies change while calls are under way (F15).
+    Policy,
+    /// The credential is taken away for a moment (F15).
+    Credential {
+        /// For how long, in milliseconds.
+        ms: u64,
+    },
+    /// SIGKILL while a keyed call is under way, and a start after its window (F17).
+    Window,
+    /// Calls whose results are not kept any more are made again (F18).
+    Expired,
+    /// Backends of the database are ended (F20).
+    Backends,
+    /// Connections are lost at COMMIT (F20).
+    Cut {
+        /// When exactly.
+        cut: Cut,
+        /// How many.
+        times: usize,
+    },
+    /// The primary dies and the replica is promoted (F20).
+    FailOver,
+    /// Every table is locked by somebody else (F20).
+    Lock {
+        /// For how long, in milliseconds.
+        ms: u64,
+    },
+    /// The server takes hardly any connections (F20).
+    Exhaust {
+        /// For how long, in milliseconds.
+        ms: u64,
+    },
+    /// A data folder of an older and of a newer version (F21).
+    Versions,
+    /// More calls at once than are admitted (F22).
+    Burst {
+        /// How many.
+        size: u64,
+    },
+    /// SIGTERM, and a start after it (F23).
+    Stop,
+}
+
+impl Act {
+    /// The fault it stands for.
+    pub(crate) const fn fault(&self) -> FaultKind {
+        match self {
+            Self::Kill | Self::KillAt { .. } | Self::KillAtEffect { .. } => FaultKind::F4,
+            Self::KillInRecovery { .. } => FaultKind::F5,
+            Self::Pause { .. } => FaultKind::F9,
+            Self::Clock { .. } => FaultKind::F10,
+            Self::Disk { .. } => FaultKind::F11,
+            Self::Damage { .. } => FaultKind::F12,
+            Self::Second { .. } => FaultKind::F13,
+            Self::Policy | Self::Credential { .. } => FaultKind::F15,
+            Self::Window => FaultKind::F17,
+            Self::Expired => FaultKind::F18,
+            Self::Backends
+            | Self::Cut { .. }
+            | Self::FailOver
+            | Self::Lock { .. }
+            | Self::Exhaust { .. } => FaultKind::F20,
+            Self::Versions => FaultKind::F21,
+            Self::Burst { .. } => FaultKind::F22,
+            Self::Stop => FaultKind::F23,
+        }
+    }
+}
+
+/// What a schedule may hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Frame {
+    /// On which store.
+    pub(crate) store: Store,
+    /// On how many nodes.
+    pub(crate) nodes: usize,
+    /// How long a round's load and faults last, in milliseconds.
+    pub(crate) length_ms: u64,
+    /// Which faults.
+    pub(crate) faults: BTreeSet<FaultKind>,
+}
+
+/// The schedule of a seed.
+pub(crate) fn draw(seed: u64, frame: &Frame) -> Schedule {
+    let chance = Chance::new(seed);
+    let mut steps = Vec::new();
+    let mut drawn = chance.fork("steps");
+    let makers: Vec<Maker> = MAKERS
+        .iter()
+        .filter(|maker| frame.faults.contains(&maker.0) && applies(maker.0, frame.store))
+        .copied()
+        .collect();
+    let count = if makers.is_empty() { 0 } else { drawn.within(2..5) };
+    let mut at_ms = drawn.within(300..900);
+    for _ in 0..count {
+        let Some((_, make)) = drawn.pick(&makers) else { break };
+        let node = drawn.index(frame.nodes);
+        steps.push(Step { at_ms, node, act: make(&mut drawn, frame) });
+        at_ms = at_ms.saturating_add(drawn.within(500..1_600));
+    }
+    let short_retention = steps.iter().any(|step| step.act == Act::Expired);
+    Schedule {
+        seed,
+        store: frame.store,
+        nodes: frame.nodes,
+        length_ms: frame.length_ms.max(at_ms),
+        short_retention,
+        load: load_of(chance.fork("load"), frame),
+        steps,
+    }
+}
+
+/// The faults of a schedule, for which it is worth running.
+pub(crate) fn faults_of(schedule: &Schedule) -> BTreeSet<FaultKind> {
+    let steps = schedule.steps.iter().map(|step| step.act.fault());
+    let load = schedule.load.weights.iter().filter(|(_, weight)| **weight > 0);
+    steps.chain(load.filter_map(|(doing, _)| doing.fault())).collect()
+}
+
+/// Whether a fault can happen on a store at all.
+pub(crate) const fn applies(fault: FaultKind, store: Store) -> bool {
+    let is_own_disk = matches!(fault, FaultKind::F11 | FaultKind::F12 | FaultKind::F13);
+    match store {
+        Store::Embedded => !matches!(fault, FaultKind::F20),
+        Store::Postgres => !is_own_disk,
+    }
+}
+
+fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
+    const WEIGHTS: [(Doing, u32); 11] = [
+        (Doing::Call, 40),
+        (Doing::Copies, 14),
+        (Doing::Again, 14),
+        (Doing::Changed, 8),
+        (Doing::Somebody, 6),
+        (Doing::Leave, 6),
+        (Doing::Held, 7),
+        (Doing::Upstream, 5),
+        (Doing::UpstreamEnds, 1),
+        (Doing::Delayed, 2),
+        (Doing::Result, 3),
+    ];
+    let mut weights = BTreeMap::new();
+    for (doing, weight) in WEIGHTS {
+        let wanted = doing.fault().is_none_or(|fault| frame.faults.contains(&fault));
+        // Each round leaves something out, so that what is left is seen without it.
+        let kept = matches!(doing, Doing::Call) || chance.permille(850);
+        weights.insert(doing, if wanted && kept { weight } else { 0 });
+    }
+    load::Plan {
+        clients: u32::try_from(chance.within(4..9)).unwrap_or(4),
+        pause_ms_max: chance.within(5..40),
+        calls_max: 1_500,
+        weights,
+    }
+}
+
+type Maker = (FaultKind, fn(&mut Chance, &Frame) -> Act);
+
+/// What makes a step of each fault that is done to processes.
+const MAKERS: &[Maker] = &[
+    (FaultKind::F4, |_, _| Act::Kill),
+    (FaultKind::F4, |chance, frame| Act::KillAt { at: kill_at(chance, frame) }),
+    (FaultKind::F4, |chance, _| Act::KillAtEffect { after: chance.permille(500) }),
+    (FaultKind::F5, |chance, frame| {
+        let times = chance.within(1..4);
+        Act::KillInRecovery { at: (0..times).map(|_| in_recovery(chance, frame)).collect() }
+    }),
+    (FaultKind::F9, |chance, frame| {
+        // On a shared ledger, as a rule for longer than the lease.
+        let span = if frame.store == Store::Postgres { 2_000..7_000 } else { 300..3_000 };
+        Act::Pause { ms: chance.within(span) }
+    }),
+    (FaultKind::F10, |chance, _| {
+        let by = i64::try_from(chance.within(1..4 * 3_600)).unwrap_or(1);
+        Act::Clock { by_s: if chance.permille(500) { by } else { by.saturating_neg() } }
+    }),
+    (FaultKind::F11, |chance, _| Act::Disk { at: disk(chance) }),
+    (FaultKind::F12, |chance, _| Act::Damage {
+        damage: chance.pick(&Damage::ALL).copied().unwrap_or(Damage::Flip),
+    }),
+    (FaultKind::F13, |chance, _| Act::Second { copied: chance.permille(300) }),
+    (FaultKind::F15, |chance, _| Act::Credential { ms: chance.within(100..800) }),
+    (FaultKind::F15, |_, _| Act::Policy),
+    (FaultKind::F17, |_, _| Act::Window),
+    (FaultKind::F18, |_, _| Act::Expired),
+    (FaultKind::F20, |_, _| Act::Backends),
+    (FaultKind::F20, |chance, _| {
+        let cut = if chance.permille(500) { Cut::BeforeCommit } else { Cut::AfterCommit };
+        Act::Cut { cut, times: usize::try_from(chance.within(1..4)).unwrap_or(1) }
+    }),
+    (FaultKind::F20, |_, _| Act::FailOver),
+    (FaultKind::F20, |chance, _| Act::Lock { ms: chance.within(300..2_000) }),
+    (FaultKind::F20, |chance, _| Act::Exhaust { ms: chance.within(500..2_500) }),
+    (FaultKind::F21, |_, _| Act::Versions),
+    (FaultKind::F22, |chance, _| Act::Burst { size: chance.within(150..600) }),
+    (FaultKind::F23, |_, _| Act::Stop),
+];
+
+/// A system call on a call's way: the request comes, the journal is written and synced, the upstream is called, the answer goes.
+fn kill_at(chance: &mut Chance, frame: &Frame) -> At {
+    const EMBEDDED: [&str; 6] =
+        ["pwrite64", "fdatasync", "fdatasync", "recvfrom", "sendto", "writev"];
+    const SHARED: [&str; 4] = ["recvfrom", "sendto", "sendto", "writev"];
+    let calls: &[&str] = if frame.store == Store::Embedded { &EMBEDDED } else { &SHARED };
+    let call = chance.pick(calls).copied().unwrap_or("fdatasync").to_owned();
+    At { call, when: chance.within(1..40), onwards: false, tamper: Tamper::Kill }
+}
+
+fn in_recovery(chance: &mut Chance, frame: &Frame) -> At {
+    const EMBEDDED: [&str; 9] = [
+        "openat",
+        "pread64",
+        "pwrite64",
+        "fdatasync",
+        "fsync",
+        "rename",
+        "fallocate",
+        "ftruncate",
+        "unlink",
+    ];
+    const SHARED: [&str; 4] = ["openat", "sendto", "recvfrom", "connect"];
+    let calls: &[&str] = if frame.store == Store::Embedded { &EMBEDDED } else { &SHARED };
+    let call = chance.pick(calls).copied().unwrap_or("openat").to_owned();
+    // Counted for each thread; some of these are made once or twice only, others a hundred times.
+    let when = if chance.permille(700) { chance.within(1..4) } else { chance.within(4..24) };
+    At { call, when, onwards: false, tamper: Tamper::Kill }
+}
+
+fn disk(chance: &mut Chance) -> At {
+    let when = chance.within(1..20);
+    let at = |call: &str, tamper, onwards| At { call: call.to_owned(), when, onwards, tamper };
+    match chance.within(0..6) {
+        0 => at("fdatasync", Tamper::Error(Errno::Io), false),
+        1 => at("pwrite64", Tamper::Error(Errno::Io), false),
+        2 => at("pwrite64", Tamper::Error(Errno::NoSpace), true),
+        3 => at("fdatasync", Tamper::Error(Errno::NoSpace), false),
+        4 => at("pwrite64", Tamper::Short, false),
+        _ => at("fdatasync", Tamper::Delay(chance.within(200..1_500)), false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use placet_chaos::history::fault::FaultKind;
+
+    use super::{Frame, Schedule, Store, applies, draw, faults_of};
+
+    fn frame(store: Store) -> Frame {
+        let faults = FaultKind::ALL.iter().copied().collect();
+        Frame { store, nodes: 3, length_ms: 4_000, faults }
+    }
+
+    #[test]
+    fn a_seed_makes_one_schedule_and_another_seed_another() {
+        let frame = frame(Store::Postgres);
+        assert_eq!(draw(9, &frame), draw(9, &frame));
+        assert_ne!(draw(9, &frame), draw(10, &frame));
+    }
+
+    #[test]
+    fn a_schedule_can_be_written_down_and_read_again() {
+        for seed in 0..200 {
+            let schedule = draw(seed, &frame(Store::Embedded));
+            let text = serde_json::to_string(&schedule).unwrap();
+            assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_seeds_of_a_store_reach_every_fault_that_applies_to_it_and_no_other() {
+        for store in [Store::Embedded, Store::Postgres] {
+            let reached: BTreeSet<FaultKind> =
+                (0..500).flat_map(|seed| faults_of(&draw(seed, &frame(store)))).collect();
+            let wanted: BTreeSet<FaultKind> =
+                FaultKind::ALL.iter().copied().filter(|fault| applies(*fault, store)).collect();
+            assert_eq!(reached, wanted, "{store:?}");
+        }
+    }
+
+    #[test]
+    fn only_chosen_faults_are_scheduled() {
+        let mut frame = frame(Store::Embedded);
+        frame.faults = [FaultKind::F4].into();
+        for seed in 0..50 {
+            assert!(faults_of(&draw(seed, &frame)).is_subset(&frame.faults));
+        }
+    }
+}

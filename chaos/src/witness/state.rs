@@ -1,0 +1,176 @@
+//! What the witness knows: which tokens were applied, how it is to behave, how much it has done.
+//!
+//! Owns the memory and its rebuilding from the log. Invariant: a token is applied twice only when a call comes twice to a tool
+//! that does not honour it, or after its window.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::Notify;
+
+use super::{
+    control::{Arm, Manner, Said},
+    log::{self, Arrival, Log, Seen},
+};
+use crate::history::{Class, moment::Moment};
+
+/// Everything that its connections share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) log: Log,
+    window: Duration,
+    effects: AtomicU64,
+    arrivals: AtomicU64,
+    exit: Notify,
+    memory: Mutex<Memory>,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    tokens: HashMap<String, Arc<Token>>,
+    armed: Vec<Arm>,
+    fired: BTreeMap<String, u64>,
+}
+
+/// What is known of one token.
+#[derive(Debug, Default)]
+pub(super) struct Token {
+    arrivals: AtomicU64,
+    /// Held while it is being applied, so that two arrivals of a keyed token are one effect.
+    pub(super) applied: tokio::sync::Mutex<Option<Applied>>,
+}
+
+/// An effect.
+#[derive(Debug, Clone)]
+pub(super) struct Applied {
+    pub(super) at: Moment,
+    pub(super) effect: u64,
+    pub(super) arrival: Arrival,
+}
+
+impl Shared {
+    /// Opens the log and remembers what is in it.
+    pub(super) fn open(path: &Path, window_ms: u64) -> io::Result<Self> {
+        let log = Log::open(path)?;
+        let (mut memory, mut last) = (Memory::default(), 0_u64);
+        for line in log::read(path)? {
+            if let Seen::Effect { arrival, effect, .. } = line.what {
+                last = last.max(effect);
+                let token = Token {
+                    arrivals: AtomicU64::new(arrival.arrival),
+                    applied: tokio::sync::Mutex::new(Some(Applied {
+                        at: line.at,
+                        effect,
+                        arrival: arrival.clone(),
+                    })),
+                };
+                memory.tokens.insert(arrival.token, Arc::new(token));
+            }
+        }
+        log.note(Seen::Booted { pid: std::process::id() });
+        Ok(Self {
+            log,
+            window: Duration::from_millis(window_ms),
+            effects: AtomicU64::new(last),
+            arrivals: AtomicU64::new(0),
+            exit: Notify::new(),
+            memory: Mutex::new(memory),
+        })
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token's entry.
+    pub(super) fn token(&self, token: &str) -> Arc<Token> {
+        Arc::clone(self.memory().tokens.entry(token.to_owned()).or_default())
+    }
+
+    /// The token's entry, if it has ever arrived.
+    pub(super) fn known(&self, token: &str) -> Option<Arc<Token>> {
+        self.memory().tokens.get(token).map(Arc::clone)
+    }
+
+    /// Counts an arrival of a token, from 1.
+    pub(super) fn arrives(&self, token: &Token) -> u64 {
+        self.arrivals.fetch_add(1, Ordering::Relaxed);
+        token.arrivals.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    /// Lets the effect happen, durably, unless the tool recognises the token.
+    pub(super) async fn apply(&self, arrival: &Arrival, started: Moment) -> io::Result<Applied> {
+        let token = self.token(&arrival.token);
+        let mut applied = token.applied.lock().await;
+        if let Some(before) = applied.as_ref().filter(|before| self.honours(arrival, before)) {
+            self.log.note(Seen::Repeated(arrival.clone()));
+            return Ok(before.clone());
+        }
+        let effect = self.effects.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let line = Seen::Effect { arrival: arrival.clone(), started, effect };
+        if let Err(error) = self.log.durable(line).await {
+            self.exit();
+            return Err(error);
+        }
+        let now = Applied { at: Moment::now(), effect, arrival: arrival.clone() };
+        *applied = Some(now.clone());
+        Ok(now)
+    }
+
+    fn honours(&self, arrival: &Arrival, before: &Applied) -> bool {
+        let age = Moment::now().us.saturating_sub(before.at.us);
+        arrival.class == Class::Keyed && Duration::from_micros(age) < self.window
+    }
+
+    /// How to behave towards a call.
+    pub(super) fn manner(&self, tool: &str, item: &str) -> Option<Manner> {
+        let mut memory = self.memory();
+        let at = memory.armed.iter().position(|arm| arm.fits(tool, item))?;
+        let arm = memory.armed.get_mut(at)?;
+        let manner = arm.manner;
+        arm.times = arm.times.saturating_sub(1);
+        if arm.times == 0 {
+            memory.armed.remove(at);
+        }
+        let fired = memory.fired.entry(manner.name().to_owned()).or_default();
+        *fired = fired.saturating_add(1);
+        Some(manner)
+    }
+
+    pub(super) fn arm(&self, arm: Arm) {
+        self.memory().armed.push(arm);
+    }
+
+    pub(super) fn disarm(&self) {
+        self.memory().armed.clear();
+    }
+
+    pub(super) fn said(&self) -> Said {
+        Said {
+            fired: self.memory().fired.clone(),
+            effects: self.effects.load(Ordering::Relaxed),
+            arrivals: self.arrivals.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The process has to end, at once.
+    pub(super) fn exit(&self) {
+        self.exit.notify_one();
+    }
+
+    pub(super) async fn told_to_exit(&self) {
+        self.exit.notified().await;
+    }
+
+    pub(super) fn effects(&self) -> u64 {
+        self.effects.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,319 @@
+//! What an adapter's author can check: does the target keep what its contract says about repeating a call?
+//!
+//! Owns the order of calls and questions for each class, and the judgement. Does not make a [`Dispatch`], wait or measure time: whoever
+//! runs a check brings a [`Bench`], whose dispatches come from a ledger as every dispatch does. Invariant: what could not be seen is
+//! [`Standing::NotChecked`], never passed.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde_json::{Map, Value};
+
+use placet_types::{
+    contract::{
+        Capability, Contract, Dedup,
+        repeating::{Conformance, Observation},
+    },
+    ids::CapabilityId,
+};
+
+use crate::{
+    adapter::{Adapter, Conditions, Dispatch, Inquiry},
+    outcome::{Answer, Outcome, Probe},
+};
+
+mod asking;
+mod repeating;
+
+/// How much longer than its deadline a call may take until it is over, in milliseconds.
+pub const GRACE_MS: u64 = 1_000;
+/// The longest settle delay that a check waits out, in milliseconds.
+pub const SETTLE_WAIT_MS_MAX: u64 = 120_000;
+
+/// What a check needs from whoever runs it.
+#[async_trait]
+pub trait Bench: Send {
+    /// Leave to call `capability` once: the same key gives the same token, another key another one. A call that changes nothing takes
+    /// any key.
+    ///
+    /// # Errors
+    /// Why there is none; nothing was called then.
+    async fn dispatch(
+        &mut self,
+        capability: &CapabilityId,
+        args: &Map<String, Value>,
+        key: &str,
+    ) -> Result<Dispatch, String>;
+
+    /// What goes with a call that may take `timeout_ms`.
+    ///
+    /// # Errors
+    /// Why there is no credential.
+    fn conditions(&mut self, timeout_ms: u64) -> Result<Conditions, String>;
+
+    /// A token that nobody has ever used.
+    fn strange_token(&mut self) -> String;
+
+    /// Waits.
+    async fn pause(&mut self, ms: u64);
+
+    /// The time since some moment, in milliseconds, by the monotonic clock.
+    fn elapsed_ms(&self) -> u64;
+}
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It holds.
+    Passed,
+    /// It does not hold: the contract promises what the target does not keep.
+    Failed,
+    /// It could not be seen.
+    NotChecked,
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Passed => "ok",
+            Self::Failed => "FAILED",
+            Self::NotChecked => "not checked",
+        })
+    }
+}
+
+/// One check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// What was checked, in a sentence that is true if it holds.
+    pub name: &'static str,
+    /// How it came out.
+    pub standing: Standing,
+    /// What was seen.
+    pub detail: String,
+}
+
+/// What was found out about one capability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The capability.
+    pub capability: CapabilityId,
+    /// Its class, as its contract says.
+    pub class: &'static str,
+    /// How often it was called for real.
+    pub calls: u32,
+    /// The checks, in their order.
+    pub checks: Vec<Check>,
+}
+
+impl Report {
+    /// Whether nothing failed.
+    #[must_use]
+    pub fn conforms(&self) -> bool {
+        self.checks.iter().all(|check| check.standing != Standing::Failed)
+    }
+}
+
+/// Checks what `capability` promises, by calling it for real with the arguments of `conformance`.
+///
+/// A keyed tool has three effects at most counting the broken promise, a queryable one has one, an opaque one is not called at all.
+pub async fn verify(
+    adapter: &dyn Adapter,
+    contract: &Contract,
+    capability: &Capability,
+    conformance: &Conformance,
+    (bench, timeout_ms): (&mut dyn Bench, u64),
+) -> Report {
+    let mut run = Run {
+        adapter,
+        contract,
+        capability,
+        conformance,
+        bench,
+        timeout_ms,
+        calls: 0,
+        checks: Vec::new(),
+    };
+    match &capability.dedup {
+        Dedup::Opaque => run.note(
+            "nothing is promised",
+            Standing::NotChecked,
+            "an opaque tool is never sent twice by itself; it was not called",
+        ),
+        Dedup::ReadOnly => repeating::read_only(&mut run).await,
+        Dedup::Keyed { .. } => repeating::keyed(&mut run).await,
+        Dedup::Queryable { settle_delay_ms } => {
+            asking::queryable(&mut run, *settle_delay_ms).await;
+        }
+    }
+    Report {
+        capability: capability.id.clone(),
+        class: capability.dedup.name(),
+        calls: run.calls,
+        checks: run.checks,
+    }
+}
+
+/// One check under way.
+struct Run<'a> {
+    adapter: &'a dyn Adapter,
+    contract: &'a Contract,
+    capability: &'a Capability,
+    conformance: &'a Conformance,
+    bench: &'a mut dyn Bench,
+    timeout_ms: u64,
+    calls: u32,
+    checks: Vec<Check>,
+}
+
+/// A call that was answered.
+struct Called {
+    token: String,
+    answer: Answer,
+    /// When its deadline would have been, by the bench's clock.
+    deadline_ms: u64,
+}
+
+impl Run<'_> {
+    fn note(&mut self, name: &'static str, standing: Standing, detail: impl Into<String>) {
+        self.checks.push(Check { name, standing, detail: detail.into() });
+    }
+
+    fn judge(&mut self, name: &'static str, holds: bool, detail: impl Into<String>) -> bool {
+        self.note(name, if holds { Standing::Passed } else { Standing::Failed }, detail);
+        holds
+    }
+
+    /// Calls the capability; gives the token and what became of it.
+    async fn invoke(&mut self, key: &str, timeout_ms: u64) -> Result<(String, Outcome), String> {
+        let (id, args) = (&self.capability.id, &self.conformance.args);
+        let dispatch = self.bench.dispatch(id, args, key).await?;
+        let token = dispatch.token().to_owned();
+        let conditions = self.bench.conditions(timeout_ms)?;
+        self.calls = self.calls.saturating_add(1);
+        let begun = self.bench.elapsed_ms();
+        let outcome = self.adapter.invoke(dispatch, conditions).await;
+        let took = self.bench.elapsed_ms().saturating_sub(begun);
+        if took > timeout_ms.saturating_add(GRACE_MS) {
+            return Err(format!("a call with {timeout_ms} ms took {took} ms"));
+        }
+        Ok((token, outcome))
+    }
+
+    /// Calls it and wants it done; otherwise the check called `name` has failed.
+    async fn done(&mut self, name: &'static str, key: &str) -> Option<Called> {
+        let begun = self.bench.elapsed_ms();
+        let (token, answer) = match self.invoke(key, self.timeout_ms).await {
+            Ok((token, Outcome::Done(answer))) => (token, answer),
+            Ok((_, other)) => {
+                self.note(name, Standing::Failed, not_done(&other));
+                return None;
+            }
+            Err(why) => {
+                self.note(name, Standing::Failed, why);
+                return None;
+            }
+        };
+        Some(Called { token, answer, deadline_ms: begun.saturating_add(self.timeout_ms) })
+    }
+
+    /// A call without time has to be one that nothing happened to; gives its token.
+    async fn without_time(&mut self) -> Option<String> {
+        const NAME: &str = "a call that is not sent is told as «nothing happened»";
+        match self.invoke("without-time", 0).await {
+            Ok((token, outcome)) => {
+                let holds = matches!(outcome, Outcome::NothingHappened(_));
+                self.judge(NAME, holds, not_done(&outcome)).then_some(token)
+            }
+            Err(why) => {
+                self.note(NAME, Standing::Failed, why);
+                None
+            }
+        }
+    }
+
+    /// Every call so far kept its deadline, else [`Self::invoke`] had said so; here with hardly any time. The key is one that was used.
+    async fn in_a_hurry(&mut self, key: &str) {
+        const NAME: &str = "a deadline is kept";
+        match self.invoke(key, 1).await {
+            Ok(_) => self.note(NAME, Standing::Passed, "with 1 ms it was over in time"),
+            Err(why) => self.note(NAME, Standing::Failed, why),
+        }
+    }
+
+    async fn probe(&mut self, token: &str) -> Probe {
+        let inquiry = Inquiry {
+            capability: self.capability.id.clone(),
+            token: token.to_owned(),
+            timeout_ms: self.timeout_ms,
+        };
+        self.adapter.probe(&inquiry).await
+    }
+
+    /// How many effects there have been; `None` when the contract does not say how to count them.
+    async fn count(&mut self) -> Option<Result<u64, String>> {
+        let observe = self.conformance.observe.as_ref()?;
+        Some(self.counted(observe).await)
+    }
+
+    async fn counted(&mut self, observe: &Observation) -> Result<u64, String> {
+        let tool = self
+            .contract
+            .capabilities
+            .get(&observe.tool)
+            .ok_or_else(|| format!("there is no capability `{}`", observe.tool))?;
+        let dispatch = self.bench.dispatch(&tool.id, &observe.args, "observe").await?;
+        let conditions = self.bench.conditions(self.timeout_ms)?;
+        let outcome = self.adapter.invoke(dispatch, conditions).await;
+        let Outcome::Done(answer) = outcome else { return Err(not_done(&outcome)) };
+        answer.output.pointer(&observe.count).and_then(Value::as_u64).ok_or_else(|| {
+            format!("the answer of `{}` has no number at `{}`", observe.tool, observe.count)
+        })
+    }
+
+    /// Compares the count with what it was: `expected` more effects since.
+    async fn counts(&mut self, name: &'static str, before: Option<u64>, expected: u64) {
+        let Some(before) = before else { return self.unseen(name) };
+        match self.count().await {
+            None => self.unseen(name),
+            Some(Err(why)) => self.note(name, Standing::Failed, format!("not countable: {why}")),
+            Some(Ok(now)) => {
+                let detail =
+                    format!("counted {before} before and {now} after, expected {expected} more");
+                self.judge(name, before.checked_add(expected) == Some(now), detail);
+            }
+        }
+    }
+
+    /// The count to compare with; an observation that fails is a finding of its own.
+    async fn baseline(&mut self) -> Option<u64> {
+        match self.count().await {
+            None => None,
+            Some(Ok(count)) => Some(count),
+            Some(Err(why)) => {
+                self.note("effects can be counted", Standing::Failed, why);
+                None
+            }
+        }
+    }
+
+    fn unseen(&mut self, name: &'static str) {
+        self.note(
+            name,
+            Standing::NotChecked,
+            "the contract does not say how effects are counted: `conformance.observe`",
+        );
+    }
+}
+
+/// An outcome in words, for one that should have been another.
+fn not_done(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done(_) => "it was done".to_owned(),
+        Outcome::Failed(_) => {
+            "the target reports that it failed: are the example arguments right?".to_owned()
+        }
+        Outcome::NothingHappened(error) => format!("nothing happened: {error}"),
+        Outcome::Unknown(why) => format!("the outcome is unknown: {why}"),
+    }
+}

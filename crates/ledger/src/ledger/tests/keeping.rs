@@ -1,0 +1,162 @@
+//! An unknown outcome is sent again by people only, and a key outlives its result.
+
+use placet_types::{clock::Timestamp, envelope::result::ResultStatus, ids::PrincipalId};
+
+use super::world::{Call, World, event, result, store_error};
+use crate::{
+    audit::AuditKind,
+    dispatch::Armed,
+    ledger::{LedgerError, Outcome},
+    record::{EffectRecord, EffectState, Rearm, Resolution},
+    store::{EffectQuery, Store, StoreError},
+    testing::ready,
+};
+
+fn settled(world: &World, call: &Call, outcome: Outcome) -> EffectRecord {
+    let Armed { settlement, .. } = world.dispatch(call, &world.claim(call), None).unwrap();
+    let envelope = result(call, ResultStatus::Succeeded);
+    ready(world.ledger.settle(settlement, outcome, &envelope)).unwrap().unwrap()
+}
+
+fn lost(world: &World, call: &Call) -> EffectRecord {
+    settled(world, call, Outcome::Unknown("reset".to_owned()))
+}
+
+fn rearm(
+    world: &World,
+    record: &EffectRecord,
+    operator: &str,
+    two_people: bool,
+) -> Result<EffectRecord, LedgerError> {
+    let word = Rearm {
+        operator: PrincipalId::new(operator).unwrap(),
+        evidence: "the statement does not show it".to_owned(),
+        at: world.now(),
+    };
+    ready(world.ledger.rearm(record, word, two_people, event()))
+}
+
+#[test]
+fn two_people_re_arm_and_one_of_them_alone_does_not() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let asked = rearm(&world, &lost(&world, &call), "olga", true).unwrap();
+    assert_eq!(asked.state.name(), "indeterminate");
+    assert!(matches!(rearm(&world, &asked, "olga", true), Err(LedgerError::SamePerson)));
+    assert!(matches!(rearm(&world, &asked, "olga", false), Err(LedgerError::SamePerson)));
+    let rearmed = rearm(&world, &asked, "piet", true).unwrap();
+    assert_eq!((rearmed.state.name(), rearmed.arm), ("rearmed", 2));
+    assert_eq!(world.store.audit().last().unwrap().kind, AuditKind::Rearmed);
+}
+
+#[test]
+fn a_re_armed_call_is_sent_under_a_new_token_and_only_its_success_ends_the_doubt() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let unknown = lost(&world, &call);
+    let first_token = unknown.state.attempt().unwrap().token.clone();
+    let rearmed = rearm(&world, &unknown, "olga", false).unwrap();
+    let armed = world.dispatch(&call, &rearmed, None).unwrap();
+    assert_ne!(armed.dispatch.token(), first_token);
+    assert_eq!(armed.dispatch.attempt(), 2);
+    let envelope = result(&call, ResultStatus::Failed);
+    let refused = Outcome::FailedRetriable(placet_types::error::ErrorCode::AdapterUnavailable);
+    let after = ready(world.ledger.settle(armed.settlement, refused, &envelope)).unwrap().unwrap();
+    assert_eq!(after.state.name(), "indeterminate", "the first arm may have had its effect");
+}
+
+#[test]
+fn a_re_armed_call_that_people_deny_is_unknown_again() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let unknown = lost(&world, &call);
+    let rearmed = rearm(&world, &unknown, "olga", false).unwrap();
+    let proposal = world.proposal(&call, 1);
+    let approval =
+        ready(world.ledger.hold(&rearmed, &world.parked(&call), &proposal, event())).unwrap();
+    let no = super::world::vote(&approval, "ann", placet_types::approval::VoteChoice::Deny);
+    ready(world.ledger.vote(&approval, no, event())).unwrap();
+    assert_eq!(world.record(&call).state, unknown.state);
+}
+
+#[test]
+fn a_late_answer_counts_for_its_own_attempt_once() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let unknown = lost(&world, &call);
+    let envelope = result(&call, ResultStatus::Succeeded);
+    let late = |attempt| (Outcome::Succeeded, Resolution::LateAnswer { attempt });
+    let other = ready(world.ledger.resolve(&unknown, late(2), &envelope, event()));
+    assert!(matches!(store_error(other), StoreError::Illegal(_)));
+    let known = ready(world.ledger.resolve(&unknown, late(1), &envelope, event())).unwrap();
+    let EffectState::Succeeded { resolved_by, .. } = &known.state else { panic!("not succeeded") };
+    assert_eq!(*resolved_by, Some(Resolution::LateAnswer { attempt: 1 }));
+    let again = ready(world.ledger.resolve(&unknown, late(1), &envelope, event()));
+    assert_eq!(store_error(again), StoreError::Conflict);
+}
+
+#[test]
+fn a_buried_result_leaves_a_key_that_is_still_taken() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let done = settled(&world, &call, Outcome::Succeeded);
+    let EffectState::Succeeded { result, .. } = done.state else { panic!("not succeeded") };
+    ready(world.ledger.bury(std::slice::from_ref(&done))).unwrap();
+    let buried = world.record(&call);
+    let EffectState::Tombstone { was, settled_at, .. } = &buried.state else {
+        panic!("no tombstone")
+    };
+    assert_eq!((was.as_str(), *settled_at), ("succeeded", done.updated_at));
+    let gone = ready(world.ledger.result(&buried, result));
+    assert_eq!(store_error(gone), StoreError::ContentMissing(result));
+    let forgotten = ready(world.ledger.forget(&[buried]));
+    assert_eq!(store_error(forgotten), StoreError::Conflict, "the key does not tell its age");
+}
+
+#[test]
+fn an_unknown_outcome_is_not_buried() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let unknown = lost(&world, &call);
+    let outcome = ready(world.ledger.bury(&[unknown]));
+    assert!(matches!(store_error(outcome), StoreError::Illegal(_)));
+}
+
+#[test]
+fn a_tombstone_whose_key_tells_its_age_is_forgotten() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "01ARZ3NDEKTSV4RRFFQ69G5FAV");
+    let done = settled(&world, &call, Outcome::Succeeded);
+    ready(world.ledger.bury(&[done])).unwrap();
+    ready(world.ledger.forget(&[world.record(&call)])).unwrap();
+    assert!(world.is_absent(&call));
+}
+
+#[test]
+fn retention_finds_what_ended_before_a_time_and_nothing_open() {
+    let world = World::new();
+    let early = world.call("erase", "a.txt", "k1");
+    settled(&world, &early, Outcome::Succeeded);
+    world.store.advance_ms(1_000);
+    let cut = world.now();
+    settled(&world, &world.call("erase", "b.txt", "k2"), Outcome::Succeeded);
+    lost(&world, &world.call("erase", "c.txt", "k3"));
+    let found = |before: Timestamp| {
+        let query =
+            EffectQuery { settled_before: Some(before), limit: 10, ..EffectQuery::default() };
+        ready(world.store.effects(&query)).unwrap().into_iter().map(|record| record.record_id)
+    };
+    assert_eq!(found(cut).collect::<Vec<_>>(), [world.record(&early).record_id]);
+    assert_eq!(found(cut.plus_ms(1)).count(), 2);
+}
+
+#[test]
+fn what_was_reserved_for_a_call_that_did_not_happen_goes_back_to_the_run() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let refused = placet_types::error::ErrorCode::AdapterUnavailable;
+    settled(&world, &call, Outcome::FailedRetriable(refused));
+    assert_eq!(world.calls_used(), 0);
+    lost(&world, &world.call("erase", "b.txt", "k2"));
+    assert_eq!(world.calls_used(), 1, "what may have happened is paid for");
+}

@@ -1,0 +1,167 @@
+//! Guards that can be taken out, to see whether the checker of the chaos runs notices.
+//!
+//! Owns the list of guards and the process-wide switch. Invariant: without the feature `sabotage` [`removed`] is the constant
+//! `false`, so a default build has every guard and no way to remove one.
+
+use std::{fmt, str::FromStr};
+
+/// One guard of the ledger's promise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Guard {
+    /// The intent is durable before the adapter is called (T3, I2).
+    DispatchNotDurable,
+    /// A duplicate with other arguments gets no result (I5).
+    FingerprintUnchecked,
+    /// A process that is over writes nothing more (I8).
+    FenceIgnored,
+    /// A record is shown only once it is durable (I6).
+    VisibilityGateOff,
+    /// The journal is written before the index (I3).
+    IndexWithoutJournal,
+    /// An approval is consumed in the commit of its dispatch (I10).
+    ApprovalOutsideTransaction,
+    /// A permit counts only in its policy epoch (I10).
+    PolicyEpochUnchecked,
+    /// Late evidence counts only for the attempt it speaks of (T8).
+    LateEvidenceUnmatched,
+    /// An opaque call is not sent again by itself (I1).
+    RetryOpaque,
+    /// An outcome is durable before anybody is told (I6).
+    ResultBeforeCommit,
+}
+
+impl Guard {
+    /// Every guard.
+    pub const ALL: [Self; 10] = [
+        Self::DispatchNotDurable,
+        Self::FingerprintUnchecked,
+        Self::FenceIgnored,
+        Self::VisibilityGateOff,
+        Self::IndexWithoutJournal,
+        Self::ApprovalOutsideTransaction,
+        Self::PolicyEpochUnchecked,
+        Self::LateEvidenceUnmatched,
+        Self::RetryOpaque,
+        Self::ResultBeforeCommit,
+    ];
+
+    /// The name of the build without it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DispatchNotDurable => "dispatch-not-durable",
+            Self::FingerprintUnchecked => "fingerprint-unchecked",
+            Self::FenceIgnored => "fence-ignored",
+            Self::VisibilityGateOff => "visibility-gate-off",
+            Self::IndexWithoutJournal => "index-without-journal",
+            Self::ApprovalOutsideTransaction => "approval-outside-transaction",
+            Self::PolicyEpochUnchecked => "policy-epoch-unchecked",
+            Self::LateEvidenceUnmatched => "late-evidence-unmatched",
+            Self::RetryOpaque => "retry-opaque",
+            Self::ResultBeforeCommit => "result-before-commit",
+        }
+    }
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// No guard has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no guard `{0}`")]
+pub struct UnknownGuard(String);
+
+impl FromStr for Guard {
+    type Err = UnknownGuard;
+
+    fn from_str(name: &str) -> Result<Self, UnknownGuard> {
+        let found = Self::ALL.into_iter().find(|guard| guard.name() == name);
+        found.ok_or_else(|| UnknownGuard(name.to_owned()))
+    }
+}
+
+#[cfg(feature = "sabotage")]
+pub(crate) use switched::{held_back, hold_back};
+#[cfg(feature = "sabotage")]
+pub use switched::{remove, removed};
+
+/// Whether a guard was taken out of this process: never, in this build.
+#[cfg(not(feature = "sabotage"))]
+#[must_use]
+pub const fn removed(_guard: Guard) -> bool {
+    false
+}
+
+#[cfg(feature = "sabotage")]
+mod switched {
+    use std::{
+        collections::BTreeMap,
+        sync::{
+            Mutex, PoisonError,
+            atomic::{AtomicU32, Ordering},
+        },
+    };
+
+    use placet_types::ids::RecordId;
+
+    use super::Guard;
+    use crate::store::{Changes, EffectChange};
+
+    static REMOVED: AtomicU32 = AtomicU32::new(0);
+    static HELD_BACK: Mutex<BTreeMap<RecordId, Changes>> = Mutex::new(BTreeMap::new());
+
+    const fn bit(guard: Guard) -> u32 {
+        match guard {
+            Guard::DispatchNotDurable => 1,
+            Guard::FingerprintUnchecked => 1 << 1,
+            Guard::FenceIgnored => 1 << 2,
+            Guard::VisibilityGateOff => 1 << 3,
+            Guard::IndexWithoutJournal => 1 << 4,
+            Guard::ApprovalOutsideTransaction => 1 << 5,
+            Guard::PolicyEpochUnchecked => 1 << 6,
+            Guard::LateEvidenceUnmatched => 1 << 7,
+            Guard::RetryOpaque => 1 << 8,
+            Guard::ResultBeforeCommit => 1 << 9,
+        }
+    }
+
+    /// Takes a guard out of this process, for good.
+    pub fn remove(guard: Guard) {
+        REMOVED.fetch_or(bit(guard), Ordering::SeqCst);
+    }
+
+    /// Whether a guard was taken out of this process.
+    #[must_use]
+    pub fn removed(guard: Guard) -> bool {
+        REMOVED.load(Ordering::SeqCst) & bit(guard) != 0
+    }
+
+    /// Keeps an intent in memory only, until its outcome is written.
+    pub(crate) fn hold_back(changes: Changes) {
+        let Some(EffectChange::Put(record)) = changes.effects.first() else { return };
+        let record_id = record.record_id;
+        HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).insert(record_id, changes);
+    }
+
+    /// The intent of a record that was kept in memory only.
+    pub(crate) fn held_back(record_id: RecordId) -> Option<Changes> {
+        HELD_BACK.lock().unwrap_or_else(PoisonError::into_inner).remove(&record_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Guard, removed};
+
+    #[test]
+    fn every_guard_is_found_by_its_name_and_in_place() {
+        for guard in Guard::ALL {
+            assert_eq!(guard.name().parse::<Guard>().unwrap(), guard);
+            assert!(!removed(guard), "{guard}");
+        }
+        assert!("no-such-guard".parse::<Guard>().is_err());
+    }
+}

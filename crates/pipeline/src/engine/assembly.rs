@@ -1,0 +1,73 @@
+//! Assembly: a context from the parts of an engine.
+//!
+//! Owns which part goes where. Starts nothing.
+
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+
+use placet_policy::snapshot::Snapshot;
+use placet_types::{contract::file::TransportFile, mode::EngineMode};
+
+use super::EngineParts;
+use crate::{
+    actors::routes::Routes,
+    adapters::{
+        discreet::DiscreetConnector,
+        ports::{Port, Ports},
+    },
+    admission::Admission,
+    catalog::Catalog,
+    context::{Context, Surfaces},
+    desk::resume::Resuming,
+    figures::Figures,
+    recovery::asking::Asked,
+    registry::Registry,
+    stages::rates::Rates,
+    standing::Standing,
+};
+
+/// A context for `parts` and the policies compiled for them.
+pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
+    let EngineParts { settings, connectors, contracts, .. } = &parts;
+    let ports = contracts.iter().map(|contract| {
+        let connector = match &contract.transport {
+            TransportFile::Internal { .. } => &connectors.internal,
+            TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
+        };
+        let (connector, secrets) = (Arc::clone(connector), Arc::clone(&parts.secrets));
+        Port::new(Arc::clone(contract), Arc::new(DiscreetConnector::new(connector, secrets)))
+    });
+    Context {
+        ports: Ports::new(ports),
+        catalog: Catalog::new(contracts.iter().cloned()),
+        registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
+        admission: Admission::new(
+            settings.calls_in_flight_max,
+            settings.calls_in_flight_per_tenant_max,
+        ),
+        routes: Routes::new(settings.stage_workers),
+        rates: Rates::default(),
+        resuming: Resuming::default(),
+        surfaces: Surfaces::default(),
+        stopping: CancellationToken::new(),
+        standing: Standing::default(),
+        promotions: tokio::sync::Mutex::default(),
+        late: Arc::new(Semaphore::new(settings.ledger.late_answers_max)),
+        asked: Asked::default(),
+        fatal: watch::Sender::new(None),
+        engine_mode: Mutex::new(EngineMode::default()),
+        policy: ArcSwap::from_pointee(snapshot),
+        ledger: parts.ledger,
+        verifier: parts.verifier,
+        secrets: parts.secrets,
+        directory: parts.directory,
+        clock: parts.clock,
+        ids: parts.ids,
+        metrics: Figures::new(parts.metrics),
+        notary: parts.notary,
+        settings: parts.settings,
+    }
+}

@@ -1,0 +1,218 @@
+//! Evidence for outsiders: receipts for calls, signed checkpoints of the log, proofs about it.
+//!
+//! Owns who may have what, and the forms. Not here: how it is made and signed (`placet-store`). Invariants: a receipt goes to whoever may
+//! see the call, and to nobody else; what concerns the log as a whole names no tenant, and any verified caller may have it; a
+//! log that is not what was signed before ends the engine.
+
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use placet_identity::VerifiedCaller;
+use placet_store::{
+    notary::{Notary, NotaryError},
+    seal::SealError,
+};
+use placet_types::{
+    digest::Digest,
+    error::{ErrorCode, Problem, Refusal},
+    ids::ToolCallId,
+};
+
+use super::Engine;
+use crate::context::lookup_refusal;
+
+/// A signed statement of what became of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReceiptView {
+    /// The receipt: a compact JWS of the type `placet-receipt+jwt`.
+    pub receipt: String,
+}
+
+/// A signed checkpoint of one log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CheckpointView {
+    /// The log.
+    pub log: String,
+    /// How many entries it covers.
+    pub size: u64,
+    /// The signed note (C2SP signed-note, tlog-checkpoint).
+    pub note: String,
+}
+
+/// The public key that receipts and checkpoints are signed with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditKeyView {
+    /// As a line, in the form of C2SP signed-note.
+    pub vkey: String,
+    /// As a JSON Web Key.
+    pub jwk: Value,
+}
+
+/// The proof that an entry is in a log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InclusionView {
+    /// The log.
+    pub log: String,
+    /// The entry.
+    pub seq: u64,
+    /// The size of the tree.
+    pub size: u64,
+    /// The chain hash of the entry.
+    pub entry: Digest,
+    /// The hashes from the entry to the root.
+    pub path: Vec<Digest>,
+}
+
+/// The proof that a log begins with what it was earlier.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConsistencyView {
+    /// The log.
+    pub log: String,
+    /// The size of the earlier tree.
+    pub from: u64,
+    /// The size of the later tree.
+    pub to: u64,
+    /// The hashes that join the two.
+    pub path: Vec<Digest>,
+}
+
+impl Engine {
+    /// A signed receipt for a recorded call, for its owner or an operator.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] for calls of others, and for those that have no record because they only read.
+    pub async fn receipt(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<ReceiptView, Refusal> {
+        let notary = self.notary()?;
+        let record = match self.settled(caller, id).await {
+            Err(refusal) if refusal.code == ErrorCode::NotFound => return Err(unrecorded()),
+            found => found?,
+        };
+        // What was to be sent may be deleted by now, or never have been built: the receipt does without it then.
+        let parked = self.context.ledger.parked(&record).await.ok();
+        let digest = parked.map(|parked| parked.binding.digest());
+        let receipt = notary.receipt(&record, digest, self.context.ledger.store().now()).await;
+        match receipt {
+            Ok(receipt) => Ok(ReceiptView { receipt }),
+            Err(NotaryError::NoEntry) => Err(unrecorded()),
+            Err(error) => Err(self.unproved(&error)),
+        }
+    }
+
+    /// A checkpoint of each log as it stands now, signed.
+    ///
+    /// # Errors
+    /// [`ErrorCode::LedgerUnavailable`] when the ledger cannot tell.
+    pub async fn checkpoints(
+        &self,
+        _caller: &VerifiedCaller,
+    ) -> Result<Vec<CheckpointView>, Refusal> {
+        let sealed = self.notary()?.seal().await.map_err(|error| self.unproved(&error))?;
+        let view = |sealed: placet_store::notary::Sealed| CheckpointView {
+            log: sealed.log,
+            size: sealed.size,
+            note: sealed.note,
+        };
+        Ok(sealed.into_iter().map(view).collect())
+    }
+
+    /// The key that checks what is signed here.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] where nothing is signed.
+    pub fn audit_key(&self, _caller: &VerifiedCaller) -> Result<AuditKeyView, Refusal> {
+        let key = self.notary()?.key();
+        Ok(AuditKeyView { vkey: key.vkey(), jwk: key.jwk() })
+    }
+
+    /// The proof that an entry is in the tree over the first `size` entries of a log; without a size, in that of its newest checkpoint.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] when there is no such log or entry.
+    pub async fn inclusion(
+        &self,
+        _caller: &VerifiedCaller,
+        log: &str,
+        (seq, size): (u64, Option<u64>),
+    ) -> Result<InclusionView, Refusal> {
+        let notary = self.notary()?;
+        let size = match size {
+            Some(size) => size,
+            None => {
+                let sealed = notary.seal().await.map_err(|error| self.unproved(&error))?;
+                let newest = sealed.into_iter().find(|sealed| sealed.log == log);
+                newest.map(|sealed| sealed.size).ok_or_else(|| no_log(log))?
+            }
+        };
+        in_order("/seq", seq, size)?;
+        let unproved = |error| self.unproved(&error);
+        let proof = notary.inclusion(log, seq, size).await.map_err(unproved)?;
+        let entries = notary.log().entries(log, seq, 1).await;
+        let entry = entries.map_err(|error| self.unproved(&error.into()))?.into_iter().next();
+        let entry = entry.ok_or_else(|| self.unproved(&NotaryError::NoEntry))?;
+        let entry = Digest::from_bytes(entry.hash);
+        Ok(InclusionView { log: log.to_owned(), seq, size, entry, path: proof.path })
+    }
+
+    /// The proof that a log over `to` entries begins with that over `from`.
+    ///
+    /// # Errors
+    /// [`ErrorCode::NotFound`] when there is no such log, or it has fewer entries.
+    pub async fn consistency(
+        &self,
+        _caller: &VerifiedCaller,
+        log: &str,
+        (from, to): (u64, u64),
+    ) -> Result<ConsistencyView, Refusal> {
+        in_order("/from", from, to)?;
+        let proof = self.notary()?.consistency(log, from, to).await;
+        let proof = proof.map_err(|error| self.unproved(&error))?;
+        Ok(ConsistencyView { log: log.to_owned(), from, to, path: proof.path })
+    }
+
+    fn notary(&self) -> Result<&Arc<Notary>, Refusal> {
+        let none = || Refusal::new(ErrorCode::NotFound, "this service signs nothing");
+        self.context.notary.as_ref().ok_or_else(none)
+    }
+
+    fn unproved(&self, error: &NotaryError) -> Refusal {
+        match error {
+            NotaryError::NoLog(log) => no_log(log),
+            NotaryError::NoEntry => Refusal::new(ErrorCode::NotFound, "there is no such entry"),
+            NotaryError::Seal(SealError::NotAfter { .. }) => {
+                self.context.die(format!("the log is not what was signed before: {error}"));
+                lookup_refusal(error)
+            }
+            NotaryError::Store(_) | NotaryError::Seal(_) => lookup_refusal(error),
+        }
+    }
+}
+
+fn unrecorded() -> Refusal {
+    Refusal::new(
+        ErrorCode::NotFound,
+        "there is no recorded call of this id that you may see; a call that only reads leaves no record, and receipts are \
+         for recorded calls",
+    )
+}
+
+fn no_log(log: &str) -> Refusal {
+    Refusal::new(ErrorCode::NotFound, "there is no such log").with_detail(log)
+}
+
+fn in_order(pointer: &str, low: u64, high: u64) -> Result<(), Refusal> {
+    if (1..=high).contains(&low) {
+        return Ok(());
+    }
+    let problem = "must be at least 1, and at most the size of the tree".to_owned();
+    Err(Refusal::new(ErrorCode::ValidationError, "there is no proof about this")
+        .with_problems(vec![Problem { pointer: pointer.to_owned(), problem }]))
+}

@@ -1,0 +1,90 @@
+//! What this node does because there may be others: takes over from the dead, follows policies, tells waiters of what others do.
+//!
+//! Owns those rounds; when they are due is the keeper's. Invariants: a dispatch is taken over by one survivor only (compare and swap),
+//! and only from a node that is fenced; one poller for all waiters, a bounded number of look-ups in a round.
+
+use std::sync::Arc;
+
+use placet_ledger::record::EffectRecord;
+
+use crate::{
+    answer::Answer,
+    context::Context,
+    recovery,
+    registry::Watched,
+    stages::{recorded, refuse::of_approval},
+};
+
+/// How many calls are looked up in one round.
+const LOOKED_UP_MAX: usize = 500;
+
+/// One look at the fleet: is the ledger there, are the policies ours, has anybody died?
+pub(crate) async fn round(context: &Arc<Context>) {
+    if let Err(error) = look(context).await {
+        context.noticed(&error);
+        tracing::warn!(%error, "the fleet could not be looked after");
+    }
+}
+
+async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::LedgerError> {
+    context.follow_policies().await?;
+    context.standing.ledger_found();
+    let store = context.ledger.store();
+    if !store.is_shared() {
+        return Ok(());
+    }
+    let dead = store.fence_dead().await?;
+    if !dead.is_empty() {
+        tracing::warn!(epochs = ?dead, "nodes were silent for too long and are fenced");
+    }
+    let orphans = recovery::adopt_orphans(context).await?;
+    if !orphans.is_empty() {
+        let recovered = recovery::recover(context, orphans).await;
+        let (unknown, queued) = (recovered.unknown, recovered.queued);
+        tracing::warn!(unknown, queued, "calls of nodes that died were taken over");
+    }
+    context.routes.look_again();
+    Ok(())
+}
+
+/// One look at the calls that somebody waits for and that nobody here tells of.
+pub(crate) async fn poll(context: &Context) {
+    let watched = context.registry.watched();
+    for call in watched.into_iter().take(LOOKED_UP_MAX) {
+        if context.stopping() || context.standing.is_ledger_lost() {
+            return;
+        }
+        look_up(context, &call).await;
+    }
+}
+
+async fn look_up(context: &Context, call: &Watched) {
+    match context.ledger.store().effect(call.record_id).await {
+        // Nothing has moved since it was told.
+        Ok(Some(record)) if record.rev == call.rev && record.call_id == call.call_id => {}
+        Ok(Some(record)) if record.call_id == call.call_id => {
+            let answer = recorded::answer(context, &record, false).await;
+            context.registry.publish_watched(call, record.rev, answer);
+        }
+        // The key returned to absent, and may have been taken again by another call.
+        Ok(_) => {
+            if let Some(end) = ended(context, call).await {
+                context.registry.publish_watched(call, call.rev, end);
+            }
+        }
+        Err(error) => context.noticed(&error.into()),
+    }
+}
+
+/// How a call ended whose record is gone.
+async fn ended(context: &Context, call: &Watched) -> Option<Answer> {
+    let approval = context.ledger.store().approval_of_call(&call.call_id).await.ok()?;
+    let refusal = approval.as_ref().map_or_else(recorded::void, of_approval);
+    Some(recorded::refused_call(&call.call_id, refusal))
+}
+
+/// Whether the duty to settle a dispatch is this process's.
+pub(crate) fn is_ours(context: &Context, record: &EffectRecord) -> bool {
+    let own = context.ledger.store().epoch();
+    record.state.attempt().is_some_and(|attempt| attempt.duty() == own)
+}

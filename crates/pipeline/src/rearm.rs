@@ -1,0 +1,137 @@
+//! Another arm for a call whose outcome is unknown (T9): asked for by operators, sent by the engine.
+//!
+//! Owns who may ask, and the way from a re-armed record back to a call. Invariants: nothing is sent without a new permit, and a
+//! re-armed call that may not be sent is of unknown outcome again, never "not executed".
+
+use std::sync::Arc;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    audit::AuditKind,
+    ledger::LedgerError,
+    record::{EffectRecord, EffectState, Rearm},
+    store::{EffectQuery, StoreError},
+};
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    ids::RecordId,
+};
+
+use crate::{
+    answer::Answer,
+    context::{Context, ledger_refusal},
+    operator, recovery,
+    registry::Owner,
+    views::{RearmRequest, RecordView},
+};
+
+/// How often a word is tried again when the record moved meanwhile.
+const TRIES: usize = 4;
+/// How many re-armed records are looked at in one round.
+const PAGE: usize = 100;
+
+/// Takes an operator's word that a call shall be sent again.
+pub(crate) async fn ask(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    record_id: RecordId,
+    request: RearmRequest,
+) -> Result<RecordView, Refusal> {
+    operator::must_be_operator(context, caller)?;
+    operator::check_evidence(&request.evidence)?;
+    for _ in 0..TRIES {
+        let record = operator::find(context, caller, record_id).await?;
+        may_be_rearmed(context, &record)?;
+        let word = Rearm {
+            operator: caller.actor.principal().id.clone(),
+            evidence: request.evidence.clone(),
+            at: context.ledger.store().now(),
+        };
+        let mut event = operator::event_of(AuditKind::Rearmed, caller, &record);
+        event.note = Some(request.evidence.clone());
+        let two_people = context.settings.ledger.rearm_people != 1;
+        match context.ledger.rearm(&record, word, two_people, event).await {
+            Ok(next) => {
+                if matches!(next.state, EffectState::Rearmed { .. }) {
+                    // What was told of the arm before holds no more.
+                    context.registry.forget(&next.call_id);
+                    send(context, next.clone()).await;
+                }
+                return Ok(operator::view_of(context, &next).await);
+            }
+            Err(LedgerError::Store(StoreError::Conflict)) => {}
+            Err(error) => {
+                context.noticed(&error);
+                return Err(ledger_refusal(&error));
+            }
+        }
+    }
+    Err(Refusal::new(
+        ErrorCode::InProgress,
+        "others work on this record at this moment; look again",
+    ))
+}
+
+fn may_be_rearmed(context: &Context, record: &EffectRecord) -> Result<(), Refusal> {
+    let refuse = |message: String| Err(Refusal::new(ErrorCode::ValidationError, message));
+    let EffectState::Indeterminate { attempt, .. } = &record.state else {
+        return refuse(format!(
+            "the record is {}: only an indeterminate one can be sent again",
+            record.state.name()
+        ));
+    };
+    // A node that was taken over from may wake up and send until then; from then on it refuses to. Where nothing is shared it is
+    // gone: this process could not have the store otherwise.
+    let store = context.ledger.store();
+    let may_live = store.is_shared() && attempt.adopted_by.is_some();
+    if may_live && store.now() < attempt.deadline_at {
+        return refuse(format!(
+            "the node that sent it may not have stopped: wait until {}, when its time is over",
+            attempt.deadline_at
+        ));
+    }
+    Ok(())
+}
+
+/// Sends what was re-armed and waits: after a restart, after another node died, or because it could not be sent before.
+pub(crate) async fn send_waiting(context: &Arc<Context>) {
+    let query =
+        EffectQuery { state: Some("rearmed".to_owned()), limit: PAGE, ..EffectQuery::default() };
+    let waiting = match context.ledger.store().effects(&query).await {
+        Ok(waiting) => waiting,
+        Err(error) => return context.noticed(&error.into()),
+    };
+    for record in waiting {
+        send(context, record).await;
+    }
+}
+
+/// Sends a re-armed call; of several who try, one wins the dispatch.
+async fn send(context: &Arc<Context>, record: EffectRecord) {
+    if context.stopping() || context.standing.cannot_decide().is_some() {
+        return;
+    }
+    let Some(guard) = context.resuming.enter_record(record.record_id) else { return };
+    let owner = Owner::of_scope(&record.scope);
+    let told = Answer::InProgress(record.call_id.clone());
+    drop(context.registry.enter(&record.call_id, owner, told));
+    if let Err(reason) = recovery::take_up(context, &record, Some(guard)).await {
+        give_up(context, &record, &reason).await;
+    }
+}
+
+/// Takes the re-arm back: the outcome is unknown as before.
+pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &str) -> Answer {
+    match context.ledger.disarm(record, reason).await {
+        Ok(before) => {
+            let answer = crate::stages::recorded::answer(context, &before, false).await;
+            context.registry.publish(&record.call_id, answer.clone());
+            answer
+        }
+        Err(error) => {
+            context.noticed(&error);
+            tracing::warn!(%error, record_id = %record.record_id, "a re-arm could not be taken back");
+            crate::stages::recorded::now(context, record).await
+        }
+    }
+}

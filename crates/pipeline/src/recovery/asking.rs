@@ -1,0 +1,235 @@
+//! Asking adapters what became of a token: for calls that were taken over, and for outcomes that are unknown already.
+//!
+//! Owns when an answer counts: "committed" at any time, "not found" only once the settle delay after the deadline has passed (F16).
+//! Invariant: a question has no effect, and an adapter that breaks, hangs or does not know leaves the outcome unknown.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::time::{Duration, Instant};
+
+use placet_adapter::{
+    adapter::{Adapter, Inquiry},
+    outcome::{Answer as AdapterAnswer, Probe},
+};
+use placet_ledger::{
+    ledger::{LedgerError, Outcome},
+    record::{Attempt, Class, EffectRecord, EffectState, Resolution},
+    store::EffectQuery,
+};
+use placet_types::ids::RecordId;
+
+use crate::{
+    adapters::ports::{Connection, backoff},
+    context::Context,
+    recovery::unknown,
+    stages::{resolve, settle},
+};
+
+/// How long recovery waits for an adapter that it has to ask, in milliseconds.
+const ASK_MS: u64 = 30_000;
+/// How often a call that was taken over is asked about before its outcome is called unknown.
+const ASKED_MAX: u32 = 3;
+/// How long a call that was taken over is kept in flight until "not found" counts, in milliseconds; later it is asked about as unknown.
+const SETTLE_WAIT_MS: i64 = 600_000;
+/// How many unknown outcomes are looked at in one round, and asked about at most.
+const PAGE: usize = 100;
+/// How many unknown outcomes the times of the last question are kept of.
+const ASKED_KEPT: usize = 10_000;
+
+/// When which unknown outcome was last asked about, and how often.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    state: Mutex<AskedState>,
+}
+
+#[derive(Debug, Default)]
+struct AskedState {
+    due: HashMap<RecordId, (Instant, u32)>,
+    after: Option<RecordId>,
+}
+
+impl Asked {
+    /// Whether the record's time has come; if so its next time is later.
+    fn is_due(&self, record_id: RecordId) -> bool {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.due.len() >= ASKED_KEPT {
+            state.due.clear();
+        }
+        let now = Instant::now();
+        let (due, times) = state.due.get(&record_id).copied().unwrap_or((now, 0));
+        if due > now {
+            return false;
+        }
+        // From half a minute to an hour, whatever the interval of the rounds.
+        let pause =
+            backoff(times.saturating_add(8)).max(Duration::from_secs(u64::from(times) * 60));
+        let pause = pause.min(Duration::from_secs(3_600));
+        state.due.insert(record_id, (now + pause, times.saturating_add(1)));
+        true
+    }
+
+    fn turn(&self, next: Option<Option<RecordId>>) -> Option<RecordId> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(next) = next {
+            state.after = next;
+        }
+        state.after
+    }
+}
+
+/// How long after its deadline "not found" means "did not happen"; absent where nobody can be asked.
+pub(crate) fn settle_delay(
+    context: &Context,
+    record: &EffectRecord,
+    attempt: &Attempt,
+) -> Option<u64> {
+    if let Class::Queryable { settle_delay_ms } = attempt.class {
+        return Some(settle_delay_ms);
+    }
+    if !matches!(attempt.class, Class::Keyed { .. }) {
+        return None;
+    }
+    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
+    target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
+}
+
+/// Milliseconds until "not found" counts; none or less: it does.
+fn until_settled_ms(context: &Context, attempt: &Attempt, settle_delay_ms: u64) -> i64 {
+    let delay = i64::try_from(settle_delay_ms).unwrap_or(i64::MAX);
+    attempt.deadline_at.plus_ms(delay).since_ms(context.ledger.store().now())
+}
+
+/// Asks about a call that was taken over until it is known what became of it, or for long enough.
+pub(crate) async fn until_known(
+    context: &Arc<Context>,
+    record: EffectRecord,
+    attempt: &Attempt,
+    settle_delay_ms: u64,
+) {
+    let mut asked = 0_u32;
+    while asked < ASKED_MAX {
+        let wait_ms = until_settled_ms(context, attempt, settle_delay_ms);
+        match ask(context, &record, attempt).await {
+            Probe::Committed(answer) => {
+                let told = settle::late(context, &record, answer).await;
+                return context.registry.publish(&record.call_id, told);
+            }
+            Probe::NotFound if wait_ms <= 0 => {
+                let told = settle::not_found(context, &record).await;
+                return context.registry.publish(&record.call_id, told);
+            }
+            Probe::NotFound if wait_ms > SETTLE_WAIT_MS => break,
+            Probe::NotFound => {
+                let wait_ms = u64::try_from(wait_ms).unwrap_or(0).clamp(50, 5_000);
+                if !pause(context, Duration::from_millis(wait_ms)).await {
+                    return;
+                }
+            }
+            Probe::Unknown => {
+                asked = asked.saturating_add(1);
+                if !pause(context, backoff(asked)).await {
+                    return;
+                }
+            }
+        }
+    }
+    unknown(context, &record, "the adapter could not say whether the effect happened").await;
+}
+
+/// Waits; says whether to go on, which a stopping engine does not: the next start takes the call over.
+async fn pause(context: &Context, time: Duration) -> bool {
+    tokio::select! {
+        () = context.stopping.cancelled() => false,
+        () = tokio::time::sleep(time) => true,
+    }
+}
+
+/// One question, when there is a connection in time.
+async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Probe {
+    let Some(port) = context.ports.of(record.scope.capability.adapter()) else {
+        return Probe::Unknown;
+    };
+    port.wake();
+    let deadline = Instant::now() + Duration::from_millis(ASK_MS);
+    loop {
+        if let Connection::Up(adapter) = port.connection() {
+            return question(adapter, record, attempt).await;
+        }
+        if Instant::now() >= deadline || !pause(context, Duration::from_millis(100)).await {
+            return Probe::Unknown;
+        }
+    }
+}
+
+async fn question(adapter: Arc<dyn Adapter>, record: &EffectRecord, attempt: &Attempt) -> Probe {
+    let inquiry = Inquiry {
+        capability: record.scope.capability.clone(),
+        token: attempt.token.clone(),
+        timeout_ms: ASK_MS,
+    };
+    // In a task of its own and for a while only: an adapter that breaks or hangs leaves nobody waiting.
+    let probing = tokio::spawn(async move { adapter.probe(&inquiry).await });
+    match tokio::time::timeout(Duration::from_millis(ASK_MS), probing).await {
+        Ok(Ok(probe)) => probe,
+        Ok(Err(_)) | Err(_) => Probe::Unknown,
+    }
+}
+
+/// One round of questions about outcomes that are unknown (T8 by probe).
+pub(crate) async fn round(context: &Arc<Context>) {
+    let query = EffectQuery {
+        state: Some("indeterminate".to_owned()),
+        after: context.asked.turn(None),
+        limit: PAGE,
+        ..EffectQuery::default()
+    };
+    let page = match context.ledger.store().effects(&query).await {
+        Ok(page) => page,
+        Err(error) => return context.noticed(&error.into()),
+    };
+    let is_last = page.len() < PAGE;
+    context.asked.turn(Some(page.last().filter(|_| !is_last).map(|last| last.record_id)));
+    for record in page {
+        if context.stopping() {
+            return;
+        }
+        about_unknown(context, &record).await;
+    }
+}
+
+async fn about_unknown(context: &Context, record: &EffectRecord) {
+    let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
+    let Some(delay_ms) = settle_delay(context, record, attempt) else { return };
+    let Some(port) = context.ports.of(record.scope.capability.adapter()) else { return };
+    let Connection::Up(adapter) = port.connection() else { return port.wake() };
+    if !context.asked.is_due(record.record_id) {
+        return;
+    }
+    let settled = until_settled_ms(context, attempt, delay_ms) <= 0;
+    let probe = question(adapter, record, attempt).await;
+    let by = Resolution::Probe { attempt: attempt.number };
+    let resolved = match probe {
+        Probe::Committed(answer) => committed(context, record, (answer, by)).await,
+        // It speaks for the arm's last attempt only, unless that was its first.
+        Probe::NotFound if settled && !attempt.after_unknown => {
+            resolve::did_not_happen(context, record, by).await
+        }
+        Probe::NotFound | Probe::Unknown => return,
+    };
+    if let Err(error) = resolved {
+        context.noticed(&error);
+        tracing::info!(%error, record_id = %record.record_id, "what a probe found could not be recorded");
+    }
+}
+
+async fn committed(
+    context: &Context,
+    record: &EffectRecord,
+    (answer, by): (AdapterAnswer, Resolution),
+) -> Result<(), LedgerError> {
+    let result = settle::found(context, record, answer).await;
+    resolve::with(context, record, (Outcome::Succeeded, by), &result).await
+}

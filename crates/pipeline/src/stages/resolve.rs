@@ -1,0 +1,136 @@
+//! Resolve: evidence that comes after an outcome was called unknown (T8).
+//!
+//! Owns the way of late answers and of what probes find into the ledger. Invariant: evidence counts only for the attempt it speaks of,
+//! and whoever was told "unknown" gets the truth at the next question.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::task::JoinHandle;
+
+use placet_adapter::outcome::Outcome as AdapterOutcome;
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    ledger::{LedgerError, Outcome},
+    record::{EffectRecord, Resolution},
+    store::StoreError,
+};
+use placet_types::{
+    contract::Capability,
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Execution, Refusal},
+    ids::RecordId,
+};
+
+use crate::{
+    context::Context,
+    stages::{
+        result::{Subject, error_of},
+        settle,
+    },
+};
+
+/// How often evidence is brought again when the record moved meanwhile.
+const TRIES: usize = 8;
+
+/// An adapter's task that did not end in its time, and the attempt it is.
+#[derive(Debug)]
+pub(crate) struct Late {
+    pub(crate) task: JoinHandle<Option<AdapterOutcome>>,
+    pub(crate) record_id: RecordId,
+    pub(crate) attempt: u32,
+    pub(crate) subject: Subject,
+    pub(crate) capability: Arc<Capability>,
+}
+
+/// Waits for a late answer, for a while, and settles by it. Beyond a number of them an answer is no longer waited for.
+pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
+    let Ok(place) = Arc::clone(&context.late).try_acquire_owned() else {
+        return tracing::warn!(record_id = %late.record_id, "too many answers are late; this one is not waited for");
+    };
+    let owner = Arc::clone(context);
+    context.registry.spawn(async move {
+        let limit = Duration::from_millis(owner.settings.ledger.late_answers_ms);
+        let Late { task, record_id, attempt, subject, capability } = late;
+        let answered = tokio::select! {
+            () = owner.stopping.cancelled() => None,
+            answered = tokio::time::timeout(limit, task) => answered.ok().and_then(Result::ok).flatten(),
+        };
+        if let Some(outcome) = answered {
+            let concluded = settle::conclude(&owner, &capability, subject, outcome);
+            bring(&owner, record_id, attempt, concluded).await;
+        }
+        drop(place);
+    });
+}
+
+async fn bring(
+    context: &Context,
+    record_id: RecordId,
+    attempt: u32,
+    (outcome, result): (Outcome, ToolResultEnvelope),
+) {
+    if matches!(outcome, Outcome::Unknown(_)) {
+        return;
+    }
+    for _ in 0..TRIES {
+        let record = match context.ledger.store().effect(record_id).await {
+            Ok(Some(record)) => record,
+            Ok(None) => return,
+            Err(error) => return context.noticed(&error.into()),
+        };
+        let by = Resolution::LateAnswer { attempt };
+        match with(context, &record, (outcome.clone(), by), &result).await {
+            Ok(()) => return,
+            Err(LedgerError::Store(StoreError::Conflict)) => {}
+            Err(error) => {
+                context.noticed(&error);
+                // It was resolved otherwise, or the answer speaks for one attempt of several.
+                return tracing::info!(%error, %record_id, "a late answer changes nothing");
+            }
+        }
+    }
+}
+
+/// Records what came to light.
+pub(crate) async fn with(
+    context: &Context,
+    record: &EffectRecord,
+    evidence: (Outcome, Resolution),
+    result: &ToolResultEnvelope,
+) -> Result<(), LedgerError> {
+    let mut event = AuditEvent::new(AuditKind::Resolved);
+    event.tenant = Some(record.scope.tenant.clone());
+    event.call_id = Some(record.call_id.clone());
+    event.run_id = Some(record.run_id.clone());
+    event.capability = Some(record.scope.capability.clone());
+    event.trace_id = Some(result.trace_id.clone());
+    event.note = Some(match &evidence.1 {
+        Resolution::LateAnswer { attempt } => {
+            format!("the adapter answered attempt {attempt} late")
+        }
+        Resolution::Probe { attempt } => format!("the adapter was asked about attempt {attempt}"),
+        Resolution::Operator { operator } => format!("{operator} looked"),
+    });
+    let resolved = context.ledger.resolve(record, evidence, result, event).await?;
+    // From here on the ledger tells.
+    context.registry.forget(&resolved.call_id);
+    Ok(())
+}
+
+/// Records that an effect did not happen, as the adapter knows.
+pub(crate) async fn did_not_happen(
+    context: &Context,
+    record: &EffectRecord,
+    by: Resolution,
+) -> Result<(), LedgerError> {
+    let parked = context.ledger.parked(record).await.ok();
+    let subject = Subject::of_record(record, parked.as_ref());
+    let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
+    let refusal = Refusal::new(
+        ErrorCode::AdapterFailed,
+        "the tool says that the call did not happen; send it as a new step or with a new key if it is still wanted",
+    )
+    .with_execution(Execution::NotExecuted);
+    result.error = Some(error_of(&refusal));
+    with(context, record, (Outcome::FailedFinal(ErrorCode::AdapterFailed), by), &result).await
+}

@@ -1,0 +1,119 @@
+//! The same over the embedded store: what one process leaves, the next one takes over.
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use serde_json::json;
+
+use placet_ledger::{
+    record::EffectRecord,
+    store::{EffectQuery, Store},
+    testing::MemoryStore,
+};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    error::{ErrorCode, Execution},
+};
+
+use crate::fake::{Behaviour, Witness};
+use crate::world::{Make, World, finished, plan, refused};
+
+#[derive(Debug)]
+struct Standing;
+
+impl Clock for Standing {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(1_800_000_000_000)
+    }
+}
+
+async fn open(folder: &Path) -> Arc<EmbeddedStore> {
+    let config = EmbeddedConfig::new(folder);
+    let opening =
+        tokio::task::spawn_blocking(move || EmbeddedStore::open(config, Arc::new(Standing)));
+    opening.await.unwrap().unwrap().0
+}
+
+/// The next process over the folder; the one before is over.
+async fn process(store: &Arc<EmbeddedStore>, witness: &Arc<Witness>) -> World {
+    let kept_in: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(store);
+    // Fresh ids for each process.
+    let epochs = Arc::new(MemoryStore::new(Standing.now()));
+    let ids = (0..store.epoch()).fold(epochs, |ids, _| Arc::new(ids.restarted()));
+    let witness = Arc::clone(witness);
+    World::with(Make { store: ids, witness, kept_in: Some(kept_in), ..Make::default() }).await
+}
+
+async fn reaches(store: &EmbeddedStore, state: &str) -> EffectRecord {
+    for _ in 0..1_000 {
+        let query = EffectQuery { limit: 2, ..EffectQuery::default() };
+        let found = store.effects(&query).await.unwrap();
+        if let Some(record) = found.into_iter().find(|record| record.state.name() == state) {
+            return record;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("never {state}");
+}
+
+fn long(tool: &str) -> serde_json::Value {
+    let mut call = plan(tool, "s1", "a");
+    call["run"]["run_budget"] = json!({"tool_latency_ms_max": 600_000});
+    call
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_process_takes_over_what_was_under_way_by_class() {
+    for (tool, state) in [("note", "indeterminate"), ("send", "succeeded")] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path()).await;
+        let witness = Arc::new(Witness::default());
+        witness.behave(tool, Behaviour::Slow(Duration::from_secs(3_600)));
+        let before = process(&store, &witness).await;
+        drop(before.send(long(tool)).await);
+        let under_way = reaches(&store, "dispatched").await;
+        store.close().await.unwrap();
+        drop(store);
+
+        let store = open(folder.path()).await;
+        let witness = Arc::new(Witness::default());
+        let after = process(&store, &witness).await;
+        let record = reaches(&store, state).await;
+        assert_eq!(record.call_id, under_way.call_id);
+        if state == "succeeded" {
+            let token = under_way.state.attempt().unwrap().token.clone();
+            assert_eq!(witness.effects(tool), vec![token]);
+            assert!(finished(after.call(long(tool)).await).replayed);
+        } else {
+            let refusal = refused(after.call(long(tool)).await);
+            assert_eq!(
+                (refusal.code, refusal.execution),
+                (ErrorCode::OutcomeUnknown, Execution::Unknown)
+            );
+            assert!(witness.effects(tool).is_empty());
+        }
+        drop(after);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outcome_that_came_to_light_is_told_after_a_restart_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let witness = Arc::new(Witness::default());
+    witness.behave("note", Behaviour::Slow(Duration::from_millis(2_000)));
+    let before = process(&store, &witness).await;
+    let mut hasty = plan("note", "s1", "a");
+    hasty["run"]["run_budget"] = json!({"tool_latency_ms_max": 200});
+    assert_eq!(refused(before.call(hasty.clone()).await).code, ErrorCode::OutcomeUnknown);
+    reaches(&store, "succeeded").await;
+    before.engine.shutdown().await;
+    drop((before, store));
+
+    let store = open(folder.path()).await;
+    let after = process(&store, &witness).await;
+    let result = finished(after.call(hasty).await);
+    assert!(result.replayed);
+    assert_eq!(result.output["did"], "note");
+    assert_eq!(witness.effects("note").len(), 1);
+}

@@ -1,0 +1,218 @@
+//! What a seed decides, what it led to, and the two tests over many of them.
+//!
+//! Owns the schedule of a simulation: who wants what, when the process dies, how often the target misbehaves.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+
+use crate::client::{History, Operation, Reply, Shared};
+use crate::disk::{Disk, Missing};
+use crate::process::Process;
+use crate::time::{BEGINNING, SimTime};
+use crate::witness::{TOOLS, Witness};
+
+/// Seeds that found something once.
+const REGRESSIONS: [u64; 0] = [];
+/// How many seeds a run of the tests takes.
+const SEEDS: u64 = 1_000;
+/// Within so many seeds each missing guard is found.
+const SEEDS_TO_FIND: u64 = 300;
+
+/// What one seed decides.
+struct Schedule {
+    operations: Vec<Operation>,
+    /// How long each process lives, in milliseconds; the last one lives until everything is told.
+    lives: Vec<u64>,
+    trouble: u32,
+}
+
+fn schedule(dice: &mut StdRng) -> Schedule {
+    let operations = (0..dice.random_range(2..7))
+        .map(|number| {
+            let (tool, _) = TOOLS[dice.random_range(0..TOOLS.len())];
+            Operation { number, tool }
+        })
+        .collect();
+    let lives = (0..dice.random_range(0..5)).map(|_| dice.random_range(1..8_000)).collect();
+    Schedule { operations, lives, trouble: dice.random_range(0..60) }
+}
+
+/// What a seed led to.
+struct Outcome {
+    violations: Vec<String>,
+    replies: Vec<Reply>,
+    crashes: usize,
+    effects: usize,
+}
+
+fn run(seed: u64, missing: Option<Missing>) -> Outcome {
+    quiet_about_injected_panics();
+    let mut dice = StdRng::seed_from_u64(seed);
+    let Schedule { operations, lives, trouble } = schedule(&mut dice);
+    let time = Arc::new(SimTime::new());
+    let disk = Arc::new(Disk::new(BEGINNING, missing));
+    let witness = Arc::new(Witness::new(Arc::clone(&disk), Arc::clone(&time), dice.random()));
+    let history = Arc::new(History::default());
+    witness.trouble(trouble);
+    for life in &lives {
+        let world = (Arc::clone(&disk), Arc::clone(&witness), Arc::clone(&history));
+        live(world, (&time, &operations), (dice.random(), Some(*life)));
+    }
+    // The last process: the faults are over, and everybody gets an answer.
+    witness.trouble(0);
+    let world = (Arc::clone(&disk), Arc::clone(&witness), Arc::clone(&history));
+    live(world, (&time, &operations), (dice.random(), None));
+    let replies = history.replies();
+    let violations = crate::checker::violations(&operations, &replies, &witness, &disk);
+    Outcome { violations, replies, crashes: lives.len(), effects: witness.effects().len() }
+}
+
+/// One process, killed after `life` milliseconds of virtual time: every task of it ends at the await it has come to.
+fn live(
+    (disk, witness, history): (Arc<Disk>, Arc<Witness>, Arc<History>),
+    (time, operations): (&Arc<SimTime>, &[Operation]),
+    (seed, life): (u64, Option<u64>),
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let mut dice = StdRng::seed_from_u64(seed);
+        let working = async {
+            let process = Process::start((&disk, &witness), time, dice.random()).await;
+            let shared = Arc::new(Shared { process, history, witness, disk });
+            for person in ["ben", "cy"] {
+                drop(tokio::spawn(crate::client::approve(
+                    Arc::clone(&shared),
+                    person,
+                    dice.random(),
+                )));
+            }
+            drop(tokio::spawn(crate::client::look_into_the_ledger(
+                Arc::clone(&shared),
+                dice.random(),
+            )));
+            let mut clients = tokio::task::JoinSet::new();
+            for operation in operations {
+                clients.spawn(crate::client::pursue(
+                    Arc::clone(&shared),
+                    operation.clone(),
+                    dice.random(),
+                ));
+            }
+            while clients.join_next().await.is_some() {}
+            // What is still under way at the target, and with recovery, comes to its end.
+            tokio::time::sleep(Duration::from_secs(120)).await;
+        };
+        // In the last process everybody is answered within two hours of virtual time, or hangs.
+        let life = Duration::from_millis(life.unwrap_or(7_200_000));
+        drop(tokio::time::timeout(life, working).await);
+        time.end();
+    });
+    runtime.shutdown_background();
+}
+
+/// Panics that the schedule asked for are not news.
+fn quiet_about_injected_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let injected =
+                info.payload_as_str().is_some_and(|text| text.starts_with("the adapter broke"));
+            if !injected {
+                usual(info);
+            }
+        }));
+    });
+}
+
+fn seeds(default: u64) -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    if let Some(one) = number("PLACET_SIM_SEED") {
+        return vec![one];
+    }
+    let count = number("PLACET_SIM_SEEDS").unwrap_or(default);
+    REGRESSIONS.into_iter().chain(0..count).collect()
+}
+
+/// What many seeds led to.
+#[derive(Default)]
+struct Sums {
+    replies: AtomicUsize,
+    crashes: AtomicUsize,
+    effects: AtomicUsize,
+}
+
+#[test]
+fn no_seed_acts_twice_loses_a_result_or_strands_a_caller() {
+    let seeds = seeds(SEEDS);
+    let (next, sums) = (AtomicUsize::new(0), Sums::default());
+    let failures = Mutex::new(Vec::new());
+    let work = || {
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::SeqCst)) {
+            if !failures.lock().unwrap().is_empty() {
+                break;
+            }
+            let outcome = run(*seed, None);
+            if seeds.len() == 1 {
+                outcome.replies.iter().for_each(|reply| println!("{reply:?}"));
+            }
+            if !outcome.violations.is_empty() {
+                failures.lock().unwrap().push((*seed, outcome.violations));
+            }
+            sums.replies.fetch_add(outcome.replies.len(), Ordering::SeqCst);
+            sums.crashes.fetch_add(outcome.crashes, Ordering::SeqCst);
+            sums.effects.fetch_add(outcome.effects, Ordering::SeqCst);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len()) {
+            scope.spawn(work);
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    assert!(failures.is_empty(), "{failures:#?}\nrun one alone with PLACET_SIM_SEED=…");
+    let of = |sum: &AtomicUsize| sum.load(Ordering::SeqCst);
+    println!(
+        "{} seeds: {} crashes, {} effects, {} replies",
+        seeds.len(),
+        of(&sums.crashes),
+        of(&sums.effects),
+        of(&sums.replies)
+    );
+    assert!(
+        seeds.len() == 1 || (of(&sums.crashes) > seeds.len() && of(&sums.effects) > seeds.len())
+    );
+}
+
+#[test]
+fn every_guard_that_is_taken_out_is_missed() {
+    for missing in [
+        Missing::DispatchNotDurable,
+        Missing::OutcomeNotDurable,
+        Missing::VisibilityGate,
+        Missing::Fingerprint,
+        Missing::ApprovalInTransaction,
+        Missing::Revision,
+    ] {
+        let found = (0..SEEDS_TO_FIND).find_map(|seed| {
+            let violations = run(seed, Some(missing)).violations;
+            violations.first().map(|first| (seed, first.clone()))
+        });
+        // As many as it takes, and not more than are promised.
+        let Some((seed, first)) = found else {
+            panic!("without {missing:?}, {SEEDS_TO_FIND} seeds found nothing wrong")
+        };
+        println!("{missing:?}: seed {seed}: {first}");
+    }
+}

@@ -1,0 +1,108 @@
+//! Backups of a ledger that is served.
+//!
+//! Owns the folder of a backup: a data folder with the ledger and what was signed of it, and without keys. Not here: the copying of the
+//! ledger (`placet-store`). Invariant: one at a time; a backup that was not finished is called so by its name.
+
+use std::{
+    fs, io,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use futures::future::BoxFuture;
+use placet_server::{
+    backups::{BackupError, Backups},
+    documents::BackupDocument,
+};
+use placet_store::{embedded::EmbeddedStore, notary::Notary};
+use placet_types::clock::Clock;
+use tokio::sync::Mutex;
+
+/// What a backup is called while it is being made.
+const UNFINISHED: &str = "unfinished";
+
+/// Makes backups of the embedded ledger.
+#[derive(Debug, Clone)]
+pub(crate) struct LedgerBackups {
+    /// The store; none where records are in a database.
+    pub(crate) store: Option<Arc<EmbeddedStore>>,
+    /// Signs what is copied.
+    pub(crate) notary: Arc<Notary>,
+    /// The checkpoints that were signed.
+    pub(crate) sealed: PathBuf,
+    /// Where backups go.
+    pub(crate) folder: PathBuf,
+    /// The time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Held while one is made.
+    pub(crate) making: Arc<Mutex<()>>,
+}
+
+impl Backups for LedgerBackups {
+    fn backup(&self) -> BoxFuture<'static, Result<BackupDocument, BackupError>> {
+        let backups = self.clone();
+        Box::pin(async move { backups.make().await })
+    }
+}
+
+impl LedgerBackups {
+    async fn make(self) -> Result<BackupDocument, BackupError> {
+        let Some(store) = &self.store else {
+            let why = "records are kept in PostgreSQL: back up the database, with `pg_basebackup` or what archives its log";
+            return Err(BackupError::NotHere(why.to_owned()));
+        };
+        let Ok(_making) = self.making.try_lock() else { return Err(BackupError::Busy) };
+        let failed = |error: &dyn std::fmt::Display| BackupError::Failed(error.to_string());
+        // Signed before it is copied: what is copied goes on from it.
+        self.notary.seal().await.map_err(|error| failed(&error))?;
+        let name = format!("backup-{}", self.clock.now()).replace([':', '.'], "-");
+        let (beside, done) =
+            (self.folder.join(format!("{name}.{UNFINISHED}")), self.folder.join(&name));
+        let ledger = beside.join("ledger");
+        prepare(&self.folder, &beside).map_err(|error| failed(&error))?;
+        let notes = read_notes(&self.sealed).map_err(|error| failed(&error))?;
+        let made = store.backup(&ledger).await.map_err(|error| failed(&error))?;
+        write_notes(&ledger.join("sealed"), notes).map_err(|error| failed(&error))?;
+        fs::rename(&beside, &done).map_err(|error| failed(&error))?;
+        sync_folder(&self.folder).map_err(|error| failed(&error))?;
+        Ok(BackupDocument {
+            folder: name,
+            seq: made.seq,
+            head: hex::encode(made.head),
+            bytes: made.bytes,
+        })
+    }
+}
+
+fn prepare(folder: &Path, beside: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    fs::DirBuilder::new().mode(0o700).create(beside)
+}
+
+fn read_notes(sealed: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut notes = Vec::new();
+    for entry in fs::read_dir(sealed)? {
+        let path = entry?.path();
+        if let Some(name) =
+            path.file_name().filter(|_| path.extension().is_some_and(|e| e == "note"))
+        {
+            notes.push((PathBuf::from(name), fs::read(&path)?));
+        }
+    }
+    Ok(notes)
+}
+
+fn write_notes(folder: &Path, notes: Vec<(PathBuf, Vec<u8>)>) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    for (name, note) in notes {
+        let path = folder.join(name);
+        fs::write(&path, note)?;
+        fs::File::open(&path)?.sync_all()?;
+    }
+    sync_folder(folder)
+}
+
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    fs::File::open(folder)?.sync_all()
+}

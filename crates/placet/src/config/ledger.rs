@@ -1,0 +1,333 @@
+//! The `ledger:` part of `placet.yaml`: where records are kept, for how long, and how their log is sealed.
+//!
+//! Owns the keys and their reading into [`LedgerPlan`]. Invariant: the password of a database stands in no file, and shows nowhere.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use placet_ledger::proof::note::NoteName;
+use placet_pipeline::settings::{LedgerSettings, Retention, TenantRetention};
+use placet_store::postgres::{DatabaseUrl, PostgresConfig};
+use placet_types::ids::TenantId;
+use schemars::JsonSchema;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+
+use super::file::{SecretFile, bounded};
+
+/// Where records are kept.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LedgerFile {
+    /// `embedded`: in the data folder, for one process. `postgres://user@host:port,host:port/database`: shared by any number of
+    /// processes. `--ledger` says the same.
+    pub(crate) store: String,
+    /// The password of the database.
+    pub(crate) password: Option<SecretFile>,
+    /// The name of this process among those that share the database; whoever starts under a name takes over from its
+    /// predecessor. Absent: made from the host's name and the data folder.
+    pub(crate) node: Option<String>,
+    /// How long a process may be silent before another one takes its work over, in milliseconds.
+    #[schemars(range(min = 1_000, max = 600_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
+    pub(crate) lease_ms: u64,
+    /// How long a look-up or a change waits for the database at most, in milliseconds.
+    #[schemars(range(min = 100, max = 60_000))]
+    #[serde(deserialize_with = "bounded::<100, 60_000, _>")]
+    pub(crate) wait_ms: u64,
+    /// Connections for look-ups.
+    #[schemars(range(min = 1, max = 1_000))]
+    #[serde(deserialize_with = "bounded::<1, 1_000, _>")]
+    pub(crate) connections_max: u64,
+    /// The name of this deployment in signed checkpoints and receipts.
+    pub(crate) deployment: String,
+    /// The file with the key that signs them; absent: `seal.key` beside the ledger, made at the first start.
+    pub(crate) seal_key: Option<PathBuf>,
+    /// How often a checkpoint is signed and, for the embedded ledger, written, in seconds.
+    #[schemars(range(min = 1, max = 86_400))]
+    #[serde(deserialize_with = "bounded::<1, 86_400, _>")]
+    pub(crate) checkpoint_every_s: u64,
+    /// Where segments of the embedded journal go that are older than `audit_days`; absent: they stay where they are.
+    pub(crate) archive: Option<PathBuf>,
+    /// For how long segments of the embedded journal stay in place when there is an archive, in days.
+    #[schemars(range(min = 0, max = 36_500))]
+    #[serde(deserialize_with = "bounded::<0, 36_500, _>")]
+    pub(crate) audit_days: u64,
+    /// Where backups of the embedded ledger go that the admin door is asked for; absent: it makes none.
+    pub(crate) backups: Option<PathBuf>,
+    /// How many operators have to agree before a call with an unknown outcome is sent again: 1 or 2.
+    #[schemars(range(min = 1, max = 2))]
+    #[serde(deserialize_with = "bounded::<1, 2, _>")]
+    pub(crate) rearm_people: u64,
+    /// How long results are kept.
+    pub(crate) retention: RetentionFile,
+    /// What is different for single tenants.
+    pub(crate) tenants: BTreeMap<TenantId, TenantRetentionFile>,
+}
+
+/// How long results are kept, and how long it is remembered that there was one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RetentionFile {
+    /// For how long a retry is given its result, in seconds.
+    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
+    #[serde(deserialize_with = "bounded::<1, 3_153_600_000, _>")]
+    pub(crate) results_s: u64,
+    /// For how long a key that tells its own age is remembered after that, in seconds; other keys are remembered for ever.
+    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
+    #[serde(deserialize_with = "bounded::<1, 3_153_600_000, _>")]
+    pub(crate) tombstones_s: u64,
+}
+
+/// What is different for a tenant; what is absent is as for all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TenantRetentionFile {
+    /// For how long a retry is given its result, in seconds.
+    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
+    pub(crate) results_s: Option<u64>,
+    /// For how long a key that tells its own age is remembered after that, in seconds.
+    #[schemars(range(min = 1, max = 3_153_600_000_u64))]
+    pub(crate) tombstones_s: Option<u64>,
+}
+
+const DAY_S: u64 = 86_400;
+/// The longest retention, in seconds.
+const RETENTION_S_MAX: u64 = 3_153_600_000;
+
+impl Default for RetentionFile {
+    fn default() -> Self {
+        Self { results_s: 30 * DAY_S, tombstones_s: 400 * DAY_S }
+    }
+}
+
+impl Default for LedgerFile {
+    fn default() -> Self {
+        Self {
+            store: EMBEDDED.to_owned(),
+            password: None,
+            node: None,
+            lease_ms: 15_000,
+            wait_ms: 5_000,
+            connections_max: 16,
+            deployment: "placet".to_owned(),
+            seal_key: None,
+            checkpoint_every_s: 300,
+            archive: None,
+            audit_days: 7 * 365,
+            backups: None,
+            rearm_people: 2,
+            retention: RetentionFile::default(),
+            tenants: BTreeMap::new(),
+        }
+    }
+}
+
+/// The word for the ledger in the data folder.
+const EMBEDDED: &str = "embedded";
+
+/// Which ledger.
+#[derive(Debug, Clone)]
+pub(crate) enum Choice {
+    /// The one in the data folder.
+    Embedded,
+    /// A database.
+    Postgres(Box<PostgresConfig>),
+}
+
+/// The ledger as configured.
+#[derive(Debug, Clone)]
+pub(crate) struct LedgerPlan {
+    file: LedgerFile,
+    password: Option<SecretString>,
+    /// The name in checkpoints and receipts.
+    pub(crate) deployment: NoteName,
+    /// The sealing key's file, where one is named.
+    pub(crate) seal_key: Option<PathBuf>,
+    /// The archive, where there is one.
+    pub(crate) archive: Option<PathBuf>,
+    /// The folder of backups, where there is one.
+    pub(crate) backups: Option<PathBuf>,
+}
+
+impl LedgerPlan {
+    /// Reads the part; `password` is the secret that it names.
+    ///
+    /// # Errors
+    /// The key that is wrong, and what is wrong with it.
+    pub(crate) fn read(
+        file: LedgerFile,
+        base: &Path,
+        password: Option<SecretString>,
+    ) -> Result<Self, (&'static str, String)> {
+        let deployment = NoteName::new(file.deployment.clone())
+            .map_err(|error| ("ledger.deployment", error.to_string()))?;
+        let seal_key = file.seal_key.as_ref().map(|path| base.join(path));
+        let archive = file.archive.as_ref().map(|path| base.join(path));
+        let backups = file.backups.as_ref().map(|path| base.join(path));
+        for own in file.tenants.values() {
+            let mut given = own.results_s.into_iter().chain(own.tombstones_s);
+            if given.any(|seconds| !(1..=RETENTION_S_MAX).contains(&seconds)) {
+                return Err(("ledger.tenants", format!("must be 1 to {RETENTION_S_MAX} seconds")));
+            }
+        }
+        let plan = Self { file, password, deployment, seal_key, archive, backups };
+        plan.choice("check").map_err(|why| ("ledger.store", why))?;
+        Ok(plan)
+    }
+
+    /// What `--ledger` says goes before the file.
+    pub(crate) fn set_store(&mut self, store: &str) {
+        store.clone_into(&mut self.file.store);
+    }
+
+    /// Which ledger; `default_node` is the name of this process if none was given.
+    ///
+    /// # Errors
+    /// What is wrong with the address; it quotes no password.
+    pub(crate) fn choice(&self, default_node: &str) -> Result<Choice, String> {
+        if self.file.store == EMBEDDED {
+            return Ok(Choice::Embedded);
+        }
+        let address = self.with_password()?;
+        let url = DatabaseUrl::parse(address.expose_secret()).map_err(|error| error.to_string())?;
+        let node = self.file.node.clone().unwrap_or_else(|| default_node.to_owned());
+        let mut config = PostgresConfig::new(url, node);
+        config.lease = Duration::from_millis(self.file.lease_ms);
+        config.wait = Duration::from_millis(self.file.wait_ms);
+        config.connections_max = u32::try_from(self.file.connections_max).unwrap_or(u32::MAX);
+        Ok(Choice::Postgres(Box::new(config)))
+    }
+
+    /// The address with the password in it.
+    fn with_password(&self) -> Result<SecretString, String> {
+        let address = &self.file.store;
+        let Some(password) = &self.password else {
+            return Ok(SecretString::from(address.clone()));
+        };
+        let (scheme, rest) = address
+            .split_once("://")
+            .ok_or("it is neither `embedded` nor an address that begins with `postgres://`")?;
+        let (user, hosts) =
+            rest.split_once('@').ok_or("a password needs a user, `postgres://user@…`")?;
+        if user.contains(':') {
+            return Err("it has a password already; write it in `ledger.password` only".to_owned());
+        }
+        let mut made = format!("{scheme}://{user}:");
+        for byte in password.expose_secret().trim_end_matches(['\r', '\n']).bytes() {
+            if byte.is_ascii_alphanumeric() {
+                made.push(char::from(byte));
+            } else {
+                // Writing into a text cannot fail.
+                write!(made, "%{byte:02X}").unwrap_or_default();
+            }
+        }
+        made.push('@');
+        made.push_str(hosts);
+        Ok(SecretString::from(made))
+    }
+
+    /// How often a checkpoint is made.
+    pub(crate) fn checkpoint_every(&self) -> Duration {
+        Duration::from_secs(self.file.checkpoint_every_s)
+    }
+
+    /// For how long segments stay in place.
+    pub(crate) fn audit_for(&self) -> Duration {
+        Duration::from_secs(self.file.audit_days.saturating_mul(DAY_S))
+    }
+
+    /// What the pipeline is told.
+    pub(crate) fn settings(&self) -> LedgerSettings {
+        let ms = |seconds: u64| seconds.saturating_mul(1_000);
+        let RetentionFile { results_s, tombstones_s } = self.file.retention;
+        let tenants = self.file.tenants.iter().map(|(tenant, own)| {
+            let (results_ms, tombstones_ms) = (own.results_s.map(ms), own.tombstones_s.map(ms));
+            (tenant.clone(), TenantRetention { results_ms, tombstones_ms })
+        });
+        let tenants: BTreeMap<_, _> = tenants.collect();
+        let default = Retention::default();
+        let shortest =
+            tenants.values().filter_map(|own| own.results_ms).fold(ms(results_s), u64::min);
+        // What is kept for seconds has to be looked after more often than what is kept for days.
+        let sweep_every_ms = shortest.div_euclid(4).clamp(250, default.sweep_every_ms);
+        LedgerSettings {
+            rearm_people: u8::try_from(self.file.rearm_people).unwrap_or(2),
+            retention: Retention {
+                results_ms: ms(results_s),
+                tombstones_ms: ms(tombstones_s),
+                tenants,
+                sweep_every_ms,
+                ..default
+            },
+            ..LedgerSettings::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use secrecy::{ExposeSecret as _, SecretString};
+
+    use super::{Choice, LedgerFile, LedgerPlan};
+
+    fn plan(store: &str, password: Option<&str>) -> Result<LedgerPlan, (&'static str, String)> {
+        let file = LedgerFile { store: store.to_owned(), ..LedgerFile::default() };
+        LedgerPlan::read(file, Path::new(""), password.map(SecretString::from))
+    }
+
+    #[test]
+    fn the_default_is_the_ledger_in_the_data_folder() {
+        let plan = plan("embedded", None).unwrap();
+        assert!(matches!(plan.choice("here"), Ok(Choice::Embedded)));
+    }
+
+    #[test]
+    fn a_password_goes_into_the_address_and_shows_nowhere() {
+        let plan = plan("postgres://placet@db.example/ledger", Some("s3cret/@:ü\n")).unwrap();
+        let made = plan.with_password().unwrap();
+        assert_eq!(
+            made.expose_secret(),
+            "postgres://placet:s3cret%2F%40%3A%C3%BC@db.example/ledger"
+        );
+        let Ok(Choice::Postgres(config)) = plan.choice("here") else { panic!("not a database") };
+        assert_eq!(config.node, "here");
+        assert!(!format!("{plan:?} {config:?}").contains("s3cret"));
+    }
+
+    #[test]
+    fn retention_of_a_tenant_differs_only_in_what_is_said() {
+        let text =
+            "retention: { results_s: 8, tombstones_s: 90 }\ntenants: { acme: { results_s: 2 } }";
+        let file: LedgerFile = crate::yaml::parse(Path::new("placet.yaml"), text).unwrap();
+        let retention = LedgerPlan::read(file, Path::new(""), None).unwrap().settings().retention;
+        assert_eq!((retention.results_ms, retention.tombstones_ms), (8_000, 90_000));
+        let own = retention.tenants.values().next().unwrap();
+        assert_eq!((own.results_ms, own.tombstones_ms), (Some(2_000), None));
+        assert_eq!(retention.sweep_every_ms, 500);
+        let text = "tenants: { acme: { results_s: 0 } }";
+        let file: LedgerFile = crate::yaml::parse(Path::new("placet.yaml"), text).unwrap();
+        assert_eq!(LedgerPlan::read(file, Path::new(""), None).unwrap_err().0, "ledger.tenants");
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_used_names_its_key_and_quotes_no_password() {
+        for (store, password) in [
+            ("sqlite:///x", None),
+            ("postgres://db.example/ledger", Some("s3cret")),
+            ("postgres://placet:s3cret@db.example/ledger", Some("s3cret")),
+            ("somewhere", Some("s3cret")),
+            ("", None),
+        ] {
+            let (key, why) = plan(store, password).unwrap_err();
+            assert_eq!(key, "ledger.store");
+            assert!(!why.contains("s3cret"), "{why}");
+        }
+    }
+}

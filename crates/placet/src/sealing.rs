@@ -1,0 +1,169 @@
+//! The seal of the ledger: its key, and the task that signs checkpoints now and then.
+//!
+//! Owns when it is signed, and what follows when it cannot be. Not here: how (`placet-store`). Invariant: a log that is not what was signed
+//! before is not served.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use placet_pipeline::engine::Engine;
+use placet_store::{
+    embedded::EmbeddedStore,
+    notary::{Notary, NotaryError},
+    seal::{SealError, SealKey},
+};
+use placet_types::clock::Clock;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{
+    config::load::Config,
+    failure::{Attempted as _, Failure},
+    storage::{self, Opened},
+};
+
+/// The file of the key that signs.
+pub(crate) fn key_file(config: &Config, data: &Path) -> PathBuf {
+    let own = || storage::store_folder(data).join("seal.key");
+    config.ledger.seal_key.clone().unwrap_or_else(own)
+}
+
+/// The folder of the checkpoints that were signed last.
+pub(crate) fn sealed_folder(data: &Path) -> PathBuf {
+    storage::store_folder(data).join("sealed")
+}
+
+/// The notary of an opened store, and the first checkpoint: that the log comes after what was signed last.
+///
+/// # Errors
+/// [`Failure`]: the key cannot be used, or the log is not what was signed before.
+pub(crate) async fn notary(
+    config: &Config,
+    data: &Path,
+    opened: &Opened,
+) -> Result<Arc<Notary>, Failure> {
+    let folder = sealed_folder(data);
+    fs::create_dir_all(&folder)
+        .attempted(format!("the folder `{}` cannot be made", folder.display()))?;
+    let file = key_file(config, data);
+    must_be_there(&file, &folder)?;
+    let key = SealKey::open_or_create(&file, &config.ledger.deployment);
+    let key = key.attempted("the sealing key cannot be used")?;
+    let deployment = config.ledger.deployment.clone();
+    let notary = Arc::new(Notary::new(Arc::new(key), deployment, Arc::clone(&opened.log), folder));
+    match notary.seal().await {
+        Ok(_) => Ok(notary),
+        Err(error) => Err(unsealed(&error, data)),
+    }
+}
+
+/// A new key is made only where nothing was signed with an old one.
+fn must_be_there(key: &Path, sealed: &Path) -> Result<(), Failure> {
+    let signed = fs::read_dir(sealed).is_ok_and(|mut entries| entries.next().is_some());
+    if !signed || key.try_exists().unwrap_or(true) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("the sealing key `{}` is missing", key.display()))
+        .because("checkpoints were signed with it, and a new one would not go on from them")
+        .try_this("put it back; it is not part of backups and exports")
+        .try_this(format!("or, to go on under a new key, move `{}` away", sealed.display())))
+}
+
+fn unsealed(error: &NotaryError, data: &Path) -> Failure {
+    let sealed = sealed_folder(data).display().to_string();
+    let is_other = matches!(error, NotaryError::Seal(SealError::NotAfter { .. }));
+    let what = if is_other {
+        "the log is not what was signed before"
+    } else {
+        "the ledger cannot be sealed"
+    };
+    let failure = Failure::new(what).because(error);
+    match error {
+        NotaryError::Seal(SealError::NotAfter { .. }) => failure
+            .try_this("the log was changed, or an old copy was put in its place: `placet audit verify` says more")
+            .try_this("restore the newest copy: a ledger that forgets would execute again"),
+        NotaryError::Seal(SealError::NotSigned { .. }) => failure
+            .because("the checkpoints that were signed before are signed with another key")
+            .try_this("put the key back that signed them")
+            .try_this(format!("or, to go on under this key, move `{sealed}` away and publish the new key")),
+        NotaryError::Seal(SealError::Log { .. }) => failure
+            .because("`ledger.deployment` is another name than before")
+            .try_this("set it back")
+            .try_this(format!("or, to go on under the new name, move `{sealed}` away")),
+        NotaryError::Seal(_) | NotaryError::Store(_) | NotaryError::NoEntry | NotaryError::NoLog(_) => {
+            failure
+        }
+    }
+}
+
+/// What is looked after while the engine runs.
+#[derive(Debug)]
+pub(crate) struct Tending {
+    /// Who is told when the log is not what was signed before.
+    pub(crate) engine: Engine,
+    /// Who signs.
+    pub(crate) notary: Arc<Notary>,
+    /// The embedded store, if it is one.
+    pub(crate) embedded: Option<Arc<EmbeddedStore>>,
+    /// How long segments stay in place, where there is an archive.
+    pub(crate) archive_after: Option<Duration>,
+    /// The time.
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Tending {
+    /// Signs, makes checkpoints and archives, every so often, until the process ends.
+    pub(crate) async fn run(self, every: Duration) {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first comes at once; the start has signed already.
+        ticks.tick().await;
+        let mut entries = 0;
+        loop {
+            ticks.tick().await;
+            match self.notary.seal().await {
+                Ok(sealed) => {
+                    let now = sealed.iter().map(|sealed| sealed.size).fold(0, u64::saturating_add);
+                    if now != entries {
+                        self.tend().await;
+                    }
+                    entries = now;
+                }
+                Err(error @ NotaryError::Seal(SealError::NotAfter { .. })) => {
+                    self.engine.die(&format!("the log is not what was signed before: {error}"));
+                    return;
+                }
+                Err(error) => tracing::warn!(%error, "no checkpoint could be signed"),
+            }
+        }
+    }
+
+    async fn tend(&self) {
+        let Some(store) = &self.embedded else { return };
+        if let Err(error) = store.checkpoint().await {
+            tracing::warn!(%error, "no checkpoint of the index could be made");
+        }
+        if let Err(error) = store.compact_content().await {
+            tracing::warn!(%error, "deleted content could not be cleared away");
+        }
+        let Some(after) = self.archive_after else { return };
+        let after = i64::try_from(after.as_millis()).unwrap_or(i64::MAX);
+        match store.archive(self.clock.now().plus_ms(after.saturating_neg())).await {
+            Ok(archived) if archived.segments > 0 => {
+                tracing::info!(segments = archived.segments, "old segments are in the archive");
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "old segments could not be archived"),
+        }
+    }
+}
+
+/// Signs the end of the log at an orderly stop; a failure is told, and found again at the next start.
+pub(crate) async fn at_stop(notary: &Notary) {
+    if let Err(error) = notary.seal().await {
+        tracing::warn!(%error, "no checkpoint could be signed at the stop");
+    }
+}

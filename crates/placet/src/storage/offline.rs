@@ -1,0 +1,200 @@
+//! What is done with the store of a stopped Placet: check, rebuild, checkpoint, archive.
+//!
+//! Owns the offline commands' reports. Not here: moving a ledger elsewhere ([`super::transfer`]). Invariant: each takes the lock on the store,
+//! or names who holds it; a folder without a store is never made into one.
+
+use std::sync::Arc;
+
+use placet_ledger::store::Store as _;
+use placet_store::embedded::{
+    self, EmbeddedConfig, EmbeddedStore, IndexVerdict, OpenError, VerifyReport,
+};
+use placet_types::clock::{Clock, Timestamp};
+use serde_json::json;
+
+use super::{
+    choice, embedded_config,
+    fsck::{self, Moves},
+    in_words, journal_folder, refused, store_folder,
+};
+use crate::{
+    clock::SystemClock,
+    config::{ledger::Choice, load::Config},
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output,
+};
+
+/// The embedded store of a stopped Placet, which must be there.
+///
+/// # Errors
+/// [`Failure`] when there is none, or records are kept in a database.
+pub(crate) fn stopped(config: &Config) -> Result<EmbeddedConfig, Failure> {
+    if let Choice::Postgres(postgres) = choice(config, &config.data)? {
+        return Err(Failure::usage("this is for the ledger in the data folder")
+            .because(format!("records are kept in the database at {}", postgres.url))
+            .try_this(
+                "use the tools of the database; `placet ledger export` copies everything out of it",
+            ));
+    }
+    if !journal_folder(&config.data).try_exists().unwrap_or(false) {
+        let folder = store_folder(&config.data);
+        return Err(Failure::new(format!("there is no store in `{}`", folder.display()))
+            .try_this("name the data folder with --data"));
+    }
+    Ok(embedded_config(config, &config.data))
+}
+
+/// Runs an offline command's work where it may block.
+async fn offline<T: Send + 'static>(
+    config: EmbeddedConfig,
+    work: impl FnOnce(&EmbeddedConfig) -> Result<T, OpenError> + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(move || work(&config)).await;
+    done.map_err(|error| Failure::new("the store cannot be looked at").because(error))?
+        .map_err(|error| refused(&error))
+}
+
+/// Checks journal, index, content and the legality of every move of a stopped Placet's ledger.
+///
+/// # Errors
+/// [`Failure`] when it cannot be looked at, or its journal is damaged.
+pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
+    let store = stopped(config)?;
+    let (report, moves) = offline(store, |store| {
+        let report = embedded::verify_with(store)?;
+        let moves = fsck::moves(&store.directory.join("journal"), store.archive.as_deref())?;
+        Ok((report, moves))
+    })
+    .await?;
+    let sound = report.is_sound() && moves.illegal.is_empty();
+    if json {
+        output::json(&document(&report, &moves, sound));
+    } else {
+        told(&report);
+        output::line(format!(
+            "moves    {} of {} records, {} ILLEGAL",
+            moves.count,
+            moves.records,
+            moves.illegal.len()
+        ));
+        moves.illegal.iter().for_each(|why| output::line(format!("  illegal: {why}")));
+    }
+    Ok(if sound { Exit::Ok } else { Exit::Findings })
+}
+
+/// Makes a checkpoint in a stopped Placet's ledger, or moves old segments to the archive.
+///
+/// # Errors
+/// [`Failure`] when it cannot be opened or written.
+pub(crate) async fn tend(config: &Config, before: Option<Timestamp>, json: bool) -> Outcome {
+    let store = stopped(config)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(store, clock)).await;
+    let opened = opening.attempted("the store cannot be opened")?;
+    let (store, _) = opened.map_err(|error| refused(&error))?;
+    let done = match before {
+        None => store.checkpoint().await.map(|made| {
+            let text = format!("checkpoint {} up to entry {}", made.number, made.seq);
+            (text, json!({ "ok": true, "checkpoint": made.number, "seq": made.seq }))
+        }),
+        Some(before) => store.archive(before).await.map(|done| {
+            let text = format!(
+                "{} segments archived, {} records carried over; the journal begins with entry {}",
+                done.segments, done.records, done.first_seq
+            );
+            let document = json!({
+                "ok": true, "segments": done.segments, "records": done.records, "first_seq": done.first_seq,
+            });
+            (text, document)
+        }),
+    };
+    let closed = store.close().await;
+    let (text, document) = done.attempted("it cannot be done")?;
+    closed.attempted("the store does not close")?;
+    if json {
+        output::json(&document)
+    } else {
+        output::line(text)
+    }
+    Ok(Exit::Ok)
+}
+
+fn index_in_words(verdict: &IndexVerdict) -> String {
+    match verdict {
+        IndexVerdict::Agrees => "agrees with the journal".to_owned(),
+        IndexVerdict::Behind { entries } => {
+            format!("{entries} entries behind; the next start catches up")
+        }
+        IndexVerdict::Absent => "is not there; the next start makes it".to_owned(),
+        IndexVerdict::Disagrees { why } => {
+            format!(
+                "DISAGREES with the journal ({why}); `placet ledger fsck --rebuild` makes it anew"
+            )
+        }
+    }
+}
+
+fn told(report: &VerifyReport) {
+    output::line(format!(
+        "journal  ok: {} entries, head {}",
+        report.journal.frames,
+        hex::encode(report.journal.head)
+    ));
+    output::line(format!("index    {}", index_in_words(&report.index)));
+    output::line(format!(
+        "content  {} pieces named, {} deleted, {} missing, {} ALTERED",
+        report.content.named,
+        report.content.deleted,
+        report.content.missing.len(),
+        report.content.altered.len(),
+    ));
+    for (number, why) in &report.damaged_checkpoints {
+        output::line(format!(
+            "  checkpoint {number} is DAMAGED ({why}); the next start sets it aside"
+        ));
+    }
+    for (what, list) in [("missing", &report.content.missing), ("altered", &report.content.altered)]
+    {
+        for (tenant, digest) in list {
+            output::line(format!("  {what}: {digest} of tenant {tenant}"));
+        }
+    }
+}
+
+fn document(report: &VerifyReport, moves: &Moves, sound: bool) -> serde_json::Value {
+    let listed = |list: &[(placet_types::ids::TenantId, placet_types::digest::Digest)]| {
+        list.iter()
+            .map(|(tenant, digest)| json!({ "tenant": tenant, "digest": digest }))
+            .collect::<Vec<_>>()
+    };
+    json!({
+        "ok": sound,
+        "entries": report.journal.frames,
+        "head": hex::encode(report.journal.head),
+        "index": index_in_words(&report.index),
+        "content": {
+            "named": report.content.named,
+            "missing": listed(&report.content.missing),
+            "altered": listed(&report.content.altered),
+        },
+        "checkpoints_damaged": report.damaged_checkpoints.iter().map(|(number, _)| number).collect::<Vec<_>>(),
+        "moves": { "count": moves.count, "records": moves.records, "illegal": moves.illegal },
+    })
+}
+
+/// Rebuilds the index of a stopped Placet.
+///
+/// # Errors
+/// [`Failure`] when it cannot be opened.
+pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
+    let store = stopped(config)?;
+    let report = offline(store, |store| embedded::rebuild(&store.directory)).await?;
+    if json {
+        output::json(
+            &json!({ "ok": true, "entries": report.frames, "records": report.effects, "approvals": report.approvals }),
+        );
+    } else {
+        output::line(in_words(&report));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,131 @@
+//! Moving a ledger: out of the store that is configured into a file, and from a file into an empty one.
+//!
+//! Owns the files and the reports. Not here: the form and the copying (`placet-store`). Invariants: an export is in place under its name only
+//! when it is whole; nothing is imported into a ledger that has anything in it.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader},
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use placet_store::{
+    embedded, postgres,
+    transfer::{TransferError, TransferSummary},
+};
+use serde_json::json;
+
+use super::{choice, embedded_config, offline, store_folder};
+use crate::{
+    commands::token::make_data_folder,
+    config::{ledger::Choice, load::Config},
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output,
+};
+
+/// The name for standard input or output.
+const STREAM: &str = "-";
+
+/// Writes everything in the ledger to a file or to standard output.
+///
+/// # Errors
+/// [`Failure`] when the ledger cannot be read, or the file is there or cannot be written.
+pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome {
+    if file.as_os_str() == STREAM {
+        let summary = write(config, io::stdout()).await?;
+        told(&summary, "exported", json, true);
+        return Ok(Exit::Ok);
+    }
+    if file.try_exists().unwrap_or(true) {
+        return Err(Failure::usage(format!("`{}` is there already", file.display()))
+            .try_this("name a file that is not there yet"));
+    }
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".unfinished");
+    let beside = PathBuf::from(beside);
+    let what = format!("`{}` cannot be written", beside.display());
+    // It holds arguments and results.
+    let opened = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside);
+    let out = opened.attempted(&what)?;
+    let synced = out.try_clone().attempted(&what)?;
+    let summary = write(config, io::BufWriter::new(out)).await?;
+    synced.sync_all().attempted(&what)?;
+    fs::rename(&beside, file).attempted(&what)?;
+    told(&summary, "exported", json, false);
+    Ok(Exit::Ok)
+}
+
+async fn write(
+    config: &Config,
+    mut out: impl io::Write + Send + 'static,
+) -> Result<TransferSummary, Failure> {
+    match choice(config, &config.data)? {
+        Choice::Embedded => {
+            let store = offline::stopped(config)?;
+            let work = tokio::task::spawn_blocking(move || {
+                let summary = embedded::export(&store, &mut out)?;
+                out.flush()?;
+                Ok(summary)
+            });
+            done(work.await.attempted("the export broke off")?)
+        }
+        Choice::Postgres(postgres) => {
+            let summary = done(postgres::export(&postgres, &mut out).await)?;
+            out.flush().attempted("the export cannot be written")?;
+            Ok(summary)
+        }
+    }
+}
+
+/// Makes a ledger of an export, where there is none yet.
+///
+/// # Errors
+/// [`Failure`] when the export is not whole, or there is something in the ledger already.
+pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome {
+    make_data_folder(config)?;
+    let is_stream = file.as_os_str() == STREAM;
+    let input: Box<dyn io::Read + Send> = if is_stream {
+        Box::new(io::stdin())
+    } else {
+        let opened = File::open(file);
+        Box::new(opened.attempted(format!("`{}` cannot be read", file.display()))?)
+    };
+    let input = BufReader::new(input);
+    let summary = match choice(config, &config.data)? {
+        Choice::Embedded => {
+            let store = embedded_config(config, &config.data);
+            let work = tokio::task::spawn_blocking(move || embedded::import(&store, input));
+            done(work.await.attempted("the import broke off")?)?
+        }
+        Choice::Postgres(postgres) => done(postgres::import(&postgres, input).await)?,
+    };
+    told(&summary, "imported", json, false);
+    if !json && matches!(choice(config, &config.data)?, Choice::Embedded) {
+        let key = store_folder(&config.data).join("seal.key");
+        output::line(format!(
+            "    the sealing key is not part of it: copy it to `{}` before the first start, or a new one is made",
+            key.display()
+        ));
+    }
+    Ok(Exit::Ok)
+}
+
+fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummary, Failure> {
+    result.attempted("the ledger cannot be moved")
+}
+
+fn told(summary: &TransferSummary, done: &str, json: bool, aside: bool) {
+    let TransferSummary { entries, records, approvals, runs, contents, sha256, .. } = summary;
+    if json && !aside {
+        return output::json(&json!({
+            "ok": true, "entries": entries, "records": records, "approvals": approvals, "runs": runs,
+            "contents": contents, "sha256": sha256,
+        }));
+    }
+    let text = format!(
+        "{done}: {entries} entries, {records} records, {approvals} approvals, {runs} runs, {contents} contents\n    sha256 {sha256}"
+    );
+    // Standard output is the export itself.
+    if aside { output::note(text) } else { output::line(text) }
+}

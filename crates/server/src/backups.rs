@@ -1,0 +1,119 @@
+//! What the admin door asks for a backup, as a trait: the doors do not know where the ledger is.
+//!
+//! Owns the request and how its failure is answered. Not here: the copying. Invariant: a backup that was begun is carried through, whether or
+//! not whoever asked for it waits.
+
+use std::{fmt, sync::Arc};
+
+use axum::response::{IntoResponse as _, Response};
+use futures::future::BoxFuture;
+use http::StatusCode;
+
+use placet_types::error::{ErrorCode, Refusal};
+
+use crate::{answer, documents::BackupDocument, problem::Failure};
+
+/// Makes backups of the ledger.
+pub trait Backups: fmt::Debug + Send + Sync {
+    /// Makes one.
+    fn backup(&self) -> BoxFuture<'static, Result<BackupDocument, BackupError>>;
+}
+
+/// Why there is no backup.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BackupError {
+    /// There is no folder for them.
+    #[error("no folder for backups is configured: set `ledger.backups`")]
+    NotConfigured,
+    /// The ledger is not one that this process can copy.
+    #[error("{0}")]
+    NotHere(String),
+    /// One is being made.
+    #[error("a backup is being made at this moment")]
+    Busy,
+    /// It could not be written.
+    #[error("the backup could not be made: {0}")]
+    Failed(String),
+}
+
+impl From<BackupError> for Failure {
+    /// Whoever reaches the admin door operates the process, so the reason is told in full.
+    fn from(error: BackupError) -> Self {
+        let message = error.to_string();
+        match error {
+            BackupError::NotConfigured => Self::new(Refusal::new(ErrorCode::NotFound, message)),
+            BackupError::NotHere(_) => Self::with_status(
+                Refusal::new(ErrorCode::ValidationError, message),
+                StatusCode::NOT_IMPLEMENTED,
+            ),
+            BackupError::Busy => Self::new(Refusal::new(ErrorCode::InProgress, message)),
+            BackupError::Failed(_) => {
+                Self::new(Refusal::new(ErrorCode::LedgerUnavailable, message))
+            }
+        }
+    }
+}
+
+/// `POST /backups` of the admin door.
+pub(crate) async fn make(backups: Option<Arc<dyn Backups>>) -> Response {
+    let Some(backups) = backups else {
+        return Failure::from(BackupError::NotConfigured).into_response();
+    };
+    match tokio::spawn(backups.backup()).await {
+        Ok(Ok(made)) => answer::json(&made),
+        Ok(Err(error)) => Failure::from(error).into_response(),
+        Err(_panicked) => Failure::internal("the task of a backup panicked").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::testing::Reply;
+
+    #[derive(Debug)]
+    struct Fake(Result<(), BackupError>);
+
+    impl Backups for Fake {
+        fn backup(&self) -> BoxFuture<'static, Result<BackupDocument, BackupError>> {
+            let made = BackupDocument {
+                folder: "backup-1".to_owned(),
+                seq: 7,
+                head: "00".to_owned(),
+                bytes: 9,
+            };
+            let answer = self.0.clone().map(|()| made);
+            Box::pin(async move { answer })
+        }
+    }
+
+    async fn asked(backups: Option<Fake>) -> Reply {
+        let backups = backups.map(|backups| -> Arc<dyn Backups> { Arc::new(backups) });
+        Reply::of(make(backups).await).await
+    }
+
+    #[tokio::test]
+    async fn a_backup_is_answered_with_what_is_in_it() {
+        let reply = asked(Some(Fake(Ok(())))).await;
+        assert_eq!((reply.status, &reply.json()["seq"]), (StatusCode::OK, &7.into()));
+    }
+
+    #[tokio::test]
+    async fn each_reason_for_having_no_backup_has_its_status() {
+        let here = "use `pg_basebackup`".to_owned();
+        for (error, status) in [
+            (BackupError::NotConfigured, 404),
+            (BackupError::NotHere(here), 501),
+            (BackupError::Busy, 409),
+            (BackupError::Failed("the disk is full".to_owned()), 503),
+        ] {
+            let words = error.to_string();
+            let reply = asked(Some(Fake(Err(error)))).await;
+            assert_eq!(reply.status.as_u16(), status);
+            assert_eq!(reply.json()["detail"], words.as_str());
+        }
+        assert_eq!(asked(None).await.code(), "NOT_FOUND");
+    }
+}

@@ -1,0 +1,94 @@
+//! Evidence: receipts for calls, signed checkpoints of the log, proofs about it.
+//!
+//! Owns the routes. What a receipt and a proof say, and who may have them, is the engine's.
+
+use axum::{extract::State, response::Response};
+
+use placet_types::{error::Refusal, ids::ToolCallId};
+
+use crate::{
+    answer,
+    backend::Backend,
+    documents::CheckpointList,
+    door::Door,
+    problem::Failure,
+    query::Params,
+    request::{Caller, Id},
+};
+
+/// The largest size of a log that can be asked about.
+const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// `GET /v1/calls/{id}/receipt`.
+pub(crate) async fn receipt<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&door.read(own_words(door.backend.receipt(&caller, &id))).await?))
+}
+
+/// `GET /v1/audit/checkpoints`.
+pub(crate) async fn checkpoints<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let checkpoints = door.write(async move { backend.checkpoints(&caller).await }).await?;
+    Ok(answer::json(&CheckpointList { checkpoints }))
+}
+
+/// `GET /v1/audit/key`.
+pub(crate) async fn key<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&door.backend.audit_key(&caller)?))
+}
+
+/// `GET /v1/audit/inclusion`.
+pub(crate) async fn inclusion<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let log = log(&mut params)?;
+    let seq = params.number("seq", 1..=SIZE_MAX, 0)?;
+    let size = params.number("size", 1..=SIZE_MAX, 0)?;
+    params.finish()?;
+    let place = (needed("seq", seq)?, Some(size).filter(|size| *size > 0));
+    Ok(answer::json(&door.read(own_words(door.backend.inclusion(&caller, &log, place))).await?))
+}
+
+/// `GET /v1/audit/consistency`.
+pub(crate) async fn consistency<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let log = log(&mut params)?;
+    let from = params.number("from", 1..=SIZE_MAX, 0)?;
+    let to = params.number("to", 1..=SIZE_MAX, 0)?;
+    params.finish()?;
+    let sizes = (needed("from", from)?, needed("to", to)?);
+    Ok(answer::json(&door.read(own_words(door.backend.consistency(&caller, &log, sizes))).await?))
+}
+
+/// Why there is no evidence is said in the engine's words; they are the same for everything that the caller may not see.
+async fn own_words<T>(question: impl Future<Output = Result<T, Refusal>>) -> Result<T, Failure> {
+    question.await.map_err(Failure::new)
+}
+
+fn log(params: &mut Params) -> Result<String, Failure> {
+    params.text("log").ok_or_else(|| Failure::malformed("`log` is missing"))
+}
+
+fn needed(name: &str, number: u64) -> Result<u64, Failure> {
+    if number > 0 { Ok(number) } else { Err(Failure::malformed(format!("`{name}` is missing"))) }
+}

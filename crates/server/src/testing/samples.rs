@@ -1,0 +1,169 @@
+//! What the engine of a test answers with.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use placet_pipeline::{
+    answer::{Answer, Held, RefusedCall},
+    engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    views::{ApprovalDetail, ApprovalView, RecordView},
+};
+use placet_types::{
+    approval::{HoldReason, Requirement},
+    clock::Timestamp,
+    digest::Digest,
+    envelope::result::{Cost, Latency, ResultStatus, ResultVersion, ToolResultEnvelope},
+    error::Refusal,
+    ids::ToolCallId,
+    principal::PrincipalChain,
+};
+
+use super::{APPROVAL, CALL, record_id};
+
+pub(crate) fn call_id() -> ToolCallId {
+    ToolCallId::new(CALL).unwrap()
+}
+
+pub(crate) fn finished() -> Answer {
+    Answer::Finished(Box::new(ToolResultEnvelope {
+        envelope_version: ResultVersion::V1,
+        tool_call_id: call_id(),
+        run_id: "run-1".parse().unwrap(),
+        trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+        session_id: None,
+        capability_id: "files/read".parse().unwrap(),
+        idempotency_key: None,
+        status: ResultStatus::Succeeded,
+        output: json!("two\nlines"),
+        citations: Vec::new(),
+        mutations: Vec::new(),
+        policy_decision_id: None,
+        approval_id: None,
+        latency: Latency::default(),
+        retries: 0,
+        cost: Cost::default(),
+        replayed: false,
+        error: None,
+        trace_context: None,
+    }))
+}
+
+pub(super) fn requirement() -> Requirement {
+    let reason = HoldReason {
+        policy: "secret-policy".to_owned(),
+        reason: "deletes are shown first".to_owned(),
+    };
+    Requirement {
+        groups: BTreeMap::from([("owners".parse().unwrap(), 1)]),
+        quorum: 1,
+        expires_in_ms: 86_400_000,
+        reasons: vec![reason],
+    }
+}
+
+pub(crate) fn held() -> Answer {
+    Answer::Held(Box::new(Held {
+        call_id: call_id(),
+        approval_id: APPROVAL.parse().unwrap(),
+        state: "pending".to_owned(),
+        requirement: requirement(),
+        expires_at: Timestamp::from_ms(1_000),
+        trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+    }))
+}
+
+pub(crate) fn refused(refusal: Refusal) -> Answer {
+    Answer::Refused(Box::new(RefusedCall {
+        call_id: call_id(),
+        refusal,
+        decision_id: Some("decision-1".parse().unwrap()),
+        trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
+    }))
+}
+
+pub(super) fn chain() -> PrincipalChain {
+    let actor = json!({ "kind": "agent", "tenant_id": "a", "id": "agent-1" });
+    serde_json::from_value(json!({ "actor": actor })).unwrap()
+}
+
+pub(super) fn approval() -> ApprovalView {
+    ApprovalView {
+        approval_id: APPROVAL.parse().unwrap(),
+        state: "pending".to_owned(),
+        void_reason: None,
+        call_id: call_id(),
+        capability_id: "files/delete".parse().unwrap(),
+        principal_chain: chain(),
+        requirement: requirement(),
+        votes: Vec::new(),
+        created_at: Timestamp::from_ms(0),
+        expires_at: Timestamp::from_ms(1_000),
+        digest: Digest::of(b"shown"),
+    }
+}
+
+pub(super) fn detail() -> ApprovalDetail {
+    let digest = Digest::of(b"shown");
+    let proposal = json!({
+        "envelope_version": "contextos.tool_proposal.v1",
+        "approval_id": APPROVAL,
+        "call": {
+            "envelope_version": "contextos.tool_call.v1", "tool_call_id": CALL, "run_id": "run-1",
+            "trace_id": "0af7651916cd43dd8448eb211c80319c", "capability_id": "files/delete", "args": {},
+            "principal_chain": chain(), "approval_mode_requested": "destructive",
+            "approval_mode_effective": "destructive", "approval_mode_highest": "destructive", "evidence_refs": [],
+        },
+        "evidence": {
+            "request_digest": digest, "effective_args_digest": digest, "preview": {}, "preview_digest": digest,
+            "contract_digest": digest, "target": "files", "credential": {},
+            "bundle_digest": digest, "calls_left_after": 1, "cents_left_after": 0,
+        },
+        "requirement": requirement(),
+        "expires_at": 1_000,
+    });
+    ApprovalDetail { approval: approval(), proposal: serde_json::from_value(proposal).unwrap() }
+}
+
+pub(super) fn record() -> RecordView {
+    RecordView {
+        record_id: record_id(),
+        call_id: call_id(),
+        capability_id: "files/delete".parse().unwrap(),
+        agent: "agent-1".to_owned(),
+        on_behalf_of: None,
+        state: "INDETERMINATE".to_owned(),
+        attempts: 1,
+        arm: 0,
+        code: None,
+        rearm: None,
+        resolved_by: None,
+        settled_at: None,
+        dispatch_token: None,
+        reason: None,
+        created_at: Timestamp::from_ms(0),
+        updated_at: Timestamp::from_ms(0),
+        result: None,
+    }
+}
+
+pub(super) fn receipt() -> ReceiptView {
+    ReceiptView { receipt: "e30.e30.AA".to_owned() }
+}
+
+pub(super) fn checkpoint() -> CheckpointView {
+    CheckpointView { log: "journal".to_owned(), size: 7, note: "a note".to_owned() }
+}
+
+pub(super) fn audit_key() -> AuditKeyView {
+    AuditKeyView { vkey: "placet+00000000+AQ".to_owned(), jwk: json!({ "kty": "OKP" }) }
+}
+
+pub(super) fn inclusion(log: &str, (seq, size): (u64, Option<u64>)) -> InclusionView {
+    let size = size.unwrap_or(7);
+    InclusionView { log: log.to_owned(), seq, size, entry: Digest::of(b"entry"), path: Vec::new() }
+}
+
+pub(super) fn consistency(log: &str, (from, to): (u64, u64)) -> ConsistencyView {
+    ConsistencyView { log: log.to_owned(), from, to, path: Vec::new() }
+}

@@ -1,0 +1,126 @@
+//! Deleting content for retention.
+//!
+//! Owns the erasing: content in a pack is overwritten with zeros, then its header says that it is gone; a large piece's file is
+//! removed. Not here: who decides it, and the journal's entry that says so, which is durable before. Invariants: erasing again what
+//! is erased changes nothing; a record that is half erased is never answered as content; its place is never used for another.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use placet_types::digest::Digest;
+
+use super::error::ContentError;
+use super::pack::{RECORD_HEADER_BYTES, dead_header};
+use super::places::{Located, Place, TenantKey};
+use super::reader::tenant_key;
+use super::{ContentStore, blob_path, pack_path, tenant_path};
+use crate::journal::medium::{to_u64, to_usize, write_all_at};
+
+/// What waits to be erased at the next sync, by pack.
+#[derive(Debug, Default)]
+pub(super) struct Erasures {
+    packs: BTreeMap<(TenantKey, u32), BTreeMap<Digest, Place>>,
+    folders: BTreeSet<TenantKey>,
+}
+
+impl ContentStore {
+    /// Deletes a piece of content at the next [`ContentStore::sync`]. One that is not there is no error.
+    ///
+    /// # Errors
+    /// What the operating system answers, once; then [`ContentError::Poisoned`].
+    pub fn forget(&mut self, tenant: &str, digest: Digest) -> Result<(), ContentError> {
+        self.check_alive()?;
+        let tenant = tenant_key(tenant);
+        if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
+            self.sync()?;
+        }
+        match self.reader.places.locate(tenant, digest)? {
+            Some(Located::At { place, .. }) => {
+                let pack = self.erasures.packs.entry((tenant, place.pack)).or_default();
+                pack.insert(digest, place);
+                Ok(())
+            }
+            Some(Located::Gone) => Ok(()),
+            None => {
+                let path = blob_path(&self.directory, tenant, digest);
+                let removed = match self.medium.remove(&path) {
+                    Ok(()) => {
+                        self.erasures.folders.insert(tenant);
+                        Ok(())
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+                    Err(error) => Err(ContentError::io("remove the content", &path)(error)),
+                };
+                self.guard(removed)
+            }
+        }
+    }
+
+    /// Erases what waits for it.
+    pub(super) fn erase(&mut self) -> Result<(), ContentError> {
+        let Erasures { packs, folders } = std::mem::take(&mut self.erasures);
+        for ((tenant, pack), places) in packs {
+            self.erase_in_pack(tenant, pack, &places)?;
+        }
+        for tenant in folders {
+            let folder = tenant_path(&self.directory, tenant);
+            self.medium.sync_dir(&folder).map_err(ContentError::io("sync the folder", &folder))?;
+        }
+        Ok(())
+    }
+
+    fn erase_in_pack(
+        &self,
+        tenant: TenantKey,
+        pack: u32,
+        places: &BTreeMap<Digest, Place>,
+    ) -> Result<(), ContentError> {
+        let index = &self.reader.places;
+        // Not while the pack is copied or written anew; should it be gone since, its records are elsewhere.
+        let _in_use = index.packs_in_use();
+        let mut moved = Vec::new();
+        let path = pack_path(&self.directory, tenant, pack);
+        let failed = || ContentError::io("erase content in the pack", &path);
+        let file = match self.medium.open(&path) {
+            Ok(file) => Some(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(failed()(error)),
+        };
+        let mut here = Vec::new();
+        for (digest, place) in places {
+            match index.locate(tenant, *digest)? {
+                Some(Located::At { place: now, .. }) if now == *place => here.push((digest, place)),
+                Some(Located::At { place: now, .. }) => moved.push((*digest, now)),
+                Some(Located::Gone) | None => {}
+            }
+        }
+        if let Some(file) = file {
+            for (_, place) in &here {
+                let zeros = vec![0; to_usize(u64::from(place.length))];
+                write_all_at(&*file, &zeros, u64::from(place.offset)).map_err(failed())?;
+            }
+            // The bytes are gone before the header says so: what says so is never looked at again.
+            file.sync_data().map_err(failed())?;
+            for (digest, place) in &here {
+                let header = dead_header(digest.as_bytes(), place.length);
+                let at = u64::from(place.offset).saturating_sub(to_u64(RECORD_HEADER_BYTES));
+                write_all_at(&*file, &header, at).map_err(failed())?;
+            }
+            file.sync_data().map_err(failed())?;
+        }
+        let mut info = index.pack(tenant, pack);
+        for (_, place) in &here {
+            let bytes = to_u64(RECORD_HEADER_BYTES).saturating_add(u64::from(place.length));
+            info.dead_bytes = info.dead_bytes.saturating_add(bytes);
+            info.records = info.records.saturating_sub(1);
+        }
+        let gone = here.iter().map(|(digest, _)| (**digest, Located::Gone));
+        index.publish(tenant, gone, (!here.is_empty()).then_some((pack, info)));
+        drop(_in_use);
+        // A pack was written anew between the asking and the erasing: once more, where the pieces are now.
+        for (digest, place) in moved {
+            self.erase_in_pack(tenant, place.pack, &BTreeMap::from([(digest, place)]))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,410 @@
+//! Where every piece of content lies, without holding it all in memory.
+//!
+//! Owns the places of late (in memory, bounded), the sorted tables with all the others, and the manifest that says which parts of
+//! which packs these cover. Not here: the packs themselves, the reading of content. Invariants: what the manifest says is covered
+//! can be found in the tables; the rest is read from the packs' headers at every start; places lost altogether are found there too.
+//!
+//! In memory: about 130 bytes for each piece kept since the last table was made, two bytes for each piece in the filters.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use placet_types::digest::Digest;
+
+use super::error::ContentError;
+use crate::journal::medium::{Medium, read_full_at, replace_file, to_usize};
+use crate::sorted::{
+    Marks, Merged, Source, TableName, TableSet, TableWriter, table_number, table_path,
+};
+
+/// A tenant, as its folder is named: the digest of its name.
+pub(crate) type TenantKey = [u8; 32];
+
+/// After how many places in memory they become a table.
+const PLACES_MAX: usize = 100_000;
+const FOLDER: &str = "places";
+const MANIFEST: &str = "manifest";
+const VERSION: u16 = 1;
+
+/// Where content lies in a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pack: u32,
+    pub(crate) offset: u32,
+    pub(crate) length: u32,
+}
+
+/// What is known of a piece of content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Located {
+    /// It is there; `proven`: this process knows that the right bytes are there.
+    At { place: Place, proven: bool },
+    /// It was deleted.
+    Gone,
+}
+
+/// What is known of a pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PackInfo {
+    /// Up to where its records are known.
+    pub(crate) length: u64,
+    /// How many records it has that are not deleted.
+    pub(crate) records: u64,
+    /// How many bytes belong to deleted records.
+    pub(crate) dead_bytes: u64,
+}
+
+pub(crate) type Packs = BTreeMap<TenantKey, BTreeMap<u32, PackInfo>>;
+
+type Places = HashMap<(TenantKey, Digest), Located>;
+
+#[derive(Debug, Default)]
+struct Levels {
+    active: Places,
+    frozen: Option<Arc<Places>>,
+    tables: TableSet,
+    packs: Packs,
+    /// The packs that are being written to.
+    current: BTreeMap<TenantKey, u32>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    version: u16,
+    tables: Vec<TableName>,
+    next_table: u64,
+    /// By tenant, in hexadecimal, and number.
+    packs: BTreeMap<String, BTreeMap<u32, PackInfo>>,
+}
+
+/// The places of all content; shared between the writer, readers and the keeper.
+#[derive(Debug)]
+pub(crate) struct PlaceIndex {
+    medium: Arc<dyn Medium>,
+    directory: PathBuf,
+    levels: RwLock<Levels>,
+    /// The number of the next table; held while one is made.
+    next_table: Mutex<u64>,
+    /// Held by whoever changes packs in place, or copies them.
+    packs_in_use: Mutex<()>,
+}
+
+impl PlaceIndex {
+    /// Opens what was covered, as far as it verifies.
+    pub(crate) fn open(medium: Arc<dyn Medium>, content: &Path) -> Result<Self, ContentError> {
+        let directory = content.join(FOLDER);
+        medium.create_dir(&directory).map_err(ContentError::io("make the folder", &directory))?;
+        let mut index = Self {
+            medium,
+            directory,
+            levels: RwLock::default(),
+            next_table: Mutex::new(1),
+            packs_in_use: Mutex::new(()),
+        };
+        match index.load() {
+            Ok(Some((levels, next_table))) => {
+                index.levels = RwLock::new(levels);
+                index.next_table = Mutex::new(next_table);
+            }
+            Ok(None) => {}
+            Err(why) => {
+                tracing::warn!(why, "the places of content are read from the packs again");
+            }
+        }
+        index.sweep()?;
+        Ok(index)
+    }
+
+    /// What is known of a piece.
+    pub(crate) fn locate(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+    ) -> Result<Option<Located>, ContentError> {
+        let tables = {
+            // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+            let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+            let frozen = levels.frozen.as_deref();
+            let held = levels.active.get(&(tenant, digest));
+            if let Some(located) = held.or_else(|| frozen?.get(&(tenant, digest))) {
+                return Ok(Some(*located));
+            }
+            levels.tables.clone()
+        };
+        let found = tables.get_filtered(&key(&tenant, &digest)).map_err(ContentError::places)?;
+        Ok(found.map(|value| decode(&value)))
+    }
+
+    /// Pieces are where they are from here on; `pack` is known as far as told.
+    pub(crate) fn publish(
+        &self,
+        tenant: TenantKey,
+        entries: impl IntoIterator<Item = (Digest, Located)>,
+        pack: Option<(u32, PackInfo)>,
+    ) {
+        let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+        levels.active.extend(entries.into_iter().map(|(digest, place)| ((tenant, digest), place)));
+        if let Some((number, info)) = pack {
+            levels.packs.entry(tenant).or_default().insert(number, info);
+        }
+    }
+
+    /// A pack is gone.
+    pub(crate) fn drop_pack(&self, tenant: TenantKey, pack: u32) {
+        let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(packs) = levels.packs.get_mut(&tenant) {
+            packs.remove(&pack);
+        }
+    }
+
+    /// What is known of a pack.
+    pub(crate) fn pack(&self, tenant: TenantKey, pack: u32) -> PackInfo {
+        let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+        let info = levels.packs.get(&tenant).and_then(|packs| packs.get(&pack));
+        info.copied().unwrap_or_default()
+    }
+
+    /// What is known of all packs.
+    pub(crate) fn packs(&self) -> Packs {
+        self.levels.read().unwrap_or_else(PoisonError::into_inner).packs.clone()
+    }
+
+    /// The tenant's pack that is written to from here on.
+    pub(crate) fn set_current(&self, tenant: TenantKey, pack: u32) {
+        let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+        levels.current.insert(tenant, pack);
+    }
+
+    /// Whether a pack is being written to.
+    pub(crate) fn is_current(&self, tenant: TenantKey, pack: u32) -> bool {
+        let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+        levels.current.get(&tenant) == Some(&pack)
+    }
+
+    /// A number that no pack of the tenant has; the pack is known as empty.
+    pub(crate) fn new_pack(&self, tenant: TenantKey) -> u32 {
+        let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+        let packs = levels.packs.entry(tenant).or_default();
+        let number = packs.keys().next_back().copied().unwrap_or(0).saturating_add(1);
+        packs.insert(number, PackInfo::default());
+        number
+    }
+
+    /// Held by whoever changes packs in place, or copies them.
+    pub(crate) fn packs_in_use(&self) -> MutexGuard<'_, ()> {
+        self.packs_in_use.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a table of the places in memory if they are many.
+    pub(crate) fn tend(&self) -> Result<(), ContentError> {
+        let held = self.levels.read().unwrap_or_else(PoisonError::into_inner).active.len();
+        if held >= PLACES_MAX { self.flush() } else { Ok(()) }
+    }
+
+    /// Makes a table of the places in memory, durably.
+    pub(crate) fn flush(&self) -> Result<(), ContentError> {
+        let mut next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
+        let (frozen, tables, packs) = {
+            let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+            // What an earlier try could not write is written with the rest.
+            let mut places = std::mem::take(&mut levels.active);
+            if let Some(earlier) = levels.frozen.take() {
+                for (key, place) in earlier.iter() {
+                    places.entry(*key).or_insert(*place);
+                }
+            }
+            let frozen = Arc::new(places);
+            levels.frozen = Some(Arc::clone(&frozen));
+            (frozen, levels.tables.clone(), levels.packs.clone())
+        };
+        let tables = self.write_table(&frozen, tables, &mut next_table)?;
+        self.write_manifest(&tables, &packs, *next_table)?;
+        {
+            let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+            levels.frozen = None;
+            levels.tables = tables;
+        }
+        self.sweep()
+    }
+
+    /// All places that hold something, by tenant and digest.
+    pub(crate) fn everything(
+        &self,
+    ) -> impl Iterator<Item = Result<(TenantKey, Digest, Place), ContentError>> + use<> {
+        let (held, tables) = {
+            let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+            let mut held: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            let frozen = levels.frozen.iter().flat_map(|frozen| frozen.iter());
+            for ((tenant, digest), located) in frozen.chain(&levels.active) {
+                held.insert(key(tenant, digest), encode(located));
+            }
+            (held, levels.tables.clone())
+        };
+        let held: Source = Box::new(held.into_iter().map(Ok));
+        let merged = Merged::new(std::iter::once(held).chain(tables.cursors(&[])).collect());
+        merged.filter_map(|pair| match pair {
+            Ok((key, value)) => match (key.split_first_chunk::<32>(), decode(&value)) {
+                (Some((tenant, digest)), Located::At { place, .. }) => {
+                    let digest = Digest::from_bytes(digest.try_into().ok()?);
+                    Some(Ok((*tenant, digest, place)))
+                }
+                _ => None,
+            },
+            Err(error) => Some(Err(ContentError::places(error))),
+        })
+    }
+
+    /// The files that a copy of the places is made of, the manifest last; none where nothing is covered.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+        let tables = levels.tables.names();
+        if tables.is_empty() {
+            return Vec::new();
+        }
+        let paths = tables.iter().map(|name| table_path(&self.directory, name.number));
+        paths.chain([self.directory.join(MANIFEST)]).collect()
+    }
+
+    /// The name of the folder within that of the content.
+    pub(crate) const fn folder() -> &'static str {
+        FOLDER
+    }
+
+    fn write_table(
+        &self,
+        places: &Places,
+        tables: TableSet,
+        next_table: &mut u64,
+    ) -> Result<TableSet, ContentError> {
+        if places.is_empty() {
+            return Ok(tables);
+        }
+        let mut sorted: Vec<_> = places.iter().collect();
+        sorted.sort_unstable_by_key(|(key, _)| (key.0, *key.1.as_bytes()));
+        let mut writer = self.writer(next_table)?;
+        for ((tenant, digest), located) in sorted {
+            writer
+                .put(&key(tenant, digest), &encode(located), true)
+                .map_err(ContentError::places)?;
+        }
+        let tables = tables.with(writer.finish().map_err(ContentError::places)?);
+        let Some(count) = tables.due_for_merge() else { return Ok(tables) };
+        let writer = self.writer(next_table)?;
+        let merged = tables.merge(count, writer, (|_: &[u8]| true, Marks::Keep));
+        let merged = merged.map_err(ContentError::places)?;
+        Ok(tables.replaced(count, merged))
+    }
+
+    fn writer(&self, next_table: &mut u64) -> Result<TableWriter, ContentError> {
+        let number = *next_table;
+        *next_table = number.saturating_add(1);
+        TableWriter::new(Arc::clone(&self.medium), &self.directory, number)
+            .map_err(ContentError::places)
+    }
+
+    fn write_manifest(
+        &self,
+        tables: &TableSet,
+        packs: &Packs,
+        next_table: u64,
+    ) -> Result<(), ContentError> {
+        let packs = packs.iter().map(|(tenant, packs)| (hex::encode(tenant), packs.clone()));
+        let manifest = Manifest {
+            version: VERSION,
+            tables: tables.names(),
+            next_table,
+            packs: packs.collect(),
+        };
+        let path = self.directory.join(MANIFEST);
+        let failed = || ContentError::io("write the manifest", &path);
+        let mut bytes = serde_json::to_vec(&manifest)
+            .map_err(|error| failed()(std::io::Error::other(error)))?;
+        let digest = hex::encode(Sha256::digest(&bytes));
+        bytes.push(b'\n');
+        bytes.extend_from_slice(digest.as_bytes());
+        bytes.push(b'\n');
+        replace_file(&*self.medium, &path, &bytes).map_err(failed())
+    }
+
+    fn load(&self) -> Result<Option<(Levels, u64)>, String> {
+        let path = self.directory.join(MANIFEST);
+        let file = match self.medium.open_read(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
+        let length = file.length().map_err(|error| error.to_string())?;
+        let mut bytes = vec![0; to_usize(length)];
+        read_full_at(&*file, &mut bytes, 0).map_err(|error| error.to_string())?;
+        let body = bytes.split_last_chunk::<66>().and_then(|(body, end)| {
+            let digest = end.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
+            (digest == hex::encode(Sha256::digest(body)).as_bytes()).then_some(body)
+        });
+        let manifest: Manifest =
+            serde_json::from_slice(body.ok_or("the manifest does not verify")?)
+                .map_err(|error| error.to_string())?;
+        if manifest.version != VERSION {
+            return Err(format!("unknown version {} of the manifest", manifest.version));
+        }
+        let mut packs = Packs::new();
+        for (tenant, infos) in manifest.packs {
+            let mut key: TenantKey = [0; 32];
+            hex::decode_to_slice(&tenant, &mut key).map_err(|error| error.to_string())?;
+            packs.insert(key, infos);
+        }
+        let tables = TableSet::open(&self.medium, &self.directory, &manifest.tables)
+            .map_err(|error| error.to_string())?;
+        let levels = Levels { tables, packs, ..Levels::default() };
+        Ok(Some((levels, manifest.next_table)))
+    }
+
+    /// Removes tables that do not count any more, and what a crash left unfinished.
+    fn sweep(&self) -> Result<(), ContentError> {
+        let named: Vec<u64> = {
+            let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
+            levels.tables.names().iter().map(|name| name.number).collect()
+        };
+        let names = self.medium.list(&self.directory);
+        for name in names.map_err(ContentError::io("list the folder", &self.directory))? {
+            let path = self.directory.join(&name);
+            let unfinished = path.extension().is_some_and(|extension| extension == "tmp");
+            if unfinished || table_number(&name).is_some_and(|number| !named.contains(&number)) {
+                self.medium.remove(&path).map_err(ContentError::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key(tenant: &TenantKey, digest: &Digest) -> Vec<u8> {
+    [tenant.as_slice(), digest.as_bytes()].concat()
+}
+
+fn encode(located: &Located) -> Vec<u8> {
+    match located {
+        Located::At { place, .. } => {
+            let fields = [place.pack, place.offset, place.length];
+            fields.iter().flat_map(|field| field.to_le_bytes()).collect()
+        }
+        Located::Gone => Vec::new(),
+    }
+}
+
+fn decode(value: &[u8]) -> Located {
+    let field = |at: usize| -> Option<u32> {
+        let bytes = value.get(at..)?.first_chunk::<4>()?;
+        Some(u32::from_le_bytes(*bytes))
+    };
+    match (field(0), field(4), field(8)) {
+        (Some(pack), Some(offset), Some(length)) => {
+            Located::At { place: Place { pack, offset, length }, proven: false }
+        }
+        _ => Located::Gone,
+    }
+}

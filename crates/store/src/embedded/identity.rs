@@ -1,0 +1,88 @@
+//! Which ledger this is, and whether it is an old copy of itself.
+//!
+//! Owns the file `store-id`, and the comparison with a head that is known from elsewhere. Not here: the witness and the
+//! checkpoints, which notice a journal that lost its end. Invariant: a ledger keeps its identity in every copy; a copy in which
+//! everything is equally old can only be told by a head that was kept outside of it.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+
+use placet_types::digest::Digest;
+
+use super::EmbeddedConfig;
+use super::open::OpenError;
+use crate::journal::medium::replace_file;
+use crate::journal::{Journal, JournalError};
+
+const FILE: &str = "store-id";
+
+/// The head of the log as it was at some time, from outside of the ledger: a signed checkpoint, a backup's report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownHead {
+    /// The last entry at that time.
+    pub seq: u64,
+    /// Its hash.
+    pub hash: [u8; 32],
+}
+
+/// The name of the ledger: made at its first start, and the same in all its copies.
+pub(super) fn store_id(
+    config: &EmbeddedConfig,
+    of_checkpoint: Option<&str>,
+) -> Result<String, OpenError> {
+    let path = config.directory.join(FILE);
+    let found = match std::fs::read_to_string(&path) {
+        Ok(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(OpenError::io("read", &path)(error)),
+    };
+    match (found, of_checkpoint) {
+        (Some(id), Some(other)) if id != other => Err(OpenError::Checkpoint(format!(
+            "it is of ledger `{other}`, and this is ledger `{id}`"
+        ))),
+        (Some(id), _) => Ok(id),
+        (None, known) => {
+            let id = known.map_or_else(new_id, str::to_owned);
+            replace_file(&*config.medium, &path, format!("{id}\n").as_bytes())
+                .map_err(OpenError::io("write", &path))?;
+            Ok(id)
+        }
+    }
+}
+
+/// Sixteen bytes of the system's randomness, by way of the keys that hash tables get.
+fn new_id() -> String {
+    let words = [RandomState::new().hash_one(1_u8), RandomState::new().hash_one(2_u8)];
+    let mut bytes = Vec::new();
+    for word in words {
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    format!(
+        "ledger_{}",
+        Digest::of(&bytes)
+            .to_string()
+            .trim_start_matches("sha256:")
+            .chars()
+            .take(32)
+            .collect::<String>()
+    )
+}
+
+/// Refuses a ledger that does not hold what is known of it.
+pub(super) fn check_known_head(
+    config: &EmbeddedConfig,
+    journal: &Journal,
+) -> Result<(), OpenError> {
+    let Some(known) = config.known_head.filter(|known| known.seq > 0) else { return Ok(()) };
+    let old = OpenError::OldCopy { known_seq: known.seq };
+    if journal.head().0 < known.seq {
+        return Err(old);
+    }
+    match journal.read(known.seq) {
+        Ok(frame) if frame.hash == known.hash => Ok(()),
+        Ok(_) => Err(old),
+        // It was archived, and the archive is elsewhere: the journal goes further, and that is all that can be told.
+        Err(JournalError::Archived { .. } | JournalError::Absent { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

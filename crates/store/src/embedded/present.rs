@@ -1,0 +1,150 @@
+//! The present: a wall clock that is believed forward and never backward.
+//!
+//! Owns the time that entries carry and that ages are measured by. Not here: the clock itself, which comes from the program.
+//!
+//! Invariants: it is never before the last entry, and within a process it goes on at least as fast as the monotonic clock: a wall
+//! clock that is set back cannot make a window look open that has closed at the target. Over a restart only the wall clock can tell how
+//! much time passed; where it stands before the last entry it cannot, and no age across that point is claimed.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use placet_types::clock::{Clock, Timestamp};
+use tokio::time::Instant;
+
+/// How far the wall clock may fall behind the monotonic one before it is not believed: clocks are slewed, and read one after the other.
+const SLACK_MS: i64 = 1_000;
+
+/// The present of one process.
+pub(super) struct Present {
+    clock: Arc<dyn Clock>,
+    /// A moment that is certain, and when it was.
+    anchor: Mutex<(i64, Instant)>,
+    /// Times up to this one are of a clock that has gone back since.
+    unknown_until_ms: Option<i64>,
+}
+
+impl fmt::Debug for Present {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Present").finish_non_exhaustive()
+    }
+}
+
+impl Present {
+    /// The present after a last entry at `last_at_ms`.
+    pub(super) fn after(last_at_ms: Option<i64>, clock: Arc<dyn Clock>) -> Self {
+        let wall = clock.now().as_ms();
+        let last = last_at_ms.unwrap_or(wall);
+        let unknown_until_ms = (wall < last).then_some(last);
+        if unknown_until_ms.is_some() {
+            tracing::warn!(
+                behind_ms = last.saturating_sub(wall),
+                "the clock stands before the last entry: how long ago earlier calls were sent is not known"
+            );
+        }
+        Self { clock, anchor: Mutex::new((wall.max(last), Instant::now())), unknown_until_ms }
+    }
+
+    /// Now.
+    pub(super) fn now(&self) -> Timestamp {
+        let wall = self.clock.now().as_ms();
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        let (at, since) = *anchor;
+        let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let monotonic = at.saturating_add(passed);
+        if wall >= monotonic {
+            *anchor = (wall, Instant::now());
+            return Timestamp::from_ms(wall);
+        }
+        let believed = wall.saturating_add(SLACK_MS) >= monotonic && wall >= at;
+        Timestamp::from_ms(if believed { wall } else { monotonic })
+    }
+
+    /// An entry carries this time.
+    pub(super) fn note(&self, at: Timestamp) {
+        let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
+        if at.as_ms() > anchor.0 {
+            *anchor = (at.as_ms(), Instant::now());
+        }
+    }
+
+    /// How long ago that was; `None` where a clock that has gone back cannot tell.
+    pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
+        let is_known = self.unknown_until_ms.is_none_or(|until| at.as_ms() > until);
+        is_known.then(|| self.now().since_ms(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::time::Duration;
+
+    use placet_types::clock::{Clock, Timestamp};
+
+    use super::Present;
+
+    const NOON: i64 = 1_800_000_000_000;
+    const HOUR: i64 = 3_600_000;
+
+    #[derive(Debug)]
+    struct Wall(AtomicI64);
+
+    impl Clock for Wall {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_ms(self.0.load(Ordering::SeqCst))
+        }
+    }
+
+    fn wall(ms: i64) -> Arc<Wall> {
+        Arc::new(Wall(AtomicI64::new(ms)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_set_back_does_not_stop_time() {
+        let clock = wall(NOON);
+        let present = Present::after(None, Arc::<Wall>::clone(&clock));
+        clock.0.store(NOON + HOUR, Ordering::SeqCst);
+        let sent = present.now();
+        clock.0.store(NOON, Ordering::SeqCst);
+        tokio::time::advance(Duration::from_secs(120)).await;
+        assert_eq!(present.age_ms(sent), Some(120_000));
+        // Also where it does not fall behind the last entry.
+        clock.0.store(NOON + 3 * HOUR, Ordering::SeqCst);
+        let sent = present.now();
+        tokio::time::advance(Duration::from_secs(7_200)).await;
+        clock.0.store(NOON + 3 * HOUR + 60_000, Ordering::SeqCst);
+        assert_eq!(present.age_ms(sent), Some(7_200_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_present_is_never_before_the_last_entry_and_follows_a_clock_that_goes_on() {
+        let clock = wall(NOON);
+        let present = Present::after(Some(NOON - 5), Arc::<Wall>::clone(&clock));
+        assert_eq!(present.now().as_ms(), NOON);
+        present.note(Timestamp::from_ms(NOON + 7));
+        assert_eq!(present.now().as_ms(), NOON + 7);
+        clock.0.store(NOON + 50, Ordering::SeqCst);
+        assert_eq!(present.now().as_ms(), NOON + 50);
+        // A clock that is read a little late, or slewed, is believed.
+        tokio::time::advance(Duration::from_millis(300)).await;
+        clock.0.store(NOON + 200, Ordering::SeqCst);
+        assert_eq!(present.now().as_ms(), NOON + 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_age_is_claimed_across_a_restart_with_a_clock_before_the_last_entry() {
+        let present = Present::after(Some(NOON), wall(NOON - HOUR));
+        let earlier = Timestamp::from_ms(NOON - 10);
+        assert_eq!(present.age_ms(earlier), None);
+        assert_eq!(present.age_ms(Timestamp::from_ms(NOON)), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let later = present.now();
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(present.age_ms(later), Some(5_000));
+        let sound = Present::after(Some(NOON), wall(NOON + 1));
+        assert_eq!(sound.age_ms(earlier), Some(11));
+    }
+}

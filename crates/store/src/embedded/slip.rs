@@ -1,0 +1,168 @@
+//! Slips: what the index says of a record beside the entry that holds it, and the keys under which that is found.
+//!
+//! Owns the form of a slip, and which keys of the index a move of a record writes and takes away. Not here: the records
+//! themselves, the tree. Invariant: the keys of a record follow from its slip alone, so that the index is made from the journal, and
+//! taken apart again, without reading other records.
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::EffectRecord;
+use placet_types::clock::Timestamp;
+use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+
+use super::codec::encode_value;
+use super::keys;
+use crate::rules::Op;
+
+const VERSION: u8 = 1;
+
+/// What the index says of an effect record or an approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Slip {
+    /// The code of its state.
+    pub(super) code: u8,
+    /// Its revision.
+    pub(super) rev: u64,
+    /// When the effect record last moved; when the approval was made.
+    pub(super) at: Timestamp,
+    pub(super) tenant: TenantId,
+    pub(super) call_id: ToolCallId,
+}
+
+impl Slip {
+    pub(super) fn of_effect(record: &EffectRecord) -> Self {
+        Self {
+            code: keys::effect_code(&record.state),
+            rev: record.rev,
+            at: record.updated_at,
+            tenant: record.scope.tenant.clone(),
+            call_id: record.call_id.clone(),
+        }
+    }
+
+    pub(super) fn of_approval(approval: &ApprovalRecord) -> Self {
+        Self {
+            code: keys::approval_code(&approval.state),
+            rev: approval.rev,
+            at: approval.created_at,
+            tenant: approval.chain.tenant().clone(),
+            call_id: approval.call_id.clone(),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let tenant = self.tenant.as_str().as_bytes();
+        let mut out = vec![VERSION, self.code];
+        out.extend_from_slice(&self.rev.to_le_bytes());
+        out.extend_from_slice(&keys::ordered(self.at));
+        out.push(u8::try_from(tenant.len()).unwrap_or(u8::MAX));
+        out.extend_from_slice(tenant);
+        out.extend_from_slice(self.call_id.as_str().as_bytes());
+        out
+    }
+
+    /// Reads a slip; `None`: these bytes are none.
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let ([version, code], rest) = bytes.split_first_chunk::<2>()?;
+        let (rev, rest) = rest.split_first_chunk::<8>()?;
+        let (at, rest) = rest.split_first_chunk::<8>()?;
+        let (tenant_length, rest) = rest.split_first()?;
+        let (tenant, call_id) = rest.split_at_checked(usize::from(*tenant_length))?;
+        if *version != VERSION {
+            return None;
+        }
+        Some(Self {
+            code: *code,
+            rev: u64::from_le_bytes(*rev),
+            at: keys::from_ordered(*at),
+            tenant: TenantId::new(std::str::from_utf8(tenant).ok()?).ok()?,
+            call_id: ToolCallId::new(std::str::from_utf8(call_id).ok()?).ok()?,
+        })
+    }
+}
+
+/// A key and what it is to hold; nothing: the key is gone.
+pub(super) type Edit = (Vec<u8>, Vec<u8>);
+
+/// What the value of a key that has nothing to say but that it is there is.
+const HERE: &[u8] = &[1];
+
+/// The edits of a change, in order: where one key comes twice, the later one counts.
+pub(super) fn edits_of(op: &Op, seq: u64, out: &mut Vec<Edit>) {
+    match op {
+        Op::Effect { before, after } => {
+            let before = before.as_deref().map(Slip::of_effect);
+            effect(&after.record_id, (before.as_ref(), Some(&Slip::of_effect(after))), seq, out);
+        }
+        Op::Removed(before) => {
+            effect(&before.record_id, (Some(&Slip::of_effect(before)), None), seq, out);
+        }
+        Op::Approval { before, after } => {
+            let before = before.as_deref().map(Slip::of_approval);
+            approval(&after.approval_id, (before.as_ref(), &Slip::of_approval(after)), seq, out);
+        }
+        Op::Run(run, body) => out.push(run_edit(keys::run(&run.key), seq, body)),
+    }
+}
+
+/// A run, which stands in the index itself.
+pub(super) fn run_edit(key: Vec<u8>, seq: u64, body: &[u8]) -> Edit {
+    let value = encode_value(&key, seq, body);
+    (key, value)
+}
+
+/// The edits of an effect record's move, its beginning or its end.
+pub(super) fn effect(
+    record_id: &RecordId,
+    (before, after): (Option<&Slip>, Option<&Slip>),
+    seq: u64,
+    out: &mut Vec<Edit>,
+) {
+    if let Some(before) = before {
+        out.push((keys::effect_state_at(before.code, Some(record_id)), Vec::new()));
+        if keys::is_settled_code(before.code) {
+            out.push((keys::settled_at(before.code, Some((before.at, record_id))), Vec::new()));
+        }
+        if after.is_none_or(|after| after.call_id != before.call_id) {
+            out.push((keys::call(&before.call_id), Vec::new()));
+        }
+    }
+    let key = keys::effect(record_id);
+    let Some(after) = after else {
+        out.push((key, Vec::new()));
+        return;
+    };
+    let tenant = after.tenant.as_str().as_bytes();
+    out.push((keys::effect_state_at(after.code, Some(record_id)), tenant.to_vec()));
+    if keys::is_settled_code(after.code) {
+        out.push((keys::settled_at(after.code, Some((after.at, record_id))), tenant.to_vec()));
+    }
+    if before.is_none_or(|before| before.call_id != after.call_id) {
+        out.push((keys::call(&after.call_id), record_id.digest().as_bytes().to_vec()));
+    }
+    let value = encode_value(&key, seq, &after.encode());
+    out.push((key, value));
+}
+
+/// The edits of an approval's move, or its beginning.
+pub(super) fn approval(
+    approval_id: &ApprovalId,
+    (before, after): (Option<&Slip>, &Slip),
+    seq: u64,
+    out: &mut Vec<Edit>,
+) {
+    if let Some(before) = before.filter(|before| before.code != after.code || before.at != after.at)
+    {
+        let place = Some((before.at, approval_id));
+        out.push((keys::approval_list(None, before.code, place), Vec::new()));
+        out.push((keys::approval_list(Some(&before.tenant), before.code, place), Vec::new()));
+    }
+    let (tenant, place) = (after.tenant.as_str().as_bytes(), Some((after.at, approval_id)));
+    out.push((keys::approval_list(None, after.code, place), tenant.to_vec()));
+    out.push((keys::approval_list(Some(&after.tenant), after.code, place), tenant.to_vec()));
+    if before.is_none() {
+        out.push((keys::call_approval(&after.call_id, place), HERE.to_vec()));
+    }
+    let key = keys::approval(approval_id);
+    let value = encode_value(&key, seq, &after.encode());
+    out.push((key, value));
+}

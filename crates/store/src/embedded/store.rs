@@ -1,0 +1,171 @@
+//! The trait [`Store`] on the embedded store.
+//!
+//! Owns the way of a question to index, journal and content. Not here: what the answers are made of (`state`, `query`), the
+//! writing (`machine`). Invariant: look-ups run on the caller's thread, lists and contents on blocking threads.
+
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::{EffectRecord, EffectState};
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::{
+    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
+};
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+
+use super::machine::Request;
+use super::state::State;
+use super::{EmbeddedStore, KeeperThread, keys, query};
+use crate::content::ContentError;
+
+#[async_trait]
+impl Store for EmbeddedStore {
+    fn now(&self) -> Timestamp {
+        self.state.now()
+    }
+
+    fn age_ms(&self, at: Timestamp) -> Option<i64> {
+        self.state.age_ms(at)
+    }
+
+    fn epoch(&self) -> u64 {
+        self.state.epoch
+    }
+
+    async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
+        let own =
+            matches!(record.state, EffectState::Claimed { epoch } if epoch == self.state.epoch);
+        if !own {
+            return Err(StoreError::Conflict);
+        }
+        let index = self.state.index()?;
+        let (record_id, key) = (record.record_id, keys::effect(&record.record_id));
+        let stored = || {
+            let stored = self.state.effect(&index, &record_id);
+            stored.map(|stored| stored.map(Arc::unwrap_or_clone))
+        };
+        let taken = self.state.claims.take(record, stored, || index.knows(&key))?;
+        Ok(taken.map_or(ClaimAnswer::Claimed, |taken| ClaimAnswer::Taken(Box::new(taken))))
+    }
+
+    async fn release(&self, record_id: RecordId) {
+        self.state.claims.release(&record_id);
+    }
+
+    async fn commit(&self, changes: Changes) -> Result<Committed, StoreError> {
+        let committed = self.writer.submit(Request::new(changes)?).await?;
+        self.state.note_written(committed.seq);
+        Ok(committed)
+    }
+
+    async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
+        let index = self.state.index()?;
+        // Claims first: a record leaves them only once the index has it.
+        match self.state.claims.get(&record_id) {
+            Some(claimed) => Ok(Some(claimed)),
+            None => Ok(self.state.effect(&index, &record_id)?.map(Arc::unwrap_or_clone)),
+        }
+    }
+
+    async fn effect_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<EffectRecord>, StoreError> {
+        let index = self.state.index()?;
+        if let Some(claimed) = self.state.claims.of_call(call_id) {
+            return Ok(Some(claimed));
+        }
+        let found =
+            index.look_up(&keys::call(call_id)).map_err(|fault| self.state.fail_index(&fault))?;
+        let Some(record_id) = found.and_then(|bytes| query::record_id(&bytes)) else {
+            return Ok(None);
+        };
+        let record = self.state.effect(&index, &record_id)?;
+        Ok(record.filter(|record| record.call_id == *call_id).map(Arc::unwrap_or_clone))
+    }
+
+    async fn approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        let index = self.state.index()?;
+        Ok(self.state.approval(&index, approval_id)?.map(Arc::unwrap_or_clone))
+    }
+
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        let call_id = call_id.clone();
+        self.blocking(move |state| query::approval_of_call(state, &call_id)).await
+    }
+
+    async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
+        drop(self.state.index()?);
+        Ok(self.state.policy())
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
+        let index = self.state.index()?;
+        self.state.run(&index, key)
+    }
+
+    async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        let (reader, tenant) = (self.content.clone(), tenant.clone());
+        let read = move |state: &State| {
+            drop(state.index()?);
+            reader.get(tenant.as_str(), digest).map_err(|error| match error {
+                ContentError::Missing { digest } => StoreError::ContentMissing(digest),
+                ContentError::Altered { digest } => StoreError::ContentAltered(digest),
+                ContentError::TooLarge { .. }
+                | ContentError::Io { .. }
+                | ContentError::Places(_)
+                | ContentError::Poisoned => StoreError::Damaged(error.to_string()),
+            })
+        };
+        self.blocking(read).await
+    }
+
+    async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
+        let query = query.clone();
+        self.blocking(move |state| query::effects(state, &query)).await
+    }
+
+    async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
+        let query = query.clone();
+        self.blocking(move |state| query::approvals(state, &query)).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        let keeper = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(KeeperThread { commands, thread }) = keeper else { return Ok(()) };
+        let closed = self.writer.close().await;
+        drop(commands);
+        let index = self.state.take_index();
+        let sound = closed.is_ok() && self.state.health.borrow().is_none();
+        let ending = tokio::task::spawn_blocking(move || {
+            if thread.join().is_err() {
+                tracing::error!("the keeper of the index panicked");
+            }
+            let Some(index) = index.filter(|_| sound) else { return };
+            // What is not on disk is taken over from the journal at the next start.
+            if let Err(fault) = index.close() {
+                tracing::warn!(%fault, "the index could not be synced");
+            }
+        });
+        ending.await.map_err(|error| StoreError::Stopped(error.to_string()))?;
+        Ok(closed?)
+    }
+}

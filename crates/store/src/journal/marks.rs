@@ -1,0 +1,142 @@
+//! Where some of a segment's frames are, so that one frame is found without reading from the segment's start.
+//!
+//! Owns the notes beside closed segments (`000000000001.marks`: "PLMARKS" 01, number of the segment, count, pairs of sequence
+//! number and offset, CRC-32C), the ones in memory (bounded), and making them anew from the segment's headers.
+//! Not here: reading frames. Invariant: a note only shortens the way: the frame found by it is verified like any other, and notes
+//! that are lost or damaged are made again.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::error::JournalError;
+use super::files::SegmentFiles;
+use super::frame::{HEADER_BYTES, decode_header, frame_bytes, take};
+use super::medium::{Medium, beside, read_full_at, to_u64, to_usize, write_all_at};
+use super::scan::INDEX_EVERY;
+use super::segment::SEGMENT_HEADER_BYTES;
+use super::window::Window;
+
+const MAGIC: [u8; 8] = *b"PLMARKS\x01";
+const EXTENSION: &str = "marks";
+/// For how many segments the notes are held in memory: some megabytes.
+const SEGMENTS_MAX: usize = 256;
+/// No segment has more; a larger file is damage.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Sequence numbers and offsets, ascending.
+pub(crate) type Marks = Vec<(u64, u64)>;
+
+/// The notes in memory.
+#[derive(Debug, Default)]
+pub(crate) struct MarksCache {
+    held: Mutex<HashMap<u64, Arc<Marks>>>,
+}
+
+impl MarksCache {
+    /// The notes of a closed segment: from memory, from beside it, or made from its headers.
+    pub(crate) fn of(
+        &self,
+        files: &SegmentFiles,
+        segment: u64,
+        first_seq: u64,
+    ) -> Result<Arc<Marks>, JournalError> {
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        if let Some(marks) = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(&segment)
+        {
+            return Ok(Arc::clone(marks));
+        }
+        let path = path_of(&files.directory, segment);
+        let marks = match load(&*files.medium, &path, segment) {
+            Some(marks) => marks,
+            None => {
+                let marks = survey(files, segment, first_seq)?;
+                keep(&*files.medium, &path, segment, &marks);
+                marks
+            }
+        };
+        let marks = Arc::new(marks);
+        self.put(segment, Arc::clone(&marks));
+        Ok(marks)
+    }
+
+    /// The segment is closed, and these are its notes.
+    pub(crate) fn closed(&self, files: &SegmentFiles, segment: u64, marks: Marks) {
+        keep(&*files.medium, &path_of(&files.directory, segment), segment, &marks);
+        self.put(segment, Arc::new(marks));
+    }
+
+    fn put(&self, segment: u64, marks: Arc<Marks>) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.len() >= SEGMENTS_MAX {
+            let any: Vec<u64> = held.keys().copied().take(SEGMENTS_MAX / 4).collect();
+            for segment in any {
+                held.remove(&segment);
+            }
+        }
+        held.insert(segment, marks);
+    }
+}
+
+fn path_of(directory: &Path, segment: u64) -> PathBuf {
+    directory.join(format!("{segment:012}.{EXTENSION}"))
+}
+
+fn load(medium: &dyn Medium, path: &Path, segment: u64) -> Option<Marks> {
+    let file = medium.open_read(path).ok()?;
+    let length = file.length().ok().filter(|length| *length <= BYTES_MAX)?;
+    let mut bytes = vec![0; to_usize(length)];
+    read_full_at(&*file, &mut bytes, 0).ok()?;
+    let (fields, crc) = bytes.split_last_chunk::<4>()?;
+    let mut rest = fields;
+    let head = [take::<8>(&mut rest).ok()?, take::<8>(&mut rest).ok()?, take::<8>(&mut rest).ok()?];
+    let [magic, number, count] = head;
+    let sound = magic == MAGIC
+        && u64::from_le_bytes(number) == segment
+        && crc32c::crc32c(fields) == u32::from_le_bytes(*crc);
+    if !sound {
+        return None;
+    }
+    let mut marks = Vec::new();
+    for _ in 0..u64::from_le_bytes(count) {
+        let pair = (take::<8>(&mut rest).ok()?, take::<8>(&mut rest).ok()?);
+        marks.push((u64::from_le_bytes(pair.0), u64::from_le_bytes(pair.1)));
+    }
+    (!marks.is_empty()).then_some(marks)
+}
+
+/// Notes save time and nothing else: where they cannot be written they are made again.
+fn keep(medium: &dyn Medium, path: &Path, segment: u64, marks: &Marks) {
+    let mut out = MAGIC.to_vec();
+    out.extend_from_slice(&segment.to_le_bytes());
+    out.extend_from_slice(&to_u64(marks.len()).to_le_bytes());
+    for (seq, offset) in marks {
+        out.extend_from_slice(&seq.to_le_bytes());
+        out.extend_from_slice(&offset.to_le_bytes());
+    }
+    out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+    let temporary = beside(path);
+    let kept = medium
+        .create(&temporary)
+        .and_then(|file| write_all_at(&*file, &out, 0))
+        .and_then(|()| medium.rename(&temporary, path));
+    if let Err(error) = kept {
+        tracing::debug!(%error, segment, "the notes beside a segment could not be kept");
+    }
+}
+
+/// Walks over the headers of a closed segment.
+fn survey(files: &SegmentFiles, segment: u64, first_seq: u64) -> Result<Marks, JournalError> {
+    let (file, path) = files.open_read(segment)?;
+    let mut window = Window::new(file, path);
+    let (mut offset, mut seq) = (SEGMENT_HEADER_BYTES, first_seq);
+    let mut marks = Vec::new();
+    while let Ok((_, payload_bytes)) = decode_header(window.at(offset, HEADER_BYTES)?) {
+        if marks.is_empty() || seq.checked_rem(INDEX_EVERY) == Some(0) {
+            marks.push((seq, offset));
+        }
+        offset = offset.saturating_add(to_u64(frame_bytes(payload_bytes)));
+        seq = seq.saturating_add(1);
+    }
+    Ok(marks)
+}

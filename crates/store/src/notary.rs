@@ -1,0 +1,241 @@
+//! The notary: signs what the logs of a store say, and writes receipts.
+//!
+//! Owns which checkpoint of each log was signed last; a log that does not come after it is not signed, for it was changed or is an
+//! old copy. Not here: how a proof is made (`tree`, `postgres`) and what a signature looks like (`seal`).
+//!
+//! Invariants: a checkpoint is kept before anybody gets it, and before the next one; a receipt is about a state that is durable.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use placet_ledger::log::{AuditLog, TreeHead};
+use placet_ledger::proof::note::NoteName;
+use placet_ledger::proof::receipt::{RECEIPT_VERSION, ReceiptClaims};
+use placet_ledger::proof::{self, Consistency, Inclusion};
+use placet_ledger::record::EffectRecord;
+use placet_ledger::store::StoreError;
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use tokio::sync::Mutex;
+
+use crate::journal::medium::{Disk, Medium};
+use crate::seal::{CheckpointFile, SealError, SealKey, SealPublic, Sealer, sign_receipt};
+use crate::tree::LogHead;
+
+/// Why the notary did not sign.
+#[derive(Debug, thiserror::Error)]
+pub enum NotaryError {
+    /// The store cannot tell.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The log is not what was signed before, or the checkpoint cannot be kept.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// No entry stands for it.
+    #[error("no entry of the log stands for it")]
+    NoEntry,
+    /// There is no such log.
+    #[error("there is no log `{0}`")]
+    NoLog(String),
+}
+
+/// A signed checkpoint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    /// The log's name within the store.
+    pub log: String,
+    /// How many entries it covers.
+    pub size: u64,
+    /// The signed note (C2SP signed-note, tlog-checkpoint).
+    pub note: String,
+}
+
+/// What was signed of one log.
+#[derive(Debug)]
+struct Book {
+    sealer: Sealer,
+    file: CheckpointFile,
+    last: Option<Sealed>,
+}
+
+/// Signs checkpoints and receipts of one store.
+pub struct Notary {
+    key: Arc<SealKey>,
+    deployment: NoteName,
+    log: Arc<dyn AuditLog>,
+    folder: PathBuf,
+    medium: Arc<dyn Medium>,
+    books: Mutex<BTreeMap<String, Book>>,
+}
+
+impl std::fmt::Debug for Notary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Notary").field("deployment", &self.deployment).finish_non_exhaustive()
+    }
+}
+
+impl Notary {
+    /// A notary for `log`, whose checkpoints are kept in `folder`, one file for each log.
+    pub fn new(
+        key: Arc<SealKey>,
+        deployment: NoteName,
+        log: Arc<dyn AuditLog>,
+        folder: impl Into<PathBuf>,
+    ) -> Self {
+        let medium: Arc<dyn Medium> = Arc::new(Disk);
+        Self { key, deployment, log, folder: folder.into(), medium, books: Mutex::default() }
+    }
+
+    /// The key that checks what is signed here.
+    pub fn key(&self) -> &SealPublic {
+        self.key.public()
+    }
+
+    /// The log itself.
+    pub fn log(&self) -> &dyn AuditLog {
+        self.log.as_ref()
+    }
+
+    /// Signs each log as it stands, unless that was signed already. All checkpoints, the earlier ones of unchanged logs included.
+    ///
+    /// # Errors
+    /// [`NotaryError::Seal`] with [`SealError::NotAfter`]: a log is not what was signed before. Somebody has to look.
+    pub async fn seal(&self) -> Result<Vec<Sealed>, NotaryError> {
+        let heads = self.log.heads().await?;
+        let mut books = self.books.lock().await;
+        let mut sealed = Vec::with_capacity(heads.len());
+        for head in heads.into_iter().filter(|head| head.size > 0) {
+            let book = match books.remove(&head.log) {
+                Some(book) => book,
+                None => self.open(&head.log)?,
+            };
+            let (book, signed) = self.sign(book, &head).await?;
+            books.insert(head.log, book);
+            sealed.push(signed);
+        }
+        Ok(sealed)
+    }
+
+    /// A receipt for what became of a record.
+    ///
+    /// # Errors
+    /// [`NotaryError::NoEntry`] when nothing about it is durable.
+    pub async fn receipt(
+        &self,
+        record: &EffectRecord,
+        request_digest: Option<Digest>,
+        now: Timestamp,
+    ) -> Result<String, NotaryError> {
+        let (log, seq) = self.log.entry_of(record.record_id).await?.ok_or(NotaryError::NoEntry)?;
+        let entry =
+            self.log.entries(&log, seq, 1).await?.into_iter().next().ok_or(NotaryError::NoEntry)?;
+        let head = self.head(&log).await?;
+        let path = self.log.inclusion(&log, seq, head.size).await?;
+        let claims = ReceiptClaims {
+            version: RECEIPT_VERSION,
+            iss: self.key().name().clone(),
+            iat: now.as_ms().div_euclid(1_000),
+            call_id: record.call_id.clone(),
+            record_id: record.record_id,
+            tenant: record.scope.tenant.clone(),
+            capability: record.scope.capability.clone(),
+            state: record.state.name().to_owned(),
+            code: record.state.code(),
+            requested_digest: record.requested_digest,
+            request_digest,
+            result_digest: record.state.result(),
+            replayed: false,
+            log: self.origin(&log)?,
+            seq,
+            entry: Digest::from_bytes(entry.hash),
+            at: Timestamp::from_ms(entry.at_ms),
+            tree_size: head.size,
+            root: Digest::from_bytes(head.root),
+            path: path.into_iter().map(Digest::from_bytes).collect(),
+        };
+        Ok(sign_receipt(&self.key, &claims)?)
+    }
+
+    /// The proof that entry `seq` is in the tree over the first `size` entries of `log`.
+    ///
+    /// # Errors
+    /// [`NotaryError::NoLog`], or the log has no such entry.
+    pub async fn inclusion(
+        &self,
+        log: &str,
+        seq: u64,
+        size: u64,
+    ) -> Result<Inclusion, NotaryError> {
+        self.within(log, size).await?;
+        let path = self.log.inclusion(log, seq, size).await?;
+        Ok(Inclusion { seq, size, path: path.into_iter().map(Digest::from_bytes).collect() })
+    }
+
+    /// The proof that the tree over `from` entries of `log` is a prefix of that over `to`.
+    ///
+    /// # Errors
+    /// [`NotaryError::NoLog`], or the log has fewer entries.
+    pub async fn consistency(
+        &self,
+        log: &str,
+        from: u64,
+        to: u64,
+    ) -> Result<Consistency, NotaryError> {
+        self.within(log, to).await?;
+        let path = self.log.consistency(log, from, to).await?;
+        Ok(Consistency { from, to, path: path.into_iter().map(Digest::from_bytes).collect() })
+    }
+
+    async fn within(&self, log: &str, size: u64) -> Result<(), NotaryError> {
+        if size <= self.head(log).await?.size { Ok(()) } else { Err(NotaryError::NoEntry) }
+    }
+
+    async fn head(&self, log: &str) -> Result<TreeHead, NotaryError> {
+        let heads = self.log.heads().await?;
+        let head = heads.into_iter().find(|head| head.log == log);
+        head.ok_or_else(|| NotaryError::NoLog(log.to_owned()))
+    }
+
+    fn origin(&self, log: &str) -> Result<NoteName, SealError> {
+        NoteName::new(format!("{}/{log}", self.deployment)).map_err(SealError::from)
+    }
+
+    fn open(&self, log: &str) -> Result<Book, NotaryError> {
+        let origin = self.origin(log)?;
+        let file =
+            CheckpointFile::new(self.folder.join(format!("{log}.note")), Arc::clone(&self.medium));
+        let note = file.load()?;
+        let sealer = Sealer::new(Arc::clone(&self.key), origin, note.as_deref())?;
+        let last = match (sealer.last(), note) {
+            (Some(last), Some(note)) => {
+                Some(Sealed { log: log.to_owned(), size: last.head.size, note })
+            }
+            _ => None,
+        };
+        Ok(Book { sealer, file, last })
+    }
+
+    async fn sign(&self, mut book: Book, head: &TreeHead) -> Result<(Book, Sealed), NotaryError> {
+        let unchanged = book.sealer.last().is_some_and(|last| {
+            last.head.size == head.size && last.head.root == Digest::from_bytes(head.root)
+        });
+        if let Some(last) = book.last.clone().filter(|_| unchanged) {
+            return Ok((book, last));
+        }
+        let from = book.sealer.last().map(|last| last.head.size);
+        let proof = match from {
+            Some(from) if from <= head.size => self.consistency(&head.log, from, head.size).await,
+            _ => Ok(Consistency { from: 0, to: head.size, path: Vec::new() }),
+        };
+        let tree = proof::TreeHead { size: head.size, root: Digest::from_bytes(head.root) };
+        let log_head = LogHead { head: tree, chain: head.head };
+        let note = book.sealer.seal(&log_head, head.epoch, head.at, |_, _| {
+            proof.map_err(|error| error.to_string())
+        })?;
+        book.file.store(&note)?;
+        let sealed = Sealed { log: head.log.clone(), size: head.size, note: note.to_string() };
+        book.last = Some(sealed.clone());
+        Ok((book, sealed))
+    }
+}

@@ -1,0 +1,410 @@
+//! The shared store: the ledger's [`Store`] kept by a PostgreSQL server, for any number of nodes.
+//!
+//! Owns the schema `placet` of one database. Each start of a node is an *epoch* with a lease in the database's time and a log of its
+//! own; records, approvals, runs, contents and the active policies are shared. One task writes: it gathers the commits of this node into
+//! transactions that lock and read every row they touch, decides with the same rules as the embedded store, and appends the entries.
+//! Claims live in memory until they ride with a commit; where two nodes claim one key, the first durable change wins and the other is
+//! a [`StoreError::Conflict`].
+//!
+//! Invariants: what is acknowledged is committed as durably as the server is told to (and it is refused unless it is told to keep it);
+//! a commit is refused only when it is certain that it was not kept; a fenced node writes nothing and [`PostgresStore::died`] says
+//! so; the server's locks are rows, never advisory ones, and its time is the only one that nodes compare.
+//!
+//! What it cannot see: an operator who cancels (`pg_cancel_backend`) a commit that waits for a synchronous standby makes the server
+//! answer that it was kept, with a warning that the protocol's client does not show; such a commit may be lost by a failover.
+
+mod batch;
+mod claims;
+mod config;
+mod connect;
+mod error;
+mod import;
+mod lease;
+mod load;
+mod log;
+mod migrate;
+mod node;
+mod pool;
+mod read;
+mod rows;
+mod snapshot;
+mod state;
+#[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    clippy::disallowed_methods,
+    clippy::wildcard_enum_match_arm,
+    reason = "small numbers, servers that are started for the test, and matches that name only what the test is about"
+)]
+mod tests;
+mod transfer;
+mod witness;
+mod write;
+mod writer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sqlx::Row as _;
+use sqlx::postgres::PgConnection;
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::{EffectRecord, EffectState};
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::{
+    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
+};
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+
+pub use config::{DatabaseUrl, PostgresConfig};
+pub use error::OpenError;
+pub use node::StartReport;
+pub use transfer::{export, import};
+
+use crate::embedded::encode_entry;
+use crate::journal::PAYLOAD_BYTES_MAX;
+use batch::Piece;
+use claims::Take;
+use connect::{ConnectError, Connector, Purpose};
+use lease::Keeper;
+use node::{LEASES, Sightings, Started};
+use pool::Pool;
+use state::State;
+use witness::Witness;
+use writer::{Order, QUEUE_MAX, Submission, Terms, Ticket, Writer};
+
+/// The most bytes of one content.
+const CONTENT_BYTES_MAX: usize = 16 << 20;
+
+/// The store of one node among several.
+pub struct PostgresStore {
+    state: Arc<State>,
+    connector: Arc<Connector>,
+    pool: Pool,
+    orders: mpsc::Sender<Order>,
+    sightings: Mutex<Sightings>,
+    closing: watch::Sender<bool>,
+    wait: Duration,
+    lease: Duration,
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresStore")
+            .field("epoch", &self.state.epoch)
+            .field("at", self.connector.url())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PostgresStore {
+    /// Connects, checks the server, brings the tables up to date, takes an epoch and starts the tasks. Needs a runtime.
+    ///
+    /// # Errors
+    /// [`OpenError`]: nothing answers, the server's settings would lose what it acknowledges, the tables are of another build, or the
+    /// database has forgotten what this node knows. Nothing is served then.
+    pub async fn open(config: PostgresConfig) -> Result<(Arc<Self>, StartReport), OpenError> {
+        config.check()?;
+        let connector = Arc::new(Connector::new(config.url.clone(), config.wait));
+        let connected = connector.connect(Purpose::Writing).await;
+        let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
+        migrate::migrate(&mut connection).await?;
+        if let Some(folder) = &config.witness
+            && let Some(witness) = Witness::read(folder)?
+        {
+            witness.check(&mut connection, folder).await?;
+        }
+        let sent = Instant::now();
+        let started = node::start(&mut connection, &config.node, config.lease, config.wait).await?;
+        let Started { report, now_ms, floor_ms } = started;
+        let state = Arc::new(State::new(report.epoch, now_ms, floor_ms, config.lease));
+        state.renewed(sent, config.lease);
+        let store = Self::start(&config, connector, state, connection);
+        Ok((Arc::new(store), report))
+    }
+
+    fn start(
+        config: &PostgresConfig,
+        connector: Arc<Connector>,
+        state: Arc<State>,
+        connection: PgConnection,
+    ) -> Self {
+        let (orders, inbox) = mpsc::channel(QUEUE_MAX);
+        let (closing, closed) = watch::channel(false);
+        let (wait, lease) = (config.wait, config.lease);
+        let terms = Terms { wait, lease, on_sync: config.on_sync.clone() };
+        let writer =
+            Writer::new(Arc::clone(&state), Arc::clone(&connector), terms, connection, inbox);
+        let writing = tokio::spawn(writer.run());
+        let watched = Arc::clone(&state);
+        // A task that panics would leave its callers without a word.
+        drop(tokio::spawn(async move {
+            if let Err(error) = writing.await
+                && error.is_panic()
+            {
+                watched.fail(StoreError::Stopped("the writing task panicked".to_owned()));
+            }
+        }));
+        let keeper = Keeper {
+            state: Arc::clone(&state),
+            connector: Arc::clone(&connector),
+            lease,
+            witness: config.witness.clone(),
+            closing: closed,
+        };
+        drop(tokio::spawn(keeper.run()));
+        let pool = Pool::new(Arc::clone(&connector), config.connections_max, wait);
+        let sightings = Mutex::default();
+        Self { state, connector, pool, orders, sightings, closing, wait, lease }
+    }
+
+    /// Waits until the store has failed, and answers why: the process must end and recover then. Never ends after an orderly
+    /// close.
+    pub fn died(&self) -> impl Future<Output = String> + Send + 'static + use<> {
+        let mut health = self.state.health();
+        async move {
+            let reason = match health.wait_for(Option::is_some).await {
+                Ok(fault) => fault.as_ref().map(ToString::to_string),
+                Err(_dropped) => None,
+            };
+            match reason {
+                Some(reason) => reason,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// For how long no other node may take this one's work over; zero: it could not renew its lease, and should not be given work.
+    #[must_use]
+    pub fn lease_left(&self) -> Duration {
+        self.state.lease_left()
+    }
+
+    fn submission(&self, mut changes: Changes) -> Result<Piece, StoreError> {
+        let (kind, payload) = encode_entry(&changes)
+            .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            let bytes = payload.len();
+            let why = format!("{bytes} bytes are over the limit of {PAYLOAD_BYTES_MAX}");
+            return Err(StoreError::TooLarge(why));
+        }
+        let content = std::mem::take(&mut changes.content);
+        if let Some((_, bytes)) = content.iter().find(|(_, bytes)| bytes.len() > CONTENT_BYTES_MAX)
+        {
+            let bytes = bytes.len();
+            let why = format!("content of {bytes} bytes is over the limit of {CONTENT_BYTES_MAX}");
+            return Err(StoreError::TooLarge(why));
+        }
+        let content = content
+            .into_iter()
+            .map(|(tenant, bytes)| (tenant, Digest::of(&bytes), bytes))
+            .collect();
+        Ok(Piece { changes, content, kind, payload })
+    }
+
+    /// The writing task went away without an answer.
+    fn lost(&self) -> StoreError {
+        match self.state.check() {
+            Err(fault) => fault,
+            Ok(()) => self.state.fail(StoreError::Stopped("the writing task has ended".to_owned())),
+        }
+    }
+
+    async fn fence(&self, silent: Vec<i64>) -> Result<Vec<u64>, StoreError> {
+        let fencing = async {
+            let connection = self.connector.connect(Purpose::Writing).await;
+            let mut connection = connection.map_err(|error| match error {
+                ConnectError::Away(why) => StoreError::Unreachable(why),
+                ConnectError::Unfit(error) => StoreError::Unreachable(error.to_string()),
+            })?;
+            node::fence(&mut connection, self.state.epoch, &silent)
+                .await
+                .map_err(|error| error::Trouble::of(&error).for_reader())
+        };
+        match timeout(self.wait, fencing).await {
+            Ok(fenced) => fenced,
+            Err(_elapsed) => {
+                let wait = self.wait.as_millis();
+                Err(StoreError::Unreachable(format!("no answer within {wait} ms")))
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn now(&self) -> Timestamp {
+        self.state.now()
+    }
+
+    fn epoch(&self) -> u64 {
+        self.state.epoch
+    }
+
+    async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
+        self.state.check()?;
+        let own =
+            matches!(record.state, EffectState::Claimed { epoch } if epoch == self.state.epoch);
+        if !own {
+            return Err(StoreError::Conflict);
+        }
+        let taken = |record: EffectRecord| Ok(ClaimAnswer::Taken(Box::new(record)));
+        loop {
+            if let Some(claimed) = self.state.claims.get(&record.record_id) {
+                return taken(claimed);
+            }
+            let look = self.state.claims.look();
+            if let Some(stored) = read::effect(&self.pool, &record.record_id).await? {
+                return taken(stored);
+            }
+            match look.take(&record) {
+                Take::Taken => return Ok(ClaimAnswer::Claimed),
+                Take::Claimed(claimed) => return taken(EffectRecord::clone(&claimed)),
+                Take::AskAgain => {}
+            }
+        }
+    }
+
+    async fn release(&self, record_id: RecordId) {
+        self.state.claims.release(&record_id);
+    }
+
+    async fn commit(&self, changes: Changes) -> Result<Committed, StoreError> {
+        self.state.check()?;
+        let piece = self.submission(changes)?;
+        let (reply, mut answer) = oneshot::channel();
+        let ticket = Arc::new(Ticket::default());
+        let deadline = Instant::now() + self.wait;
+        let submission = Submission { piece, ticket: Arc::clone(&ticket), reply, deadline };
+        match timeout_at(deadline, self.orders.send(Order::Commit(Box::new(submission)))).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_gone)) => return Err(self.lost()),
+            Err(_elapsed) => {
+                return Err(StoreError::Unreachable("too many changes wait for it".to_owned()));
+            }
+        }
+        let answered = match timeout_at(deadline, &mut answer).await {
+            Ok(answered) => answered,
+            Err(_elapsed) if ticket.give_up() => {
+                let wait = self.wait.as_millis();
+                return Err(StoreError::Unreachable(format!("earlier changes took {wait} ms")));
+            }
+            // It has been taken up: whoever did so knows what becomes of it.
+            Err(_elapsed) => answer.await,
+        };
+        answered.unwrap_or_else(|_gone| Err(self.lost()))
+    }
+
+    async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
+        self.state.check()?;
+        // Claims first: a record leaves them only once the database has it.
+        match self.state.claims.get(&record_id) {
+            Some(claimed) => Ok(Some(claimed)),
+            None => read::effect(&self.pool, &record_id).await,
+        }
+    }
+
+    async fn effect_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<EffectRecord>, StoreError> {
+        self.state.check()?;
+        match self.state.claims.of_call(call_id) {
+            Some(claimed) => Ok(Some(claimed)),
+            None => read::effect_of_call(&self.pool, call_id).await,
+        }
+    }
+
+    async fn approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.state.check()?;
+        read::approval(&self.pool, approval_id).await
+    }
+
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.state.check()?;
+        read::approval_of_call(&self.pool, call_id).await
+    }
+
+    async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
+        self.state.check()?;
+        read::policy(&self.pool).await
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
+        self.state.check()?;
+        let own = rows::column(self.state.epoch);
+        let rows = self.pool.rows(|| sqlx::query(LEASES).bind(own)).await?;
+        let seen: Result<Vec<(i64, i64, bool)>, sqlx::Error> = rows
+            .iter()
+            .map(|row| {
+                Ok((row.try_get("epoch")?, row.try_get("lease_until")?, row.try_get("is_past")?))
+            })
+            .collect();
+        let seen = seen.map_err(|error| read::unreadable(&error))?;
+        let silent = self.sightings.lock().await.look(&seen, self.lease);
+        if silent.is_empty() {
+            return Ok(Vec::new());
+        }
+        let fenced = self.fence(silent).await?;
+        if !fenced.is_empty() {
+            tracing::warn!(
+                ?fenced,
+                by = self.state.epoch,
+                "nodes fell silent for longer than their lease and are fenced"
+            );
+        }
+        Ok(fenced)
+    }
+
+    async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
+        self.state.check()?;
+        read::run(&self.pool, key).await
+    }
+
+    async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
+        self.state.check()?;
+        read::content(&self.pool, tenant, digest).await
+    }
+
+    async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError> {
+        self.state.check()?;
+        read::effects(&self.pool, query, self.state.epoch).await
+    }
+
+    async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
+        self.state.check()?;
+        read::approvals(&self.pool, query).await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        if !self.state.close() {
+            return Ok(());
+        }
+        self.closing.send_replace(true);
+        let (reply, ended) = oneshot::channel();
+        let asked = self.orders.send(Order::Close(reply)).await;
+        let ended = match asked {
+            Ok(()) => ended.await.unwrap_or(Ok(())),
+            // The writing task has ended at a fault, which everybody was told.
+            Err(_gone) => self.state.fault().map_or(Ok(()), Err),
+        };
+        self.pool.close();
+        ended
+    }
+}

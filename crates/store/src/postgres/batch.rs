@@ -1,0 +1,252 @@
+//! One transaction: the rows that a batch of commits touches, the decisions, and what is written.
+//!
+//! Owns the order in which rows are locked (the ledger's row where policies are activated, this node's epoch, effects, approvals, runs,
+//! each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Not here: the
+//! rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
+//! fenced and its log ends where this node believes it does; entries are chained without gaps.
+
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Row as _, query};
+
+use placet_ledger::proof::tiles::Appender;
+use placet_ledger::sabotage::{Guard, removed};
+use placet_ledger::store::{Changes, Committed, PolicyState, StoreError};
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::{RecordId, TenantId};
+
+use super::error::Trouble;
+use super::load::{Loaded, Standing};
+use super::rows::{self, RowError, column};
+use super::state::{Head, State};
+use super::write::{self, Entries};
+use crate::rules::{Rules, Transaction, policy_after};
+
+/// Why a batch was not written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Hitch {
+    /// Somebody else was quicker: from the beginning.
+    #[error("other changes were in the way")]
+    Again,
+    /// A lock or a slot was not to be had in time.
+    #[error("{0}")]
+    Busy(String),
+    /// The connection is no good any more.
+    #[error("{0}")]
+    Away(String),
+    /// The server's disk is full.
+    #[error("the disk of the database is full")]
+    Full,
+    /// One of the commits cannot be written: each by itself.
+    #[error(transparent)]
+    Split(StoreError),
+    /// The store has to stop.
+    #[error(transparent)]
+    Stop(StoreError),
+}
+
+impl From<sqlx::Error> for Hitch {
+    fn from(error: sqlx::Error) -> Self {
+        match Trouble::of(&error) {
+            Trouble::Again => Self::Again,
+            Trouble::Busy(why) => Self::Busy(why),
+            Trouble::Away(why) => Self::Away(why),
+            Trouble::Full => Self::Full,
+            Trouble::Unkeepable(why) => Self::Split(StoreError::TooLarge(why)),
+            Trouble::Fatal(why) => Self::Stop(StoreError::Stopped(why)),
+        }
+    }
+}
+
+impl From<RowError> for Hitch {
+    fn from(error: RowError) -> Self {
+        match error {
+            RowError::Sql(error) => error.into(),
+            RowError::Moved => Self::Again,
+            RowError::Damaged(why) => Self::Split(StoreError::Damaged(why)),
+        }
+    }
+}
+
+/// One commit as it was handed in, its contents beside it.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) changes: Changes,
+    pub(super) content: Vec<(TenantId, Digest, Vec<u8>)>,
+    pub(super) kind: u8,
+    pub(super) payload: Vec<u8>,
+}
+
+/// What a batch comes to, once its transaction is committed.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// One answer for each piece, in order.
+    pub(super) answers: Vec<Result<Committed, StoreError>>,
+    /// Where the log ends then.
+    pub(super) head: Head,
+    pub(super) log: Appender,
+    pub(super) at_ms: i64,
+    /// Effect records that were there before.
+    pub(super) known: Vec<RecordId>,
+}
+
+/// What the epoch's row says at the beginning of a transaction.
+#[derive(Debug)]
+pub(super) struct Own {
+    pub(super) head: Head,
+    pub(super) now_ms: i64,
+    policy: Option<PolicyState>,
+}
+
+/// Locks this node's epoch and reads it.
+pub(super) async fn lock_own(
+    connection: &mut PgConnection,
+    epoch: u64,
+    activates: bool,
+) -> Result<Own, Hitch> {
+    if activates {
+        query("SELECT id FROM placet.ledger WHERE id = 1 FOR UPDATE")
+            .fetch_optional(&mut *connection)
+            .await?;
+    }
+    let row = query(
+        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, \
+           (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms \
+         FROM placet.epochs WHERE epoch = $1 FOR UPDATE",
+    )
+    .bind(column(epoch))
+    .fetch_optional(&mut *connection)
+    .await?;
+    let row = row.ok_or_else(|| Hitch::Stop(forgotten("this node's start")))?;
+    let is_over = row.try_get::<Option<i64>, _>("fenced_by")?.is_some()
+        || row.try_get::<Option<i64>, _>("closed_ms")?.is_some();
+    if is_over && !removed(Guard::FenceIgnored) {
+        return Err(Hitch::Stop(StoreError::Fenced));
+    }
+    if activates {
+        query("SELECT epoch FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL ORDER BY epoch FOR UPDATE")
+            .fetch_all(&mut *connection)
+            .await?;
+    }
+    let hash: Vec<u8> = row.try_get("head_hash")?;
+    let hash =
+        hash.try_into().map_err(|_short| Hitch::Stop(forgotten("the end of this node's log")))?;
+    Ok(Own {
+        head: Head { seq: rows::number(row.try_get("head_seq")?), hash },
+        now_ms: row.try_get("now_ms")?,
+        policy: policy(&row)?,
+    })
+}
+
+/// The fault of a database that has lost what it acknowledged.
+pub(super) fn forgotten(what: &str) -> StoreError {
+    StoreError::Stopped(format!(
+        "the database has forgotten {what}, which it had acknowledged: an old copy of it was restored, or a standby took over \
+         that was not synchronous; nothing is served until an operator has looked at it"
+    ))
+}
+
+/// The policies that a row names.
+pub(super) fn policy(row: &PgRow) -> Result<Option<PolicyState>, sqlx::Error> {
+    let epoch = rows::number(row.try_get("policy_epoch")?);
+    let digest: Option<Vec<u8>> = row.try_get("policy_digest")?;
+    let digest = digest.and_then(|digest| digest.try_into().ok()).map(Digest::from_bytes);
+    Ok(digest.map(|digest| PolicyState { epoch, digest }))
+}
+
+/// Renews this node's lease.
+pub(super) async fn touch(
+    connection: &mut PgConnection,
+    epoch: u64,
+    lease: Duration,
+) -> Result<(), Hitch> {
+    query("UPDATE placet.epochs SET lease_until = clock_timestamp() + $2 * interval '1 second' WHERE epoch = $1")
+        .bind(column(epoch))
+        .bind(lease.as_secs_f64())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Notes where the log ends now, and renews the lease.
+pub(super) async fn finish(
+    connection: &mut PgConnection,
+    epoch: u64,
+    outcome: &Outcome,
+    lease: Duration,
+) -> Result<(), Hitch> {
+    query(
+        "UPDATE placet.epochs SET lease_until = clock_timestamp() + $2 * interval '1 second', head_seq = $3, \
+           head_hash = $4, head_at_ms = $5, root = $6 WHERE epoch = $1",
+    )
+    .bind(column(epoch))
+    .bind(lease.as_secs_f64())
+    .bind(column(outcome.head.seq))
+    .bind(outcome.head.hash.as_slice())
+    .bind(outcome.at_ms)
+    .bind(outcome.log.frontier().root().as_bytes().as_slice())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Decides a batch and writes it, all but the commit itself.
+pub(super) async fn transact(
+    connection: &mut PgConnection,
+    state: &State,
+    own: &Own,
+    pieces: &[&Piece],
+    mut log: Appender,
+) -> Result<Outcome, Hitch> {
+    let loaded = Loaded::load(connection, pieces).await?;
+    let mut standing = Standing::new(&loaded, own.policy);
+    let at_ms = own.now_ms.max(state.floor_ms());
+    let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
+    let mut answers = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        let touched = match decide(&mut standing, state, piece) {
+            Ok(touched) => touched,
+            Err(refusal) => {
+                answers.push(Err(refusal));
+                continue;
+            }
+        };
+        head = entries.append(state.epoch, (own.head.seq, at_ms), head, piece);
+        log.append(&head.hash);
+        entries.wrote.extend(touched.into_iter().map(|record_id| (record_id, head.seq)));
+        answers.push(Ok(Committed { seq: head.seq, at: Timestamp::from_ms(at_ms) }));
+        accepted.push(*piece);
+    }
+    write::put_content(connection, &accepted).await?;
+    write::put_effects(connection, state.epoch, &standing, &entries.wrote).await?;
+    write::put_approvals_and_runs(connection, &standing).await?;
+    write::forget_content(connection, &accepted).await?;
+    if standing.policy != own.policy {
+        write::activate(connection, standing.policy).await?;
+    }
+    write::put_tiles(connection, state.epoch, &log.take()).await?;
+    write::put_entries(connection, state.epoch, (at_ms, own.head.seq), entries).await?;
+    let known = loaded.effects.keys().copied().collect();
+    Ok(Outcome { answers, head, log, at_ms, known })
+}
+
+/// Decides one commit; answers the effect records that it changed.
+fn decide(
+    standing: &mut Standing<'_>,
+    state: &State,
+    piece: &Piece,
+) -> Result<Vec<RecordId>, StoreError> {
+    let policy = policy_after(standing.policy, &piece.changes)?;
+    let rules = Rules { epoch: state.epoch, claims: &state.claims };
+    let mut transaction = Transaction::new(standing, Some(rules));
+    transaction.take_in(&mut piece.changes.clone())?;
+    let Transaction { effects, approvals, runs, .. } = transaction;
+    let touched = effects.keys().copied().collect();
+    standing.effects.extend(effects);
+    standing.approvals.extend(approvals);
+    standing.runs.extend(runs);
+    standing.policy = policy;
+    Ok(touched)
+}

@@ -1,0 +1,201 @@
+//! Claims: keys taken in this node's memory until their record is durable.
+//!
+//! Owns the table of claims, and the memory of records that became durable while somebody was asking the database. Other nodes do
+//! not see a claim: two nodes that claim one key meet at the first durable change, where one wins. Invariants: of two claims in
+//! this process one wins; a claim stays until the database has its record or its owner gives it back; it cannot be given back
+//! once its record is on the way.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use placet_ledger::record::EffectRecord;
+use placet_types::ids::{RecordId, ToolCallId};
+
+use crate::rules::Claimants;
+
+#[derive(Debug)]
+struct Claim {
+    record: Arc<EffectRecord>,
+    /// How many changes of it are on the way.
+    riding: u32,
+    /// Nobody took the key before the change was on the way: should that turn back, the key is free.
+    unclaimed: bool,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    claims: HashMap<RecordId, Claim>,
+    by_call: HashMap<ToolCallId, RecordId>,
+    /// Counts the records that became durable.
+    count: u64,
+    /// Who is asking the database, by the count at which they began.
+    asking: BTreeMap<u64, u32>,
+    /// Records that became durable while somebody was asking, with their count.
+    arrived: HashMap<RecordId, u64>,
+    order: VecDeque<(u64, RecordId)>,
+}
+
+/// The claims of this process.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    table: Mutex<Table>,
+}
+
+/// Somebody is asking the database what it has.
+#[derive(Debug)]
+pub(super) struct Look<'a> {
+    claims: &'a Claims,
+    since: u64,
+}
+
+/// What became of an attempt to take a key.
+#[derive(Debug)]
+pub(super) enum Take {
+    /// It is the caller's.
+    Taken,
+    /// Somebody has claimed it.
+    Claimed(Arc<EffectRecord>),
+    /// Its record became durable since the database was asked: ask again.
+    AskAgain,
+}
+
+impl Claims {
+    /// Begins to ask the database.
+    pub(super) fn look(&self) -> Look<'_> {
+        let mut table = self.lock();
+        let since = table.count;
+        let asking = table.asking.entry(since).or_default();
+        *asking = asking.saturating_add(1);
+        Look { claims: self, since }
+    }
+
+    /// Gives a claim back, unless its record is on the way.
+    pub(super) fn release(&self, record_id: &RecordId) {
+        let mut table = self.lock();
+        if table.claims.get(record_id).is_some_and(|claim| claim.riding == 0) {
+            table.remove(record_id);
+        }
+    }
+
+    /// The record is on the way: its key stays taken until it has arrived or turned back. `claimed` is what shows where
+    /// nobody had claimed the key.
+    pub(super) fn board(&self, claimed: EffectRecord) {
+        let mut table = self.lock();
+        match table.claims.get_mut(&claimed.record_id) {
+            Some(claim) => claim.riding = claim.riding.saturating_add(1),
+            None => table.insert(claimed, 1),
+        }
+    }
+
+    /// The record did not become durable; its key is claimed, or free, as it was before.
+    pub(super) fn turn_back(&self, record_id: &RecordId) {
+        let mut table = self.lock();
+        let Some(claim) = table.claims.get_mut(record_id) else { return };
+        claim.riding = claim.riding.saturating_sub(1);
+        if claim.riding == 0 && claim.unclaimed {
+            table.remove(record_id);
+        }
+    }
+
+    /// The database has the record.
+    pub(super) fn arrived(&self, record_id: &RecordId) {
+        self.lock().arrive(*record_id);
+    }
+
+    /// The database has a record of the key that this process did not write: a claim of it is void.
+    pub(super) fn found(&self, record_id: &RecordId) {
+        let mut table = self.lock();
+        if table.claims.get(record_id).is_some_and(|claim| claim.riding == 0) {
+            table.arrive(*record_id);
+        }
+    }
+
+    /// The claim of a key.
+    pub(super) fn get(&self, record_id: &RecordId) -> Option<EffectRecord> {
+        let table = self.lock();
+        table.claims.get(record_id).map(|claim| EffectRecord::clone(&claim.record))
+    }
+
+    /// The claim of a call.
+    pub(super) fn of_call(&self, call_id: &ToolCallId) -> Option<EffectRecord> {
+        let table = self.lock();
+        let claim = table.claims.get(table.by_call.get(call_id)?)?;
+        Some(EffectRecord::clone(&claim.record))
+    }
+
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Look<'_> {
+    /// Takes the key of `record`, which the database did not have when it was asked.
+    pub(super) fn take(&self, record: &EffectRecord) -> Take {
+        let mut table = self.claims.lock();
+        if let Some(claim) = table.claims.get(&record.record_id) {
+            return Take::Claimed(Arc::clone(&claim.record));
+        }
+        if table.arrived.get(&record.record_id).is_some_and(|count| *count > self.since) {
+            return Take::AskAgain;
+        }
+        table.insert(record.clone(), 0);
+        Take::Taken
+    }
+}
+
+impl Drop for Look<'_> {
+    fn drop(&mut self) {
+        self.claims.lock().end_look(self.since);
+    }
+}
+
+impl Claimants for Claims {
+    fn is_foreign(&self, record: &EffectRecord) -> bool {
+        let table = self.lock();
+        let claim = table.claims.get(&record.record_id);
+        claim.is_some_and(|claim| claim.record.call_id != record.call_id)
+    }
+}
+
+impl Table {
+    fn insert(&mut self, record: EffectRecord, riding: u32) {
+        self.by_call.insert(record.call_id.clone(), record.record_id);
+        let claim = Claim { record: Arc::new(record), riding, unclaimed: riding > 0 };
+        self.claims.insert(claim.record.record_id, claim);
+    }
+
+    fn remove(&mut self, record_id: &RecordId) {
+        if let Some(claim) = self.claims.remove(record_id) {
+            self.by_call.remove(&claim.record.call_id);
+        }
+    }
+
+    fn arrive(&mut self, record_id: RecordId) {
+        self.remove(&record_id);
+        self.count = self.count.saturating_add(1);
+        if !self.asking.is_empty() {
+            self.arrived.insert(record_id, self.count);
+            self.order.push_back((self.count, record_id));
+        }
+    }
+
+    fn end_look(&mut self, since: u64) {
+        if let Some(asking) = self.asking.get_mut(&since) {
+            *asking = asking.saturating_sub(1);
+            if *asking == 0 {
+                self.asking.remove(&since);
+            }
+        }
+        // What arrived before the oldest question began is in every answer that is still to come.
+        let oldest = self.asking.first_key_value().map_or(self.count, |(since, _)| *since);
+        while let Some((count, record_id)) =
+            self.order.front().copied().filter(|(count, _)| *count <= oldest)
+        {
+            self.order.pop_front();
+            if self.arrived.get(&record_id) == Some(&count) {
+                self.arrived.remove(&record_id);
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Connections: finding the host that takes writes, and refusing a server that may lose what it acknowledges.
+//!
+//! Owns the way to a connection that is fit for use. Not here: who keeps it (`pool`, `writer`, `lease`). Invariant: no connection
+//! leaves here before its server has been asked whether it takes writes and keeps them.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, query, raw_sql};
+use tokio::time::timeout;
+
+use super::config::DatabaseUrl;
+use super::error::{OpenError, Trouble, said};
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Look-ups only.
+    Reading,
+    /// Transactions, which set their limits themselves.
+    Writing,
+}
+
+/// What the server says about itself; a setting that it does not have is `None`.
+const ASK: &str = "SELECT pg_is_in_recovery() AS in_recovery, \
+     current_setting('default_transaction_read_only') AS read_only, \
+     current_setting('fsync', true) AS fsync, \
+     current_setting('full_page_writes', true) AS full_page_writes, \
+     current_setting('synchronous_commit', true) AS synchronous_commit, \
+     current_setting('synchronous_standby_names', true) AS standbys, \
+     current_setting('zero_damaged_pages', true) AS zero_damaged_pages, \
+     current_setting('server_encoding', true) AS encoding, \
+     current_setting('server_version_num', true) AS version";
+
+/// The oldest server that is known to do.
+const VERSION_MIN: u32 = 130_000;
+
+/// Makes connections.
+#[derive(Debug)]
+pub(super) struct Connector {
+    url: DatabaseUrl,
+    wait: Duration,
+    /// The host that took writes last.
+    last: AtomicUsize,
+    /// Counts how often the host changed: what was connected before is not to be used again.
+    generation: AtomicU64,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum ConnectError {
+    /// No host takes writes at the moment.
+    Away(String),
+    /// The one that does must not be used.
+    Unfit(OpenError),
+}
+
+impl ConnectError {
+    /// What it means for a store that is in use: whoever may not log in for the moment waits, as for a server that is away; one
+    /// that would lose what it acknowledges is not used any more.
+    pub(super) fn in_use(self) -> Result<String, OpenError> {
+        match self {
+            Self::Away(why) => Ok(why),
+            Self::Unfit(OpenError::Refused { why, .. }) => Ok(why),
+            Self::Unfit(error) => Err(error),
+        }
+    }
+
+    pub(super) fn into_open(self, url: &DatabaseUrl) -> OpenError {
+        match self {
+            Self::Away(why) => OpenError::Unreachable { hosts: url.to_string(), why },
+            Self::Unfit(error) => error,
+        }
+    }
+}
+
+impl Connector {
+    pub(super) fn new(url: DatabaseUrl, wait: Duration) -> Self {
+        Self { url, wait, last: AtomicUsize::new(0), generation: AtomicU64::new(0) }
+    }
+
+    pub(super) const fn url(&self) -> &DatabaseUrl {
+        &self.url
+    }
+
+    /// Connections of an earlier generation lead to a host that takes no writes any more.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// A connection to the host that takes writes: the last one that did, or else the first that says so.
+    pub(super) async fn connect(&self, purpose: Purpose) -> Result<PgConnection, ConnectError> {
+        let hosts = &self.url.hosts;
+        let first = self.last.load(Ordering::Acquire);
+        let (mut reasons, mut unfit) = (Vec::new(), None);
+        for step in 0..hosts.len() {
+            let place = first.wrapping_add(step).checked_rem(hosts.len()).unwrap_or(0);
+            let Some(host) = hosts.get(place) else { continue };
+            match timeout(self.wait, self.connect_to(host, purpose)).await {
+                Ok(Ok(connection)) => {
+                    if self.last.swap(place, Ordering::AcqRel) != place {
+                        self.generation.fetch_add(1, Ordering::AcqRel);
+                        tracing::warn!(host = %name(host), "another host of the database takes the writes now");
+                    }
+                    return Ok(connection);
+                }
+                // Another host may do better; if none does, this is what there is to say.
+                Ok(Err(ConnectError::Unfit(error))) => unfit = unfit.or(Some(error)),
+                Ok(Err(ConnectError::Away(why))) => reasons.push(format!("{}: {why}", name(host))),
+                Err(_elapsed) => {
+                    let wait = self.wait.as_millis();
+                    reasons.push(format!("{}: no answer within {wait} ms", name(host)));
+                }
+            }
+        }
+        match unfit {
+            Some(error) => Err(ConnectError::Unfit(error)),
+            None => Err(ConnectError::Away(reasons.join("; "))),
+        }
+    }
+
+    async fn connect_to(
+        &self,
+        host: &PgConnectOptions,
+        purpose: Purpose,
+    ) -> Result<PgConnection, ConnectError> {
+        let mut connection = host.connect().await.map_err(|error| sort(&error))?;
+        let row = query(ASK).fetch_one(&mut connection).await.map_err(|error| sort(&error))?;
+        check_role(&row)?;
+        check_settings(&row).map_err(ConnectError::Unfit)?;
+        if purpose == Purpose::Reading {
+            if text(&row, "standbys").is_some_and(|names| !names.trim().is_empty()) {
+                confirm(&mut connection).await.map_err(|error| sort(&error))?;
+            }
+            let wait = self.wait.as_millis();
+            let limits =
+                format!("SET statement_timeout = {wait}; SET default_transaction_read_only = on");
+            raw_sql(AssertSqlSafe(limits))
+                .execute(&mut connection)
+                .await
+                .map_err(|error| sort(&error))?;
+        }
+        Ok(connection)
+    }
+}
+
+/// A server that was restarted shows what it had committed before its synchronous standby had it. A write that comes later, and
+/// that the standby acknowledges, tells that the standby has everything that can be seen now (I6).
+async fn confirm(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    query("UPDATE placet.ledger SET made_ms = made_ms WHERE id = 1").execute(connection).await?;
+    Ok(())
+}
+
+fn name(host: &PgConnectOptions) -> String {
+    match host.get_socket() {
+        Some(socket) => format!("{}:{}", socket.display(), host.get_port()),
+        None => format!("{}:{}", host.get_host(), host.get_port()),
+    }
+}
+
+/// A wrong password or a missing database will not come right by waiting, but another host may have them.
+fn sort(error: &sqlx::Error) -> ConnectError {
+    match Trouble::of(error) {
+        Trouble::Fatal(why) | Trouble::Unkeepable(why) => {
+            ConnectError::Unfit(OpenError::Refused { what: "let this node in", why })
+        }
+        Trouble::Again | Trouble::Busy(_) | Trouble::Away(_) | Trouble::Full => {
+            ConnectError::Away(said(error))
+        }
+    }
+}
+
+fn text(row: &PgRow, column: &str) -> Option<String> {
+    row.try_get::<Option<String>, _>(column).ok().flatten()
+}
+
+fn check_role(row: &PgRow) -> Result<(), ConnectError> {
+    if row.try_get::<bool, _>("in_recovery").unwrap_or(true) {
+        return Err(ConnectError::Away("it is a standby, which takes no writes".to_owned()));
+    }
+    if text(row, "read_only").as_deref() != Some("off") {
+        return Err(ConnectError::Away(
+            "it takes no writes (`default_transaction_read_only` is on)".to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+/// Refuses a server that acknowledges what it may lose.
+pub(super) fn check_settings(row: &PgRow) -> Result<(), OpenError> {
+    let unsafe_setting = |setting, value: &str, why| {
+        Err(OpenError::Unsafe { setting, value: value.to_owned(), why })
+    };
+    if let Some(value) = text(row, "fsync").filter(|value| value != "on") {
+        return unsafe_setting(
+            "fsync",
+            &value,
+            "a power cut may lose or damage everything; set it to `on`",
+        );
+    }
+    if let Some(value) = text(row, "full_page_writes").filter(|value| value != "on") {
+        let why = "a power cut may damage pages that are half written; set it to `on`";
+        return unsafe_setting("full_page_writes", &value, why);
+    }
+    if let Some(value) = text(row, "zero_damaged_pages").filter(|value| value != "off") {
+        return unsafe_setting(
+            "zero_damaged_pages",
+            &value,
+            "it forgets silently; set it to `off`",
+        );
+    }
+    let standbys = text(row, "standbys").is_some_and(|names| !names.trim().is_empty());
+    match text(row, "synchronous_commit").as_deref() {
+        None | Some("on" | "remote_apply") => {}
+        Some("local" | "remote_write") if !standbys => {}
+        Some(value @ ("local" | "remote_write")) => {
+            let why = "a failover may lose what was acknowledged; set it to `on`, since there are synchronous standbys";
+            return unsafe_setting("synchronous_commit", value, why);
+        }
+        Some(value) => {
+            let why = "a crash may lose what was acknowledged; set it to `on`, for the server, the database and the role";
+            return unsafe_setting("synchronous_commit", value, why);
+        }
+    }
+    if let Some(value) = text(row, "encoding").filter(|value| value != "UTF8") {
+        return unsafe_setting(
+            "server_encoding",
+            &value,
+            "names may hold any character; make the database with `UTF8`",
+        );
+    }
+    let version = text(row, "version").and_then(|version| version.parse::<u32>().ok());
+    if let Some(value) = version.filter(|version| *version < VERSION_MIN) {
+        return unsafe_setting(
+            "server_version_num",
+            &value.to_string(),
+            "version 13 or later is needed",
+        );
+    }
+    Ok(())
+}
+
+/// Asks the server again, since an operator may change its settings at any time.
+pub(super) async fn ask_again(
+    connection: &mut PgConnection,
+) -> Result<Result<(), OpenError>, sqlx::Error> {
+    let row = query(ASK).fetch_one(connection).await?;
+    Ok(check_settings(&row))
+}

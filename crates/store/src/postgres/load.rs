@@ -1,0 +1,174 @@
+//! The rows that a batch touches: locked, read, and what the batch makes of them.
+//!
+//! Owns the locking reads. Rows are locked by key within each table, and the tables in one order (effects, approvals, runs), by every
+//! node. Not here: the rules (`crate::rules`). Invariant: what is decided about is locked until the transaction ends.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use sqlx::postgres::PgConnection;
+use sqlx::{Row as _, query};
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
+use placet_types::ids::{ApprovalId, RecordId};
+
+use super::batch::{Hitch, Piece};
+use super::rows::{self, RowError};
+use crate::rules::Base;
+
+/// The rows that a batch touches, as they stand.
+#[derive(Debug, Default)]
+pub(super) struct Loaded {
+    pub(super) effects: HashMap<RecordId, Arc<EffectRecord>>,
+    pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
+    /// Epochs whose process is over for certain.
+    over: HashSet<u64>,
+}
+
+impl Loaded {
+    pub(super) async fn load(
+        connection: &mut PgConnection,
+        pieces: &[&Piece],
+    ) -> Result<Self, Hitch> {
+        let mut loaded = Self::default();
+        loaded.load_effects(connection, pieces).await?;
+        loaded.load_approvals(connection, pieces).await?;
+        loaded.load_runs(connection, pieces).await?;
+        Ok(loaded)
+    }
+
+    async fn load_effects(
+        &mut self,
+        connection: &mut PgConnection,
+        pieces: &[&Piece],
+    ) -> Result<(), Hitch> {
+        let changes = pieces.iter().flat_map(|piece| &piece.changes.effects);
+        let ids: BTreeSet<Vec<u8>> = changes
+            .map(|change| match change {
+                EffectChange::Put(record) => rows::id_bytes(&record.record_id),
+                EffectChange::Remove { record_id, .. } | EffectChange::Forget { record_id, .. } => {
+                    rows::id_bytes(record_id)
+                }
+            })
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let found = query(
+            "SELECT e.record, e.owner, (o.epoch IS NULL OR o.fenced_by IS NOT NULL OR o.closed_ms IS NOT NULL) AS is_over \
+             FROM placet.effects e LEFT JOIN placet.epochs o ON o.epoch = e.owner \
+             WHERE e.record_id = ANY($1) ORDER BY e.record_id FOR UPDATE OF e",
+        )
+        .bind(ids.into_iter().collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
+        .await?;
+        for row in &found {
+            let record = rows::effect(row).map_err(RowError::Damaged)?;
+            let owner: Option<i64> = row.try_get("owner")?;
+            if let Some(owner) = owner.filter(|_| row.try_get("is_over").unwrap_or(false)) {
+                self.over.insert(rows::number(owner));
+            }
+            self.effects.insert(record.record_id, Arc::new(record));
+        }
+        Ok(())
+    }
+
+    async fn load_approvals(
+        &mut self,
+        connection: &mut PgConnection,
+        pieces: &[&Piece],
+    ) -> Result<(), Hitch> {
+        let changed = pieces.iter().flat_map(|piece| &piece.changes.approvals);
+        let ids: BTreeSet<String> =
+            changed.map(|approval| approval.approval_id.as_str().to_owned()).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let found = query(
+            "SELECT record FROM placet.approvals WHERE approval_id = ANY($1) ORDER BY approval_id FOR UPDATE",
+        )
+        .bind(ids.into_iter().collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
+        .await?;
+        for row in &found {
+            let approval = rows::approval(row).map_err(RowError::Damaged)?;
+            self.approvals.insert(approval.approval_id.clone(), Arc::new(approval));
+        }
+        Ok(())
+    }
+
+    async fn load_runs(
+        &mut self,
+        connection: &mut PgConnection,
+        pieces: &[&Piece],
+    ) -> Result<(), Hitch> {
+        let mut keys = BTreeSet::new();
+        for piece in pieces {
+            let Changes { runs, reserve, refund, .. } = &piece.changes;
+            let budgets = reserve.iter().chain(refund).map(|reservation| &reservation.run);
+            for key in runs.iter().map(|run| &run.key).chain(budgets) {
+                keys.insert(rows::run_key(key).map_err(RowError::Damaged)?);
+            }
+        }
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let found = query(
+            "SELECT record FROM placet.runs WHERE run_key = ANY($1) ORDER BY run_key FOR UPDATE",
+        )
+        .bind(keys.into_iter().collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
+        .await?;
+        for row in &found {
+            let run = rows::run(row).map_err(RowError::Damaged)?;
+            self.runs.insert(run.key.clone(), Arc::new(run));
+        }
+        Ok(())
+    }
+}
+
+/// The rows with what earlier commits of the batch made of them.
+#[derive(Debug)]
+pub(super) struct Standing<'a> {
+    pub(super) loaded: &'a Loaded,
+    pub(super) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
+    pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
+    pub(super) policy: Option<PolicyState>,
+}
+
+impl<'a> Standing<'a> {
+    pub(super) fn new(loaded: &'a Loaded, policy: Option<PolicyState>) -> Self {
+        let (effects, approvals, runs) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { loaded, effects, approvals, runs, policy }
+    }
+}
+
+impl Base for Standing<'_> {
+    fn effect(&self, record_id: &RecordId) -> Result<Option<Arc<EffectRecord>>, StoreError> {
+        Ok(match self.effects.get(record_id) {
+            Some(changed) => changed.clone(),
+            None => self.loaded.effects.get(record_id).cloned(),
+        })
+    }
+
+    fn approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
+        let changed = self.approvals.get(approval_id);
+        Ok(changed.or_else(|| self.loaded.approvals.get(approval_id)).cloned())
+    }
+
+    fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {
+        Ok(self.runs.get(key).or_else(|| self.loaded.runs.get(key)).cloned())
+    }
+
+    fn is_over(&self, epoch: u64, own: u64) -> bool {
+        epoch != own && self.loaded.over.contains(&epoch)
+    }
+}

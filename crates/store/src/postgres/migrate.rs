@@ -1,0 +1,109 @@
+//! The tables: making them, and refusing those of another build.
+//!
+//! Owns the ordered list of migrations and who has applied them. No advisory locks: the row of a table is the lock, since it holds
+//! on every server that speaks the protocol and through every pooler. Invariant: either all migrations that this build knows are
+//! applied, unaltered and none besides, or the store does not start.
+
+use sha2::{Digest as _, Sha256};
+use sqlx::postgres::PgConnection;
+use sqlx::{Row as _, query, raw_sql};
+
+use super::error::{OpenError, Trouble, said};
+
+/// What was done to the tables, in order; never changed once released.
+const MIGRATIONS: &[(i32, &str, &str)] =
+    &[(1, "ledger", include_str!("../../migrations/0001_ledger.sql"))];
+
+/// How often two nodes may get into each other's way while they make the tables.
+const TRIES: u32 = 20;
+
+const PREPARE: &str = "CREATE SCHEMA IF NOT EXISTS placet; \
+     CREATE TABLE IF NOT EXISTS placet.migrations \
+       (version integer PRIMARY KEY, name text NOT NULL, digest bytea NOT NULL, applied_at timestamptz NOT NULL); \
+     INSERT INTO placet.migrations (version, name, digest, applied_at) \
+       VALUES (0, 'lock', '', clock_timestamp()) ON CONFLICT (version) DO NOTHING";
+
+/// Brings the tables up to this build.
+pub(super) async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
+    let mut tries: u32 = 0;
+    loop {
+        let error = match step(connection).await {
+            Ok(()) => return Ok(()),
+            Err(Step::Schema(error)) => return Err(error),
+            Err(Step::Sql(error)) => error,
+        };
+        raw_sql("ROLLBACK")
+            .execute(&mut *connection)
+            .await
+            .map_err(OpenError::refused("make the tables"))?;
+        tries = tries.saturating_add(1);
+        // Two nodes that make the same table at the same moment see a unique index broken, or the table appear.
+        let raced = matches!(Trouble::of(&error), Trouble::Again)
+            || error
+                .as_database_error()
+                .and_then(|answer| answer.code())
+                .is_some_and(|code| matches!(code.as_ref(), "42P06" | "42P07" | "42710" | "XX000"));
+        if !raced || tries >= TRIES {
+            return Err(OpenError::Refused { what: "make the tables", why: said(&error) });
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+enum Step {
+    Sql(sqlx::Error),
+    Schema(OpenError),
+}
+
+impl From<sqlx::Error> for Step {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+async fn step(connection: &mut PgConnection) -> Result<(), Step> {
+    // A role that may not make tables is enough once they are there.
+    let table = query("SELECT to_regclass('placet.migrations')::text AS name");
+    let row = table.fetch_one(&mut *connection).await?;
+    if row.try_get::<Option<String>, _>("name")?.is_none() {
+        raw_sql(PREPARE).execute(&mut *connection).await?;
+    }
+    raw_sql("BEGIN").execute(&mut *connection).await?;
+    query("SELECT version FROM placet.migrations WHERE version = 0 FOR UPDATE")
+        .fetch_optional(&mut *connection)
+        .await?;
+    let rows = query(
+        "SELECT version, name, digest FROM placet.migrations WHERE version > 0 ORDER BY version",
+    )
+    .fetch_all(&mut *connection)
+    .await?;
+    for (place, row) in rows.iter().enumerate() {
+        let (version, digest): (i32, Vec<u8>) = (row.try_get("version")?, row.try_get("digest")?);
+        let why = match MIGRATIONS.get(place) {
+            Some((known, _, sql)) if *known == version && digest == digest_of(sql) => continue,
+            Some((known, name, _)) if *known == version => {
+                format!("migration {version} (`{name}`) is not the one of this build")
+            }
+            _ => format!(
+                "they are at migration {version}, which this build does not know; run the newer build"
+            ),
+        };
+        return Err(Step::Schema(OpenError::Schema { why }));
+    }
+    for (version, name, sql) in MIGRATIONS.iter().skip(rows.len()) {
+        raw_sql(*sql).execute(&mut *connection).await?;
+        query("INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES ($1, $2, $3, clock_timestamp())")
+            .bind(*version)
+            .bind(*name)
+            .bind(digest_of(sql))
+            .execute(&mut *connection)
+            .await?;
+        tracing::info!(version, name, "the tables of the database were brought up to date");
+    }
+    raw_sql("COMMIT").execute(&mut *connection).await?;
+    Ok(())
+}
+
+fn digest_of(sql: &str) -> Vec<u8> {
+    Sha256::digest(sql.as_bytes()).to_vec()
+}

@@ -1,0 +1,128 @@
+//! The connections for look-ups.
+//!
+//! Owns how many there are and how long anybody waits for one. Not here: making them (`connect`). Invariants: whoever waits is told
+//! within the longest wait; a connection on which anything went wrong, or whose user gave up half-way, is never used again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use sqlx::Postgres;
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::Query;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+use placet_ledger::store::StoreError;
+
+use super::connect::{ConnectError, Connector, Purpose};
+use super::error::Trouble;
+
+/// How many may wait for a connection at once; whoever comes later is sent away at once.
+const WAITING_MAX: usize = 4096;
+
+/// A statement with its arguments.
+pub(super) type Statement = Query<'static, Postgres, PgArguments>;
+
+/// Connections for look-ups.
+#[derive(Debug)]
+pub(super) struct Pool {
+    connector: Arc<Connector>,
+    idle: Mutex<Vec<(u64, PgConnection)>>,
+    slots: Arc<Semaphore>,
+    waiting: Semaphore,
+    wait: Duration,
+}
+
+/// One that is in use; dropping it closes it.
+struct Taken {
+    connection: PgConnection,
+    generation: u64,
+    /// Whether it has lain idle, so that its server may be gone.
+    rested: bool,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Pool {
+    pub(super) fn new(connector: Arc<Connector>, connections_max: u32, wait: Duration) -> Self {
+        let slots = usize::try_from(connections_max).unwrap_or(1).min(Semaphore::MAX_PERMITS);
+        Self {
+            connector,
+            idle: Mutex::default(),
+            slots: Arc::new(Semaphore::new(slots)),
+            waiting: Semaphore::new(WAITING_MAX),
+            wait,
+        }
+    }
+
+    /// The rows of a statement that only reads. Asked once more on a new connection where the old one turns out to be gone.
+    pub(super) async fn rows(
+        &self,
+        statement: impl Fn() -> Statement + Send + Sync,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let Ok(_place) = self.waiting.try_acquire() else {
+            return Err(StoreError::Unreachable("too many wait for it".to_owned()));
+        };
+        match timeout(self.wait, self.ask(&statement)).await {
+            Ok(answer) => answer,
+            Err(_elapsed) => {
+                let wait = self.wait.as_millis();
+                Err(StoreError::Unreachable(format!("no answer within {wait} ms")))
+            }
+        }
+    }
+
+    async fn ask(
+        &self,
+        statement: &(impl Fn() -> Statement + Send + Sync),
+    ) -> Result<Vec<PgRow>, StoreError> {
+        loop {
+            let mut taken = self.take().await?;
+            let error = match statement().fetch_all(&mut taken.connection).await {
+                Ok(rows) => {
+                    self.give_back(taken);
+                    return Ok(rows);
+                }
+                Err(error) => Trouble::of(&error),
+            };
+            let rested = taken.rested;
+            drop(taken);
+            if !(rested && matches!(error, Trouble::Away(_))) {
+                return Err(error.for_reader());
+            }
+        }
+    }
+
+    async fn take(&self) -> Result<Taken, StoreError> {
+        let slot = Arc::clone(&self.slots).acquire_owned().await;
+        let slot = slot.map_err(|_closed| StoreError::Stopped("it was closed".to_owned()))?;
+        let generation = self.connector.generation();
+        while let Some((made_in, connection)) = self.pop() {
+            if made_in == generation {
+                return Ok(Taken { connection, generation, rested: true, _slot: slot });
+            }
+        }
+        match self.connector.connect(Purpose::Reading).await {
+            Ok(connection) => {
+                let generation = self.connector.generation();
+                Ok(Taken { connection, generation, rested: false, _slot: slot })
+            }
+            Err(ConnectError::Away(why)) => Err(StoreError::Unreachable(why)),
+            Err(ConnectError::Unfit(error)) => Err(StoreError::Unreachable(error.to_string())),
+        }
+    }
+
+    fn pop(&self) -> Option<(u64, PgConnection)> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn give_back(&self, taken: Taken) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push((taken.generation, taken.connection));
+    }
+
+    /// Closes what lies idle; nothing is given out any more.
+    pub(super) fn close(&self) {
+        self.slots.close();
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

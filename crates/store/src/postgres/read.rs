@@ -1,0 +1,190 @@
+//! Look-ups and lists.
+//!
+//! Owns the statements that only read. Invariant: what is answered was committed; rows are in the order that the trait promises,
+//! by bytes and not by a language's rules.
+
+use sqlx::postgres::PgRow;
+use sqlx::{AssertSqlSafe, Row as _, query};
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::{ApprovalQuery, EffectQuery, PolicyState, StoreError};
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+
+use super::batch;
+use super::pool::{Pool, Statement};
+use super::rows::{self, column, damaged, number};
+
+fn one<T>(rows: &[PgRow], of: fn(&PgRow) -> Result<T, String>) -> Result<Option<T>, StoreError> {
+    rows.first().map(of).transpose().map_err(damaged)
+}
+
+fn all<T>(rows: &[PgRow], of: fn(&PgRow) -> Result<T, String>) -> Result<Vec<T>, StoreError> {
+    rows.iter().map(of).collect::<Result<_, _>>().map_err(damaged)
+}
+
+pub(super) fn unreadable(error: &sqlx::Error) -> StoreError {
+    StoreError::Damaged(error.to_string())
+}
+
+/// A limit as the database takes it.
+pub(super) fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+pub(super) async fn effect(
+    pool: &Pool,
+    record_id: &RecordId,
+) -> Result<Option<EffectRecord>, StoreError> {
+    let id = rows::id_bytes(record_id);
+    let find = || query("SELECT record FROM placet.effects WHERE record_id = $1").bind(id.clone());
+    one(&pool.rows(find).await?, rows::effect)
+}
+
+pub(super) async fn effect_of_call(
+    pool: &Pool,
+    call_id: &ToolCallId,
+) -> Result<Option<EffectRecord>, StoreError> {
+    let id = call_id.as_str().to_owned();
+    let find =
+        || query("SELECT record FROM placet.effects WHERE call_id = $1 LIMIT 1").bind(id.clone());
+    one(&pool.rows(find).await?, rows::effect)
+}
+
+pub(super) async fn approval(
+    pool: &Pool,
+    approval_id: &ApprovalId,
+) -> Result<Option<ApprovalRecord>, StoreError> {
+    let id = approval_id.as_str().to_owned();
+    let find =
+        || query("SELECT record FROM placet.approvals WHERE approval_id = $1").bind(id.clone());
+    one(&pool.rows(find).await?, rows::approval)
+}
+
+pub(super) async fn approval_of_call(
+    pool: &Pool,
+    call_id: &ToolCallId,
+) -> Result<Option<ApprovalRecord>, StoreError> {
+    let id = call_id.as_str().to_owned();
+    let find = || {
+        query("SELECT record FROM placet.approvals WHERE call_id = $1 ORDER BY place DESC LIMIT 1")
+            .bind(id.clone())
+    };
+    one(&pool.rows(find).await?, rows::approval)
+}
+
+pub(super) async fn run(pool: &Pool, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {
+    let key = rows::run_key(key).map_err(damaged)?;
+    let find = || query("SELECT record FROM placet.runs WHERE run_key = $1").bind(key.clone());
+    one(&pool.rows(find).await?, rows::run)
+}
+
+pub(super) async fn policy(pool: &Pool) -> Result<Option<PolicyState>, StoreError> {
+    let find = || query("SELECT policy_epoch, policy_digest FROM placet.ledger WHERE id = 1");
+    let rows = pool.rows(find).await?;
+    let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
+    batch::policy(row).map_err(|error| unreadable(&error))
+}
+
+pub(super) async fn content(
+    pool: &Pool,
+    tenant: &TenantId,
+    digest: Digest,
+) -> Result<Vec<u8>, StoreError> {
+    let (tenant, key) = (tenant.as_str().to_owned(), digest.as_bytes().to_vec());
+    let find = || {
+        query("SELECT bytes FROM placet.content WHERE tenant = $1 AND digest = $2")
+            .bind(tenant.clone())
+            .bind(key.clone())
+    };
+    let rows = pool.rows(find).await?;
+    let row = rows.first().ok_or(StoreError::ContentMissing(digest))?;
+    let bytes: Vec<u8> = row.try_get("bytes").map_err(|error| unreadable(&error))?;
+    if Digest::of(&bytes) == digest { Ok(bytes) } else { Err(StoreError::ContentAltered(digest)) }
+}
+
+/// The log and entry that wrote a record last.
+pub(super) async fn entry_of(
+    pool: &Pool,
+    record_id: &RecordId,
+) -> Result<Option<(String, u64)>, StoreError> {
+    let id = rows::id_bytes(record_id);
+    let find = || {
+        query(
+            "SELECT o.log, e.seq FROM placet.effects e JOIN placet.epochs o ON o.epoch = e.epoch WHERE e.record_id = $1",
+        )
+        .bind(id.clone())
+    };
+    let rows = pool.rows(find).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let log: String = row.try_get("log").map_err(|error| unreadable(&error))?;
+    let seq: i64 = row.try_get("seq").map_err(|error| unreadable(&error))?;
+    Ok(Some((log, number(seq))))
+}
+
+pub(super) async fn effects(
+    pool: &Pool,
+    wanted: &EffectQuery,
+    epoch: u64,
+) -> Result<Vec<EffectRecord>, StoreError> {
+    // Only the conditions that are asked for, so that the plan may use the index that serves them.
+    let mut sql = "SELECT e.record FROM placet.effects e".to_owned();
+    if wanted.orphaned {
+        sql.push_str(" LEFT JOIN placet.epochs o ON o.epoch = e.owner");
+    }
+    sql.push_str(" WHERE e.record_id > $1");
+    for (is_wanted, condition) in [
+        (wanted.tenant.is_some(), " AND e.tenant = $3"),
+        (wanted.state.is_some(), " AND e.state = $4"),
+        (wanted.open_only, " AND NOT e.is_settled AND e.is_open"),
+        (
+            wanted.orphaned,
+            " AND NOT e.is_settled AND e.owner IS NOT NULL AND e.owner <> $5 \
+              AND (o.epoch IS NULL OR o.fenced_by IS NOT NULL OR o.closed_ms IS NOT NULL)",
+        ),
+        (wanted.settled_before.is_some(), " AND e.is_settled AND e.updated_ms < $6"),
+    ] {
+        if is_wanted {
+            sql.push_str(condition);
+        }
+    }
+    sql.push_str(" ORDER BY e.record_id LIMIT $2");
+    let sql: std::sync::Arc<str> = sql.into();
+    let find = || -> Statement {
+        query(AssertSqlSafe(std::sync::Arc::clone(&sql)))
+            .bind(wanted.after.as_ref().map(rows::id_bytes).unwrap_or_default())
+            .bind(limit(wanted.limit))
+            .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
+            .bind(wanted.state.clone())
+            .bind(column(epoch))
+            .bind(wanted.settled_before.map(placet_types::clock::Timestamp::as_ms))
+    };
+    all(&pool.rows(find).await?, rows::effect)
+}
+
+pub(super) async fn approvals(
+    pool: &Pool,
+    wanted: &ApprovalQuery,
+) -> Result<Vec<ApprovalRecord>, StoreError> {
+    let mut sql = "SELECT record FROM placet.approvals \
+         WHERE place > coalesce((SELECT place FROM placet.approvals WHERE approval_id = $1), ''::bytea)"
+        .to_owned();
+    if wanted.tenant.is_some() {
+        sql.push_str(" AND tenant = $3");
+    }
+    if wanted.state.is_some() {
+        sql.push_str(" AND state = $4");
+    }
+    sql.push_str(" ORDER BY place LIMIT $2");
+    let sql: std::sync::Arc<str> = sql.into();
+    let find = || -> Statement {
+        query(AssertSqlSafe(std::sync::Arc::clone(&sql)))
+            .bind(wanted.after.as_ref().map(|after| after.as_str().to_owned()))
+            .bind(limit(wanted.limit))
+            .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
+            .bind(wanted.state.clone())
+    };
+    all(&pool.rows(find).await?, rows::approval)
+}

@@ -1,0 +1,365 @@
+//! Records as rows: reading them back, and writing what a batch made of them.
+//!
+//! Owns the columns. The record itself stands as JSON in one of them; the others are copies for look-ups and conditions. Invariant: a
+//! row is overwritten only if it is in the revision that was decided about.
+
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Row as _, query};
+
+use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord};
+use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::StoreError;
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::{ApprovalId, RecordId};
+
+/// Why a statement did not do what was decided.
+#[derive(Debug)]
+pub(super) enum RowError {
+    Sql(sqlx::Error),
+    /// A row was not as it was decided about: somebody was quicker.
+    Moved,
+    /// A row cannot be read, or has no form in which it could be written.
+    Damaged(String),
+}
+
+impl From<sqlx::Error> for RowError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+fn parsed<T: DeserializeOwned>(row: &PgRow) -> Result<T, String> {
+    let text: &str = row.try_get("record").map_err(|error| error.to_string())?;
+    serde_json::from_str(text).map_err(|error| format!("a record cannot be read: {error}"))
+}
+
+/// The effect record of a row.
+pub(super) fn effect(row: &PgRow) -> Result<EffectRecord, String> {
+    let record: EffectRecord = parsed(row)?;
+    if RECORD_VERSIONS.contains(&record.version) {
+        Ok(record)
+    } else {
+        Err(format!("a record has the unknown version {}", record.version))
+    }
+}
+
+/// The approval of a row.
+pub(super) fn approval(row: &PgRow) -> Result<ApprovalRecord, String> {
+    let record: ApprovalRecord = parsed(row)?;
+    if record.version == APPROVAL_VERSION {
+        Ok(record)
+    } else {
+        Err(format!("an approval has the unknown version {}", record.version))
+    }
+}
+
+/// The run of a row.
+pub(super) fn run(row: &PgRow) -> Result<RunRecord, String> {
+    parsed(row)
+}
+
+pub(super) fn damaged(why: String) -> StoreError {
+    StoreError::Damaged(why)
+}
+
+pub(super) fn id_bytes(record_id: &RecordId) -> Vec<u8> {
+    record_id.digest().as_bytes().to_vec()
+}
+
+/// The key of a run's row.
+pub(super) fn run_key(key: &RunKey) -> Result<Vec<u8>, String> {
+    let json =
+        serde_json::to_vec(key).map_err(|error| format!("a run has no JSON form: {error}"))?;
+    Ok(Digest::of(&json).as_bytes().to_vec())
+}
+
+/// What orders approvals: when they were asked, then their id.
+pub(super) fn place(created_at: Timestamp, approval_id: &ApprovalId) -> Vec<u8> {
+    // With its sign turned, a number's bytes are in the order of the numbers.
+    let mut place = (created_at.as_ms() ^ i64::MIN).to_be_bytes().to_vec();
+    place.extend_from_slice(approval_id.as_str().as_bytes());
+    place
+}
+
+/// A number for a column; what does not fit is as far away as a column reaches.
+pub(super) fn column(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number of a column; there are none below zero.
+pub(super) fn number(column: i64) -> u64 {
+    u64::try_from(column).unwrap_or(0)
+}
+
+/// The entry that makes records what they become.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) epoch: u64,
+    pub(super) seq: u64,
+}
+
+/// Effect records to be written, column by column.
+#[derive(Debug, Default)]
+pub(super) struct EffectRows {
+    record_id: Vec<Vec<u8>>,
+    before: Vec<i64>,
+    tenant: Vec<String>,
+    call_id: Vec<String>,
+    state: Vec<&'static str>,
+    is_open: Vec<bool>,
+    is_settled: Vec<bool>,
+    owner: Vec<Option<i64>>,
+    rev: Vec<i64>,
+    updated_ms: Vec<i64>,
+    epoch: Vec<i64>,
+    seq: Vec<i64>,
+    record: Vec<String>,
+}
+
+impl EffectRows {
+    /// One more, of which the row has the revision `before`.
+    pub(super) fn push(
+        &mut self,
+        record: &EffectRecord,
+        before: u64,
+        entry: Entry,
+    ) -> Result<(), RowError> {
+        let json = serde_json::to_string(record)
+            .map_err(|error| RowError::Damaged(format!("a record has no JSON form: {error}")))?;
+        let buried = matches!(record.state, EffectState::Tombstone { .. });
+        let mut owner = None;
+        if let EffectState::Dispatched(attempt) = &record.state {
+            owner = Some(column(attempt.duty()));
+        }
+        self.record_id.push(id_bytes(&record.record_id));
+        self.before.push(column(before));
+        self.tenant.push(record.scope.tenant.as_str().to_owned());
+        self.call_id.push(record.call_id.as_str().to_owned());
+        self.state.push(record.state.name());
+        self.is_open.push(record.state.is_open());
+        self.is_settled.push(record.state.is_settled() || buried);
+        self.owner.push(owner);
+        self.rev.push(column(record.rev));
+        self.updated_ms.push(record.updated_at.as_ms());
+        self.epoch.push(column(entry.epoch));
+        self.seq.push(column(entry.seq));
+        self.record.push(json);
+        Ok(())
+    }
+
+    const fn len(&self) -> usize {
+        self.record_id.len()
+    }
+
+    /// Writes rows that were not there.
+    pub(super) async fn insert(self, connection: &mut PgConnection) -> Result<(), RowError> {
+        let rows = self.len();
+        if rows == 0 {
+            return Ok(());
+        }
+        let done = query(
+            "INSERT INTO placet.effects (record_id, tenant, call_id, state, is_open, is_settled, owner, rev, updated_ms, \
+               epoch, seq, record) \
+             SELECT * FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], $5::boolean[], $6::boolean[], \
+               $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::text[]) \
+             ON CONFLICT (record_id) DO NOTHING",
+        )
+        .bind(self.record_id)
+        .bind(self.tenant)
+        .bind(self.call_id)
+        .bind(self.state)
+        .bind(self.is_open)
+        .bind(self.is_settled)
+        .bind(self.owner)
+        .bind(self.rev)
+        .bind(self.updated_ms)
+        .bind(self.epoch)
+        .bind(self.seq)
+        .bind(self.record)
+        .execute(connection)
+        .await?;
+        all(done.rows_affected(), rows)
+    }
+
+    /// Writes rows for which an import has kept places; their entries stand in them already.
+    pub(super) async fn fill(self, connection: &mut PgConnection) -> Result<(), RowError> {
+        let rows = self.len();
+        if rows == 0 {
+            return Ok(());
+        }
+        let done = query(
+            "UPDATE placet.effects AS e SET tenant = n.tenant, call_id = n.call_id, state = n.state, is_open = n.is_open, \
+               is_settled = n.is_settled, owner = n.owner, updated_ms = n.updated_ms, record = n.record \
+             FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::boolean[], \
+               $8::bigint[], $9::bigint[], $10::text[]) \
+               AS n (record_id, rev, tenant, call_id, state, is_open, is_settled, owner, updated_ms, record) \
+             WHERE e.record_id = n.record_id AND e.rev = n.rev AND e.record = ''",
+        )
+        .bind(self.record_id)
+        .bind(self.rev)
+        .bind(self.tenant)
+        .bind(self.call_id)
+        .bind(self.state)
+        .bind(self.is_open)
+        .bind(self.is_settled)
+        .bind(self.owner)
+        .bind(self.updated_ms)
+        .bind(self.record)
+        .execute(connection)
+        .await?;
+        all(done.rows_affected(), rows)
+    }
+
+    /// Writes rows that were there.
+    pub(super) async fn update(self, connection: &mut PgConnection) -> Result<(), RowError> {
+        let rows = self.len();
+        if rows == 0 {
+            return Ok(());
+        }
+        let done = query(
+            "UPDATE placet.effects AS e SET state = n.state, is_open = n.is_open, is_settled = n.is_settled, \
+               owner = n.owner, rev = n.rev, updated_ms = n.updated_ms, epoch = n.epoch, seq = n.seq, record = n.record \
+             FROM unnest($1::bytea[], $2::bigint[], $3::text[], $4::boolean[], $5::boolean[], $6::bigint[], $7::bigint[], \
+               $8::bigint[], $9::bigint[], $10::bigint[], $11::text[]) \
+               AS n (record_id, before, state, is_open, is_settled, owner, rev, updated_ms, epoch, seq, record) \
+             WHERE e.record_id = n.record_id AND e.rev = n.before",
+        )
+        .bind(self.record_id)
+        .bind(self.before)
+        .bind(self.state)
+        .bind(self.is_open)
+        .bind(self.is_settled)
+        .bind(self.owner)
+        .bind(self.rev)
+        .bind(self.updated_ms)
+        .bind(self.epoch)
+        .bind(self.seq)
+        .bind(self.record)
+        .execute(connection)
+        .await?;
+        all(done.rows_affected(), rows)
+    }
+}
+
+/// Deletes effect records that are in these revisions.
+pub(super) async fn delete_effects(
+    connection: &mut PgConnection,
+    gone: &[(RecordId, u64)],
+) -> Result<(), RowError> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (ids, revs): (Vec<Vec<u8>>, Vec<i64>) =
+        gone.iter().map(|(record_id, rev)| (id_bytes(record_id), column(*rev))).unzip();
+    let done = query(
+        "DELETE FROM placet.effects AS e USING unnest($1::bytea[], $2::bigint[]) AS n (record_id, rev) \
+         WHERE e.record_id = n.record_id AND e.rev = n.rev",
+    )
+    .bind(ids)
+    .bind(revs)
+    .execute(connection)
+    .await?;
+    all(done.rows_affected(), gone.len())
+}
+
+/// Writes approvals; each with the revision that the row has, 0 where there is none.
+pub(super) async fn put_approvals(
+    connection: &mut PgConnection,
+    changed: &[(Arc<ApprovalRecord>, u64)],
+) -> Result<(), RowError> {
+    for fresh in [true, false] {
+        let rows: Vec<_> = changed.iter().filter(|(_, before)| (*before == 0) == fresh).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let records: Result<Vec<String>, _> =
+            rows.iter().map(|(approval, _)| serde_json::to_string(&**approval)).collect();
+        let records = records
+            .map_err(|error| RowError::Damaged(format!("an approval has no JSON form: {error}")))?;
+        let texts = |of: fn(&ApprovalRecord) -> &str| -> Vec<String> {
+            rows.iter().map(|(approval, _)| of(approval).to_owned()).collect()
+        };
+        let numbers = |of: fn(&(Arc<ApprovalRecord>, u64)) -> u64| -> Vec<i64> {
+            rows.iter().map(|row| column(of(row))).collect()
+        };
+        let statement = if fresh {
+            query(
+                "INSERT INTO placet.approvals (approval_id, state, rev, record, record_id, call_id, tenant, place) \
+                 SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bytea[], $6::text[], \
+                   $7::text[], $8::bytea[]) ON CONFLICT (approval_id) DO NOTHING",
+            )
+        } else {
+            query(
+                "UPDATE placet.approvals AS a SET state = n.state, rev = n.rev, record = n.record \
+                 FROM unnest($1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[]) \
+                   AS n (approval_id, state, rev, record, before) \
+                 WHERE a.approval_id = n.approval_id AND a.rev = n.before",
+            )
+        };
+        let statement = statement
+            .bind(texts(|approval| approval.approval_id.as_str()))
+            .bind(texts(|approval| approval.state.name()))
+            .bind(numbers(|(approval, _)| approval.rev))
+            .bind(records);
+        let statement = if fresh {
+            let ids: Vec<Vec<u8>> = rows.iter().map(|(row, _)| id_bytes(&row.record_id)).collect();
+            let places: Vec<Vec<u8>> =
+                rows.iter().map(|(row, _)| place(row.created_at, &row.approval_id)).collect();
+            statement
+                .bind(ids)
+                .bind(texts(|approval| approval.call_id.as_str()))
+                .bind(texts(|approval| approval.chain.tenant().as_str()))
+                .bind(places)
+        } else {
+            statement.bind(numbers(|(_, before)| *before))
+        };
+        let done = statement.execute(&mut *connection).await?;
+        all(done.rows_affected(), rows.len())?;
+    }
+    Ok(())
+}
+
+/// Writes runs; each with whether there is a row already.
+pub(super) async fn put_runs(
+    connection: &mut PgConnection,
+    changed: &[(Arc<RunRecord>, bool)],
+) -> Result<(), RowError> {
+    for there in [false, true] {
+        let mut rows = Vec::new();
+        for (run, _) in changed.iter().filter(|(_, before)| *before == there) {
+            let key = run_key(&run.key).map_err(RowError::Damaged)?;
+            let json = serde_json::to_string(&**run)
+                .map_err(|error| RowError::Damaged(format!("a run has no JSON form: {error}")))?;
+            rows.push((key, json));
+        }
+        if rows.is_empty() {
+            continue;
+        }
+        rows.sort_unstable();
+        let count = rows.len();
+        let (keys, records): (Vec<Vec<u8>>, Vec<String>) = rows.into_iter().unzip();
+        let statement = if there {
+            query(
+                "UPDATE placet.runs AS r SET record = n.record FROM unnest($1::bytea[], $2::text[]) AS n (run_key, record) \
+                 WHERE r.run_key = n.run_key",
+            )
+        } else {
+            query(
+                "INSERT INTO placet.runs (run_key, record) SELECT * FROM unnest($1::bytea[], $2::text[]) \
+                 ON CONFLICT (run_key) DO NOTHING",
+            )
+        };
+        let done = statement.bind(keys).bind(records).execute(&mut *connection).await?;
+        all(done.rows_affected(), count)?;
+    }
+    Ok(())
+}
+
+fn all(affected: u64, rows: usize) -> Result<(), RowError> {
+    if usize::try_from(affected) == Ok(rows) { Ok(()) } else { Err(RowError::Moved) }
+}

@@ -1,0 +1,162 @@
+//! Everything in a database as it was at one moment.
+//!
+//! Owns the reading, page by page. Not here: the form of an export (`crate::transfer`), what is made of it (`transfer`). Invariant: all
+//! pages are of the same moment.
+
+use sqlx::postgres::{PgConnection, PgRow};
+use sqlx::{Row as _, query, raw_sql};
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::log::LogEntry;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::store::StoreError;
+use placet_types::digest::Digest;
+use placet_types::ids::{RecordId, TenantId};
+
+use super::connect::{ConnectError, Connector, Purpose};
+use super::error::Trouble;
+use super::log::{bytes32, entry, integer};
+use super::read::{limit, unreadable};
+use super::rows::{self, column, damaged};
+use crate::transfer::ExportedLog;
+
+pub(super) fn of_sql(error: &sqlx::Error) -> StoreError {
+    Trouble::of(error).for_reader()
+}
+
+/// Everything in the database as it was at one moment. It should not be kept for long: the server keeps old versions of rows for it.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    connection: PgConnection,
+}
+
+impl Snapshot {
+    /// Takes a snapshot, which later changes do not reach.
+    pub(super) async fn take(connector: &Connector) -> Result<Self, StoreError> {
+        let connection = connector.connect(Purpose::Writing).await;
+        let mut connection = connection.map_err(|error| match error {
+            ConnectError::Away(why) => StoreError::Unreachable(why),
+            ConnectError::Unfit(error) => StoreError::Unreachable(error.to_string()),
+        })?;
+        // The moment is that of the first statement.
+        for statement in
+            ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SELECT 1 FROM placet.ledger"]
+        {
+            raw_sql(statement).execute(&mut connection).await.map_err(|error| of_sql(&error))?;
+        }
+        Ok(Self { connection })
+    }
+
+    /// The logs, in the order of their epochs.
+    pub(super) async fn logs(&mut self) -> Result<Vec<ExportedLog>, StoreError> {
+        let find = query(
+            "SELECT log, head_seq, head_hash FROM placet.epochs WHERE head_seq > 0 ORDER BY epoch",
+        );
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        rows.iter()
+            .map(|row| {
+                Ok(ExportedLog {
+                    log: row.try_get("log").map_err(|error| unreadable(&error))?,
+                    size: integer(row, "head_seq")?,
+                    head: hex::encode(bytes32(row, "head_hash")?),
+                })
+            })
+            .collect()
+    }
+
+    /// Which ledger it is.
+    pub(super) async fn store_id(&mut self) -> Result<String, StoreError> {
+        let find = query("SELECT store_id FROM placet.ledger WHERE id = 1");
+        let row = find.fetch_one(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        row.try_get("store_id").map_err(|error| unreadable(&error))
+    }
+
+    /// Up to `most` entries of a log from `from` on.
+    pub(super) async fn entries(
+        &mut self,
+        log: &str,
+        from: u64,
+        most: usize,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        let find = query(
+            "SELECT written_by, seq, at_ms, kind, durable_seq, prev, hash, payload FROM placet.entries \
+             WHERE epoch = (SELECT epoch FROM placet.epochs WHERE log = $1) AND seq >= $2 ORDER BY seq LIMIT $3",
+        );
+        let find = find.bind(log).bind(column(from)).bind(limit(most));
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        rows.iter().map(entry).collect()
+    }
+
+    /// Up to `most` effect records after `after`.
+    pub(super) async fn effects(
+        &mut self,
+        after: Option<RecordId>,
+        most: usize,
+    ) -> Result<Vec<EffectRecord>, StoreError> {
+        let find = query(
+            "SELECT record FROM placet.effects WHERE record_id > $1 ORDER BY record_id LIMIT $2",
+        );
+        let find =
+            find.bind(after.as_ref().map(rows::id_bytes).unwrap_or_default()).bind(limit(most));
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        rows.iter().map(|row| rows::effect(row).map_err(damaged)).collect()
+    }
+
+    /// Up to `most` approvals after `after`, oldest first.
+    pub(super) async fn approvals(
+        &mut self,
+        after: Option<&ApprovalRecord>,
+        most: usize,
+    ) -> Result<Vec<ApprovalRecord>, StoreError> {
+        let place = after.map(|after| rows::place(after.created_at, &after.approval_id));
+        let find =
+            query("SELECT record FROM placet.approvals WHERE place > $1 ORDER BY place LIMIT $2");
+        let find = find.bind(place.unwrap_or_default()).bind(limit(most));
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        rows.iter().map(|row| rows::approval(row).map_err(damaged)).collect()
+    }
+
+    /// Up to `most` runs after `after`, in the store's order.
+    pub(super) async fn runs(
+        &mut self,
+        after: Option<&RunKey>,
+        most: usize,
+    ) -> Result<Vec<RunRecord>, StoreError> {
+        let after = after.map(rows::run_key).transpose().map_err(damaged)?.unwrap_or_default();
+        let find =
+            query("SELECT record FROM placet.runs WHERE run_key > $1 ORDER BY run_key LIMIT $2");
+        let find = find.bind(after).bind(limit(most));
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        rows.iter().map(|row| rows::run(row).map_err(damaged)).collect()
+    }
+
+    /// Up to `most` contents after the one of a tenant and digest; each is checked against its digest.
+    pub(super) async fn contents(
+        &mut self,
+        after: Option<&(TenantId, Digest)>,
+        most: usize,
+    ) -> Result<Vec<(TenantId, Vec<u8>)>, StoreError> {
+        let (tenant, digest) = match after {
+            Some((tenant, digest)) => (tenant.as_str(), digest.as_bytes().as_slice()),
+            None => ("", [].as_slice()),
+        };
+        let find = query(
+            "SELECT tenant, digest, bytes FROM placet.content WHERE (tenant, digest) > ($1, $2) ORDER BY tenant, digest LIMIT $3",
+        );
+        let find = find.bind(tenant).bind(digest).bind(limit(most));
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let content = |row: &PgRow| {
+            let tenant: String = row.try_get("tenant").map_err(|error| unreadable(&error))?;
+            let bytes: Vec<u8> = row.try_get("bytes").map_err(|error| unreadable(&error))?;
+            let digest = Digest::from_bytes(bytes32(row, "digest")?);
+            if Digest::of(&bytes) != digest {
+                return Err(StoreError::ContentAltered(digest));
+            }
+            let tenant = TenantId::new(tenant)
+                .map_err(|_wrong| damaged("a content has a tenant that is none".to_owned()))?;
+            Ok((tenant, bytes))
+        };
+        rows.iter().map(content).collect()
+    }
+}

@@ -1,0 +1,244 @@
+//! The shared ledger as an export, and an export as a shared ledger.
+//!
+//! Owns what is written, in which order, and the way of its lines into an empty database. Not here: the form
+//! ([`crate::transfer`]). Invariants: an export is of one moment, while nodes may go on; an import is in place only when all of it was
+//! read, verified and committed; memory is bounded by some hundred lines.
+
+use std::io::{BufRead, Write};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::sync::mpsc;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::log::LogEntry;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::RunRecord;
+use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
+
+use super::config::PostgresConfig;
+use super::connect::Connector;
+use super::import::Import;
+use super::snapshot::Snapshot;
+use crate::seal::{ExportLine, export_line};
+use crate::transfer::{
+    ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary, read_export,
+};
+
+/// How many rows are read or written at a time.
+const PAGE: usize = 500;
+/// The same for contents, which may be large.
+const CONTENT_PAGE: usize = 8;
+/// How many lines may wait for the database.
+const LINES_MAX: usize = 64;
+
+fn refused(error: impl std::fmt::Display) -> TransferError {
+    TransferError::Store(error.to_string())
+}
+
+/// Writes everything in a database as an export, as it is at one moment; nodes may go on meanwhile.
+///
+/// # Errors
+/// [`TransferError`]: the database cannot be read, something in it was altered, or the writing failed.
+pub async fn export(
+    config: &PostgresConfig,
+    out: impl Write + Send,
+) -> Result<TransferSummary, TransferError> {
+    config.check().map_err(refused)?;
+    let connector = Connector::new(config.url.clone(), config.wait);
+    let mut snapshot = Snapshot::take(&connector).await.map_err(refused)?;
+    let store_id = snapshot.store_id().await.map_err(refused)?;
+    let logs = snapshot.logs().await.map_err(refused)?;
+    let names: Vec<String> = logs.iter().map(|log| log.log.clone()).collect();
+    let mut writer = ExportWriter::new(out, &store_id, logs)?;
+    for log in names {
+        put_log(&mut snapshot, &mut writer, &log).await?;
+    }
+    put_records(&mut snapshot, &mut writer).await?;
+    put_contents(&mut snapshot, &mut writer).await?;
+    let (_, summary) = writer.finish()?;
+    Ok(summary)
+}
+
+async fn put_log<W: Write + Send>(
+    snapshot: &mut Snapshot,
+    writer: &mut ExportWriter<W>,
+    log: &str,
+) -> Result<(), TransferError> {
+    let mut next = 1;
+    loop {
+        let entries = snapshot.entries(log, next, PAGE).await.map_err(refused)?;
+        let Some(last) = entries.last() else { return Ok(()) };
+        next = last.seq.saturating_add(1);
+        for entry in &entries {
+            let line = export_line(entry).map_err(refused)?;
+            let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
+            writer.put(&ExportItem::Entry { log: log.to_owned(), entry: Box::new(entry) })?;
+        }
+    }
+}
+
+async fn put_records<W: Write + Send>(
+    snapshot: &mut Snapshot,
+    writer: &mut ExportWriter<W>,
+) -> Result<(), TransferError> {
+    let mut after = None;
+    loop {
+        let page = snapshot.effects(after, PAGE).await.map_err(refused)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.record_id);
+        for record in page {
+            writer.put(&ExportItem::Record(Box::new(record)))?;
+        }
+    }
+    let mut after = None;
+    loop {
+        let page = snapshot.approvals(after.as_ref(), PAGE).await.map_err(refused)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.clone());
+        for approval in page {
+            writer.put(&ExportItem::Approval(Box::new(approval)))?;
+        }
+    }
+    let mut after = None;
+    loop {
+        let page = snapshot.runs(after.as_ref(), PAGE).await.map_err(refused)?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = Some(last.key.clone());
+        for run in page {
+            writer.put(&ExportItem::Run(Box::new(run)))?;
+        }
+    }
+}
+
+async fn put_contents<W: Write + Send>(
+    snapshot: &mut Snapshot,
+    writer: &mut ExportWriter<W>,
+) -> Result<(), TransferError> {
+    let mut after = None;
+    loop {
+        let page = snapshot.contents(after.as_ref(), CONTENT_PAGE).await.map_err(refused)?;
+        let Some((tenant, bytes)) = page.last() else { return Ok(()) };
+        after = Some((tenant.clone(), Digest::of(bytes)));
+        for (tenant, bytes) in page {
+            let (digest, base64) = (Digest::of(&bytes), STANDARD.encode(bytes));
+            writer.put(&ExportItem::Content { tenant, digest, base64 })?;
+        }
+    }
+}
+
+/// Makes a shared ledger of an export, in a database that no node has used. The export is read on a thread of its own.
+///
+/// # Errors
+/// [`TransferError`]: the export is not whole, does not agree with itself, or cannot be written. The database is empty then, unless
+/// the connection was lost at the very end, when it may be complete.
+pub async fn import(
+    config: &PostgresConfig,
+    input: impl BufRead + Send + 'static,
+) -> Result<TransferSummary, TransferError> {
+    let import = Import::begin(config).await.map_err(refused)?;
+    let (lines, mut inbox) = mpsc::channel(LINES_MAX);
+    let reading = tokio::task::spawn_blocking(move || {
+        read_export(input, &mut |item| {
+            lines.blocking_send(item).map_err(|_gone| refused("the database refused"))
+        })
+    });
+    let mut filling = Filling { import, header: None, page: Page::default() };
+    let mut filled = Ok(());
+    while let Some(item) = inbox.recv().await {
+        filled = filling.take(item).await;
+        if filled.is_err() {
+            break;
+        }
+    }
+    // Whoever reads on finds nobody to give a line to, and ends.
+    drop(inbox);
+    let read = reading.await.map_err(refused)?;
+    filled?;
+    let summary = read?;
+    filling.finish().await?;
+    Ok(summary)
+}
+
+/// Lines of one kind that are written together.
+#[derive(Debug, Default)]
+struct Page {
+    log: String,
+    entries: Vec<LogEntry>,
+    records: Vec<EffectRecord>,
+    approvals: Vec<ApprovalRecord>,
+    runs: Vec<RunRecord>,
+    contents: Vec<(TenantId, Vec<u8>)>,
+}
+
+impl Page {
+    const fn is_full(&self) -> bool {
+        self.entries.len() >= PAGE
+            || self.records.len() >= PAGE
+            || self.approvals.len() >= PAGE
+            || self.runs.len() >= PAGE
+            || self.contents.len() >= CONTENT_PAGE
+    }
+}
+
+/// A database that is being filled.
+struct Filling {
+    import: Import,
+    header: Option<ExportHeader>,
+    page: Page,
+}
+
+impl Filling {
+    async fn take(&mut self, item: ExportItem) -> Result<(), TransferError> {
+        match item {
+            ExportItem::Header(header) => {
+                for log in &header.logs {
+                    self.import.log(&log.log).map_err(refused)?;
+                }
+                self.header = Some(header);
+            }
+            ExportItem::Entry { log, entry } => {
+                if self.page.log != log {
+                    self.write().await?;
+                    self.page.log = log;
+                }
+                self.page.entries.push((*entry).into());
+            }
+            ExportItem::Record(record) => self.page.records.push(*record),
+            ExportItem::Approval(approval) => self.page.approvals.push(*approval),
+            ExportItem::Run(run) => self.page.runs.push(*run),
+            ExportItem::Content { tenant, digest, base64 } => {
+                let bytes = STANDARD.decode(base64).map_err(refused)?;
+                if Digest::of(&bytes) != digest {
+                    return Err(refused(format!("content `{digest}` is not what its digest says")));
+                }
+                self.page.contents.push((tenant, bytes));
+            }
+            // It is read where the export is.
+            ExportItem::End(_) => {}
+        }
+        if self.page.is_full() { self.write().await } else { Ok(()) }
+    }
+
+    /// Entries first: a record needs the one that made it.
+    async fn write(&mut self) -> Result<(), TransferError> {
+        let log = self.page.log.clone();
+        let page = std::mem::take(&mut self.page);
+        self.page.log.clone_from(&log);
+        let Page { entries, records, approvals, runs, contents, .. } = page;
+        if !entries.is_empty() {
+            self.import.entries(&log, &entries).await.map_err(refused)?;
+        }
+        self.import.effects(&records).await.map_err(refused)?;
+        self.import.approvals(approvals).await.map_err(refused)?;
+        self.import.runs(runs).await.map_err(refused)?;
+        self.import.contents(&contents).await.map_err(refused)
+    }
+
+    async fn finish(mut self) -> Result<(), TransferError> {
+        self.write().await?;
+        let header = self.header.ok_or_else(|| refused("the header is missing"))?;
+        self.import.finish(&header.store_id, &header.logs).await.map_err(refused)
+    }
+}

@@ -1,0 +1,282 @@
+//! What a batch writes: contents, records, tiles, entries.
+//!
+//! Owns the statements. Not here: how records become rows (`rows`), what is decided (`batch`). Invariant: entries are chained without
+//! gaps, and their hashes are those of the journal's frames, so that proofs and exports are the same for every store.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use sqlx::postgres::PgConnection;
+use sqlx::query;
+
+use placet_ledger::log::LogEntry;
+use placet_ledger::proof::tiles::TilePart;
+use placet_ledger::store::PolicyState;
+use placet_types::digest::Digest;
+use placet_types::ids::RecordId;
+
+use super::batch::{Hitch, Piece};
+use super::load::Standing;
+use super::rows::{self, EffectRows, Entry, column};
+use super::state::Head;
+use crate::journal::frame;
+
+/// The entries that a batch appends, column by column.
+#[derive(Debug, Default)]
+pub(super) struct Entries<'a> {
+    seq: Vec<i64>,
+    kind: Vec<i16>,
+    prev: Vec<Vec<u8>>,
+    hash: Vec<Vec<u8>>,
+    payload: Vec<&'a [u8]>,
+    /// The last entry that wrote an effect record.
+    pub(super) wrote: HashMap<RecordId, u64>,
+}
+
+impl<'a> Entries<'a> {
+    /// Appends the entry of a piece behind `head`; the hash is that of the journal's frame.
+    pub(super) fn append(
+        &mut self,
+        epoch: u64,
+        (durable_seq, at_ms): (u64, i64),
+        head: Head,
+        piece: &'a Piece,
+    ) -> Head {
+        let seq = head.seq.saturating_add(1);
+        let header =
+            frame::Header { kind: piece.kind, seq, epoch, at_ms, durable_seq, prev: head.hash };
+        let mut bytes = Vec::with_capacity(frame::frame_bytes(piece.payload.len()));
+        let hash = frame::encode(&header, &piece.payload, &mut bytes);
+        self.seq.push(column(seq));
+        self.kind.push(i16::from(piece.kind));
+        self.prev.push(head.hash.to_vec());
+        self.hash.push(hash.to_vec());
+        self.payload.push(&piece.payload);
+        Head { seq, hash }
+    }
+}
+
+pub(super) async fn put_content(
+    connection: &mut PgConnection,
+    pieces: &[&Piece],
+) -> Result<(), Hitch> {
+    let contents = pieces.iter().flat_map(|piece| &piece.content);
+    let contents =
+        contents.map(|(tenant, digest, bytes)| (tenant.as_str(), *digest, bytes.as_slice()));
+    put_contents(connection, contents.collect()).await
+}
+
+pub(super) async fn put_contents(
+    connection: &mut PgConnection,
+    mut contents: Vec<(&str, Digest, &[u8])>,
+) -> Result<(), Hitch> {
+    if contents.is_empty() {
+        return Ok(());
+    }
+    contents.sort_unstable();
+    contents.dedup_by(|a, b| (a.0, a.1) == (b.0, b.1));
+    let tenants: Vec<&str> = contents.iter().map(|(tenant, ..)| *tenant).collect();
+    let digests: Vec<&[u8]> =
+        contents.iter().map(|(_, digest, _)| digest.as_bytes().as_slice()).collect();
+    let bytes: Vec<&[u8]> = contents.iter().map(|(.., bytes)| *bytes).collect();
+    query(
+        "INSERT INTO placet.content (tenant, digest, bytes) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bytea[]) \
+         ON CONFLICT (tenant, digest) DO NOTHING",
+    )
+    .bind(tenants)
+    .bind(digests)
+    .bind(bytes)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn forget_content(
+    connection: &mut PgConnection,
+    pieces: &[&Piece],
+) -> Result<(), Hitch> {
+    let gone: BTreeSet<(&str, &[u8; 32])> = pieces
+        .iter()
+        .flat_map(|piece| &piece.changes.forget_content)
+        .map(|(tenant, digest)| (tenant.as_str(), digest.as_bytes()))
+        .collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (tenants, digests): (Vec<&str>, Vec<&[u8]>) =
+        gone.into_iter().map(|(tenant, digest)| (tenant, digest.as_slice())).unzip();
+    query(
+        "DELETE FROM placet.content AS c USING unnest($1::text[], $2::bytea[]) AS n (tenant, digest) \
+         WHERE c.tenant = n.tenant AND c.digest = n.digest",
+    )
+    .bind(tenants)
+    .bind(digests)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn put_effects(
+    connection: &mut PgConnection,
+    epoch: u64,
+    standing: &Standing<'_>,
+    wrote: &HashMap<RecordId, u64>,
+) -> Result<(), Hitch> {
+    let (mut fresh, mut moved, mut gone) =
+        (EffectRows::default(), EffectRows::default(), Vec::new());
+    // By key, as every node does it.
+    let mut changed: Vec<_> = standing.effects.iter().collect();
+    changed.sort_unstable_by_key(|(record_id, _)| **record_id);
+    for (record_id, after) in changed {
+        let before = standing.loaded.effects.get(record_id).map(|before| before.rev);
+        let entry = Entry { epoch, seq: wrote.get(record_id).copied().unwrap_or(0) };
+        match (before, after) {
+            (None, Some(after)) => fresh.push(after, 0, entry)?,
+            (Some(before), Some(after)) => moved.push(after, before, entry)?,
+            (Some(before), None) => gone.push((*record_id, before)),
+            (None, None) => {}
+        }
+    }
+    moved.update(&mut *connection).await?;
+    rows::delete_effects(&mut *connection, &gone).await?;
+    fresh.insert(connection).await?;
+    Ok(())
+}
+
+pub(super) async fn put_approvals_and_runs(
+    connection: &mut PgConnection,
+    standing: &Standing<'_>,
+) -> Result<(), Hitch> {
+    let mut approvals: Vec<_> = standing
+        .approvals
+        .iter()
+        .map(|(approval_id, after)| {
+            let before = standing.loaded.approvals.get(approval_id).map_or(0, |before| before.rev);
+            (Arc::clone(after), before)
+        })
+        .collect();
+    approvals.sort_unstable_by(|(a, _), (b, _)| a.approval_id.cmp(&b.approval_id));
+    rows::put_approvals(&mut *connection, &approvals).await?;
+    let runs: Vec<_> = standing
+        .runs
+        .iter()
+        .map(|(key, after)| (Arc::clone(after), standing.loaded.runs.contains_key(key)))
+        .collect();
+    rows::put_runs(connection, &runs).await?;
+    Ok(())
+}
+
+/// Every node that lives has the active policies in its own row, which it locks for each transaction.
+pub(super) async fn activate(
+    connection: &mut PgConnection,
+    policy: Option<PolicyState>,
+) -> Result<(), Hitch> {
+    let Some(policy) = policy else { return Ok(()) };
+    for statement in [
+        query("UPDATE placet.ledger SET policy_epoch = $1, policy_digest = $2 WHERE id = 1"),
+        query(
+            "UPDATE placet.epochs SET policy_epoch = $1, policy_digest = $2 WHERE fenced_by IS NULL AND closed_ms IS NULL",
+        ),
+    ] {
+        statement
+            .bind(column(policy.epoch))
+            .bind(policy.digest.as_bytes().as_slice())
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn put_tiles(
+    connection: &mut PgConnection,
+    epoch: u64,
+    parts: &[TilePart],
+) -> Result<(), Hitch> {
+    let (mut levels, mut places, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+    // The lowest level is made of the entries themselves.
+    for part in parts.iter().filter(|part| part.tile.level > 0) {
+        let first = tile_place(part.tile.index, part.offset);
+        for (place, hash) in (first..).zip(&part.hashes) {
+            levels.push(i16::from(part.tile.level));
+            places.push(column(place));
+            hashes.push(hash.as_bytes().to_vec());
+        }
+    }
+    if levels.is_empty() {
+        return Ok(());
+    }
+    query(
+        "INSERT INTO placet.tiles (epoch, level, place, hash) \
+         SELECT $1, * FROM unnest($2::smallint[], $3::bigint[], $4::bytea[])",
+    )
+    .bind(column(epoch))
+    .bind(levels)
+    .bind(places)
+    .bind(hashes)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// The number of a hash within its level.
+pub(super) fn tile_place(tile: u64, offset: usize) -> u64 {
+    tile.saturating_mul(256).saturating_add(u64::try_from(offset).unwrap_or(0))
+}
+
+pub(super) async fn put_entries(
+    connection: &mut PgConnection,
+    epoch: u64,
+    (at_ms, durable_seq): (i64, u64),
+    entries: Entries<'_>,
+) -> Result<(), Hitch> {
+    if entries.seq.is_empty() {
+        return Ok(());
+    }
+    query(
+        "INSERT INTO placet.entries (epoch, written_by, at_ms, durable_seq, seq, kind, prev, hash, payload) \
+         SELECT $1, $1, $2, $3, * FROM unnest($4::bigint[], $5::smallint[], $6::bytea[], $7::bytea[], $8::bytea[])",
+    )
+    .bind(column(epoch))
+    .bind(at_ms)
+    .bind(column(durable_seq))
+    .bind(entries.seq)
+    .bind(entries.kind)
+    .bind(entries.prev)
+    .bind(entries.hash)
+    .bind(entries.payload)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Writes entries that other processes have made.
+pub(super) async fn put_imported(
+    connection: &mut PgConnection,
+    log: u64,
+    entries: &[LogEntry],
+) -> Result<(), Hitch> {
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let numbers = |of: fn(&LogEntry) -> u64| -> Vec<i64> {
+        entries.iter().map(|entry| column(of(entry))).collect()
+    };
+    let bytes = |of: fn(&LogEntry) -> &[u8]| -> Vec<&[u8]> { entries.iter().map(of).collect() };
+    query(
+        "INSERT INTO placet.entries (epoch, seq, written_by, at_ms, durable_seq, kind, prev, hash, payload) \
+         SELECT $1, * FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[], \
+           $8::bytea[], $9::bytea[])",
+    )
+    .bind(column(log))
+    .bind(numbers(|entry| entry.seq))
+    .bind(numbers(|entry| entry.epoch))
+    .bind(entries.iter().map(|entry| entry.at_ms).collect::<Vec<_>>())
+    .bind(numbers(|entry| entry.durable_seq))
+    .bind(entries.iter().map(|entry| i16::from(entry.kind)).collect::<Vec<_>>())
+    .bind(bytes(|entry| &entry.prev))
+    .bind(bytes(|entry| &entry.hash))
+    .bind(bytes(|entry| &entry.payload))
+    .execute(connection)
+    .await?;
+    Ok(())
+}

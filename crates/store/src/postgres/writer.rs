@@ -1,0 +1,425 @@
+//! The task that writes: it gathers commits into batches and sees each of them to its end.
+//!
+//! Owns this node's writing connection, the queue, and what is in doubt after a connection was lost at the commit. Not here: what
+//! a transaction does (`batch`). Invariants: a commit is acknowledged only after the database said so, or after a later transaction of this
+//! node, itself acknowledged, has found it (so that what a synchronous standby does not have is never acknowledged); a commit is
+//! refused only when it is certain that it was not kept.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnection;
+use sqlx::{AssertSqlSafe, Connection as _, query, raw_sql};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
+
+use placet_ledger::proof::tiles::Appender;
+use placet_ledger::record::{EffectRecord, EffectState};
+use placet_ledger::store::{Committed, EffectChange, StoreError};
+use placet_types::ids::RecordId;
+
+use super::batch::{Hitch, Outcome, Piece, finish, forgotten, lock_own, touch, transact};
+use super::connect::{Connector, Purpose};
+use super::error::said;
+use super::rows::column;
+use super::state::State;
+use crate::embedded::SyncObserver;
+
+/// The most commits in one transaction.
+const BATCH_MAX: usize = 256;
+/// The most bytes of content in one transaction of several commits.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+/// How many commits may wait.
+pub(super) const QUEUE_MAX: usize = 4096;
+/// How often a batch is begun again because somebody was quicker, before it counts as a fault.
+const TRIES_MAX: u32 = 200;
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+const WAITS: u8 = 0;
+const TAKEN: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+/// Whether a commit still waits, has been taken up, or was given up by whoever handed it in.
+#[derive(Debug, Default)]
+pub(super) struct Ticket(AtomicU8);
+
+impl Ticket {
+    fn turn(&self, to: u8) -> bool {
+        self.0.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Gives the commit up; `false`: it has been taken up already.
+    pub(super) fn give_up(&self) -> bool {
+        self.turn(GIVEN_UP)
+    }
+}
+
+/// A commit on its way.
+#[derive(Debug)]
+pub(super) struct Submission {
+    pub(super) piece: Piece,
+    pub(super) ticket: Arc<Ticket>,
+    pub(super) reply: oneshot::Sender<Result<Committed, StoreError>>,
+    /// Until when it is tried, unless its fate is in doubt.
+    pub(super) deadline: Instant,
+}
+
+/// What the writer is asked.
+#[derive(Debug)]
+pub(super) enum Order {
+    Commit(Box<Submission>),
+    /// Everything handed in before is written, then the epoch ends.
+    Close(CloseReply),
+}
+
+/// How the writer goes about it.
+#[derive(Debug, Clone)]
+pub(super) struct Terms {
+    pub(super) wait: Duration,
+    pub(super) lease: Duration,
+    pub(super) on_sync: Option<SyncObserver>,
+}
+
+/// How a transaction stands before its commit.
+enum Prepared {
+    /// The batch is written.
+    Written(Outcome),
+    /// The batch that was in doubt turns out to be kept.
+    Found,
+}
+
+/// The writing task.
+pub(super) struct Writer {
+    state: Arc<State>,
+    connector: Arc<Connector>,
+    terms: Terms,
+    begin: Arc<str>,
+    connection: Option<PgConnection>,
+    log: Appender,
+    /// What the batch in hand comes to, from before its commit until it is known whether that was kept.
+    doubt: Option<Outcome>,
+    inbox: mpsc::Receiver<Order>,
+}
+
+impl Writer {
+    pub(super) fn new(
+        state: Arc<State>,
+        connector: Arc<Connector>,
+        terms: Terms,
+        connection: PgConnection,
+        inbox: mpsc::Receiver<Order>,
+    ) -> Self {
+        // A node that stops in the middle of a transaction must not hold its locks for longer than its lease.
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
+             SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL statement_timeout = 0",
+            terms.wait.as_millis(),
+            terms.lease.as_millis(),
+        );
+        let (connection, log) = (Some(connection), Appender::default());
+        Self { state, connector, terms, begin: begin.into(), connection, log, doubt: None, inbox }
+    }
+
+    /// Writes until the store is closed, dropped or at fault.
+    pub(super) async fn run(mut self) {
+        while let Some(order) = self.inbox.recv().await {
+            match order {
+                Order::Commit(first) => {
+                    let (batch, closing) = self.gather(*first);
+                    self.settle(batch).await;
+                    if let Some(reply) = closing {
+                        return self.close(reply).await;
+                    }
+                }
+                Order::Close(reply) => return self.close(reply).await,
+            }
+        }
+    }
+
+    /// Whatever else waits, as far as one transaction should hold.
+    fn gather(&mut self, first: Submission) -> (Vec<Submission>, Option<CloseReply>) {
+        let mut bytes: usize = 0;
+        let mut batch: Vec<Submission> = Vec::new();
+        let mut next = Some(first);
+        while let Some(submission) = next.take() {
+            if submission.ticket.turn(TAKEN) {
+                let contents = submission.piece.content.iter().map(|(.., bytes)| bytes.len());
+                bytes = contents.fold(bytes, usize::saturating_add);
+                self.board(&submission);
+                batch.push(submission);
+            }
+            if batch.len() < BATCH_MAX && bytes < BATCH_BYTES_MAX {
+                match self.inbox.try_recv() {
+                    Ok(Order::Commit(submission)) => next = Some(*submission),
+                    Ok(Order::Close(reply)) => return (batch, Some(reply)),
+                    Err(_empty) => {}
+                }
+            }
+        }
+        (batch, None)
+    }
+
+    /// From here on the keys of new records cannot be given back.
+    fn board(&self, submission: &Submission) {
+        for change in &submission.piece.changes.effects {
+            if let EffectChange::Put(record) = change
+                && record.rev == 1
+            {
+                let state = EffectState::Claimed { epoch: self.state.epoch };
+                self.state.claims.board(EffectRecord {
+                    state,
+                    rev: 0,
+                    ..EffectRecord::clone(record)
+                });
+            }
+        }
+    }
+
+    /// Sees a batch to its end: every commit of it is answered.
+    async fn settle(&mut self, mut batch: Vec<Submission>) {
+        let (mut tries, mut pause): (u32, Duration) = (0, PAUSE_MIN);
+        while !batch.is_empty() {
+            self.state.held().await;
+            if let Some(fault) = self.state.fault() {
+                return self.refuse_at_fault(batch, fault);
+            }
+            let why = match self.attempt(&batch).await {
+                Ok(outcome) => return self.acknowledge(batch, outcome),
+                Err(Hitch::Again) => {
+                    tries = tries.saturating_add(1);
+                    if tries > TRIES_MAX {
+                        let fault = "other changes were in the way every time".to_owned();
+                        let fault = self.state.fail(StoreError::Stopped(fault));
+                        return self.refuse_at_fault(batch, fault);
+                    }
+                    "other changes were in the way".to_owned()
+                }
+                Err(Hitch::Busy(why) | Hitch::Away(why)) => why,
+                Err(Hitch::Full) => return self.refuse(batch, &StoreError::NoSpace),
+                Err(Hitch::Split(refusal)) if batch.len() == 1 => {
+                    return self.refuse(batch, &refusal);
+                }
+                Err(Hitch::Split(_)) => {
+                    for single in batch {
+                        Box::pin(self.settle(vec![single])).await;
+                    }
+                    return;
+                }
+                Err(Hitch::Stop(fault)) => {
+                    let fault = self.state.fail(fault);
+                    return self.refuse_at_fault(batch, fault);
+                }
+            };
+            if self.doubt.is_none() {
+                batch = self.refuse_late(batch, &why);
+            } else if self.state.closed_for() > self.terms.wait {
+                // Whoever ends the process cannot wait for a database that does not come back.
+                return self.refuse_at_fault(batch, StoreError::Stopped(why));
+            }
+            tracing::debug!(why, "a batch was not written yet");
+            tokio::time::sleep(pause).await;
+            pause = pause.saturating_mul(2).min(PAUSE_MAX);
+        }
+    }
+
+    /// Tries a batch once.
+    async fn attempt(&mut self, batch: &[Submission]) -> Result<Outcome, Hitch> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let sent = Instant::now();
+        let limit = self.terms.wait.saturating_mul(4);
+        let prepared = match timeout(limit, self.prepare(&mut connection, batch)).await {
+            Ok(prepared) => prepared,
+            Err(_elapsed) => Err(no_answer(limit)),
+        };
+        match prepared {
+            Ok(Prepared::Written(outcome)) => self.doubt = Some(outcome),
+            Ok(Prepared::Found) => {}
+            Err(hitch) => {
+                self.roll_back(connection, &hitch).await;
+                return Err(hitch);
+            }
+        }
+        self.state.held_at_commit().await;
+        let began = Instant::now();
+        let limit = self.terms.lease.max(limit);
+        // Whatever goes wrong from here on, the next connection finds out what became of the batch.
+        match timeout(limit, raw_sql("COMMIT").execute(&mut connection)).await {
+            Ok(Ok(_done)) => self.connection = Some(connection),
+            Ok(Err(error)) => return Err(Hitch::Away(said(&error))),
+            Err(_elapsed) => return Err(no_answer(limit)),
+        }
+        self.state.renewed(sent, self.terms.lease);
+        let outcome = self.doubt.take().ok_or(Hitch::Again)?;
+        if let Some(observer) = &self.terms.on_sync {
+            let kept = outcome.answers.iter().filter(|answer| answer.is_ok()).count();
+            observer.call(kept, began.elapsed());
+        }
+        Ok(outcome)
+    }
+
+    /// Everything of a transaction but its commit.
+    async fn prepare(
+        &mut self,
+        connection: &mut PgConnection,
+        batch: &[Submission],
+    ) -> Result<Prepared, Hitch> {
+        raw_sql(AssertSqlSafe(Arc::clone(&self.begin))).execute(&mut *connection).await?;
+        let activates = batch.iter().any(|submission| submission.piece.changes.activate.is_some());
+        let own = lock_own(connection, self.state.epoch, activates).await?;
+        let known = self.state.head();
+        if let Some(outcome) = &self.doubt {
+            if own.head == outcome.head && own.head != known {
+                // It was kept. This transaction comes after it: once it is acknowledged, so is the one before.
+                touch(connection, self.state.epoch, self.terms.lease).await?;
+                return Ok(Prepared::Found);
+            }
+            self.doubt = None;
+        }
+        if own.head != known {
+            return Err(Hitch::Stop(forgotten("entries of this node's log")));
+        }
+        self.state.note_clock(own.now_ms);
+        let pieces: Vec<&Piece> = batch.iter().map(|submission| &submission.piece).collect();
+        let outcome = transact(connection, &self.state, &own, &pieces, self.log.clone()).await?;
+        finish(connection, self.state.epoch, &outcome, self.terms.lease).await?;
+        Ok(Prepared::Written(outcome))
+    }
+
+    async fn connect(&self) -> Result<PgConnection, Hitch> {
+        self.connector.connect(Purpose::Writing).await.map_err(|error| match error.in_use() {
+            Ok(why) => Hitch::Away(why),
+            Err(error) => Hitch::Stop(StoreError::Stopped(error.to_string())),
+        })
+    }
+
+    /// Ends the transaction; where the connection may still be good, it is kept.
+    async fn roll_back(&mut self, mut connection: PgConnection, hitch: &Hitch) {
+        match hitch {
+            Hitch::Again | Hitch::Busy(_) | Hitch::Full | Hitch::Split(_) => {
+                let ended = raw_sql("ROLLBACK").execute(&mut connection);
+                if matches!(timeout(self.terms.wait, ended).await, Ok(Ok(_))) {
+                    self.connection = Some(connection);
+                }
+            }
+            Hitch::Away(_) | Hitch::Stop(_) => {}
+        }
+    }
+
+    /// The batch is kept, all that was accepted of it.
+    fn acknowledge(&mut self, batch: Vec<Submission>, outcome: Outcome) {
+        self.state.set_head(outcome.head);
+        self.state.note_entry(outcome.at_ms);
+        self.log = outcome.log;
+        let answered: Vec<_> = batch.into_iter().zip(outcome.answers).collect();
+        for (submission, answer) in &answered {
+            for record_id in boarded(submission) {
+                match answer {
+                    Ok(_) => self.state.claims.arrived(&record_id),
+                    Err(_) => self.state.claims.turn_back(&record_id),
+                }
+            }
+        }
+        // Another node was quicker: a claim of what it has written is void.
+        for record_id in &outcome.known {
+            self.state.claims.found(record_id);
+        }
+        for (submission, answer) in answered {
+            // Nobody may be waiting any more; what was kept is kept.
+            drop(submission.reply.send(answer));
+        }
+    }
+
+    fn refuse(&self, batch: Vec<Submission>, refusal: &StoreError) {
+        for submission in batch {
+            for record_id in boarded(&submission) {
+                self.state.claims.turn_back(&record_id);
+            }
+            drop(submission.reply.send(Err(refusal.clone())));
+        }
+    }
+
+    /// Refuses at a fault; where the batch is in doubt, this does not say that nothing was kept.
+    fn refuse_at_fault(&self, batch: Vec<Submission>, fault: StoreError) {
+        let refusal = match (&self.doubt, fault) {
+            (None, fault) => fault,
+            (Some(_), StoreError::Stopped(why)) => StoreError::Stopped(why),
+            (Some(_), fault) => StoreError::Stopped(format!(
+                "{fault}; whether the last changes were kept is found out by who takes over"
+            )),
+        };
+        self.refuse(batch, &refusal);
+    }
+
+    /// Refuses those whose time is over; nothing of them was kept.
+    fn refuse_late(&self, batch: Vec<Submission>, why: &str) -> Vec<Submission> {
+        let now = Instant::now();
+        let (late, rest): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|submission| submission.deadline <= now);
+        self.refuse(late, &StoreError::Unreachable(why.to_owned()));
+        rest
+    }
+
+    /// Ends the epoch, so that nobody has to wait for its lease to run out.
+    async fn close(mut self, reply: CloseReply) {
+        let limit = self.terms.wait;
+        let ended = match timeout(limit, self.end_epoch()).await {
+            Ok(ended) => ended,
+            Err(_elapsed) => Err(no_answer(limit)),
+        };
+        let ended = match (self.state.fault(), ended) {
+            (Some(fault), _) => Err(fault),
+            (None, Ok(())) => Ok(()),
+            (None, Err(Hitch::Stop(fault))) => Err(fault),
+            // Everything that was acknowledged is kept; only the end of the epoch is not noted.
+            (None, Err(hitch)) => Err(StoreError::Unreachable(format!("{hitch}"))),
+        };
+        drop(reply.send(ended));
+        while let Some(order) = self.inbox.recv().await {
+            match order {
+                Order::Commit(submission) => {
+                    let closed = StoreError::Stopped("it was closed".to_owned());
+                    drop(submission.reply.send(Err(closed)));
+                }
+                Order::Close(reply) => drop(reply.send(Ok(()))),
+            }
+        }
+    }
+
+    async fn end_epoch(&mut self) -> Result<(), Hitch> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        query(
+            "UPDATE placet.epochs SET closed_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint, \
+               lease_until = clock_timestamp() WHERE epoch = $1 AND fenced_by IS NULL AND closed_ms IS NULL",
+        )
+        .bind(column(self.state.epoch))
+        .execute(&mut connection)
+        .await?;
+        // A connection that is not ended in order ends all the same.
+        drop(connection.close().await);
+        Ok(())
+    }
+}
+
+type CloseReply = oneshot::Sender<Result<(), StoreError>>;
+
+/// The records that a commit makes anew.
+fn boarded(submission: &Submission) -> Vec<RecordId> {
+    let changes = submission.piece.changes.effects.iter();
+    let fresh = changes.filter_map(|change| match change {
+        EffectChange::Put(record) if record.rev == 1 => Some(record.record_id),
+        EffectChange::Put(_) | EffectChange::Remove { .. } | EffectChange::Forget { .. } => None,
+    });
+    fresh.collect()
+}
+
+fn no_answer(limit: Duration) -> Hitch {
+    Hitch::Away(format!("no answer within {} ms", limit.as_millis()))
+}

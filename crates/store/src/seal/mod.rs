@@ -1,0 +1,25 @@
+//! The seal: what a log says about itself under a key, and how anybody checks it without trusting the machine that said it.
+//!
+//! Owns the signing key and its forms, signed checkpoints, receipts, the exported form of a log and its verification.
+//! Not here: hashes and proofs (`placet_ledger::proof`), where a log is kept (`journal`, `tree`). Invariants: a key never leaves
+//! its type but into its own file; a checkpoint is signed only if it comes after the last one that was signed; what is
+//! verified is compared whole, and every error says what is wrong and where.
+
+mod checkpoint;
+mod error;
+mod export;
+mod key;
+mod receipt;
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+pub use checkpoint::{
+    CheckpointFile, Sealer, verify_checkpoint, verify_consistency, verify_inclusion,
+};
+pub use error::SealError;
+pub use export::{ExportHeader, ExportLine, entry_hash, export_header, export_line};
+pub use key::{SealKey, SealPublic};
+pub use receipt::{receipt_claims, sign_receipt, verify_receipt, verify_receipt_under};
+pub use verify::{LogFault, LogReport, VerifyLog, VerifyLogError, verify_log};

@@ -1,0 +1,92 @@
+//! A blocked Bloom filter: whether a key may be in a table.
+//!
+//! Not here: where it is kept. Invariant: a key that was added is never said to be absent. With two bytes for each key about
+//! one absent key in a thousand is said to be possibly there, which costs a look at one block.
+
+const BLOCK_BYTES: usize = 64;
+/// How many bits each key sets in its block; each takes nine bits of a hash to name.
+const BITS: u32 = 7;
+const BYTES_PER_KEY: usize = 2;
+
+/// The filter of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bloom {
+    bytes: Vec<u8>,
+}
+
+impl Bloom {
+    /// A filter made of the hashes of keys.
+    pub(super) fn of(hashes: &[u64]) -> Self {
+        let wanted = hashes.len().saturating_mul(BYTES_PER_KEY);
+        let blocks = wanted.div_ceil(BLOCK_BYTES).max(1);
+        let mut filter = Self { bytes: vec![0; blocks.saturating_mul(BLOCK_BYTES)] };
+        for hash in hashes {
+            filter.add(*hash);
+        }
+        filter
+    }
+
+    /// A filter as it was written; its length must be a whole number of blocks.
+    pub(super) fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
+        let whole = bytes.len().checked_rem(BLOCK_BYTES) == Some(0) && !bytes.is_empty();
+        whole.then_some(Self { bytes })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Whether a key of this hash may have been added.
+    pub(super) fn may_contain(&self, hash: u64) -> bool {
+        let Some(block) = self.bytes.get(self.block_start(hash)..) else { return true };
+        bits(hash).all(|(byte, mask)| block.get(byte).is_none_or(|held| held & mask != 0))
+    }
+
+    fn add(&mut self, hash: u64) {
+        let start = self.block_start(hash);
+        let block = self.bytes.get_mut(start..).unwrap_or_default();
+        for (byte, mask) in bits(hash) {
+            if let Some(held) = block.get_mut(byte) {
+                *held |= mask;
+            }
+        }
+    }
+
+    fn block_start(&self, hash: u64) -> usize {
+        let blocks = self.bytes.len().checked_div(BLOCK_BYTES).unwrap_or(1);
+        let blocks = u64::try_from(blocks).unwrap_or(1);
+        // The upper half of the hash, spread evenly over the blocks.
+        let block = (hash >> 32).wrapping_mul(blocks) >> 32;
+        usize::try_from(block).unwrap_or(0).saturating_mul(BLOCK_BYTES)
+    }
+}
+
+fn bits(hash: u64) -> impl Iterator<Item = (usize, u8)> {
+    let spread = mix(hash ^ 0x9E37_79B9_7F4A_7C15);
+    (0..BITS).map(move |at| {
+        let bit = (spread >> at.saturating_mul(9)) & 0x1FF;
+        let [low, ..] = (bit & 7).to_le_bytes();
+        (usize::try_from(bit >> 3).unwrap_or(0), 1_u8 << low)
+    })
+}
+
+/// The hash of a key: the same in every process, since it is kept.
+pub(super) fn hash(key: &[u8]) -> u64 {
+    let mut hash: u64 = 0xCBF2_9CE4_8422_2325;
+    for chunk in key.chunks(8) {
+        let mut word = [0; 8];
+        for (to, from) in word.iter_mut().zip(chunk) {
+            *to = *from;
+        }
+        hash = mix(hash ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01B3);
+    }
+    mix(hash ^ u64::try_from(key.len()).unwrap_or(u64::MAX))
+}
+
+fn mix(mut word: u64) -> u64 {
+    word ^= word >> 30;
+    word = word.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word ^= word >> 27;
+    word = word.wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ (word >> 31)
+}

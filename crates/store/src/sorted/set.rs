@@ -1,0 +1,132 @@
+//! The tables that count, newest first.
+//!
+//! Owns look-ups through all of them, and which of them are best made into one. Not here: what lies above them in memory.
+//! Invariants: a set is never changed, only replaced; the newest form of a key counts; with tables that double in size the
+//! number of tables grows with the logarithm of the entries, and so does the work of merging.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::cursor::{Cursor, Merged, Source};
+use super::table::{Table, TableName, hash_of};
+use super::{TableError, TableWriter};
+use crate::journal::medium::Medium;
+
+/// What becomes of the marks of keys that are gone, where nothing is left that they hide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Marks {
+    /// They are dropped.
+    Drop,
+    /// They stay: that a key was there is worth knowing.
+    Keep,
+}
+
+/// Tables, newest first; cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TableSet {
+    tables: Arc<Vec<Arc<Table>>>,
+}
+
+impl TableSet {
+    /// Opens the tables of these names.
+    pub(crate) fn open(
+        medium: &Arc<dyn Medium>,
+        directory: &Path,
+        names: &[TableName],
+    ) -> Result<Self, TableError> {
+        let tables = names.iter().map(|name| Table::open(medium, directory, *name).map(Arc::new));
+        Ok(Self { tables: Arc::new(tables.collect::<Result<_, _>>()?) })
+    }
+
+    /// The names of the tables, newest first.
+    pub(crate) fn names(&self) -> Vec<TableName> {
+        self.tables.iter().map(|table| table.name()).collect()
+    }
+
+    /// The tables, newest first.
+    pub(crate) fn tables(&self) -> &[Arc<Table>] {
+        &self.tables
+    }
+
+    /// The newest value of a key for which the filters may be asked; an empty one: it is gone.
+    pub(crate) fn get_filtered(&self, key: &[u8]) -> Result<Option<Vec<u8>>, TableError> {
+        let hash = hash_of(key);
+        self.find(key, |table| table.may_contain(hash))
+    }
+
+    /// The newest value of any key; an empty one: it is gone.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, TableError> {
+        self.find(key, |_| true)
+    }
+
+    fn find(
+        &self,
+        key: &[u8],
+        may_contain: impl Fn(&Table) -> bool,
+    ) -> Result<Option<Vec<u8>>, TableError> {
+        for table in self.tables.iter().filter(|table| may_contain(table)) {
+            let found = table.get(key)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// A cursor for each table, newest first, from a key on.
+    pub(crate) fn cursors(&self, from: &[u8]) -> Vec<Source> {
+        let cursor =
+            |table: &Arc<Table>| -> Source { Box::new(Cursor::new(Arc::clone(table), from)) };
+        self.tables.iter().map(cursor).collect()
+    }
+
+    /// The set with a newer table on top.
+    pub(crate) fn with(&self, newest: Table) -> Self {
+        let mut tables = vec![Arc::new(newest)];
+        tables.extend(self.tables.iter().map(Arc::clone));
+        Self { tables: Arc::new(tables) }
+    }
+
+    /// The set with one table in the place of the newest `count`.
+    pub(crate) fn replaced(&self, count: usize, merged: Table) -> Self {
+        let mut tables = vec![Arc::new(merged)];
+        tables.extend(self.tables.iter().skip(count).map(Arc::clone));
+        Self { tables: Arc::new(tables) }
+    }
+
+    /// How many of the newest tables should become one; `None`: they are well as they are.
+    pub(crate) fn due_for_merge(&self) -> Option<usize> {
+        let (mut newer, mut due) = (0_u64, None);
+        for (at, table) in self.tables.iter().enumerate() {
+            let entries = table.name().entries;
+            if at > 0 && entries <= newer {
+                due = Some(at.saturating_add(1));
+            }
+            newer = newer.saturating_add(entries);
+        }
+        due
+    }
+
+    /// The newest `count` tables, read as one.
+    pub(crate) fn newest(&self, count: usize) -> Merged {
+        let newest = self.tables.iter().take(count).map(Arc::clone).collect();
+        Merged::new(Self { tables: Arc::new(newest) }.cursors(&[]))
+    }
+
+    /// Writes the newest `count` tables as one. Marks of what is gone are left out where no older table remains, but if asked for.
+    pub(crate) fn merge(
+        &self,
+        count: usize,
+        mut writer: TableWriter,
+        (filtered, marks): (impl Fn(&[u8]) -> bool, Marks),
+    ) -> Result<Table, TableError> {
+        let is_whole = count >= self.tables.len() && marks == Marks::Drop;
+        for pair in self.newest(count) {
+            let (key, value) = pair?;
+            if !is_whole || !value.is_empty() {
+                writer.put(&key, &value, filtered(&key))?;
+            }
+        }
+        writer.finish()
+    }
+}

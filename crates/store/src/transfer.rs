@@ -1,0 +1,161 @@
+//! Moving a ledger: everything in it as lines of JSON, from one store into another.
+//!
+//! Owns the form of an export and the proof that it is whole. Not here: what a store puts into it, and makes of it
+//! ([`crate::embedded::export`], [`crate::embedded::import`], and the same of the store on PostgreSQL).
+//! Invariants: an export is believed only when its last line has been read, and counts and digests all lines before it; memory is
+//! bounded by one line.
+//!
+//! ```text
+//! {"header":{"placet_export":1,"store_id":"ledger_…","logs":[{"log":"journal","size":3,"head":"9b0e…"}]}}
+//! {"entry":{"log":"journal","entry":{"seq":1,…,"payload":"{…}"}}}      the entries of each log in order, as audited
+//! {"record":{…}}                                                        effect records, as they are now
+//! {"approval":{…}}
+//! {"run":{…}}
+//! {"content":{"tenant":"acme","digest":"sha256:…","base64":"…"}}
+//! {"end":{"lines":42,"sha256":"…"}}                                     over the bytes of all lines before it
+//! ```
+
+mod read;
+mod write;
+
+use std::io;
+
+use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::record::EffectRecord;
+use placet_ledger::run::RunRecord;
+use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
+use serde::{Deserialize, Serialize};
+
+pub use read::read_export;
+pub use write::ExportWriter;
+
+use crate::seal::ExportLine;
+
+/// The form of an export that this build writes and reads.
+pub const EXPORT_VERSION: u16 = 1;
+
+/// The first line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportHeader {
+    /// The form; another number is refused.
+    pub placet_export: u16,
+    /// The ledger it is of.
+    pub store_id: String,
+    /// Its logs, in the order in which their entries follow.
+    pub logs: Vec<ExportedLog>,
+}
+
+/// One log of an export.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportedLog {
+    /// Its name within the store.
+    pub log: String,
+    /// How many entries it has.
+    pub size: u64,
+    /// The hash of the last one, in hexadecimal.
+    pub head: String,
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ExportItem {
+    /// The first line.
+    Header(ExportHeader),
+    /// An entry of a log.
+    Entry {
+        /// The log.
+        log: String,
+        /// The entry.
+        entry: Box<ExportLine>,
+    },
+    /// An effect record as it is.
+    Record(Box<EffectRecord>),
+    /// An approval as it is.
+    Approval(Box<ApprovalRecord>),
+    /// A run as it is.
+    Run(Box<RunRecord>),
+    /// A piece of content.
+    Content {
+        /// Whose.
+        tenant: TenantId,
+        /// Its digest.
+        digest: Digest,
+        /// Its bytes.
+        base64: String,
+    },
+    /// The last line.
+    End(ExportEnd),
+}
+
+/// The last line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExportEnd {
+    /// How many lines come before it.
+    pub lines: u64,
+    /// The SHA-256 over them, line ends included, in hexadecimal.
+    pub sha256: String,
+}
+
+/// How much was in an export.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TransferSummary {
+    /// Lines before the last one.
+    pub lines: u64,
+    /// Entries of logs.
+    pub entries: u64,
+    /// Effect records.
+    pub records: u64,
+    /// Approvals.
+    pub approvals: u64,
+    /// Runs.
+    pub runs: u64,
+    /// Pieces of content.
+    pub contents: u64,
+    /// The SHA-256 over all lines before the last one, in hexadecimal.
+    pub sha256: String,
+}
+
+impl TransferSummary {
+    fn count(&mut self, item: &ExportItem) {
+        self.lines = self.lines.saturating_add(1);
+        let counter = match item {
+            ExportItem::Entry { .. } => &mut self.entries,
+            ExportItem::Record(_) => &mut self.records,
+            ExportItem::Approval(_) => &mut self.approvals,
+            ExportItem::Run(_) => &mut self.runs,
+            ExportItem::Content { .. } => &mut self.contents,
+            ExportItem::Header(_) | ExportItem::End(_) => return,
+        };
+        *counter = counter.saturating_add(1);
+    }
+}
+
+/// Why an export could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum TransferError {
+    /// The file or pipe failed.
+    #[error("the export cannot be read or written: {0}")]
+    Io(#[from] io::Error),
+    /// A line is not one of an export.
+    #[error("line {line} of the export is malformed: {why}")]
+    Malformed {
+        /// Which, from 1.
+        line: u64,
+        /// Why.
+        why: String,
+    },
+    /// It ends before its last line, or its digest is another one.
+    #[error("the export is not whole: {0}")]
+    NotWhole(String),
+    /// The content cannot be read.
+    #[error(transparent)]
+    Content(#[from] crate::content::ContentError),
+    /// The store on either side refused.
+    #[error("{0}")]
+    Store(String),
+}

@@ -1,0 +1,242 @@
+//! The page of code in the documents that verifies a log runs here over a real one: it accepts what is sound, agrees with our own
+//! verification, and refuses what was changed.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "the whole program is a test, its helpers too"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use placet_ledger::log::LogEntry;
+use placet_ledger::proof::Frontier;
+use placet_ledger::proof::note::NoteName;
+use placet_store::journal::medium::Disk;
+use placet_store::journal::{Frame, Journal, JournalConfig};
+use placet_store::seal::{
+    CheckpointFile, SealKey, Sealer, VerifyLog, export_header, export_line, verify_log,
+};
+use placet_store::tree::LogTree;
+use placet_types::clock::Timestamp;
+use tempfile::{TempDir, tempdir};
+
+const ENTRIES: u64 = 300;
+/// When the older checkpoint was made.
+const OLDER: u64 = 130;
+
+/// A log with its export, its checkpoints and its public key, as files.
+struct Exported {
+    folder: TempDir,
+    vkey: String,
+    lines: Vec<String>,
+}
+
+impl Exported {
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes an export with these lines and verifies it with the page of code.
+    fn verify(&self, lines: &[String], checkpoints: &[&str]) -> Output {
+        fs::write(self.path("export.jsonl"), lines.join("\n") + "\n").unwrap();
+        let checkpoints: Vec<_> = checkpoints.iter().map(|name| self.path(name)).collect();
+        run(&self.path("export.jsonl"), &checkpoints, &self.vkey)
+    }
+
+    /// Whether our own code takes the export that was written last.
+    fn accepted_by_us(&self, checkpoint: &str) -> bool {
+        let key = SealKey::open(&self.path("seal.key")).unwrap();
+        let note = fs::read_to_string(self.path(checkpoint)).unwrap();
+        let against =
+            VerifyLog { key: key.public(), checkpoint: &note, older: None, consistency: None };
+        let export = fs::read(self.path("export.jsonl")).unwrap();
+        verify_log(&mut export.as_slice(), &against).is_ok()
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the test runs a program that readers run")]
+fn run(export: &Path, checkpoints: &[PathBuf], vkey: &str) -> Output {
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/examples/verify_log.py");
+    let mut command = Command::new("python3");
+    command.arg(script).arg(export).arg(&checkpoints[0]).arg(vkey).args(&checkpoints[1..]);
+    command.output().expect("python3 is needed for this test")
+}
+
+fn entry_of(frame: Frame) -> LogEntry {
+    LogEntry {
+        seq: frame.seq,
+        epoch: frame.epoch,
+        at_ms: frame.at_ms,
+        kind: frame.kind,
+        durable_seq: frame.durable_seq,
+        prev: frame.prev,
+        payload: frame.payload,
+        hash: frame.hash,
+    }
+}
+
+/// A journal that was closed and opened in between, its tree, two checkpoints, and the export of all of it.
+fn exported() -> Exported {
+    let folder = tempdir().unwrap();
+    let name = NoteName::new("placet.example").unwrap();
+    let origin = NoteName::new("placet.example/journal").unwrap();
+    let key = Arc::new(SealKey::open_or_create(&folder.path().join("seal.key"), &name).unwrap());
+    let mut tree = LogTree::open(folder.path().join("tree"), Arc::new(Disk)).unwrap();
+    let config = || JournalConfig {
+        segment_bytes: 64 << 10,
+        ..JournalConfig::new(folder.path().join("journal"))
+    };
+    let checkpoints = [("older", 1..=OLDER), ("checkpoint", OLDER + 1..=ENTRIES)];
+    let mut lines = vec![export_header(&origin, 1, &Frontier::new()).unwrap()];
+    let mut last = None;
+    for (file, seqs) in checkpoints {
+        let mut journal = Journal::open(config(), &mut |_| Ok(())).unwrap().journal;
+        for seq in seqs {
+            let payload =
+                format!("{{\"version\":2,\"audit\":[{{\"note\":\"Größe {seq} \\u2028\"}}]}}");
+            let at_ms = 1_800_000_000_000 + i64::try_from(seq / 3).unwrap();
+            let appended = journal.append(2, at_ms, payload.as_bytes()).unwrap();
+            tree.append(&appended.hash);
+            if seq % 50 == 0 {
+                journal.sync().unwrap();
+            }
+        }
+        journal.sync().unwrap();
+        tree.sync().unwrap();
+        let reader = tree.reader();
+        let mut sealer = Sealer::new(Arc::clone(&key), origin.clone(), last.as_deref()).unwrap();
+        let at = Timestamp::from_ms(1_800_000_000_999);
+        let note = sealer.seal(&reader.head(), journal.epoch(), at, |from, to| {
+            reader.consistency(from, to).map_err(|error| error.to_string())
+        });
+        let note = note.unwrap();
+        CheckpointFile::new(folder.path().join(file), Arc::new(Disk)).store(&note).unwrap();
+        last = Some(note.to_string());
+        let from = u64::try_from(lines.len()).unwrap();
+        let frames = journal.read_from(from).map(Result::unwrap);
+        lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));
+        journal.close().unwrap();
+    }
+    assert_eq!(u64::try_from(lines.len()).unwrap(), ENTRIES + 1);
+    Exported { vkey: key.public().vkey(), folder, lines }
+}
+
+/// The page refuses the lines and says why; our own code refuses them too.
+fn assert_refused(log: &Exported, lines: &[String], why: &str) {
+    let output = log.verify(lines, &["checkpoint"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains(why), "{said}");
+    assert!(!said.contains("Traceback"), "{said}");
+    assert!(!log.accepted_by_us("checkpoint"), "{why}");
+}
+
+#[test]
+fn the_page_of_code_accepts_a_real_log() {
+    let log = exported();
+    let output = log.verify(&log.lines, &["checkpoint", "older"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{said} {}", String::from_utf8_lossy(&output.stderr));
+    let expected =
+        "sound: entries 1 to 300 of placet.example/journal; 300 entries are signed, root ";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(log.accepted_by_us("checkpoint"));
+    // The older one alone says of the rest only that it is chained.
+    let output = log.verify(&log.lines, &["older"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("300 of placet.example/journal; 130 entries are signed"), "{said}");
+    // A part, with the peaks before it.
+    let mut before = Frontier::new();
+    for line in &log.lines[1..200] {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let hash = hex::decode(line["hash"].as_str().unwrap()).unwrap();
+        before.append(&hash.try_into().unwrap(), &mut |_, _| {});
+    }
+    let origin = NoteName::new("placet.example/journal").unwrap();
+    let mut part = vec![export_header(&origin, 200, &before).unwrap()];
+    part.extend_from_slice(&log.lines[200..]);
+    let output = log.verify(&part, &["checkpoint"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.starts_with("sound: entries 200 to 300"), "{said}");
+    assert!(log.accepted_by_us("checkpoint"));
+}
+
+#[test]
+fn the_page_of_code_refuses_a_changed_log() {
+    let log = exported();
+    let changed = |place: usize, from: &str, to: &str| {
+        let mut lines = log.lines.clone();
+        lines[place] = lines[place].replacen(from, to, 1);
+        assert_ne!(lines, log.lines);
+        lines
+    };
+    assert_refused(&log, &changed(42, "Größe", "Grosse"), "entry 42 is not what its hash says");
+    assert_refused(
+        &log,
+        &changed(42, "\"kind\":2", "\"kind\":1"),
+        "entry 42 is not what its hash says",
+    );
+    assert_refused(
+        &log,
+        &changed(42, "\"at_ms\":18", "\"at_ms\":19"),
+        "entry 42 is not what its hash says",
+    );
+    assert_refused(&log, &changed(42, "\"prev\":\"", "\"prev\":\"00"), "entry 42");
+    assert_refused(&log, &changed(0, "\"peaks\":[]", "\"peaks\":[\"sha256:00\"]"), "not sound");
+    assert_refused(&log, &changed(0, "journal", "another"), "another log");
+    let mut lines = log.lines.clone();
+    lines.remove(42);
+    assert_refused(&log, &lines, "entry 43 stands where entry 42 is due");
+    lines = log.lines.clone();
+    lines.truncate(300);
+    assert_refused(&log, &lines, "the export goes from entry 1 to 299");
+    assert_refused(&log, &[], "not sound");
+}
+
+#[test]
+fn the_page_of_code_refuses_another_log_another_key_and_another_checkpoint() {
+    let (log, other) = (exported(), exported());
+    // Each made its own key, so the same entries are signed by somebody else.
+    fs::copy(other.path("checkpoint"), log.path("forged")).unwrap();
+    let output = log.verify(&log.lines, &["forged"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("is not signed with placet.example+"), "{said}");
+    let note = fs::read_to_string(log.path("checkpoint")).unwrap();
+    for (from, to) in [("\n300\n", "\n299\n"), ("epoch 2", "epoch 3"), ("chain ", "chain 0")] {
+        fs::write(log.path("forged"), note.replacen(from, to, 1)).unwrap();
+        let output = log.verify(&log.lines, &["forged"]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("is not signed with placet.example+"), "{said}");
+    }
+    // A log of other entries under the same key does not pass for it.
+    let forged = exported_again(&log);
+    let output = log.verify(&forged, &["checkpoint", "older"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("the first 130 entries are not those that were signed"), "{said}");
+    assert!(!log.accepted_by_us("checkpoint"));
+}
+
+/// The log made anew, whole and chained, with one entry changed.
+fn exported_again(log: &Exported) -> Vec<String> {
+    let folder = tempdir().unwrap();
+    let config = JournalConfig::new(folder.path().join("journal"));
+    let mut journal = Journal::open(config, &mut |_| Ok(())).unwrap().journal;
+    for (seq, line) in (1..).zip(&log.lines[1..]) {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let payload = if seq == 77 { "\"nothing\"" } else { line["payload"].as_str().unwrap() };
+        journal.append(2, line["at_ms"].as_i64().unwrap(), payload.as_bytes()).unwrap();
+    }
+    journal.sync().unwrap();
+    let mut lines = vec![log.lines[0].clone()];
+    let frames = journal.read_from(1).map(Result::unwrap);
+    lines.extend(frames.map(|frame| export_line(&entry_of(frame)).unwrap()));
+    lines
+}
