@@ -57,7 +57,7 @@ pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
     if store == Store::Embedded {
         logs(cluster, first).await?;
         verified(cluster, first, &["audit", "verify"]).await?;
-        verified(cluster, first, &["ledger", "verify"]).await?;
+        verified(cluster, first, &["ledger", "fsck"]).await?;
     }
     let secret = [("witness".to_owned(), SECRET.to_owned())];
     for node in &cluster.nodes {
@@ -132,22 +132,18 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
     if !cluster.setup.abilities.export {
         return Ok(());
     }
-    let (code, said) = node.run(&["audit", "export"], TOOL).await?;
+    let (code, said) = node.run(&["ledger", "export", "-"], TOOL).await?;
     if code != Some(0) {
         cluster.scene.find(format!("the log cannot be exported: {}", last(&said)));
         return Ok(());
     }
-    let mut log = "journal".to_owned();
+    let mut log = String::new();
     let (mut entries, mut head) = (0_u64, String::new());
     for line in said.lines() {
-        let Ok(document) = serde_json::from_str::<Value>(line) else { continue };
-        if document.get("seq").is_none() {
-            // A header: another log begins.
+        let Some((name, document)) = entry_of(line) else { continue };
+        if name != log {
             end_log(cluster, (&log, entries, &head));
-            (entries, head) = (0, String::new());
-            let name = ["log", "origin"].iter().find_map(|name| document.get(*name)?.as_str());
-            name.unwrap_or("journal").clone_into(&mut log);
-            continue;
+            (log, entries, head) = (name, 0, String::new());
         }
         let entry = JournalEntry::read(&log, &document)
             .with_context(|| format!("an exported entry of `{log}` cannot be read: {line}"))?;
@@ -157,6 +153,18 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
     }
     end_log(cluster, (&log, entries, &head));
     Ok(())
+}
+
+/// The log and the entry of a line of an export; other lines are of records, contents and the export itself.
+fn entry_of(line: &str) -> Option<(String, Value)> {
+    let mut document: Value = serde_json::from_str(line).ok()?;
+    let carried = document.get_mut("entry")?;
+    let log = carried.get("log")?.as_str()?.to_owned();
+    let mut entry = carried.get_mut("entry")?.take();
+    let payload = entry.get("payload")?.as_str()?;
+    let payload: Value = serde_json::from_str(payload).ok()?;
+    entry.as_object_mut()?.insert("payload".to_owned(), payload);
+    Some((log, entry))
 }
 
 fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {

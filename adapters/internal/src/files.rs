@@ -272,6 +272,11 @@ impl Adapter for Files {
         let gate = Arc::new(Gate::default());
         let _closes = CloseOnDrop(Arc::clone(&gate));
         let limit = Duration::from_millis(conditions.timeout_ms);
+        if limit.is_zero() {
+            // Another thread could begin before the clock is looked at.
+            let late = "there is no time left to begin".to_owned();
+            return Outcome::NothingHappened(AdapterError::Unavailable(late));
+        }
         match tokio::time::timeout(limit, self.perform(operation, names, Arc::clone(&gate))).await {
             Ok(outcome) => outcome,
             Err(_) if gate.close() => Outcome::NothingHappened(AdapterError::Unavailable(format!(

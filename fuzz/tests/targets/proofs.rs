@@ -41,7 +41,8 @@ fn a_note_that_is_read_is_written_as_it_was() {
         let Ok(note) = SignedNote::parse(&text) else { return };
         assert_eq!(note.to_string(), text, "a note has two forms");
         if let Ok(read) = note.text().parse::<Checkpoint>() {
-            assert_eq!(read.to_string(), note.text(), "a checkpoint has two forms");
+            // Lines that a later build may add stand after ours.
+            assert!(note.text().starts_with(&read.to_string()), "a checkpoint has two forms");
         }
     });
 }

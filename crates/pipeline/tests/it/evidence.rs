@@ -298,10 +298,11 @@ async fn every_replay_is_compared_with_what_is_recorded() {
 #[tokio::test]
 async fn a_re_arm_waits_until_a_node_that_was_taken_over_from_can_no_longer_send() {
     let world = World::new().await;
+    let next = world.node().await;
     world.witness.behave("note", Behaviour::Slow(Duration::from_secs(3_600)));
     drop(world.send(plan("note", "s1", "a")).await);
     world.reaches("dispatched").await;
-    let next = World::over(Arc::clone(&world.store), Arc::clone(&world.witness)).await;
+    world.store.fall_silent();
     let record = next.reaches("indeterminate").await;
     assert_eq!(next.rearm("ben").await.unwrap_err().code, ErrorCode::ValidationError);
     let deadline = record.state.attempt().unwrap().deadline_at;

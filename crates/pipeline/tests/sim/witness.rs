@@ -235,10 +235,7 @@ impl Adapter for Connection {
                 }
                 return Outcome::Unknown("connection reset".to_owned());
             }
-            Trouble::None
-            | Trouble::LostAnswer
-            | Trouble::Hangs
-            | Trouble::PanicsAfterEffect => {}
+            Trouble::None | Trouble::LostAnswer | Trouble::Hangs | Trouble::PanicsAfterEffect => {}
         }
         witness.act(&tool, &token, &what);
         tokio::time::sleep(Duration::from_millis(witness.roll(10))).await;
