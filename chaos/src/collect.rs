@@ -3,7 +3,7 @@
 //!
 //! Owns the asking. Does not judge.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result};
 use placet_chaos::{
@@ -139,8 +139,12 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
     }
     let mut log = String::new();
     let (mut entries, mut head) = (0_u64, String::new());
+    let mut whole = Whole::default();
     for line in said.lines() {
-        let Some((name, document)) = entry_of(line) else { continue };
+        let Some((name, document)) = entry_of(line) else {
+            whole.read(line);
+            continue;
+        };
         if name != log {
             end_log(cluster, (&log, entries, &head));
             (log, entries, head) = (name, 0, String::new());
@@ -149,10 +153,54 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
             .with_context(|| format!("an exported entry of `{log}` cannot be read: {line}"))?;
         entries = entries.saturating_add(1);
         head.clone_from(&entry.hash);
+        whole.found.insert(log.clone(), (entries, head.clone()));
         cluster.scene.recorder.record(What::Probe(Box::new(Probe::Entry(Box::new(entry)))));
     }
     end_log(cluster, (&log, entries, &head));
+    let problem = whole.problem();
+    let probe = Probe::Verified {
+        check: "ledger export".to_owned(),
+        node: u32::try_from(node.number).ok(),
+        ok: problem.is_none(),
+        entries: None,
+        head: None,
+        problem,
+    };
+    cluster.scene.recorder.record(What::Probe(Box::new(probe)));
     Ok(())
+}
+
+/// What an export says about itself, and what was found in it.
+#[derive(Debug, Default)]
+struct Whole {
+    said: BTreeMap<String, (u64, String)>,
+    found: BTreeMap<String, (u64, String)>,
+    ended: bool,
+}
+
+impl Whole {
+    /// Reads a line that is no entry.
+    fn read(&mut self, line: &str) {
+        let Ok(document) = serde_json::from_str::<Value>(line) else { return };
+        self.ended |= document.get("end").is_some();
+        let logs = document.pointer("/header/logs").and_then(Value::as_array);
+        self.said.extend(logs.into_iter().flatten().filter_map(|log| {
+            let size = log.get("size")?.as_u64()?;
+            let head = log.get("head")?.as_str()?.to_owned();
+            Some((log.get("log")?.as_str()?.to_owned(), (size, head)))
+        }));
+    }
+
+    /// Why it is not the whole of what it says it is.
+    fn problem(&self) -> Option<String> {
+        if !self.ended || self.said.is_empty() {
+            return Some("the export has no header or no end".to_owned());
+        }
+        let wrong = self.said.iter().find(|(log, said)| self.found.get(*log) != Some(said));
+        wrong.map(|(log, said)| {
+            format!("log `{log}` ends at {said:?}, in the export at {:?}", self.found.get(log))
+        })
+    }
 }
 
 /// The log and the entry of a line of an export; other lines are of records, contents and the export itself.

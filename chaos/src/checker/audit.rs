@@ -129,7 +129,16 @@ fn listings(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
+/// Whether evidence ended the record's unknown outcome by itself. That may happen at any moment, also between a listing and the end
+/// of the log; that the evidence is true, and of the right attempt, is for others to judge (I9, REAL).
+fn came_to_light(image: &RecordImage) -> bool {
+    image.resolved.as_ref().is_some_and(|resolved| resolved.by != "operator")
+}
+
 fn differs(row: &RecordRow, image: &RecordImage) -> Option<String> {
+    if row.state == "indeterminate" && came_to_light(image) {
+        return None;
+    }
     if row.state != image.state {
         return Some(format!("{} and {}", row.state, image.state));
     }
@@ -149,10 +158,16 @@ type Rows<'a> = BTreeSet<(&'a str, &'a str)>;
 /// All nodes list the same.
 fn listings_agree(world: &World<'_>, findings: &mut Findings) {
     let mut first: BTreeMap<&str, (u32, Rows<'_>)> = BTreeMap::new();
+    let replayed = replayed(world);
+    let stands =
+        |record_id: &str| replayed.get(record_id).is_none_or(|image| !came_to_light(image));
     for probe in &world.probes {
         let Probe::Records { tenant, node, records } = probe else { continue };
-        let rows: Rows<'_> =
-            records.iter().map(|row| (row.record_id.as_str(), row.state.as_str())).collect();
+        let rows: Rows<'_> = records
+            .iter()
+            .filter(|row| stands(&row.record_id))
+            .map(|row| (row.record_id.as_str(), row.state.as_str()))
+            .collect();
         let (other, known) = first.entry(tenant).or_insert_with(|| (*node, rows.clone()));
         if let Some((record, state)) = known.symmetric_difference(&rows).next() {
             let why = format!(
