@@ -23,6 +23,10 @@ mod disk;
 )]
 mod process;
 #[cfg(test)]
+#[expect(
+    clippy::arithmetic_side_effects,
+    reason = "small numbers, and a test that overflows fails"
+)]
 mod seeds;
 #[cfg(test)]
 #[expect(
