@@ -108,8 +108,11 @@ impl Injector {
                 let answer = call.send_aside(scene, &copy.doors).await;
                 let secrets = [("witness".to_owned(), SECRET.to_owned())];
                 let reply = answer.map(|a| Reply::read(0, a.status, &a.body, &secrets));
+                // A result that was altered is refused for good; everything else may only not be ready yet.
+                let waits =
+                    |status: u16| status == 409 || (status == 503 && damage != Damage::Content);
                 match reply {
-                    Ok(reply) if !matches!(reply.status, 409 | 503) => break Some(reply),
+                    Ok(reply) if !waits(reply.status) => break Some(reply),
                     _ if Instant::now() >= until => break None,
                     _ => sleep(Duration::from_millis(50)).await,
                 }
