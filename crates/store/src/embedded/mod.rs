@@ -208,7 +208,8 @@ impl EmbeddedStore {
             .map_err(OpenError::io("start the keeper of", &config.directory))?;
         let proofs = tree.reader();
         let machine = Machine::new(Arc::clone(&state), index, (tree, config.on_sync));
-        let (writer, watch) = writer::spawn(journal, content, machine, WriterConfig::new(clock))?;
+        let present = Arc::<present::Present>::clone(&state.present);
+        let (writer, watch) = writer::spawn(journal, content, machine, WriterConfig::new(present))?;
         let keeper = Mutex::new(Some(keeper));
         let (content, tree) = (reader, proofs);
         Ok((Arc::new(Self { writer, watch, state, content, keeper, store_id, tree }), report))

@@ -72,7 +72,15 @@ impl Present {
     /// How long ago that was; `None` where a clock that has gone back cannot tell.
     pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
         let is_known = self.unknown_until_ms.is_none_or(|until| at.as_ms() > until);
-        is_known.then(|| self.now().since_ms(at))
+        let now = self.now();
+        // What is not over yet was measured by a clock that has gone back since.
+        (is_known && now >= at).then(|| now.since_ms(at))
+    }
+}
+
+impl Clock for Present {
+    fn now(&self) -> Timestamp {
+        Self::now(self)
     }
 }
 

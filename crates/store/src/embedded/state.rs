@@ -42,7 +42,8 @@ pub(super) struct State {
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
-    present: Present,
+    /// The writer stamps entries by it too: an entry is never before what was measured when it was made.
+    pub(super) present: Arc<Present>,
     pub(super) epoch: u64,
     pub(super) health: Health,
 }
@@ -61,7 +62,7 @@ impl State {
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
             policy: Mutex::new(None),
-            present: Present::after(last_at_ms, clock),
+            present: Arc::new(Present::after(last_at_ms, clock)),
             epoch,
             health: watch::Sender::new(None),
         }
