@@ -3,12 +3,12 @@
 //! Owns how votes are counted and which moves are legal. Does not decide who may vote: Cedar does, in `policy`. Invariant I10:
 //! an approval is consumed by one record only, and never after it expired, was denied or became void.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
-    approval::{Requirement, Vote, VoteChoice},
+    approval::{Escalation, Requirement, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
     ids::{ApprovalId, CapabilityId, GroupId, PrincipalId, RecordId, ToolCallId},
@@ -48,10 +48,37 @@ pub struct ApprovalRecord {
     pub expires_at: Timestamp,
     /// Counts moves; 1 is the first durable form.
     pub rev: u64,
-    /// Who decided what, in order.
+    /// Who decided what, in order; also on proposals that an edit replaced.
     pub votes: Vec<Vote>,
+    /// How many of the requirement's escalations were made, in their order.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub escalated: u32,
+    /// How the arguments were narrowed, in order; the last one is what people decide on now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub edits: Vec<Edit>,
     /// Where it stands.
     pub state: ApprovalState,
+}
+
+/// An approver narrowed the arguments: everybody decides on the new ones from then on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edit {
+    /// Who.
+    pub by: PrincipalId,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: Timestamp,
+    /// The content digest of the proposal that was shown before.
+    pub from_proposal: Digest,
+    /// The request that was decided on before.
+    pub from_request: Digest,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The form of [`ApprovalRecord`] that this build writes.
@@ -59,6 +86,8 @@ pub const APPROVAL_VERSION: u16 = 1;
 
 /// The most votes an approval takes.
 pub const VOTES_MAX: usize = 64;
+/// The most edits an approval takes.
+pub const EDITS_MAX: usize = 8;
 
 /// Where an approval stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,26 +159,83 @@ pub enum Tally {
     Denied,
 }
 
-/// Counts votes against a requirement: distinct people only, each group by itself and the total.
-#[must_use]
-pub fn tally(requirement: &Requirement, votes: &[Vote]) -> Tally {
-    if votes.iter().any(|vote| vote.choice == VoteChoice::Deny) {
-        return Tally::Denied;
+/// What a tally is taken over.
+#[derive(Debug, Clone, Copy)]
+pub struct Ballot<'a> {
+    /// Who has to agree.
+    pub requirement: &'a Requirement,
+    /// How many escalations were made.
+    pub escalated: u32,
+    /// What people decide on now.
+    pub shown: Digest,
+    /// Who decided what.
+    pub votes: &'a [Vote],
+}
+
+impl Ballot<'_> {
+    /// Counts: distinct people only, each group by itself and the total; agreements to what is shown now alone, denials whatever
+    /// was shown.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        if enough(self.deniers().len(), self.requirement.deny_threshold.max(1)) {
+            return Tally::Denied;
+        }
+        let groups_agree =
+            self.requirement.groups.iter().all(|(group, wanted)| self.agrees(group, *wanted));
+        let people = self.agreements().count();
+        if groups_agree && enough(people, self.requirement.quorum.max(1)) {
+            Tally::Satisfied
+        } else {
+            Tally::Open
+        }
     }
-    let mut people: BTreeMap<&PrincipalId, &BTreeSet<GroupId>> = BTreeMap::new();
-    for vote in votes {
-        people.insert(&vote.approver, &vote.groups);
+
+    /// How many distinct people of a group have agreed to what is shown now.
+    #[must_use]
+    pub fn agreed_of(&self, group: &GroupId) -> usize {
+        self.agreements().filter(|vote| vote.groups.contains(group)).count()
     }
-    let enough =
-        |count: usize, wanted: u32| u32::try_from(count).is_ok_and(|count| count >= wanted);
-    let groups_agree = requirement.groups.iter().all(|(group, wanted)| {
-        enough(people.values().filter(|groups| groups.contains(group)).count(), *wanted)
-    });
-    if groups_agree && enough(people.len(), requirement.quorum.max(1)) {
-        Tally::Satisfied
-    } else {
-        Tally::Open
+
+    fn agrees(&self, group: &GroupId, wanted: u32) -> bool {
+        enough(self.agreed_of(group), wanted)
+            || made(self.requirement, self.escalated).any(|escalation| {
+                escalation.stands_in_for.contains(group)
+                    && enough(self.agreed_of(&escalation.group), escalation.people.max(1))
+            })
     }
+
+    /// The agreements that count, each voice once: whoever decided, and whoever they decided for, are one voice.
+    fn agreements(&self) -> impl Iterator<Item = &Vote> {
+        let mut heard: BTreeSet<&PrincipalId> = BTreeSet::new();
+        let yes = self
+            .votes
+            .iter()
+            .filter(|vote| vote.choice == VoteChoice::Approve && vote.shown_digest == self.shown);
+        yes.filter(move |vote| {
+            let known = voices(vote).any(|voice| heard.contains(voice));
+            heard.extend(voices(vote));
+            !known
+        })
+    }
+
+    fn deniers(&self) -> BTreeSet<&PrincipalId> {
+        let no = self.votes.iter().filter(|vote| vote.choice == VoteChoice::Deny);
+        no.map(|vote| vote.stands_for.as_ref().unwrap_or(&vote.approver)).collect()
+    }
+}
+
+/// The escalations that were made.
+fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Escalation> {
+    requirement.escalations.iter().take(usize::try_from(escalated).unwrap_or(usize::MAX))
+}
+
+fn enough(count: usize, wanted: u32) -> bool {
+    u32::try_from(count).is_ok_and(|count| count >= wanted)
+}
+
+/// Everybody whose word a vote is: the one who gave it, and the one it was given for.
+pub fn voices(vote: &Vote) -> impl Iterator<Item = &PrincipalId> {
+    std::iter::once(&vote.approver).chain(vote.stands_for.as_ref())
 }
 
 /// Why a vote does not count.
@@ -169,26 +255,54 @@ pub enum VoteError {
         "the digest is not the one of the current proposal; look at it again and decide on what it shows now"
     )]
     Stale,
-    /// Too many votes.
+    /// Too many votes, or edits.
     #[error("the approval takes no more decisions")]
     Full,
+    /// The edit changes nothing.
+    #[error("these are the arguments that people decide on already; approve or deny them")]
+    Unchanged,
 }
 
 impl ApprovalRecord {
+    /// The votes as they count now.
+    #[must_use]
+    pub fn ballot(&self) -> Ballot<'_> {
+        Ballot {
+            requirement: &self.requirement,
+            escalated: self.escalated,
+            shown: self.proposal,
+            votes: &self.votes,
+        }
+    }
+
+    /// The groups that are asked now: those of the requirement, and those it was escalated to.
+    #[must_use]
+    pub fn asked(&self) -> BTreeSet<&GroupId> {
+        let escalated = made(&self.requirement, self.escalated);
+        let groups = self.requirement.groups.keys();
+        groups.chain(escalated.map(|escalation| &escalation.group)).collect()
+    }
+
+    /// When the next escalation is due; nothing when none is left or people are not asked any more.
+    #[must_use]
+    pub fn escalation_due(&self) -> Option<Timestamp> {
+        let next = usize::try_from(self.escalated).ok()?;
+        let escalation = self.requirement.escalations.get(next)?;
+        let due = self.created_at.plus_ms(i64::try_from(escalation.after_ms).ok()?);
+        (self.state == ApprovalState::Pending && due < self.expires_at).then_some(due)
+    }
+
     /// The record with one more vote, moved on if that completes it.
     ///
     /// # Errors
     /// [`VoteError`] when the vote does not count; nothing changes then.
     pub fn cast(&self, vote: Vote, now: Timestamp) -> Result<Self, VoteError> {
-        if self.state != ApprovalState::Pending || now >= self.expires_at {
-            let state =
-                if self.state == ApprovalState::Pending { "expired" } else { self.state.name() };
-            return Err(VoteError::Late { state });
-        }
+        self.open(now)?;
         if vote.shown_digest != self.proposal {
             return Err(VoteError::Stale);
         }
-        if self.votes.iter().any(|earlier| earlier.approver == vote.approver) {
+        let decided = self.votes.iter().filter(|earlier| earlier.shown_digest == self.proposal);
+        if decided.flat_map(voices).any(|voice| voices(&vote).any(|new| new == voice)) {
             return Err(VoteError::Twice);
         }
         if self.votes.len() >= VOTES_MAX {
@@ -197,12 +311,68 @@ impl ApprovalRecord {
         let mut next = self.clone();
         next.votes.push(vote);
         next.rev = next.rev.saturating_add(1);
-        next.state = match tally(&next.requirement, &next.votes) {
+        next.state = match next.ballot().tally() {
             Tally::Open => ApprovalState::Pending,
             Tally::Satisfied => ApprovalState::Approved,
             Tally::Denied => ApprovalState::Denied,
         };
         Ok(next)
+    }
+
+    /// The record with narrowed arguments: another request, shown by another proposal, that its editor agrees to and everybody else
+    /// has to decide on anew. Nothing that was required before is required no more.
+    ///
+    /// # Errors
+    /// [`VoteError`] when the approval is over or the edit changes nothing; nothing changes then.
+    pub fn edited(&self, edit: Edited, vote: Vote, now: Timestamp) -> Result<Self, VoteError> {
+        self.open(now)?;
+        if vote.choice != VoteChoice::Approve || vote.shown_digest != edit.proposal {
+            return Err(VoteError::Stale);
+        }
+        if edit.request_digest == self.request_digest || edit.proposal == self.proposal {
+            return Err(VoteError::Unchanged);
+        }
+        if self.edits.len() >= EDITS_MAX {
+            return Err(VoteError::Full);
+        }
+        let mut next = self.clone();
+        next.edits.push(Edit {
+            by: vote.approver.clone(),
+            reason: vote.reason.clone(),
+            at: now,
+            from_proposal: self.proposal,
+            from_request: self.request_digest,
+        });
+        next.proposal = edit.proposal;
+        next.request_digest = edit.request_digest;
+        next.requirement = joined(&self.requirement, edit.requirement);
+        next.cast(vote, now)
+    }
+
+    /// The record after its next escalation.
+    ///
+    /// # Errors
+    /// [`VoteError::Late`] when people are not asked any more or none is due.
+    pub fn escalate(&self, now: Timestamp) -> Result<Self, VoteError> {
+        self.open(now)?;
+        if self.escalation_due().is_none_or(|due| now < due) {
+            return Err(VoteError::Late { state: self.state.name() });
+        }
+        let escalated = self.escalated.saturating_add(1);
+        let mut next = Self { escalated, rev: self.rev.saturating_add(1), ..self.clone() };
+        if next.ballot().tally() == Tally::Satisfied {
+            // Somebody who is asked only now had agreed before, as a member of another group.
+            next.state = ApprovalState::Approved;
+        }
+        Ok(next)
+    }
+
+    fn open(&self, now: Timestamp) -> Result<(), VoteError> {
+        if self.state == ApprovalState::Pending && now < self.expires_at {
+            return Ok(());
+        }
+        let expired = self.state == ApprovalState::Pending;
+        Err(VoteError::Late { state: if expired { "expired" } else { self.state.name() } })
     }
 
     /// The record moved to `state`; `None` when the machine does not know the move.
@@ -213,6 +383,42 @@ impl ApprovalRecord {
             rev: self.rev.saturating_add(1),
             ..self.clone()
         })
+    }
+}
+
+/// What an edit puts in the place of what was asked.
+#[derive(Debug, Clone)]
+pub struct Edited {
+    /// The request as it would run now.
+    pub request_digest: Digest,
+    /// The content digest of the proposal that shows it.
+    pub proposal: Digest,
+    /// What policy asks for it.
+    pub requirement: Requirement,
+}
+
+/// Everything that either asks for.
+fn joined(before: &Requirement, after: Requirement) -> Requirement {
+    let mut groups = after.groups;
+    for (group, wanted) in &before.groups {
+        let people = groups.entry(group.clone()).or_default();
+        *people = (*people).max(*wanted);
+    }
+    let fresh = [before.fresh_auth_ms, after.fresh_auth_ms].into_iter().flatten().min();
+    Requirement {
+        groups,
+        quorum: before.quorum.max(after.quorum),
+        deny_threshold: before.deny_threshold.min(after.deny_threshold),
+        // The escalations that were made stay counted by their places.
+        escalations: if before.escalations.is_empty() {
+            after.escalations
+        } else {
+            before.escalations.clone()
+        },
+        fresh_auth_ms: fresh,
+        once_only: before.once_only || after.once_only,
+        expires_in_ms: before.expires_in_ms.min(after.expires_in_ms),
+        reasons: after.reasons,
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod approval;
 pub mod audit;
+pub mod desk;
 pub mod dispatch;
 pub mod keys;
 pub mod ledger;

@@ -17,6 +17,10 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
+use desk::{OutcomeView, ReviewStanding};
+
+pub mod desk;
+
 /// A tool as a planner sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolView {
@@ -61,6 +65,14 @@ pub struct ApprovalView {
     pub created_at: Timestamp,
     /// When it ends.
     pub expires_at: Timestamp,
+    /// How strong the call is.
+    pub mode: ApprovalMode,
+    /// How often an approver narrowed the arguments.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub edits: u32,
+    /// How many further groups were asked after a while of silence.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub escalated: u32,
     /// The digest a decision must name: of what the approver is shown.
     pub digest: Digest,
 }
@@ -72,6 +84,11 @@ pub struct ApprovalDetail {
     pub approval: ApprovalView,
     /// The frozen proposal, fields marked sensitive masked.
     pub proposal: ToolProposalEnvelope,
+    /// What the caller may do with it.
+    pub standing: ReviewStanding,
+    /// What became of the call, where it has a record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<OutcomeView>,
 }
 
 /// A decision as an approver sends it.

@@ -76,6 +76,8 @@ pub(crate) fn agent_for(id: &str, user: &str) -> PrincipalChain {
 pub(crate) fn vote(by: &str, groups: &[&str]) -> Vote {
     Vote {
         approver: by.parse().unwrap(),
+        stands_for: None,
+        authenticated_at: None,
         groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
         groups_as_of: NOW,
         choice: VoteChoice::Approve,

@@ -191,6 +191,10 @@ text_id!(
     /// One approval request; made by the engine.
     ApprovalId, "approval_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
+text_id!(
+    /// One entry of the approval desk: a standing grant, a break-glass record, a freeze or a handover; made by the engine.
+    DeskId, "desk_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
+);
 
 /// An operation of an adapter, `adapter/capability`: also the Cedar action's id.
 #[derive(

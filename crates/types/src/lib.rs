@@ -9,6 +9,7 @@ pub mod argument_schema;
 pub mod binding;
 pub mod clock;
 pub mod contract;
+pub mod desk;
 pub mod digest;
 pub mod directory;
 pub mod envelope;

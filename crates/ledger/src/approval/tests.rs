@@ -15,7 +15,7 @@ use placet_types::{
 };
 use proptest::prelude::*;
 
-use super::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, Tally, VOTES_MAX, VoteError, tally};
+use super::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, Ballot, Tally, VOTES_MAX, VoteError};
 
 const EXPIRES_AT: Timestamp = Timestamp::from_ms(1_000);
 
@@ -30,6 +30,8 @@ fn group(name: &str) -> GroupId {
 fn vote(approver: &str, groups: &[&str], choice: VoteChoice) -> Vote {
     Vote {
         approver: PrincipalId::new(approver).unwrap(),
+        stands_for: None,
+        authenticated_at: None,
         groups: groups.iter().map(|name| group(name)).collect(),
         groups_as_of: Timestamp::from_ms(0),
         choice,
@@ -44,12 +46,8 @@ fn yes(approver: &str, groups: &[&str]) -> Vote {
 }
 
 fn requirement(groups: &[(&str, u32)], quorum: u32) -> Requirement {
-    Requirement {
-        groups: groups.iter().map(|(name, wanted)| (group(name), *wanted)).collect(),
-        quorum,
-        expires_in_ms: 1_000,
-        reasons: Vec::new(),
-    }
+    let groups = groups.iter().map(|(name, wanted)| (group(name), *wanted)).collect();
+    Requirement::new(groups, quorum, 1_000)
 }
 
 fn pending(requirement: Requirement) -> ApprovalRecord {
@@ -82,8 +80,14 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         expires_at: EXPIRES_AT,
         rev: 1,
         votes: Vec::new(),
+        escalated: 0,
+        edits: Vec::new(),
         state: ApprovalState::Pending,
     }
+}
+
+fn tally(requirement: &Requirement, votes: &[Vote]) -> Tally {
+    Ballot { requirement, escalated: 0, shown: shown(), votes }.tally()
 }
 
 fn states() -> Vec<ApprovalState> {

@@ -50,6 +50,8 @@ impl Ledger {
             expires_at: proposal.expires_at,
             rev: 1,
             votes: Vec::new(),
+            escalated: 0,
+            edits: Vec::new(),
             state: ApprovalState::Pending,
         };
         let pending = EffectState::PendingApproval {
@@ -170,6 +172,8 @@ impl Ledger {
             .moved(ApprovalState::Pending)
             .ok_or(LedgerError::WrongState(approval.state.name()))?;
         next.requirement = requirement;
+        // Counted by their places in a requirement that is another one now; those that are due are made again.
+        next.escalated = 0;
         let record = self.waiting_effect(&next).await?;
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         if matches!(record.state, EffectState::Approved { .. }) {

@@ -3,8 +3,11 @@
 //! Owns re-arming (T9), tombstones (T10) and their end. Invariant: a key that had an effect is never free again, but where it tells
 //! its own age and is refused as too old from then on.
 
+use placet_types::{digest::Digest, ids::TenantId};
+
 use super::{Ledger, LedgerError, settling::event_of};
 use crate::{
+    approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
     record::{EffectRecord, EffectState, Rearm},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
@@ -71,7 +74,8 @@ impl Ledger {
         Ok(moved)
     }
 
-    /// Drops result and arguments of records whose retention is over, and leaves tombstones (T10). All of `records` or none.
+    /// Drops result, arguments and what approvers were shown of records whose retention is over, and leaves tombstones (T10). All of
+    /// `records` or none.
     ///
     /// # Errors
     /// [`LedgerError::Store`] with [`StoreError::Illegal`] when one is not settled, [`StoreError::Conflict`] when one moved.
@@ -87,8 +91,34 @@ impl Ledger {
             let tenant = &record.scope.tenant;
             let dropped = record.state.result().into_iter().chain([record.parked]);
             changes.forget_content.extend(dropped.map(|digest| (tenant.clone(), digest)));
+            let approval = self.store.approval_of_call(&record.call_id).await?;
+            if let Some(approval) = approval.filter(|of| of.record_id == record.record_id) {
+                changes.forget_content.extend(shown(&approval));
+            }
             changes.effects.push(EffectChange::Put(Box::new(moved)));
             changes.audit.push(event_of(AuditKind::Buried, record));
+        }
+        self.store.commit(changes).await?;
+        Ok(())
+    }
+
+    /// Drops what approvers were shown of approvals that came to nothing, and so have no record that could be buried. All of them or
+    /// none.
+    ///
+    /// # Errors
+    /// [`LedgerError::WrongState`] when one is not void, [`LedgerError::Store`] when the store failed.
+    pub async fn forget_proposals(&self, approvals: &[ApprovalRecord]) -> Result<(), LedgerError> {
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        for approval in approvals {
+            if !matches!(approval.state, ApprovalState::Void { .. }) {
+                return Err(LedgerError::WrongState(approval.state.name()));
+            }
+            changes.forget_content.extend(shown(approval));
+            let mut event = AuditEvent::new(AuditKind::Buried);
+            event.tenant = Some(approval.chain.tenant().clone());
+            event.approval_id = Some(approval.approval_id.clone());
+            event.call_id = Some(approval.call_id.clone());
+            changes.audit.push(event);
         }
         self.store.commit(changes).await?;
         Ok(())
@@ -108,4 +138,11 @@ impl Ledger {
         self.store.commit(changes).await?;
         Ok(())
     }
+}
+
+/// What approvers were shown, before each edit too; it holds the arguments.
+fn shown(approval: &ApprovalRecord) -> impl Iterator<Item = (TenantId, Digest)> {
+    let tenant = approval.chain.tenant();
+    let before = approval.edits.iter().map(|edit| edit.from_proposal);
+    before.chain([approval.proposal]).map(|digest| (tenant.clone(), digest))
 }

@@ -16,14 +16,17 @@ use placet_policy::review::{Review, ReviewRefusal, ReviewedRequest, Reviewer};
 use placet_types::{
     approval::{Vote, VoteChoice},
     error::{ErrorCode, Problem, Refusal},
-    ids::{ApprovalId, PrincipalId},
+    ids::{ApprovalId, GroupId, PrincipalId},
 };
 
 use crate::{
     context::{Context, known_state, ledger_refusal},
     registry::Owner,
     stages::recorded,
-    views::{ApprovalDetail, ApprovalView, DecisionRequest},
+    views::{
+        ApprovalDetail, ApprovalView, DecisionRequest,
+        desk::{GroupProgress, OutcomeView, ReviewStanding},
+    },
 };
 
 /// The longest reason, in bytes.
@@ -78,7 +81,72 @@ pub(crate) async fn show(
         context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
     // What is shown is masked; the digests cover the real values.
     proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
-    Ok(ApprovalDetail { approval: view_of(&approval), proposal })
+    let standing = standing_of(context, caller, &approval);
+    let outcome = outcome_of(context, &approval).await?;
+    Ok(ApprovalDetail { approval: view_of(&approval), proposal, standing, outcome })
+}
+
+async fn outcome_of(
+    context: &Context,
+    approval: &ApprovalRecord,
+) -> Result<Option<OutcomeView>, Refusal> {
+    let store = context.ledger.store();
+    let record = store.effect(approval.record_id).await;
+    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+    // The key may have been taken by a later call since.
+    let record = record.filter(|record| record.call_id == approval.call_id);
+    Ok(record.map(|record| OutcomeView {
+        state: record.state.name().to_owned(),
+        code: record.state.code(),
+        output: None,
+        updated_at: record.updated_at,
+    }))
+}
+
+/// What the caller may do with an approval, as policy sees it now.
+fn standing_of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> ReviewStanding {
+    let decided_by = decided_by(approval);
+    let over = approval.state != ApprovalState::Pending;
+    let may = |choice| {
+        let review = Review {
+            reviewer: Reviewer {
+                principal: caller.actor.principal(),
+                groups: caller.actor.groups(),
+            },
+            request: reviewed(approval, &decided_by),
+            choice,
+            now: context.ledger.store().now(),
+        };
+        !over && context.policy.load().may_review(&review).is_ok()
+    };
+    let may_approve = may(VoteChoice::Approve);
+    ReviewStanding {
+        may_approve,
+        may_deny: may(VoteChoice::Deny),
+        may_edit: false,
+        why_not: (!may_approve).then(|| "you may not decide on this approval".to_owned()),
+        stands_for: None,
+        needs_fresh_auth: false,
+        completes: false,
+        progress: progress_of(approval),
+        next_escalation: None,
+        grantable: false,
+    }
+}
+
+fn progress_of(approval: &ApprovalRecord) -> Vec<GroupProgress> {
+    let ballot = approval.ballot();
+    let of = |(group, wanted): (&GroupId, &u32)| GroupProgress {
+        group: group.clone(),
+        wanted: *wanted,
+        agreed: u32::try_from(ballot.agreed_of(group)).unwrap_or(u32::MAX),
+        escalated: false,
+    };
+    approval.requirement.groups.iter().map(of).collect()
 }
 
 /// Takes a decision.
@@ -134,6 +202,8 @@ async fn cast(
     }
     let vote = Vote {
         approver: person.principal().id.clone(),
+        stands_for: None,
+        authenticated_at: None,
         groups,
         groups_as_of: person.groups_as_of(),
         choice: request.decision,
@@ -191,7 +261,9 @@ fn not_counted(error: &VoteError) -> Refusal {
             pointer: "/digest".to_owned(),
             problem: "is not the digest of the current proposal".to_owned(),
         }]),
-        VoteError::Late { .. } | VoteError::Twice | VoteError::Full => refusal,
+        VoteError::Late { .. } | VoteError::Twice | VoteError::Full | VoteError::Unchanged => {
+            refusal
+        }
     }
 }
 
@@ -323,6 +395,9 @@ fn view_of(approval: &ApprovalRecord) -> ApprovalView {
         votes: approval.votes.clone(),
         created_at: approval.created_at,
         expires_at: approval.expires_at,
+        mode: approval.mode,
+        edits: u32::try_from(approval.edits.len()).unwrap_or(u32::MAX),
+        escalated: approval.escalated,
         digest: approval.proposal,
     }
 }

@@ -198,12 +198,8 @@ impl Runner<'_> {
         let Some((_, capability)) = self.world.find(&case.tool) else {
             return failed(&case.name, format!("no contract has the tool `{}`", case.tool));
         };
-        let requirement = Requirement {
-            groups: case.asked.iter().map(|group| (group.clone(), 1)).collect(),
-            quorum: 1,
-            expires_in_ms: 3_600_000,
-            reasons: Vec::new(),
-        };
+        let groups = case.asked.iter().map(|group| (group.clone(), 1)).collect();
+        let requirement = Requirement::new(groups, 1, 3_600_000);
         let request = ReviewedRequest {
             chain: &chain,
             capability: &case.tool,
@@ -276,6 +272,8 @@ fn approval_of(case: &CaseApproval, request_digest: Digest) -> Result<ApprovalFa
     let (shown, other) = (Digest::of(b"what would run"), Digest::of(b"something else"));
     let votes = case.votes.iter().map(|vote| Vote {
         approver: vote.by.clone(),
+        stands_for: None,
+        authenticated_at: None,
         groups: vote.groups.clone(),
         groups_as_of: NOW.plus_ms(vote.groups_age_ms.saturating_neg()),
         choice: vote.choice,

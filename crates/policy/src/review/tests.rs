@@ -25,7 +25,7 @@ struct Approval {
 impl Approval {
     fn of(chain: PrincipalChain) -> Self {
         let groups = [("approvers".parse().unwrap(), 1)].into();
-        let requirement = Requirement { groups, quorum: 1, expires_in_ms: 1_000, reasons: vec![] };
+        let requirement = Requirement::new(groups, 1, 1_000);
         Self { chain, decided_by: [].into(), requirement }
     }
 

@@ -55,10 +55,8 @@ pub(super) fn requirement() -> Requirement {
         reason: "deletes are shown first".to_owned(),
     };
     Requirement {
-        groups: BTreeMap::from([("owners".parse().unwrap(), 1)]),
-        quorum: 1,
-        expires_in_ms: 86_400_000,
         reasons: vec![reason],
+        ..Requirement::new(BTreeMap::from([("owners".parse().unwrap(), 1)]), 1, 86_400_000)
     }
 }
 
@@ -99,6 +97,9 @@ pub(super) fn approval() -> ApprovalView {
         votes: Vec::new(),
         created_at: Timestamp::from_ms(0),
         expires_at: Timestamp::from_ms(1_000),
+        mode: placet_types::mode::ApprovalMode::Destructive,
+        edits: 0,
+        escalated: 0,
         digest: Digest::of(b"shown"),
     }
 }
@@ -122,7 +123,17 @@ pub(super) fn detail() -> ApprovalDetail {
         "requirement": requirement(),
         "expires_at": 1_000,
     });
-    ApprovalDetail { approval: approval(), proposal: serde_json::from_value(proposal).unwrap() }
+    let standing = json!({
+        "may_approve": true, "may_deny": true, "may_edit": true, "needs_fresh_auth": false,
+        "completes": true, "grantable": false,
+        "progress": [{ "group": "owners", "wanted": 1, "agreed": 0, "escalated": false }],
+    });
+    ApprovalDetail {
+        approval: approval(),
+        proposal: serde_json::from_value(proposal).unwrap(),
+        standing: serde_json::from_value(standing).unwrap(),
+        outcome: None,
+    }
 }
 
 pub(super) fn record() -> RecordView {

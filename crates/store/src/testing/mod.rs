@@ -132,16 +132,13 @@ pub(crate) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> Appr
         request_digest: Digest::of(b"request"),
         proposal: Digest::of(b"proposal"),
         bundle_digest: Digest::of(b"bundle"),
-        requirement: Requirement {
-            groups: BTreeMap::new(),
-            quorum: 1,
-            expires_in_ms: 1_000,
-            reasons: Vec::new(),
-        },
+        requirement: Requirement::new(BTreeMap::new(), 1, 1_000),
         created_at: Timestamp::from_ms(created_ms),
         expires_at: Timestamp::from_ms(created_ms + 1_000),
         rev: 1,
         votes: Vec::new(),
+        escalated: 0,
+        edits: Vec::new(),
         state: ApprovalState::Pending,
     }
 }
@@ -154,6 +151,8 @@ pub(crate) fn approval_moved(approval: &ApprovalRecord, state: ApprovalState) ->
 pub(crate) fn vote(reason: String) -> Vote {
     Vote {
         approver: PrincipalId::new("ada").unwrap(),
+        stands_for: None,
+        authenticated_at: None,
         groups: BTreeSet::new(),
         groups_as_of: Timestamp::from_ms(NOW_MS),
         choice: VoteChoice::Approve,

@@ -1,9 +1,12 @@
 //! An unknown outcome is sent again by people only, and a key outlives its result.
 
-use placet_types::{clock::Timestamp, envelope::result::ResultStatus, ids::PrincipalId};
+use placet_types::{
+    approval::VoteChoice, clock::Timestamp, envelope::result::ResultStatus, ids::PrincipalId,
+};
 
-use super::world::{Call, World, event, result, store_error};
+use super::world::{Call, World, event, result, store_error, vote};
 use crate::{
+    approval::ApprovalState,
     audit::AuditKind,
     dispatch::Armed,
     ledger::{LedgerError, Outcome},
@@ -111,6 +114,37 @@ fn a_buried_result_leaves_a_key_that_is_still_taken() {
     assert_eq!(store_error(gone), StoreError::ContentMissing(result));
     let forgotten = ready(world.ledger.forget(&[buried]));
     assert_eq!(store_error(forgotten), StoreError::Conflict, "the key does not tell its age");
+}
+
+#[test]
+fn what_approvers_were_shown_is_buried_with_the_result() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let approval = world.held(&call, 1);
+    let no = vote(&approval, "ada", VoteChoice::Deny);
+    ready(world.ledger.vote(&approval, no, event())).unwrap();
+    let denied = world.record(&call);
+    assert!(ready(world.ledger.proposal(&approval)).is_ok());
+    ready(world.ledger.bury(std::slice::from_ref(&denied))).unwrap();
+    let gone = ready(world.ledger.proposal(&approval));
+    assert_eq!(store_error(gone), StoreError::ContentMissing(approval.proposal));
+}
+
+#[test]
+fn what_approvers_were_shown_of_a_call_that_came_to_nothing_is_dropped_by_itself() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let pending = world.held(&call, 1);
+    let early = ready(world.ledger.forget_proposals(std::slice::from_ref(&pending)));
+    assert!(matches!(early, Err(LedgerError::WrongState("pending"))), "{early:?}");
+    let void = ApprovalState::Void { reason: "the tool changed".to_owned() };
+    let void = ready(world.ledger.end_approval(&pending, void, event())).unwrap();
+    assert!(ready(world.ledger.proposal(&void)).is_ok(), "it is kept for its time");
+    ready(world.ledger.forget_proposals(std::slice::from_ref(&void))).unwrap();
+    assert!(matches!(
+        store_error(ready(world.ledger.proposal(&void))),
+        StoreError::ContentMissing(_)
+    ));
 }
 
 #[test]

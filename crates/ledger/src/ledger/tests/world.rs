@@ -275,13 +275,11 @@ impl World {
                 bundle_digest: self.snapshot.digest(),
                 calls_left_after: 1,
                 cents_left_after: 0,
+                description: String::new(),
+                similar: Vec::new(),
+                edited: None,
             },
-            requirement: Requirement {
-                groups: BTreeMap::new(),
-                quorum,
-                expires_in_ms: EXPIRES_IN_MS.unsigned_abs(),
-                reasons: Vec::new(),
-            },
+            requirement: Requirement::new(BTreeMap::new(), quorum, EXPIRES_IN_MS.unsigned_abs()),
             expires_at: self.now().plus_ms(EXPIRES_IN_MS),
         }
     }
@@ -305,6 +303,8 @@ pub(super) fn event() -> AuditEvent {
 pub(super) fn vote(approval: &ApprovalRecord, approver: &str, choice: VoteChoice) -> Vote {
     Vote {
         approver: PrincipalId::new(approver).unwrap(),
+        stands_for: None,
+        authenticated_at: None,
         groups: BTreeSet::new(),
         groups_as_of: NOW,
         choice,

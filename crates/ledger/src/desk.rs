@@ -1,0 +1,307 @@
+//! Entries of the approval desk: standing grants, break-glass records, freezes, handovers, and what may become of them.
+//!
+//! Owns the record, its machine and how often a grant may still be used. What an entry arranges is in `placet_types::desk`; who may
+//! arrange it is Cedar's answer. Invariant: what an entry arranges never changes; it is in force only when enough distinct people
+//! agreed to exactly that, between its start and its end, and until somebody ended it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use placet_types::{
+    approval::{Requirement, Vote},
+    clock::Timestamp,
+    desk::{DeskBody, DeskKind},
+    digest::Digest,
+    ids::{DeskId, PrincipalId, TenantId},
+    json::canonical_digest,
+};
+
+use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError, voices};
+
+/// The form of [`DeskEntry`] that this build writes.
+pub const DESK_VERSION: u16 = 1;
+
+/// One entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeskEntry {
+    /// The form of this record.
+    pub version: u16,
+    /// Its identity.
+    pub desk_id: DeskId,
+    /// Whose desk.
+    pub tenant: TenantId,
+    /// Who made it.
+    pub by: PrincipalId,
+    /// Why.
+    pub reason: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// From when on it is in force.
+    pub starts_at: Timestamp,
+    /// When it ends by itself.
+    pub expires_at: Timestamp,
+    /// What it arranges.
+    pub body: DeskBody,
+    /// Who has to agree before it is in force; no quorum: nobody.
+    pub requirement: Requirement,
+    /// Counts moves; 1 is the first durable form.
+    pub rev: u64,
+    /// Who decided what, in order.
+    pub votes: Vec<Vote>,
+    /// How often it was used: of a grant only.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub uses: u32,
+    /// Where it stands.
+    pub state: DeskState,
+}
+
+/// Where an entry stands. That its time is over is not a state: [`DeskEntry::is_in_force`] says so.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DeskState {
+    /// People are asked to agree.
+    Proposed,
+    /// In force between its start and its end.
+    Active,
+    /// Somebody said no.
+    Denied,
+    /// Somebody ended it before its time.
+    Ended {
+        /// Who, when and why.
+        end: DeskNote,
+    },
+    /// Looked at afterwards, as every break-glass record has to be.
+    Reviewed {
+        /// Who, when and with what result.
+        review: DeskNote,
+    },
+}
+
+/// A word about an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeskNote {
+    /// Who.
+    pub by: PrincipalId,
+    /// When.
+    pub at: Timestamp,
+    /// What they said.
+    pub text: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl DeskState {
+    /// The names of the states.
+    pub const NAMES: [&'static str; 5] = ["proposed", "active", "denied", "ended", "reviewed"];
+
+    /// The state's name on the wire and in listings.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Proposed => "proposed",
+            Self::Active => "active",
+            Self::Denied => "denied",
+            Self::Ended { .. } => "ended",
+            Self::Reviewed { .. } => "reviewed",
+        }
+    }
+
+    /// Whether an entry may move from this state to `next`.
+    #[must_use]
+    pub const fn may_become(&self, next: &Self) -> bool {
+        matches!(
+            (self, next),
+            (Self::Proposed, Self::Proposed | Self::Active | Self::Denied | Self::Ended { .. })
+                | (Self::Active, Self::Active | Self::Ended { .. } | Self::Reviewed { .. })
+                | (Self::Ended { .. }, Self::Reviewed { .. })
+        )
+    }
+}
+
+/// Why an entry does not move.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeskError {
+    /// The vote does not count.
+    #[error(transparent)]
+    Vote(#[from] VoteError),
+    /// It is over.
+    #[error("it is {0} already; nothing changes")]
+    Over(&'static str),
+    /// Only a break-glass record is reviewed.
+    #[error("only a break-glass record is reviewed")]
+    NotReviewed,
+    /// It is still in force.
+    #[error("it is still in force; end it, or wait for its end, before it is reviewed")]
+    InForce,
+    /// Whoever took part cannot look at it afterwards.
+    #[error("it is reviewed by somebody who neither asked for it nor agreed to it")]
+    TookPart,
+}
+
+impl DeskEntry {
+    /// What it is.
+    #[must_use]
+    pub const fn kind(&self) -> DeskKind {
+        self.body.kind()
+    }
+
+    /// The digest of all that people agree to.
+    #[must_use]
+    pub fn terms(&self) -> Digest {
+        canonical_digest(&json!({
+            "desk_id": self.desk_id,
+            "tenant": self.tenant,
+            "by": self.by,
+            "reason": self.reason,
+            "starts_at": self.starts_at,
+            "expires_at": self.expires_at,
+            "body": self.body,
+            "requirement": self.requirement,
+        }))
+    }
+
+    /// How it begins: in force where nobody has to agree.
+    #[must_use]
+    pub const fn first_state(requirement: &Requirement) -> DeskState {
+        if requirement.quorum == 0 { DeskState::Active } else { DeskState::Proposed }
+    }
+
+    /// Whether it counts at `now`.
+    #[must_use]
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.state == DeskState::Active
+            && self.starts_at <= now
+            && now < self.expires_at
+            && self.uses_left() != Some(0)
+    }
+
+    /// Whether anything may still become of it: it is asked for, in force, in the future, or waits for its review.
+    #[must_use]
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        match self.state {
+            DeskState::Proposed => now < self.expires_at,
+            DeskState::Active => {
+                self.kind() == DeskKind::BreakGlass
+                    || (now < self.expires_at && self.uses_left() != Some(0))
+            }
+            DeskState::Ended { .. } => {
+                self.kind() == DeskKind::BreakGlass && !self.votes.is_empty()
+            }
+            DeskState::Denied | DeskState::Reviewed { .. } => false,
+        }
+    }
+
+    /// How often it may still be used; nothing where that is not counted.
+    #[must_use]
+    pub fn uses_left(&self) -> Option<u32> {
+        match &self.body {
+            DeskBody::Grant(grant) => Some(grant.uses_max.saturating_sub(self.uses)),
+            DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) => None,
+        }
+    }
+
+    /// The entry with one more vote, moved on if that completes it.
+    ///
+    /// # Errors
+    /// [`VoteError`] when the vote does not count; nothing changes then.
+    pub fn cast(&self, vote: Vote, now: Timestamp) -> Result<Self, VoteError> {
+        if self.state != DeskState::Proposed || now >= self.expires_at {
+            let expired = self.state == DeskState::Proposed;
+            return Err(VoteError::Late {
+                state: if expired { "expired" } else { self.state.name() },
+            });
+        }
+        let shown = self.terms();
+        if vote.shown_digest != shown {
+            return Err(VoteError::Stale);
+        }
+        if self.votes.iter().flat_map(voices).any(|voice| voices(&vote).any(|new| new == voice)) {
+            return Err(VoteError::Twice);
+        }
+        if self.votes.len() >= VOTES_MAX {
+            return Err(VoteError::Full);
+        }
+        let mut next = self.next();
+        next.votes.push(vote);
+        let ballot =
+            Ballot { requirement: &next.requirement, escalated: 0, shown, votes: &next.votes };
+        next.state = match ballot.tally() {
+            Tally::Open => DeskState::Proposed,
+            Tally::Satisfied => DeskState::Active,
+            Tally::Denied => DeskState::Denied,
+        };
+        Ok(next)
+    }
+
+    /// The entry, ended before its time.
+    ///
+    /// # Errors
+    /// [`DeskError::Over`] when it is over already.
+    pub fn ended(&self, end: DeskNote) -> Result<Self, DeskError> {
+        self.become_state(DeskState::Ended { end })
+    }
+
+    /// The entry, looked at afterwards.
+    ///
+    /// # Errors
+    /// [`DeskError`] when it is no break-glass record, still in force, or reviewed by somebody who took part.
+    pub fn reviewed(&self, review: DeskNote) -> Result<Self, DeskError> {
+        if self.kind() != DeskKind::BreakGlass {
+            return Err(DeskError::NotReviewed);
+        }
+        if self.is_in_force(review.at) {
+            return Err(DeskError::InForce);
+        }
+        if self.by == review.by
+            || self.votes.iter().flat_map(voices).any(|voice| *voice == review.by)
+        {
+            return Err(DeskError::TookPart);
+        }
+        self.become_state(DeskState::Reviewed { review })
+    }
+
+    /// The entry, used once more; nothing when it is not in force.
+    #[must_use]
+    pub fn spent(&self, now: Timestamp) -> Option<Self> {
+        let counts = self.kind() == DeskKind::Grant && self.is_in_force(now);
+        counts.then(|| Self { uses: self.uses.saturating_add(1), ..self.next() })
+    }
+
+    /// Whether the entry may follow `before`: the same terms, the next revision, a legal move, no use taken back. `None`: there was
+    /// none.
+    #[must_use]
+    pub fn may_follow(&self, before: Option<&Self>) -> bool {
+        match before {
+            None => {
+                self.rev == 1
+                    && self.uses == 0
+                    && self.votes.is_empty()
+                    && self.state == Self::first_state(&self.requirement)
+            }
+            Some(before) => {
+                before.rev.checked_add(1) == Some(self.rev)
+                    && before.created_at == self.created_at
+                    && before.terms() == self.terms()
+                    && before.state.may_become(&self.state)
+                    && before.uses <= self.uses
+                    && self.votes.starts_with(&before.votes)
+            }
+        }
+    }
+
+    fn become_state(&self, state: DeskState) -> Result<Self, DeskError> {
+        if self.state.may_become(&state) {
+            return Ok(Self { state, ..self.next() });
+        }
+        Err(DeskError::Over(self.state.name()))
+    }
+
+    fn next(&self) -> Self {
+        Self { rev: self.rev.saturating_add(1), ..self.clone() }
+    }
+}

@@ -1,0 +1,424 @@
+//! What the doors show of the approval desk beside a single approval: the inbox, entries, a call's trail, events.
+//!
+//! Owns the forms. Everything in here is for the caller it was made for; nothing holds an argument that its schema marks sensitive.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    clock::Timestamp,
+    desk::{BreakGlass, DeskBody, Freeze, Handover, pattern::ArgumentPattern},
+    digest::Digest,
+    error::ErrorCode,
+    ids::{ApprovalId, CapabilityId, DeskId, GroupId, PrincipalId, ToolCallId},
+    mode::ApprovalMode,
+};
+
+use super::ApprovalView;
+
+/// The most approvals on one page of the inbox.
+pub const INBOX_PAGE_MAX: usize = 200;
+/// The most approvals decided together.
+pub const TOGETHER_MAX: usize = 100;
+
+/// What to show of the inbox.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct InboxQuery {
+    /// Whose: absent, everything the caller may see.
+    pub whose: Whose,
+    /// Only in this state; absent: `pending`.
+    pub state: Option<String>,
+    /// Only of this mode.
+    pub mode: Option<ApprovalMode>,
+    /// Only those that ask this group.
+    pub group: Option<GroupId>,
+    /// Only those whose id, capability, agent or user contains this text, whatever its case.
+    pub search: Option<String>,
+    /// In which order.
+    pub order: InboxOrder,
+    /// From this place on, counted from 0.
+    pub offset: usize,
+    /// How many at most; absent or 0: 50.
+    pub limit: usize,
+}
+
+/// Whose approvals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Whose {
+    /// All that the caller may see, with those the caller can decide first.
+    #[default]
+    All,
+    /// Those the caller can decide.
+    Mine,
+    /// Those that somebody waits for who is the caller, or whom the caller answers for.
+    Asked,
+}
+
+/// An order of the inbox; within it the oldest come first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum InboxOrder {
+    /// What the caller can decide, then by the time that is left.
+    #[default]
+    Urgent,
+    /// The oldest first.
+    Oldest,
+    /// The newest first.
+    Newest,
+    /// The strongest mode first.
+    Risk,
+}
+
+/// A page of the inbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxView {
+    /// The approvals of this page.
+    pub approvals: Vec<InboxItem>,
+    /// How many there are in all.
+    pub total: usize,
+    /// How many of all that wait the caller can decide.
+    pub mine: usize,
+    /// How things stand at the desk.
+    pub load: DeskLoad,
+}
+
+/// One line of the inbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct InboxItem {
+    /// The approval.
+    pub approval: ApprovalView,
+    /// Whether the caller can decide it now, as far as group and interest go.
+    pub mine: bool,
+    /// How often people of each group have agreed, against how many have to.
+    pub progress: Vec<GroupProgress>,
+}
+
+/// How far a group is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GroupProgress {
+    /// The group.
+    pub group: GroupId,
+    /// How many have to agree.
+    pub wanted: u32,
+    /// How many have.
+    pub agreed: u32,
+    /// Whether it is asked in the place of others, after a while of silence.
+    pub escalated: bool,
+}
+
+/// How things stand at the desk of a tenant, for its charts.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct DeskLoad {
+    /// How many wait, by how long they have: under 15 minutes, 1 hour, 4 hours, 24 hours, longer.
+    pub waiting_by_age: [u32; 5],
+    /// How many wait, by the group that is asked.
+    pub waiting_by_group: BTreeMap<GroupId, u32>,
+    /// Of those that ended since the process came up, in at most the last 1,000: how long each took, in milliseconds, sorted.
+    pub decided_in_ms: Vec<u64>,
+    /// Break-glass records that wait for their review.
+    pub reviews_due: u32,
+}
+
+/// Whether the caller can decide on an approval, and what a decision would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ReviewStanding {
+    /// Whether the caller may agree now.
+    pub may_approve: bool,
+    /// Whether the caller may say no now.
+    pub may_deny: bool,
+    /// Whether the caller may narrow the arguments.
+    pub may_edit: bool,
+    /// Why not, in words, where the caller may not agree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<String>,
+    /// The colleague the caller would decide for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_for: Option<PrincipalId>,
+    /// Whether the caller would only have to sign in again.
+    pub needs_fresh_auth: bool,
+    /// Whether one agreement of the caller lets the call run.
+    pub completes: bool,
+    /// How far each group is.
+    pub progress: Vec<GroupProgress>,
+    /// When the next group is asked, and which.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_escalation: Option<NextEscalation>,
+    /// Whether a standing grant could be proposed from it.
+    pub grantable: bool,
+}
+
+/// The next group that is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NextEscalation {
+    /// When.
+    pub at: Timestamp,
+    /// Which.
+    pub group: GroupId,
+}
+
+/// What became of the call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OutcomeView {
+    /// The state of its record.
+    pub state: String,
+    /// The error code it ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
+    /// Its result; absent while there is none, or no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Value>,
+    /// When the record last moved.
+    pub updated_at: Timestamp,
+}
+
+/// Narrower arguments, as an approver sends them. The approver agrees to them by that.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EditRequest {
+    /// All arguments as they shall run. A field that was shown masked and comes back as it was shown keeps its value.
+    pub args: Map<String, Value>,
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+    /// The digest of what was shown.
+    pub digest: Digest,
+}
+
+/// One decision on several approvals that the same policies hold for the same reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TogetherRequest {
+    /// Yes or no.
+    pub decision: VoteChoice,
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+    /// Which, each with the digest of what was shown.
+    #[schemars(length(min = 1, max = 100))]
+    pub approvals: Vec<TogetherItem>,
+}
+
+/// One of several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TogetherItem {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// The digest of what was shown.
+    pub digest: Digest,
+}
+
+/// What came of deciding several together: each is decided and recorded by itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TogetherView {
+    /// Those that were decided.
+    pub decided: Vec<ApprovalView>,
+    /// Those that were not, and why.
+    pub refused: Vec<TogetherRefusal>,
+}
+
+/// One that was not decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TogetherRefusal {
+    /// The approval.
+    pub approval_id: ApprovalId,
+    /// The cause.
+    pub code: ErrorCode,
+    /// In words.
+    pub message: String,
+}
+
+/// An entry of the desk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeskEntryView {
+    /// The entry.
+    pub desk_id: DeskId,
+    /// `proposed`, `active`, `denied`, `ended` or `reviewed`; and, by the clock, `expired`, `used_up` or `scheduled` instead of `active`.
+    pub state: String,
+    /// Whether it counts now.
+    pub in_force: bool,
+    /// Whether it waits for a review afterwards.
+    pub review_due: bool,
+    /// Who made it.
+    pub by: PrincipalId,
+    /// Why.
+    pub reason: String,
+    /// When it was made.
+    pub created_at: Timestamp,
+    /// From when on it counts.
+    pub starts_at: Timestamp,
+    /// When it ends by itself.
+    pub expires_at: Timestamp,
+    /// What it arranges.
+    pub body: DeskBody,
+    /// Who has to agree.
+    pub requirement: Requirement,
+    /// Who decided what.
+    pub votes: Vec<Vote>,
+    /// How often it was used.
+    pub uses: u32,
+    /// Who ended or reviewed it, and with what words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<DeskNoteView>,
+    /// The digest a decision on it must name.
+    pub digest: Digest,
+}
+
+/// A word about an entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeskNoteView {
+    /// Who.
+    pub by: PrincipalId,
+    /// When.
+    pub at: Timestamp,
+    /// What they said.
+    pub text: String,
+}
+
+/// What somebody wants to arrange at the desk.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DeskRequest {
+    /// What.
+    pub arrange: Arrangement,
+    /// Why.
+    #[schemars(length(min = 1, max = 2000))]
+    pub reason: String,
+    /// From when on; absent: now. Only a freeze and a handover begin later.
+    #[serde(default)]
+    pub starts_at: Option<Timestamp>,
+    /// For how long, in milliseconds.
+    pub lasts_ms: u64,
+}
+
+/// What can be arranged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Arrangement {
+    /// A standing grant for calls like the one of an approval; the one who proposes it agrees to it.
+    Grant {
+        /// The approval.
+        approval_id: ApprovalId,
+        /// Which arguments; absent: exactly those of the approval.
+        #[serde(default)]
+        pattern: Option<ArgumentPattern>,
+        /// How often.
+        uses_max: u32,
+        /// The digest of what was shown of the approval.
+        digest: Digest,
+    },
+    /// A break-glass record; somebody else has to agree.
+    BreakGlass(BreakGlass),
+    /// A freeze window.
+    Freeze(Freeze),
+    /// A handover of the caller's own duty.
+    Handover(Handover),
+}
+
+/// What somebody does with an entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "act", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DeskAct {
+    /// Agrees to it or not.
+    Decide {
+        /// Yes or no.
+        decision: VoteChoice,
+        /// Why.
+        reason: String,
+        /// The digest of what was shown.
+        digest: Digest,
+    },
+    /// Ends it before its time.
+    End {
+        /// Why.
+        reason: String,
+    },
+    /// Looks at it afterwards.
+    Review {
+        /// With what result.
+        note: String,
+    },
+}
+
+/// One step of a call's way from plan to effect, from the audit chain.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TrailStep {
+    /// The log of the chain it stands in.
+    pub log: String,
+    /// Its place there.
+    pub seq: u64,
+    /// When.
+    pub at: Timestamp,
+    /// What happened: a kind of audit event.
+    pub kind: String,
+    /// Who, where somebody did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// With which code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<ErrorCode>,
+    /// In words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Digests of what is not written out.
+    pub digests: BTreeMap<String, Digest>,
+    /// The hash of the entry, by which it can be proved.
+    pub hash: String,
+}
+
+/// Something happened at the desk. Says what to look at again, never what is in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeskEvent {
+    /// What.
+    pub kind: DeskEventKind,
+    /// To which approval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_id: Option<ApprovalId>,
+    /// Of which call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_id: Option<ToolCallId>,
+    /// Of which operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability_id: Option<CapabilityId>,
+    /// To which entry of the desk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub desk_id: Option<DeskId>,
+    /// The groups it concerns.
+    pub groups: BTreeSet<GroupId>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What happened at the desk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DeskEventKind {
+    /// People are asked.
+    Asked,
+    /// Somebody decided, and more have to.
+    Voted,
+    /// Somebody narrowed the arguments.
+    Edited,
+    /// Another group is asked.
+    Escalated,
+    /// Enough people agreed.
+    Approved,
+    /// People said no.
+    Denied,
+    /// Nobody agreed in time.
+    Expired,
+    /// What was approved is no longer what would run.
+    Void,
+    /// The call was sent.
+    Dispatched,
+    /// The call ended.
+    Settled,
+    /// An entry of the desk changed.
+    Entry,
+}

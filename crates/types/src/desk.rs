@@ -1,0 +1,146 @@
+//! What people arrange at the approval desk beside single decisions: standing grants, break-glass, freezes, handovers.
+//!
+//! Owns their wire forms. What an entry may become is the ledger's (`placet_ledger::desk`), who may arrange it is policy's, and
+//! whether a call's arguments fit a grant is [`pattern`]'s.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    digest::Digest,
+    ids::{AdapterName, ApprovalId, CapabilityId, GroupId, PrincipalId},
+    mode::ApprovalMode,
+    principal::PrincipalChain,
+};
+use pattern::ArgumentPattern;
+
+pub mod pattern;
+
+/// The longest that a standing grant lasts, in milliseconds: 30 days.
+pub const GRANT_MS_MAX: u64 = 30 * 86_400_000;
+/// The most uses of one standing grant.
+pub const GRANT_USES_MAX: u32 = 10_000;
+/// The longest that a glass stays broken, in milliseconds: 8 hours.
+pub const BREAK_GLASS_MS_MAX: u64 = 8 * 3_600_000;
+/// The longest freeze, in milliseconds: 31 days.
+pub const FREEZE_MS_MAX: u64 = 31 * 86_400_000;
+/// The longest handover, in milliseconds: 31 days.
+pub const HANDOVER_MS_MAX: u64 = 31 * 86_400_000;
+/// The longest ticket, reason or note, in bytes.
+pub const DESK_TEXT_BYTES_MAX: usize = 2_000;
+
+/// The kinds of entries, by the names they have on the wire.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum DeskKind {
+    /// A standing grant.
+    Grant,
+    /// A break-glass record.
+    BreakGlass,
+    /// A freeze window.
+    Freeze,
+    /// A handover of an approver's duty.
+    Handover,
+}
+
+impl DeskKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Handover];
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Grant => "grant",
+            Self::BreakGlass => "break_glass",
+            Self::Freeze => "freeze",
+            Self::Handover => "handover",
+        }
+    }
+}
+
+/// What an entry arranges. Nothing in here changes once it is made, so that people decide on all of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DeskBody {
+    /// Calls like this one need not be asked about again, for a time and a number of uses.
+    Grant(Box<Grant>),
+    /// Policies that opt in to it let calls pass in an emergency.
+    BreakGlass(BreakGlass),
+    /// No automatic rule and no standing grant lets a call pass for a time.
+    Freeze(Freeze),
+    /// A colleague decides in somebody's place for a time.
+    Handover(Handover),
+}
+
+impl DeskBody {
+    /// Its kind.
+    #[must_use]
+    pub const fn kind(&self) -> DeskKind {
+        match self {
+            Self::Grant(_) => DeskKind::Grant,
+            Self::BreakGlass(_) => DeskKind::BreakGlass,
+            Self::Freeze(_) => DeskKind::Freeze,
+            Self::Handover(_) => DeskKind::Handover,
+        }
+    }
+}
+
+/// A standing grant: approved once by the people whom the call asked for, under the same rules.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// The approval it was proposed from.
+    pub approval_id: ApprovalId,
+    /// Who calls, for whom: exactly these.
+    pub chain: PrincipalChain,
+    /// The operation.
+    pub capability: CapabilityId,
+    /// The strongest mode it covers.
+    pub mode: ApprovalMode,
+    /// The contract it was approved for; with another one it covers nothing.
+    pub contract_digest: Digest,
+    /// Which arguments it covers.
+    pub pattern: ArgumentPattern,
+    /// How often it may be used.
+    pub uses_max: u32,
+}
+
+/// A break-glass record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BreakGlass {
+    /// The incident it belongs to.
+    pub ticket: String,
+    /// Only for this agent; absent: for all of the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<PrincipalId>,
+    /// Only for this operation; absent: for all that policies let it open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability: Option<CapabilityId>,
+}
+
+/// A freeze window of the calendar.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Freeze {
+    /// What it is called in the calendar.
+    pub name: String,
+    /// Only for calls of these adapters; empty: for all.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub adapters: BTreeSet<AdapterName>,
+}
+
+/// A handover of an approver's duty. The one who hands over is the entry's author.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Handover {
+    /// Who decides instead.
+    pub to: PrincipalId,
+    /// For which of the author's groups.
+    pub groups: BTreeSet<GroupId>,
+}

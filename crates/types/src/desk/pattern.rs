@@ -1,0 +1,253 @@
+//! Which arguments a standing grant covers.
+//!
+//! Owns the rules and the check. Invariant: what no rule speaks of is not covered, so that an argument nobody thought of never slips
+//! under a grant.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The most rules of one pattern.
+pub const RULES_MAX: usize = 64;
+/// The longest place of a rule, in bytes.
+const POINTER_BYTES_MAX: usize = 256;
+/// The most values that one rule lists.
+const CHOICES_MAX: usize = 64;
+/// The most bytes of all rules, as JSON.
+const PATTERN_BYTES_MAX: usize = 16 * 1024;
+
+/// Rules for the arguments, by their places (JSON Pointer, RFC 6901).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ArgumentPattern(pub BTreeMap<String, ArgumentRule>);
+
+/// What the value at a place must be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum ArgumentRule {
+    /// Exactly this value.
+    Equals(Value),
+    /// One of these values.
+    OneOf(Vec<Value>),
+    /// A whole number up to this one, and not below zero.
+    AtMost(i64),
+    /// A text that begins so; neither `..` nor a control character may follow.
+    StartsWith(String),
+    /// Anything at all.
+    Any(Anything),
+}
+
+/// The one thing [`ArgumentRule::Any`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Anything {
+    /// Whatever it is.
+    Value,
+}
+
+/// A pattern that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// Too much of something.
+    #[error("a pattern has 1 to 64 rules and at most 16 KiB")]
+    TooLarge,
+    /// A place that is no JSON Pointer.
+    #[error("`{0}` is not a JSON Pointer to an argument, such as `/amount` (RFC 6901)")]
+    Pointer(String),
+    /// A rule that says nothing.
+    #[error("the rule for `{0}` covers nothing")]
+    Empty(String),
+}
+
+impl ArgumentPattern {
+    /// The pattern that covers exactly these arguments.
+    #[must_use]
+    pub fn exactly(args: &Value) -> Self {
+        let mut rules = BTreeMap::new();
+        if let Value::Object(fields) = args {
+            for (name, value) in fields {
+                rules.insert(pointer_to("", name), ArgumentRule::Equals(value.clone()));
+            }
+        }
+        Self(rules)
+    }
+
+    /// Checks that the pattern keeps to the limits and that each rule can cover something.
+    ///
+    /// # Errors
+    /// [`PatternError`] with the first rule that cannot be used.
+    pub fn check(&self) -> Result<(), PatternError> {
+        let bytes = serde_json::to_vec(&self.0).map_err(|_unwritten| PatternError::TooLarge)?;
+        if self.0.is_empty() || self.0.len() > RULES_MAX || bytes.len() > PATTERN_BYTES_MAX {
+            return Err(PatternError::TooLarge);
+        }
+        for (place, rule) in &self.0 {
+            if !is_pointer(place) {
+                return Err(PatternError::Pointer(place.chars().take(80).collect()));
+            }
+            let says_nothing = match rule {
+                ArgumentRule::OneOf(values) => values.is_empty() || values.len() > CHOICES_MAX,
+                ArgumentRule::StartsWith(start) => start.is_empty(),
+                ArgumentRule::AtMost(most) => *most < 0,
+                ArgumentRule::Equals(_) | ArgumentRule::Any(_) => false,
+            };
+            if says_nothing {
+                return Err(PatternError::Empty(place.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the pattern covers these arguments: every rule that pins a value finds it, and every value has a rule.
+    #[must_use]
+    pub fn covers(&self, args: &Value) -> bool {
+        args.is_object()
+            && self.0.iter().all(|(place, rule)| match args.pointer(place) {
+                Some(value) => rule.covers(value),
+                // What may be anything may be absent.
+                None => matches!(rule, ArgumentRule::Any(_)),
+            })
+            && self.is_complete(args, "")
+    }
+
+    /// Whether each leaf of `value`, which stands at `place`, has a rule on it or above it.
+    fn is_complete(&self, value: &Value, place: &str) -> bool {
+        if !place.is_empty() && self.0.contains_key(place) {
+            return true;
+        }
+        match value {
+            Value::Object(fields) => {
+                fields.iter().all(|(name, inner)| self.is_complete(inner, &pointer_to(place, name)))
+            }
+            Value::Array(items) => {
+                !items.is_empty()
+                    && items
+                        .iter()
+                        .enumerate()
+                        .all(|(index, inner)| self.is_complete(inner, &format!("{place}/{index}")))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+    }
+}
+
+impl ArgumentRule {
+    fn covers(&self, value: &Value) -> bool {
+        match self {
+            Self::Equals(wanted) => wanted == value,
+            Self::OneOf(choices) => choices.contains(value),
+            Self::AtMost(most) => {
+                value.as_i64().is_some_and(|number| (0..=*most).contains(&number))
+            }
+            Self::StartsWith(start) => value.as_str().is_some_and(|text| {
+                text.strip_prefix(start.as_str())
+                    .is_some_and(|rest| !rest.contains("..") && !rest.contains(char::is_control))
+            }),
+            Self::Any(Anything::Value) => true,
+        }
+    }
+}
+
+fn pointer_to(place: &str, name: &str) -> String {
+    format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+fn is_pointer(place: &str) -> bool {
+    let escapes = place.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    place.len() <= POINTER_BYTES_MAX && place.starts_with('/') && place.len() > 1 && escapes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{Anything, ArgumentPattern, ArgumentRule, PatternError};
+
+    fn pattern(rules: &[(&str, ArgumentRule)]) -> ArgumentPattern {
+        ArgumentPattern(
+            rules.iter().map(|(place, rule)| ((*place).to_owned(), rule.clone())).collect(),
+        )
+    }
+
+    #[test]
+    fn exactly_covers_the_same_arguments_and_nothing_else() {
+        let args = json!({ "to": "ann", "a/b~c": [1, { "deep": true }] });
+        let exactly = ArgumentPattern::exactly(&args);
+        exactly.check().unwrap();
+        assert!(exactly.covers(&args));
+        assert!(!exactly.covers(&json!({ "to": "ann" })));
+        assert!(!exactly.covers(&json!({ "to": "bob", "a/b~c": [1, { "deep": true }] })));
+        assert!(
+            !exactly.covers(&json!({ "to": "ann", "a/b~c": [1, { "deep": true }], "more": 1 }))
+        );
+    }
+
+    #[test]
+    fn an_argument_that_no_rule_speaks_of_is_not_covered_however_deep() {
+        let deep = pattern(&[("/order/id", ArgumentRule::Any(Anything::Value))]);
+        assert!(deep.covers(&json!({ "order": { "id": 7 } })));
+        assert!(!deep.covers(&json!({ "order": { "id": 7, "notify": "all" } })));
+        assert!(!deep.covers(&json!({ "order": { "id": 7 }, "list": [] })));
+        let above = pattern(&[("/order", ArgumentRule::Any(Anything::Value))]);
+        assert!(above.covers(&json!({ "order": { "id": 7, "notify": "all" } })));
+        assert!(above.covers(&json!({})), "anything may be absent");
+        assert!(!above.covers(&json!([])));
+    }
+
+    #[test]
+    fn a_number_is_covered_up_to_the_limit_as_a_whole_number_only() {
+        let most = pattern(&[("/cents", ArgumentRule::AtMost(500))]);
+        for (value, covered) in [
+            (json!(0), true),
+            (json!(500), true),
+            (json!(501), false),
+            (json!(-1), false),
+            (json!(1.5), false),
+            (json!("5"), false),
+            (json!(null), false),
+        ] {
+            assert_eq!(most.covers(&json!({ "cents": value })), covered, "{value}");
+        }
+        assert!(!most.covers(&json!({})));
+    }
+
+    #[test]
+    fn a_text_with_a_beginning_may_not_climb_out_of_it() {
+        let under = pattern(&[("/path", ArgumentRule::StartsWith("reports/".to_owned()))]);
+        assert!(under.covers(&json!({ "path": "reports/may.txt" })));
+        for text in ["report", "reports/../../etc/passwd", "reports/a\u{0}b", "x/reports/"] {
+            assert!(!under.covers(&json!({ "path": text })), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_that_cannot_cover_anything_is_refused() {
+        let many: Vec<(String, ArgumentRule)> =
+            (0..65).map(|n| (format!("/{n}"), ArgumentRule::Any(Anything::Value))).collect();
+        assert_eq!(
+            ArgumentPattern(many.into_iter().collect()).check(),
+            Err(PatternError::TooLarge)
+        );
+        assert_eq!(pattern(&[]).check(), Err(PatternError::TooLarge));
+        for place in ["", "/", "amount", "/a~2"] {
+            let made = pattern(&[(place, ArgumentRule::Any(Anything::Value))]);
+            assert_eq!(made.check(), Err(PatternError::Pointer(place.to_owned())));
+        }
+        for rule in [
+            ArgumentRule::OneOf(vec![]),
+            ArgumentRule::StartsWith(String::new()),
+            ArgumentRule::AtMost(-1),
+        ] {
+            assert_eq!(pattern(&[("/a", rule)]).check(), Err(PatternError::Empty("/a".to_owned())));
+        }
+    }
+
+    #[test]
+    fn the_rules_read_as_they_are_written() {
+        let text = r#"{"/a":{"equals":1},"/b":{"one_of":["x"]},"/c":{"at_most":5},"/d":{"starts_with":"p/"},"/e":{"any":"value"}}"#;
+        let read: ArgumentPattern = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    }
+}
