@@ -3,13 +3,14 @@
 //! Owns the vocabulary of annotations: the condition enforces, the annotation routes. Invariant: whatever an
 //! annotation cannot mean is refused when the bundle is read, never ignored when a call is decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy};
 use placet_types::ids::GroupId;
 
 use crate::{
     bundle::{BundleProblem, Severity},
+    manage, review,
     verdict::PolicyEffect,
 };
 
@@ -23,8 +24,23 @@ const GROUPS_MAX: usize = 20;
 const ID_LENGTH_MAX: usize = 128;
 const REASON_BYTES_MAX: usize = 1_024;
 
-const KNOWN: [&str; 8] =
-    ["id", "approval", "approver_group", "quorum", "expires", "four_eyes", "reason", "description"];
+const FRESH_AUTH_MS: (u64, u64) = (60_000, EXPIRES_IN_MS_DEFAULT);
+const ESCALATIONS_MAX: usize = 8;
+
+/// What every policy may say.
+const GENERAL: [&str; 3] = ["id", "reason", "description"];
+/// What only a policy says that can hold a call; `approval` first.
+const ROUTING: [&str; 9] = [
+    "approval",
+    "approver_group",
+    "quorum",
+    "deny_threshold",
+    "expires",
+    "escalate",
+    "fresh_auth",
+    "once_only",
+    "four_eyes",
+];
 
 /// A policy of a bundle, as far as it matters outside Cedar.
 #[derive(Debug, Clone)]
@@ -52,7 +68,19 @@ pub(crate) enum ApprovalRule {
 pub(crate) struct Route {
     pub(crate) groups: BTreeMap<GroupId, u32>,
     pub(crate) quorum: u32,
+    pub(crate) deny_threshold: u32,
     pub(crate) expires_in_ms: u64,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) fresh_auth_ms: Option<u64>,
+    pub(crate) once_only: bool,
+}
+
+/// A group that may answer for all groups of its policy after a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) after_ms: u64,
+    pub(crate) group: GroupId,
+    pub(crate) people: u32,
 }
 
 impl PolicyMeta {
@@ -144,14 +172,17 @@ impl Reader<'_> {
         let unknown: Vec<String> = self
             .annotations
             .keys()
-            .filter(|name| !KNOWN.contains(&name.as_str()) && !name.starts_with("x_"))
+            .filter(|name| {
+                let mut known = GENERAL.iter().chain(&ROUTING);
+                !known.any(|one| one == name) && !name.starts_with("x_")
+            })
             .cloned()
             .collect();
         for name in unknown {
-            self.error(
-                format!("the annotation `@{name}` means nothing here"),
-                "known are @id, @approval, @approver_group, @quorum, @expires, @four_eyes, @reason, @description; start your own with `x_`",
-            );
+            let known: Vec<String> =
+                GENERAL.iter().chain(&ROUTING).map(|name| format!("@{name}")).collect();
+            let help = format!("known are {}; start your own with `x_`", known.join(", "));
+            self.error(format!("the annotation `@{name}` means nothing here"), &help);
         }
     }
 
@@ -195,10 +226,8 @@ impl Reader<'_> {
 
     fn rule(&mut self, policy: &Policy) -> ApprovalRule {
         let governs_calls = governs_calls(&policy.action_constraint());
-        let routed: Vec<&str> = ["approval", "approver_group", "quorum", "expires", "four_eyes"]
-            .into_iter()
-            .filter(|name| self.annotations.contains_key(*name))
-            .collect();
+        let routed: Vec<&str> =
+            ROUTING.into_iter().filter(|name| self.annotations.contains_key(*name)).collect();
         if policy.effect() == Effect::Permit || !governs_calls {
             if let Some(name) = routed.first() {
                 self.error(
@@ -236,17 +265,29 @@ impl Reader<'_> {
 
     fn route(&mut self) -> Option<Route> {
         let groups = self.groups();
-        let quorum = self.quorum();
-        let expires = self.expires();
-        if self.get("four_eyes").is_some_and(|value| value != "true") {
-            self.error(
-                "`@four_eyes` can only be `true`",
-                "the owner of the caller and the user it acts for never count as approvers",
-            );
-        }
-        let (groups, quorum, expires_in_ms) = (groups?, quorum?, expires?);
+        let quorum = self.number("quorum");
+        let deny_threshold = self.number("deny_threshold");
+        let expires = self.length("expires", (EXPIRES_IN_MS_MIN, EXPIRES_IN_MS_MAX));
+        let fresh_auth = self.length("fresh_auth", FRESH_AUTH_MS);
+        let once_only = self.flag("once_only", "leave it out where a standing grant may count");
+        self.flag(
+            "four_eyes",
+            "the owner of the caller and the user it acts for never count as approvers",
+        );
+        let steps = self.steps();
+        let expires_in_ms = expires?.unwrap_or(EXPIRES_IN_MS_DEFAULT);
+        let steps = self.steps_in_time(steps?, groups.as_ref(), expires_in_ms)?;
+        let (groups, quorum) = (groups?, quorum?.unwrap_or(1));
         let quorum = groups.values().copied().fold(quorum, u32::max);
-        Some(Route { groups, quorum, expires_in_ms })
+        Some(Route {
+            groups,
+            quorum,
+            deny_threshold: deny_threshold?.unwrap_or(1),
+            expires_in_ms,
+            steps,
+            fresh_auth_ms: fresh_auth?,
+            once_only: once_only?,
+        })
     }
 
     /// `security`, or `security:2, legal`: of each group so many distinct people, one if nothing is said.
@@ -266,37 +307,112 @@ impl Reader<'_> {
         groups
     }
 
-    fn quorum(&mut self) -> Option<u32> {
-        let Some(text) = self.get("quorum").map(str::to_owned) else { return Some(1) };
-        let quorum = text.parse::<u32>().ok().filter(|quorum| (1..=QUORUM_MAX).contains(quorum));
-        if quorum.is_none() {
+    /// A number of people; `None` when it cannot be read, `Some(None)` when it is not said.
+    fn number(&mut self, name: &str) -> Option<Option<u32>> {
+        let Some(text) = self.get(name).map(str::to_owned) else { return Some(None) };
+        let number = text.parse::<u32>().ok().filter(|number| (1..=QUORUM_MAX).contains(number));
+        if number.is_none() {
             self.error(
-                format!("`@quorum` cannot be read: `{text}`"),
+                format!("`@{name}` cannot be read: `{text}`"),
                 "write a number from 1 to 20",
             );
         }
-        quorum
+        number.map(Some)
     }
 
-    fn expires(&mut self) -> Option<u64> {
-        let Some(text) = self.get("expires").map(str::to_owned) else {
-            return Some(EXPIRES_IN_MS_DEFAULT);
-        };
-        let expires =
-            duration_ms(&text).filter(|ms| (EXPIRES_IN_MS_MIN..=EXPIRES_IN_MS_MAX).contains(ms));
-        if expires.is_none() {
+    /// A length of time; `None` when it cannot be read, `Some(None)` when it is not said.
+    fn length(&mut self, name: &str, (least, most): (u64, u64)) -> Option<Option<u64>> {
+        let Some(text) = self.get(name).map(str::to_owned) else { return Some(None) };
+        let length = duration_ms(&text).filter(|ms| (least..=most).contains(ms));
+        if length.is_none() {
+            let help = format!(
+                "write `90s`, `30m`, `4h` or `7d`; at least {}, at most {}",
+                in_words(least),
+                in_words(most)
+            );
+            self.error(format!("`@{name}` cannot be read: `{text}`"), &help);
+        }
+        length.map(Some)
+    }
+
+    /// Something that is said or not; `None` when it is said wrongly.
+    fn flag(&mut self, name: &str, help: &str) -> Option<bool> {
+        match self.get(name) {
+            None => Some(false),
+            Some("true") => Some(true),
+            Some(_) => {
+                self.error(format!("`@{name}` can only be `true`"), help);
+                None
+            }
+        }
+    }
+
+    /// `2h: managers, 8h: directors:2`: after how long, whom, and how many of them.
+    fn steps(&mut self) -> Option<Vec<Step>> {
+        let Some(text) = self.get("escalate").map(str::to_owned) else { return Some(Vec::new()) };
+        let steps: Option<Vec<Step>> = text.split(',').map(|part| step_of(part.trim())).collect();
+        let steps = steps.filter(|steps| steps.len() <= ESCALATIONS_MAX);
+        if steps.is_none() {
             self.error(
-                format!("`@expires` cannot be read: `{text}`"),
-                "write `90s`, `30m`, `4h` or `7d`; at most 7 days",
+                format!("`@escalate` cannot be read: `{text}`"),
+                "write after how long whom to ask besides, such as `@escalate(\"2h: managers, 8h: directors:2\")`; at most 8 steps",
             );
         }
-        expires
+        steps
     }
+
+    /// The steps in order, if each can ever be taken and asks somebody new.
+    fn steps_in_time(
+        &mut self,
+        mut steps: Vec<Step>,
+        groups: Option<&BTreeMap<GroupId, u32>>,
+        expires_in_ms: u64,
+    ) -> Option<Vec<Step>> {
+        steps.sort_by_key(|step| step.after_ms);
+        let late = steps.iter().find(|step| step.after_ms >= expires_in_ms).cloned();
+        let mut seen: BTreeSet<&GroupId> = groups.into_iter().flat_map(BTreeMap::keys).collect();
+        let again = steps.iter().find(|step| !seen.insert(&step.group)).cloned();
+        if let Some(step) = &late {
+            self.error(
+                format!("`@escalate` asks `{}` only when the approval has expired", step.group),
+                "escalate earlier, or give the approval more time with `@expires`",
+            );
+        }
+        if let Some(step) = &again {
+            self.error(
+                format!("`@escalate` asks `{}`, which is asked before that already", step.group),
+                "escalate to another group, and to each only once",
+            );
+        }
+        (late.is_none() && again.is_none()).then_some(steps)
+    }
+}
+
+fn step_of(part: &str) -> Option<Step> {
+    let (after, whom) = part.split_once(':')?;
+    let after_ms = duration_ms(after.trim()).filter(|ms| *ms >= EXPIRES_IN_MS_MIN)?;
+    let (group, people) = group_of(whom.trim())?;
+    Some(Step { after_ms, group, people })
+}
+
+/// A length of time as an author writes it.
+fn in_words(ms: u64) -> String {
+    const UNITS: [(u64, &str, &str); 4] = [
+        (86_400_000, "day", "days"),
+        (3_600_000, "hour", "hours"),
+        (60_000, "minute", "minutes"),
+        (1_000, "second", "seconds"),
+    ];
+    let found = UNITS.into_iter().find_map(|(unit, one, many)| {
+        let count = ms.checked_div(unit).filter(|count| *count > 0)?;
+        Some(format!("{count} {}", if count == 1 { one } else { many }))
+    });
+    found.unwrap_or_else(|| format!("{ms} milliseconds"))
 }
 
 fn group_of(part: &str) -> Option<(GroupId, u32)> {
     let (name, count) = part.split_once(':').unwrap_or((part, "1"));
-    let count = count.parse::<u32>().ok().filter(|count| *count <= QUORUM_MAX)?;
+    let count = count.parse::<u32>().ok().filter(|count| (1..=QUORUM_MAX).contains(count))?;
     GroupId::new(name).ok().map(|group| (group, count))
 }
 
@@ -312,11 +428,12 @@ fn duration_ms(text: &str) -> Option<u64> {
     text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(unit_ms)
 }
 
-/// Whether a policy with this constraint can apply to a tool call, and not only to reviewing and lowering.
+/// Whether a policy with this constraint can apply to a tool call, and not only to reviewing, arranging and lowering.
 fn governs_calls(constraint: &ActionConstraint) -> bool {
     let about_calls = |action: &EntityUid| {
         let name = action.id().unescaped();
-        !matches!(name, "review" | "approve" | "deny" | "view" | "lower_mode")
+        let of_people = review::ACTIONS.iter().chain(&manage::ACTIONS);
+        !of_people.chain(&["review", "manage", "lower_mode"]).any(|known| *known == name)
             && !name.ends_with("#lower")
     };
     match constraint {

@@ -1,13 +1,14 @@
 //! From votes to what policy is told about an approval, and from policies to what an approval needs.
 //!
-//! Owns which votes count, merging the requirements of several policies, and the ideal approval of the counterfactual
-//!. Invariant: what policy is told never exceeds what distinct, eligible people agreed to for exactly this
-//! request; an approval that is stale, refused or empty is not told at all, so that even a careless condition cannot use it.
+//! Owns which votes count, merging the requirements of several policies, and the ideal approval of the counterfactual.
+//! Invariant: what policy is told never exceeds what the ledger's ballot counts, nor what distinct, eligible people agreed to
+//! for exactly this request (a property test says so); an approval that is stale, refused or empty is not told at all, so that
+//! even a careless condition cannot use it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
-    approval::{HoldReason, Requirement, Vote, VoteChoice},
+    approval::{Escalation, HoldReason, Requirement, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
     directory::Directory,
@@ -16,24 +17,29 @@ use placet_types::{
 };
 
 use crate::{
-    annotations::{ApprovalRule, EXPIRES_IN_MS_MAX, PolicyMeta},
-    facts::{ApprovalFacts, Facts},
+    annotations::{ApprovalRule, EXPIRES_IN_MS_MAX, PolicyMeta, Route},
+    facts::{ApprovalFacts, ApprovalScope, Facts},
     verdict::DenialKind,
     vocabulary::NOBODY,
 };
 
 /// How old the claims may be by which a vote counts for a group.
 const CLAIMS_AGE_MS_MAX: i64 = 86_400_000;
+/// How far ahead of ours the clock may be by which somebody proved who they are.
+const CLOCK_SKEW_MS_MAX: i64 = 60_000;
 
 /// What policy is told about an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApprovalRecord {
     pub(crate) request_digest: Digest,
+    /// The name of the scope in policies.
+    pub(crate) scope: &'static str,
     pub(crate) expires_at: Timestamp,
-    /// Cedar ids of the people who agreed.
+    /// Cedar ids of the people who agreed, and of those they agreed for.
     pub(crate) approvers: BTreeSet<String>,
     pub(crate) by_group: BTreeMap<GroupId, u32>,
     pub(crate) total: u32,
+    pub(crate) args_edited: bool,
 }
 
 /// An approval after counting.
@@ -46,48 +52,81 @@ pub(crate) struct Counted {
 }
 
 /// Counts the votes of the call's approval, for the request as it is now.
+///
+/// A standing grant that is of no use is no flaw of the call: it is as if there were none, and people are asked.
 pub(crate) fn count(facts: &Facts<'_>, directory: &Directory, request_digest: Digest) -> Counted {
     let Some(approval) = facts.approval else { return Counted::default() };
-    let flaw = |kind| Counted { record: None, flaw: Some(kind) };
-    if approval.request_digest != request_digest {
-        return flaw(DenialKind::ApprovalChanged);
+    let standing = matches!(approval.scope, ApprovalScope::Standing(_));
+    if standing && (facts.frozen || approval.requirement.once_only) {
+        return Counted::default();
     }
-    if approval.votes.iter().any(|vote| vote.choice == VoteChoice::Deny) {
-        return flaw(DenialKind::ApprovalRefused);
-    }
-    if facts.now >= approval.expires_at {
-        return flaw(DenialKind::ApprovalExpired);
+    if let Some(kind) = flaw_of(approval, request_digest, facts.now) {
+        return Counted { record: None, flaw: (!standing).then_some(kind) };
     }
     let electorate = Electorate { chain: facts.chain, directory, now: facts.now };
-    let mut counted: BTreeMap<&PrincipalId, BTreeSet<&GroupId>> = BTreeMap::new();
-    for vote in &approval.votes {
-        if let Some(groups) = electorate.groups_that_count(approval, vote) {
-            counted.entry(&vote.approver).or_default().extend(groups);
-        }
-    }
+    let agreed: Vec<Agreement<'_>> = heard(approval)
+        .filter_map(|vote| {
+            electorate.groups_that_count(approval, vote).map(|groups| Agreement { vote, groups })
+        })
+        .collect();
     let tenant = facts.chain.tenant();
-    Counted {
-        record: (!counted.is_empty()).then(|| record(approval, tenant, &counted)),
-        flaw: None,
-    }
+    Counted { record: (!agreed.is_empty()).then(|| record(approval, tenant, &agreed)), flaw: None }
 }
 
-fn record(
-    approval: &ApprovalFacts,
-    tenant: &TenantId,
-    counted: &BTreeMap<&PrincipalId, BTreeSet<&GroupId>>,
-) -> ApprovalRecord {
+fn flaw_of(approval: &ApprovalFacts, request_digest: Digest, now: Timestamp) -> Option<DenialKind> {
+    if approval.request_digest != request_digest {
+        return Some(DenialKind::ApprovalChanged);
+    }
+    let no = approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Deny);
+    let deniers: BTreeSet<&PrincipalId> =
+        no.map(|vote| vote.stands_for.as_ref().unwrap_or(&vote.approver)).collect();
+    let threshold = usize::try_from(approval.requirement.deny_threshold.max(1));
+    if threshold.is_ok_and(|threshold| deniers.len() >= threshold) {
+        return Some(DenialKind::ApprovalRefused);
+    }
+    (now >= approval.expires_at).then_some(DenialKind::ApprovalExpired)
+}
+
+/// The agreements to what is shown now, each voice once: whoever decided, and whoever they decided for, are one voice. Who may
+/// not count is left out only afterwards, so that no second vote of the same voice slips in behind a first that does not count.
+fn heard(approval: &ApprovalFacts) -> impl Iterator<Item = &Vote> {
+    let mut voices: BTreeSet<&PrincipalId> = BTreeSet::new();
+    let yes = approval.votes.iter().filter(|vote| {
+        vote.choice == VoteChoice::Approve && vote.shown_digest == approval.shown_digest
+    });
+    yes.filter(move |vote| {
+        let first = voices_of(vote).all(|voice| !voices.contains(voice));
+        voices.extend(voices_of(vote));
+        first
+    })
+}
+
+fn voices_of(vote: &Vote) -> impl Iterator<Item = &PrincipalId> {
+    std::iter::once(&vote.approver).chain(vote.stands_for.as_ref())
+}
+
+/// A vote that counts, for these groups.
+#[derive(Debug)]
+struct Agreement<'a> {
+    vote: &'a Vote,
+    groups: BTreeSet<&'a GroupId>,
+}
+
+fn record(approval: &ApprovalFacts, tenant: &TenantId, agreed: &[Agreement<'_>]) -> ApprovalRecord {
     let mut by_group: BTreeMap<GroupId, u32> = BTreeMap::new();
-    for group in counted.values().flatten() {
+    for group in agreed.iter().flat_map(|agreement| &agreement.groups) {
         let people = by_group.entry((*group).clone()).or_default();
         *people = people.saturating_add(1);
     }
+    let voices = agreed.iter().flat_map(|agreement| voices_of(agreement.vote));
     ApprovalRecord {
         request_digest: approval.request_digest,
+        scope: approval.scope.as_str(),
         expires_at: approval.expires_at,
-        approvers: counted.keys().map(|id| format!("{tenant}/{id}")).collect(),
+        approvers: voices.map(|id| format!("{tenant}/{id}")).collect(),
         by_group,
-        total: u32::try_from(counted.len()).unwrap_or(u32::MAX),
+        total: u32::try_from(agreed.len()).unwrap_or(u32::MAX),
+        args_edited: approval.args_edited,
     }
 }
 
@@ -104,43 +143,83 @@ impl<'a> Electorate<'a> {
         approval: &ApprovalFacts,
         vote: &'a Vote,
     ) -> Option<BTreeSet<&'a GroupId>> {
-        let listed = self.directory.user(self.chain.tenant(), &vote.approver);
-        if vote.shown_digest != approval.shown_digest
-            || vote.at >= approval.expires_at
-            || self.is_interested(&vote.approver)
-            || listed.is_some_and(|user| !user.active)
+        let fresh = approval
+            .requirement
+            .fresh_auth_ms
+            .is_none_or(|within| proved_lately(vote.authenticated_at, vote.at, within));
+        if vote.at >= approval.expires_at
+            || !fresh
+            || voices_of(vote).any(|voice| self.is_interested(voice) || self.is_inactive(voice))
         {
             return None;
         }
-        let fresh = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
-        let claimed = vote.groups.iter().filter(|_| fresh);
-        let groups: BTreeSet<&GroupId> =
-            claimed.chain(listed.into_iter().flat_map(|user| &user.groups)).collect();
+        let claims_hold = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
+        let listed = self
+            .directory
+            .user(self.chain.tenant(), vote.stands_for.as_ref().unwrap_or(&vote.approver));
+        let too_early = not_asked_yet(approval);
+        let groups: BTreeSet<&GroupId> = vote
+            .groups
+            .iter()
+            .filter(|group| claims_hold || listed.is_some_and(|user| user.groups.contains(*group)))
+            .filter(|group| !too_early.contains(group))
+            .collect();
         (!groups.is_empty()).then_some(groups)
     }
 
-    /// Whether somebody answers for the caller, is the caller, or is the one it acts for.
-    fn is_interested(&self, person: &PrincipalId) -> bool {
-        let owner = self
-            .directory
-            .agent(self.chain.tenant(), &self.chain.actor.id)
-            .map(|agent| &agent.owner);
-        owner == Some(person)
-            || &self.chain.actor.id == person
-            || self.chain.on_behalf_of.as_ref().is_some_and(|user| &user.id == person)
+    fn is_inactive(&self, person: &PrincipalId) -> bool {
+        self.directory.user(self.chain.tenant(), person).is_some_and(|user| !user.active)
     }
+
+    fn is_interested(&self, person: &PrincipalId) -> bool {
+        is_interested(self.directory, self.chain, person)
+    }
+}
+
+/// Whether somebody answers for the caller, is the caller, or is the one it acts for.
+pub(crate) fn is_interested(
+    directory: &Directory,
+    chain: &PrincipalChain,
+    person: &PrincipalId,
+) -> bool {
+    let owner = directory.agent(chain.tenant(), &chain.actor.id).map(|agent| &agent.owner);
+    owner == Some(person)
+        || &chain.actor.id == person
+        || chain.on_behalf_of.as_ref().is_some_and(|user| &user.id == person)
+}
+
+/// Whether somebody proved who they are at most `within_ms` before `at`. Who never said when, did not.
+pub(crate) fn proved_lately(
+    authenticated_at: Option<Timestamp>,
+    at: Timestamp,
+    within_ms: u64,
+) -> bool {
+    let within = i64::try_from(within_ms).unwrap_or(i64::MAX);
+    authenticated_at.is_some_and(|proved| {
+        let age_ms = at.since_ms(proved);
+        age_ms >= CLOCK_SKEW_MS_MAX.saturating_neg() && age_ms <= within
+    })
+}
+
+/// Groups that are asked only after a while of silence, which is not over: nobody counts as one of them before.
+fn not_asked_yet(approval: &ApprovalFacts) -> BTreeSet<&GroupId> {
+    let requirement = &approval.requirement;
+    let made = usize::try_from(approval.escalated).unwrap_or(usize::MAX);
+    let asked = |group: &GroupId| {
+        requirement.groups.contains_key(group)
+            || requirement.escalations.iter().take(made).any(|one| &one.group == group)
+    };
+    let later = requirement.escalations.iter().skip(made).map(|escalation| &escalation.group);
+    later.filter(|group| !asked(group)).collect()
 }
 
 /// What people have to agree to so that none of these policies stands against the call; nothing if one cannot be set aside.
 pub(crate) fn requirement<'a>(
     forbids: impl IntoIterator<Item = &'a PolicyMeta>,
 ) -> Option<Requirement> {
-    let mut merged = Requirement {
-        groups: BTreeMap::new(),
-        quorum: 1,
-        expires_in_ms: EXPIRES_IN_MS_MAX,
-        reasons: Vec::new(),
-    };
+    let mut merged = Requirement::new(BTreeMap::new(), 1, EXPIRES_IN_MS_MAX);
+    merged.deny_threshold = u32::MAX;
+    let mut routes: Vec<&Route> = Vec::new();
     for forbid in forbids {
         let ApprovalRule::Required(route) = &forbid.rule else { return None };
         for (group, people) in &route.groups {
@@ -148,26 +227,75 @@ pub(crate) fn requirement<'a>(
             *needed = (*needed).max(*people);
         }
         merged.quorum = merged.quorum.max(route.quorum);
+        merged.deny_threshold = merged.deny_threshold.min(route.deny_threshold);
+        merged.fresh_auth_ms =
+            [merged.fresh_auth_ms, route.fresh_auth_ms].into_iter().flatten().min();
+        merged.once_only |= route.once_only;
         merged.expires_in_ms = merged.expires_in_ms.min(route.expires_in_ms);
         let reason = forbid.reason().unwrap_or_default().to_owned();
         merged.reasons.push(HoldReason { policy: forbid.id.clone(), reason });
+        routes.push(route);
     }
+    merged.escalations = escalations(&routes, merged.expires_in_ms);
     (!merged.reasons.is_empty()).then_some(merged)
 }
 
-/// The least approval that meets a requirement, from people who are nobody in particular.
+/// The escalations of several policies, one for each group that is asked later, in the order in which they are due.
+///
+/// A group is stood in for only where every policy that asks it lets the same other group stand in; of what they say, the most
+/// people and the longest wait hold. Else an escalation of one policy would answer for another that has none.
+fn escalations(routes: &[&Route], expires_in_ms: u64) -> Vec<Escalation> {
+    let mut merged: BTreeMap<&GroupId, Escalation> = BTreeMap::new();
+    for (route, step) in routes.iter().flat_map(|route| route.steps.iter().map(move |s| (route, s)))
+    {
+        let replaceable = route.groups.keys().filter(|group| {
+            let mut asking = routes.iter().filter(|other| other.groups.contains_key(*group));
+            asking.all(|other| other.steps.iter().any(|one| one.group == step.group))
+        });
+        let replaceable: BTreeSet<GroupId> = replaceable.cloned().collect();
+        let one = merged.entry(&step.group).or_insert_with(|| Escalation {
+            after_ms: step.after_ms,
+            group: step.group.clone(),
+            people: step.people,
+            stands_in_for: BTreeSet::new(),
+        });
+        one.after_ms = one.after_ms.max(step.after_ms);
+        one.people = one.people.max(step.people);
+        one.stands_in_for.extend(replaceable);
+    }
+    let mut found: Vec<Escalation> = merged
+        .into_values()
+        .filter(|one| !one.stands_in_for.is_empty() && one.after_ms < expires_in_ms)
+        .collect();
+    found.sort_by(|a, b| (a.after_ms, &a.group).cmp(&(b.after_ms, &b.group)));
+    found
+}
+
+/// The least approval that meets a requirement, from people who are nobody in particular; with an escalation, the least one in
+/// which it stands in for what it may.
 pub(crate) fn ideal(
     requirement: &Requirement,
+    escalation: Option<&Escalation>,
     facts: &Facts<'_>,
     request_digest: Digest,
 ) -> ApprovalRecord {
+    let mut by_group = requirement.groups.clone();
+    let mut total = requirement.quorum;
+    if let Some(escalation) = escalation {
+        by_group.retain(|group, _| !escalation.stands_in_for.contains(group));
+        let people = by_group.entry(escalation.group.clone()).or_default();
+        *people = (*people).max(escalation.people);
+        total = total.max(escalation.people);
+    }
     let tenant = facts.chain.tenant();
     ApprovalRecord {
         request_digest,
+        scope: ApprovalScope::Once.as_str(),
         expires_at: facts.now.plus_ms(i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX)),
-        approvers: (0..requirement.quorum).map(|n| format!("{tenant}/{NOBODY}-{n}")).collect(),
-        by_group: requirement.groups.clone(),
-        total: requirement.quorum,
+        approvers: (0..total).map(|n| format!("{tenant}/{NOBODY}-{n}")).collect(),
+        by_group,
+        total,
+        args_edited: facts.approval.is_some_and(|approval| approval.args_edited),
     }
 }
 

@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::verdict::DenialKind;
+use people::{DeskCase, ReviewCase};
 
+pub mod people;
 pub mod run;
 
 /// The longest case file, in bytes.
@@ -46,6 +48,9 @@ pub struct CaseFile {
     /// Reviews of approvals and whether they are allowed.
     #[serde(default)]
     pub reviews: Vec<ReviewCase>,
+    /// What people do at the desk and whether it is allowed.
+    #[serde(default)]
+    pub desk: Vec<DeskCase>,
     /// Callers and the tools that exist for them.
     #[serde(default)]
     pub surfaces: Vec<SurfaceCase>,
@@ -113,6 +118,12 @@ pub struct CallCase {
     /// The approval the call has.
     #[serde(default)]
     pub approval: Option<CaseApproval>,
+    /// Whether a freeze is on for it.
+    #[serde(default)]
+    pub frozen: bool,
+    /// The break-glass record that is in force for it.
+    #[serde(default)]
+    pub break_glass: Option<CaseBreakGlass>,
     /// What is expected.
     pub expect: Expectation,
 }
@@ -133,7 +144,21 @@ impl Default for CaseBudget {
     }
 }
 
-/// An approval of a case.
+/// A break-glass record of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseBreakGlass {
+    /// Who broke the glass.
+    pub by: PrincipalId,
+    /// The incident.
+    #[serde(default = "a_ticket")]
+    pub ticket: String,
+    /// When it ends, in milliseconds from now; negative: it has ended.
+    #[serde(default = "an_hour")]
+    pub ends_in_ms: i64,
+}
+
+/// An approval of a case, asked for by the same bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CaseApproval {
@@ -143,6 +168,15 @@ pub struct CaseApproval {
     /// Whether it was asked for a request that differs from the call.
     #[serde(default)]
     pub changed: bool,
+    /// Whether it is a standing grant that covers the call.
+    #[serde(default)]
+    pub standing: bool,
+    /// How many escalations were made.
+    #[serde(default)]
+    pub escalated: u32,
+    /// Whether an approver narrowed the arguments.
+    #[serde(default)]
+    pub args_edited: bool,
     /// What people decided.
     #[serde(default)]
     pub votes: Vec<CaseVote>,
@@ -154,9 +188,15 @@ pub struct CaseApproval {
 pub struct CaseVote {
     /// Who.
     pub by: PrincipalId,
+    /// The colleague the person decided for; the groups are the colleague's then.
+    #[serde(default)]
+    pub stands_for: Option<PrincipalId>,
     /// Groups in that person's claims; those of the directory count anyway.
     #[serde(default)]
     pub groups: BTreeSet<GroupId>,
+    /// How long before deciding the person proved who they are, in milliseconds; absent: the token does not say.
+    #[serde(default)]
+    pub authenticated_ago_ms: Option<i64>,
     /// How long ago those claims were made, in milliseconds.
     #[serde(default)]
     pub groups_age_ms: i64,
@@ -189,6 +229,9 @@ pub struct Expectation {
     /// Who has to agree.
     #[serde(default)]
     pub requirement: Option<ExpectedRequirement>,
+    /// Whether it is a standing grant that lets the call run.
+    #[serde(default)]
+    pub by_grant: Option<bool>,
 }
 
 /// What comes out.
@@ -226,63 +269,18 @@ pub struct ExpectedRequirement {
     /// How long the approval lives.
     #[serde(default)]
     pub expires_in_ms: Option<u64>,
-}
-
-/// One review of an approval.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ReviewCase {
-    /// What it shows, as a sentence.
-    pub name: String,
-    /// Who reviews.
-    pub reviewer: CasePrincipal,
-    /// Groups in the reviewer's claims.
+    /// How many people saying no end it.
     #[serde(default)]
-    pub groups: BTreeSet<GroupId>,
-    /// What the reviewer wants to do.
-    pub act: ReviewAct,
-    /// Who calls.
-    pub actor: CasePrincipal,
-    /// For whom.
+    pub deny_threshold: Option<u32>,
+    /// How many of whom are asked later.
     #[serde(default)]
-    pub user: Option<CasePrincipal>,
-    /// What is called.
-    pub tool: CapabilityId,
-    /// The groups that were asked.
-    pub asked: BTreeSet<GroupId>,
-    /// When the approval ends, in milliseconds from now.
-    #[serde(default = "an_hour")]
-    pub expires_in_ms: i64,
-    /// Who has decided already.
+    pub later: Option<BTreeMap<GroupId, u32>>,
+    /// How long ago approvers may have proved who they are.
     #[serde(default)]
-    pub decided_by: BTreeSet<PrincipalId>,
-    /// Whether it is allowed.
-    pub expect: ExpectedReview,
-    /// All forbids that stood against it.
+    pub fresh_auth_ms: Option<u64>,
+    /// Whether no standing grant can satisfy it.
     #[serde(default)]
-    pub policies: Option<BTreeSet<String>>,
-}
-
-/// What a reviewer wants to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReviewAct {
-    /// See the approval.
-    View,
-    /// Say yes.
-    Approve,
-    /// Say no.
-    Deny,
-}
-
-/// Whether a review is allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExpectedReview {
-    /// It is.
-    Allow,
-    /// It is not.
-    Refuse,
+    pub once_only: Option<bool>,
 }
 
 /// The tools that exist for somebody.
@@ -341,7 +339,8 @@ impl CaseFile {
         }
         let file: Self = serde_saphyr::from_str(text)
             .map_err(|error| CaseFileError::Syntax(error.to_string()))?;
-        if file.cases.is_empty() && file.reviews.is_empty() && file.surfaces.is_empty() {
+        let people = file.reviews.is_empty() && file.desk.is_empty();
+        if file.cases.is_empty() && people && file.surfaces.is_empty() {
             return Err(CaseFileError::Empty);
         }
         Ok(file)
@@ -362,6 +361,10 @@ const fn yes() -> bool {
 
 const fn an_hour() -> i64 {
     3_600_000
+}
+
+fn a_ticket() -> String {
+    "INC-1".to_owned()
 }
 
 const fn approve() -> VoteChoice {

@@ -9,7 +9,7 @@ use placet_types::{digest::Digest, mode::ApprovalMode};
 
 use crate::{
     entities,
-    facts::{BudgetView, Facts},
+    facts::{BreakGlassFacts, BudgetView, Facts},
     vocabulary::{self, Vocabulary, count, datetime, flag, long, text},
 };
 
@@ -64,6 +64,7 @@ fn req(
         ("safety_mode", names.mode(facts.safety_mode)),
         ("engine_mode", RestrictedExpression::new_entity_uid(engine_mode)),
         ("budget", budget(circumstance.budget)?),
+        ("frozen", flag(facts.frozen)),
         (
             "evidence",
             RestrictedExpression::new_record([(
@@ -77,6 +78,9 @@ fn req(
             "on_behalf_of",
             RestrictedExpression::new_entity_uid(names.principal_uid(user)),
         ));
+    }
+    if let Some(record) = in_force(facts) {
+        fields.push(("break_glass", break_glass(names, facts, record)?));
     }
     if circumstance.approved {
         fields.push((
@@ -94,5 +98,23 @@ fn budget(view: BudgetView) -> Result<RestrictedExpression, ExpressionConstructi
         ("calls_left".to_owned(), long(view.calls_left)),
         ("cents_left".to_owned(), count(view.cents_left)),
         ("window_ends".to_owned(), datetime(view.window_ends)),
+    ])
+}
+
+/// The break-glass record that policy is told of: never one whose time is over.
+pub(crate) fn in_force<'a>(facts: &Facts<'a>) -> Option<&'a BreakGlassFacts> {
+    facts.break_glass.filter(|record| facts.now < record.until)
+}
+
+fn break_glass(
+    names: &Vocabulary,
+    facts: &Facts<'_>,
+    record: &BreakGlassFacts,
+) -> Result<RestrictedExpression, ExpressionConstructionError> {
+    let actor = names.user_uid(facts.chain.tenant(), &record.actor);
+    RestrictedExpression::new_record([
+        ("ticket".to_owned(), text(record.ticket.clone())),
+        ("actor".to_owned(), RestrictedExpression::new_entity_uid(actor)),
+        ("until".to_owned(), datetime(record.until)),
     ])
 }

@@ -4,6 +4,8 @@
 //! evaluation, the counterfactual's included, denies (trap T1); a call is held only if people could make it allowed; the
 //! floor denies whatever the bundle says.
 
+use std::collections::BTreeSet;
+
 use cedar_policy::{Entities, Entity, EntityUid, PolicySet, RestrictedExpression};
 use placet_types::{approval::Requirement, digest::Digest, ids::DecisionId, mode::ApprovalMode};
 
@@ -13,7 +15,7 @@ use crate::{
     context::{self, Circumstance},
     entities,
     evaluate::{Evaluation, Question, evaluate},
-    facts::{BudgetView, Facts},
+    facts::{ApprovalScope, BudgetView, Facts},
     input,
     permit::Permit,
     snapshot::{Snapshot, ToolPlan},
@@ -57,7 +59,9 @@ struct Ruling {
     requirement: Option<Requirement>,
     determining: Vec<Determining>,
     errors: Vec<String>,
-    note: Option<String>,
+    notes: Vec<String>,
+    /// Whether policy was told of the approval that the call has.
+    counted: bool,
 }
 
 impl Ruling {
@@ -67,7 +71,8 @@ impl Ruling {
             requirement: None,
             determining,
             errors: Vec::new(),
-            note: Some(note.into()),
+            notes: vec![note.into()],
+            counted: false,
         }
     }
 
@@ -77,7 +82,14 @@ impl Ruling {
 
     fn errors(errors: Vec<String>) -> Self {
         let outcome = Outcome::Deny(DenialKind::Error);
-        Self { outcome, requirement: None, determining: Vec::new(), errors, note: None }
+        Self {
+            outcome,
+            requirement: None,
+            determining: Vec::new(),
+            errors,
+            notes: Vec::new(),
+            counted: false,
+        }
     }
 }
 
@@ -89,7 +101,7 @@ fn conclude(
 ) -> Verdict {
     decision.determining = ruling.determining;
     decision.errors = ruling.errors;
-    decision.notes.extend(ruling.note);
+    decision.notes.extend(ruling.notes);
     decision.outcome = ruling.outcome;
     if ruling.outcome != Outcome::Deny(DenialKind::Error)
         && let Some(obstacle) = floor::of(snapshot, facts)
@@ -100,7 +112,7 @@ fn conclude(
         decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
     }
     match (decision.outcome, ruling.requirement) {
-        (Outcome::Allow, _) => Verdict::Permit(Permit::of(facts, decision)),
+        (Outcome::Allow, _) => Verdict::Permit(Permit::of(facts, decision, ruling.counted)),
         (Outcome::Hold, Some(requirement)) => Verdict::Hold(Hold { requirement, decision }),
         (Outcome::Hold, None) => deny(DenialKind::Error, decision),
         (Outcome::Deny(kind), _) => deny(kind, decision),
@@ -154,6 +166,16 @@ impl<'a> Call<'a> {
             facts.user_groups,
         )
         .map_err(|_unmade| "the principals cannot be put to policy")?;
+        if let Some(record) = context::in_force(facts) {
+            let tenant = facts.chain.tenant();
+            let (names, nothing) = (&snapshot.names, BTreeSet::new());
+            let made =
+                entities::person(names, &snapshot.directory, tenant, &record.actor, &nothing)
+                    .map_err(|_unmade| "the break-glass record cannot be put to policy")?;
+            let missing = made.into_iter().filter(|one| known.iter().all(|k| k.uid() != one.uid()));
+            let missing: Vec<Entity> = missing.collect();
+            known.extend(missing);
+        }
         let tool = plan.entities.clone();
         known.extend([tool.tool, tool.adapter, tool.call, tool.lower]);
         let user = facts
@@ -189,7 +211,7 @@ impl<'a> Call<'a> {
             let note = "with more of the run's budget the call would not be denied";
             return Ruling {
                 outcome: Outcome::Deny(DenialKind::Budget),
-                note: Some(note.to_owned()),
+                notes: vec![note.to_owned()],
                 ..ruling
             };
         }
@@ -223,7 +245,12 @@ impl<'a> Call<'a> {
 
     /// Whether the call is allowed as things are, could be with an approval, or neither.
     fn judge(&self, mode: ApprovalMode, budget: BudgetView, counted: &Counted) -> Ruling {
-        let terms = Terms { mode, budget, record: counted.record.as_ref() };
+        let mut terms = Terms { mode, budget, record: counted.record.as_ref() };
+        match self.grant_is_of_use(terms) {
+            Ok(true) => {}
+            Ok(false) => terms.record = None,
+            Err(errors) => return Ruling::errors(errors),
+        }
         let answers = self.call(terms);
         let errors = errors_of(&answers);
         if !errors.is_empty() {
@@ -236,7 +263,8 @@ impl<'a> Call<'a> {
                 requirement: None,
                 determining,
                 errors: vec![],
-                note: None,
+                notes: vec![],
+                counted: terms.record.is_some(),
             };
         }
         if let Some(final_denial) = self.denies_for_good(&answers, &determining) {
@@ -256,6 +284,22 @@ impl<'a> Call<'a> {
             return final_denial;
         }
         self.counterfactual(terms, &bare, determining, counted.flaw)
+    }
+
+    /// A standing grant counts only where the call would wait for people, and never where a policy wants them to decide on each
+    /// single call, whatever its condition says. An approval of the call itself always counts.
+    fn grant_is_of_use(&self, terms: Terms<'_>) -> Result<bool, Vec<String>> {
+        let scope = self.facts.approval.map(|approval| &approval.scope);
+        if terms.record.is_none() || !matches!(scope, Some(ApprovalScope::Standing(_))) {
+            return Ok(true);
+        }
+        let bare = self.call(Terms { record: None, ..terms });
+        let errors = errors_of(&bare);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let requirement = approval::requirement(self.forbids(&bare));
+        Ok(!all_allow(&bare) && requirement.is_some_and(|requirement| !requirement.once_only))
     }
 
     /// A denial that no approval changes: by a policy that cannot be set aside, or because nothing permits the call.
@@ -291,7 +335,7 @@ impl<'a> Call<'a> {
             let note = "without its approval the call would be allowed, with it policies disagree";
             return Ruling::deny(DenialKind::Policy, determining, note);
         };
-        let ideal = approval::ideal(&requirement, self.facts, self.request_digest);
+        let ideal = approval::ideal(&requirement, None, self.facts, self.request_digest);
         let answers = self.call(Terms { record: Some(&ideal), ..terms });
         let errors = errors_of(&answers);
         if !errors.is_empty() {
@@ -312,8 +356,45 @@ impl<'a> Call<'a> {
         if let Some(kind) = flaw {
             return Ruling::deny(kind, determining, "the approval it has is of no use any more");
         }
-        let (outcome, requirement) = (Outcome::Hold, Some(requirement));
-        Ruling { outcome, requirement, determining, errors: vec![], note: None }
+        let (requirement, notes) = match self.with_escalations_of_use(terms, requirement) {
+            Ok(found) => found,
+            Err(errors) => return Ruling::errors(errors),
+        };
+        Ruling {
+            outcome: Outcome::Hold,
+            requirement: Some(requirement),
+            determining,
+            errors: vec![],
+            notes,
+            counted: false,
+        }
+    }
+
+    /// The requirement without escalations that policies would not accept: nobody is asked in vain later, either.
+    fn with_escalations_of_use(
+        &self,
+        terms: Terms<'_>,
+        requirement: Requirement,
+    ) -> Result<(Requirement, Vec<String>), Vec<String>> {
+        let (mut kept, mut notes) = (Vec::new(), Vec::new());
+        for escalation in &requirement.escalations {
+            let ideal =
+                approval::ideal(&requirement, Some(escalation), self.facts, self.request_digest);
+            let answers = self.call(Terms { record: Some(&ideal), ..terms });
+            let errors = errors_of(&answers);
+            if !errors.is_empty() {
+                return Err(errors);
+            }
+            if all_allow(&answers) {
+                kept.push(escalation.clone());
+            } else {
+                notes.push(format!(
+                    "nobody of `{}` is asked later: the conditions do not accept them instead",
+                    escalation.group
+                ));
+            }
+        }
+        Ok((Requirement { escalations: kept, ..requirement }, notes))
     }
 
     fn forbids(&self, answers: &[Evaluation]) -> Vec<&'a PolicyMeta> {

@@ -178,10 +178,21 @@ pub(crate) fn person(
     claimed: &BTreeSet<GroupId>,
 ) -> EntityResult<Vec<Entity>> {
     let listed = directory.user(tenant, id);
-    let groups: BTreeSet<&GroupId> =
-        listed.into_iter().flat_map(|user| &user.groups).chain(claimed).collect();
+    let groups = listed.into_iter().flat_map(|user| &user.groups).chain(claimed).collect();
+    person_in(names, directory, tenant, id, &groups)
+}
+
+/// A person in exactly these groups.
+pub(crate) fn person_in(
+    names: &Vocabulary,
+    directory: &Directory,
+    tenant: &TenantId,
+    id: &PrincipalId,
+    groups: &BTreeSet<&GroupId>,
+) -> EntityResult<Vec<Entity>> {
+    let listed = directory.user(tenant, id);
     let groups: Vec<EntityUid> =
-        groups.into_iter().map(|group| names.group_uid(tenant, group)).collect();
+        groups.iter().map(|group| names.group_uid(tenant, group)).collect();
     let tenant_uid = names.tenant_uid(tenant);
     let made = entity(
         names.user_uid(tenant, id),
@@ -196,11 +207,14 @@ pub(crate) fn person(
 
 /// The approval that a call has.
 pub(crate) fn approval(names: &Vocabulary, record: &ApprovalRecord) -> EntityResult<Entity> {
+    let scope = vocabulary::uid(&names.approval_scope, record.scope);
     let approvers = record.approvers.iter().map(|id| vocabulary::uid(&names.user, id));
     Entity::new_with_tags(
         approval_uid(names),
         [
             ("request_digest".to_owned(), text(record.request_digest.to_string())),
+            ("scope".to_owned(), RestrictedExpression::new_entity_uid(scope)),
+            ("args_edited".to_owned(), flag(record.args_edited)),
             ("expires_at".to_owned(), datetime(record.expires_at)),
             ("approvers".to_owned(), uids(approvers)),
             ("total".to_owned(), long(record.total)),

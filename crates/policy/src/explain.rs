@@ -98,12 +98,27 @@ pub fn requirement_line(requirement: &Requirement) -> String {
         .iter()
         .map(|(group, count)| format!("{} of `{group}`", people(*count)))
         .collect();
-    let minutes = requirement.expires_in_ms.div_euclid(60_000);
-    format!(
-        "{} in all, {}, within {minutes} minutes",
+    let minutes = |ms: u64| ms.div_euclid(60_000);
+    let mut line = format!(
+        "{} in all, {}, within {} minutes",
         people(requirement.quorum),
-        groups.join(" and ")
-    )
+        groups.join(" and "),
+        minutes(requirement.expires_in_ms)
+    );
+    for later in &requirement.escalations {
+        let (after, whom) = (minutes(later.after_ms), people(later.people));
+        line.push_str(&format!("; after {after} minutes {whom} of `{}` instead", later.group));
+    }
+    if requirement.deny_threshold > 1 {
+        line.push_str(&format!("; {} saying no end it", people(requirement.deny_threshold)));
+    }
+    if let Some(within) = requirement.fresh_auth_ms {
+        line.push_str(&format!("; signed in within {} minutes", minutes(within)));
+    }
+    if requirement.once_only {
+        line.push_str("; for each single call");
+    }
+    line
 }
 
 /// For a denial by default: the permits whose action matches, so that an operator sees which condition to look at.

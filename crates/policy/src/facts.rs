@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    approval::Vote,
+    approval::{Requirement, Vote},
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
-    ids::{ApprovalId, GroupId, RecordId},
+    ids::{ApprovalId, DeskId, GroupId, PrincipalId, RecordId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalChain,
 };
@@ -42,8 +42,12 @@ pub struct Facts<'a> {
     pub budget: BudgetView,
     /// The time of the store.
     pub now: Timestamp,
-    /// The approval that was asked for this call, with its votes, if there is one.
+    /// The approval that was asked for this call, or the standing grant that covers it, with its votes, if there is one.
     pub approval: Option<&'a ApprovalFacts>,
+    /// Whether a freeze of the calendar is on for this call.
+    pub frozen: bool,
+    /// The break-glass record that is in force for this call, if there is one.
+    pub break_glass: Option<&'a BreakGlassFacts>,
     /// Whether the actor's identity came from a verified workload token.
     pub attested: bool,
     /// The call's effect record; every call that writes has one.
@@ -61,17 +65,58 @@ pub struct BudgetView {
     pub window_ends: Timestamp,
 }
 
-/// An approval as the ledger has it.
+/// An approval, or a standing grant in its place, as the ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApprovalFacts {
-    /// Which one.
-    pub approval_id: ApprovalId,
-    /// The digest of the request it was asked for.
+    /// Which one; nothing for a standing grant.
+    pub approval_id: Option<ApprovalId>,
+    /// Whether it is for this call alone.
+    pub scope: ApprovalScope,
+    /// The digest of the request it counts for: of an approval the one it was asked for, of a standing grant the one of the
+    /// call that it covers.
     pub request_digest: Digest,
-    /// The digest of what approvers were to be shown. A vote given on anything else does not count.
+    /// The digest of what approvers were to be shown: the proposal, or the grant's terms. An agreement to anything else does
+    /// not count.
     pub shown_digest: Digest,
     /// When it ends.
     pub expires_at: Timestamp,
+    /// What people were asked under; what policies ask for now is theirs to say.
+    pub requirement: Requirement,
+    /// How many of the requirement's escalations were made.
+    pub escalated: u32,
+    /// Whether an approver narrowed the arguments.
+    pub args_edited: bool,
     /// What people decided.
     pub votes: Vec<Vote>,
+}
+
+/// What an approval is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ApprovalScope {
+    /// For one call.
+    Once,
+    /// For all calls that this standing grant covers.
+    Standing(DeskId),
+}
+
+impl ApprovalScope {
+    /// The name in policies.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Standing(_) => "standing",
+        }
+    }
+}
+
+/// A break-glass record in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BreakGlassFacts {
+    /// The incident it belongs to.
+    pub ticket: String,
+    /// Who broke the glass, of the caller's tenant.
+    pub actor: PrincipalId,
+    /// When it ends. One that is over is not put to policy.
+    pub until: Timestamp,
 }

@@ -139,6 +139,8 @@ fn cell(
         Ok(CaseVote {
             by: by.parse()?,
             groups: [].into(),
+            stands_for: None,
+            authenticated_ago_ms: None,
             groups_age_ms: 0,
             choice: VoteChoice::Approve,
             shown_other: false,
@@ -160,6 +162,9 @@ fn cell(
         approval: approval.map(|vote| CaseApproval {
             expires_in_ms: 3_600_000,
             changed: false,
+            standing: false,
+            escalated: 0,
+            args_edited: false,
             votes: vec![vote],
         }),
         expect: Expectation {
@@ -169,7 +174,10 @@ fn cell(
             mode: None,
             policies: None,
             requirement: None,
+            by_grant: None,
         },
+        frozen: false,
+        break_glass: None,
     })
 }
 

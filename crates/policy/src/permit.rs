@@ -5,11 +5,14 @@
 
 use placet_types::{
     digest::Digest,
-    ids::{ApprovalId, CapabilityId, RecordId},
+    ids::{ApprovalId, CapabilityId, DeskId, RecordId},
     mode::ApprovalMode,
 };
 
-use crate::{facts::Facts, verdict::Decision};
+use crate::{
+    facts::{ApprovalScope, Facts},
+    verdict::Decision,
+};
 
 /// The right to dispatch one exact call, once.
 #[derive(Debug)]
@@ -20,16 +23,23 @@ pub struct Permit {
     capability: CapabilityId,
     record: Option<RecordId>,
     approval_id: Option<ApprovalId>,
+    grant: Option<DeskId>,
     write_class: bool,
 }
 
 impl Permit {
-    pub(crate) fn of(facts: &Facts<'_>, decision: Decision) -> Self {
+    /// `counted`: whether policy was told of the approval. A standing grant that made no difference is not used up.
+    pub(crate) fn of(facts: &Facts<'_>, decision: Decision, counted: bool) -> Self {
+        let grant = facts.approval.filter(|_| counted).and_then(|approval| match &approval.scope {
+            ApprovalScope::Standing(grant) => Some(grant.clone()),
+            ApprovalScope::Once => None,
+        });
         Self {
             request_digest: decision.request_digest,
             capability: facts.capability.id.clone(),
             record: facts.key,
-            approval_id: facts.approval.map(|approval| approval.approval_id.clone()),
+            approval_id: facts.approval.and_then(|approval| approval.approval_id.clone()),
+            grant,
             write_class: facts.capability.is_write_class(),
             decision,
         }
@@ -63,6 +73,12 @@ impl Permit {
     #[must_use]
     pub fn approval_id(&self) -> Option<&ApprovalId> {
         self.approval_id.as_ref()
+    }
+
+    /// The standing grant that dispatch uses once, where policy was satisfied by one.
+    #[must_use]
+    pub fn grant(&self) -> Option<&DeskId> {
+        self.grant.as_ref()
     }
 
     /// The mode the call runs in.

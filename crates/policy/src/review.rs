@@ -1,13 +1,14 @@
 //! Who may see and decide an approval: itself a Cedar request.
 //!
 //! Owns the request and its entities. Does not count votes: [`crate::approval`] does, and never counts the caller's owner or
-//! the user acted for, whatever a bundle says. Only people of the approval's own tenant can review it.
+//! the user acted for, whatever a bundle says. Only people of the approval's own tenant can review it. Invariants: who decides
+//! for a colleague may do so only where both of them may; where an approval asks for a fresh proof of identity, nobody agrees
+//! without one, whatever a bundle says.
 
 use std::collections::BTreeSet;
 
-use cedar_policy::{Context, Entities, Entity, RestrictedExpression};
+use cedar_policy::{Context, Entities, Entity, EntityUid, RestrictedExpression};
 use placet_types::{
-    approval::{Requirement, VoteChoice},
     clock::Timestamp,
     error::ErrorCode,
     ids::{CapabilityId, GroupId, PrincipalId},
@@ -16,26 +17,30 @@ use placet_types::{
 };
 
 use crate::{
+    approval::{is_interested, proved_lately},
     entities::{self, entity},
-    evaluate::{Question, evaluate},
+    evaluate::{Evaluation, Question, evaluate},
     snapshot::Snapshot,
     verdict::{Determining, Link, PolicyEffect},
-    vocabulary::{self, datetime, uids},
+    vocabulary::{self, datetime, duration, uids},
 };
 
 /// The group whose members see every approval of their tenant.
-const AUDITORS: &str = "auditors";
+pub(crate) const AUDITORS: &str = "auditors";
+/// The actions on an approval, as policies name them.
+pub(crate) const ACTIONS: [&str; 4] = ["approve", "deny", "edit_args", "view"];
 
 /// Somebody before an approval.
 #[derive(Debug, Clone, Copy)]
 pub struct Reviewer<'a> {
     /// Who, from a verified token.
     pub principal: &'a Principal,
-    /// Their groups, from verified claims; the directory's are added.
+    /// Their groups, from verified claims; the directory's are added. Of a colleague who handed over: exactly the groups that
+    /// were handed over and are still the colleague's; nothing is added.
     pub groups: &'a BTreeSet<GroupId>,
 }
 
-/// The approval reviewed.
+/// The approval reviewed, or the standing grant proposed from one.
 #[derive(Debug, Clone, Copy)]
 pub struct ReviewedRequest<'a> {
     /// Who calls and for whom.
@@ -44,12 +49,40 @@ pub struct ReviewedRequest<'a> {
     pub capability: &'a CapabilityId,
     /// The mode the call has.
     pub mode: ApprovalMode,
-    /// Who has to agree.
-    pub requirement: &'a Requirement,
+    /// The groups that are asked now, those of escalations that were made included.
+    pub asked: &'a BTreeSet<GroupId>,
+    /// How long ago approvers may have proved who they are; nothing: it does not matter.
+    pub fresh_auth_ms: Option<u64>,
     /// When it ends.
     pub expires_at: Timestamp,
-    /// Who has decided already.
+    /// Who has decided on what is shown now, and for whom.
     pub decided_by: &'a BTreeSet<PrincipalId>,
+}
+
+/// What somebody wants to do with an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReviewAction {
+    /// Agree.
+    Approve,
+    /// Say no.
+    Deny,
+    /// Narrow the arguments, and agree to that.
+    Edit,
+}
+
+impl ReviewAction {
+    const fn action(self) -> &'static str {
+        match self {
+            Self::Approve => "approve",
+            Self::Deny => "deny",
+            Self::Edit => "edit_args",
+        }
+    }
+
+    /// Whether it is an agreement: only that needs a fresh proof of identity.
+    const fn agrees(self) -> bool {
+        matches!(self, Self::Approve | Self::Edit)
+    }
 }
 
 /// A decision somebody wants to give.
@@ -57,29 +90,49 @@ pub struct ReviewedRequest<'a> {
 pub struct Review<'a> {
     /// Who.
     pub reviewer: Reviewer<'a>,
+    /// The colleague they decide for, where one handed over to them.
+    pub stands_for: Option<Reviewer<'a>>,
     /// On what.
     pub request: ReviewedRequest<'a>,
-    /// Yes or no.
-    pub choice: VoteChoice,
+    /// What they decide.
+    pub action: ReviewAction,
+    /// When the reviewer last proved who they are, if the token says.
+    pub authenticated_at: Option<Timestamp>,
     /// When.
     pub now: Timestamp,
 }
 
-/// Somebody may not review or see an approval.
+/// Somebody may not review or see an approval, or do something at the desk.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the review is refused: {}", self.why())]
 pub struct ReviewRefusal {
-    /// What the reviewer is told. Who may not even see the approval is told [`ErrorCode::NotFound`].
+    /// What the reviewer is told. Who may not even see it is told [`ErrorCode::NotFound`].
     pub code: ErrorCode,
     /// The forbids that stood against it; for the audit only.
     pub determining: Vec<Determining>,
     /// Policies that could not be evaluated, and what the engine found; for the audit only.
     pub errors: Vec<String>,
+    /// Whether the reviewer would only have to prove again who they are.
+    pub needs_fresh_auth: bool,
 }
 
 impl ReviewRefusal {
-    fn of(code: ErrorCode, error: impl Into<String>) -> Self {
-        Self { code, determining: Vec::new(), errors: vec![error.into()] }
+    pub(crate) fn of(code: ErrorCode, error: impl Into<String>) -> Self {
+        Self { code, determining: Vec::new(), errors: vec![error.into()], needs_fresh_auth: false }
+    }
+
+    /// What an evaluation that did not allow says.
+    pub(crate) fn by(snapshot: &Snapshot, answer: Evaluation) -> Self {
+        let code =
+            if answer.errors.is_empty() { ErrorCode::PolicyDenied } else { ErrorCode::PolicyError };
+        let named = answer.determining.iter().filter_map(|id| snapshot.determining(id, Link::User));
+        let determining = named.filter(|policy| policy.effect == PolicyEffect::Forbid).collect();
+        Self { code, determining, errors: answer.errors, needs_fresh_auth: false }
+    }
+
+    /// A question that could not be put.
+    pub(crate) fn unmade() -> Self {
+        Self::of(ErrorCode::PolicyError, "the review cannot be put to policy")
     }
 
     fn why(&self) -> String {
@@ -90,11 +143,22 @@ impl ReviewRefusal {
 }
 
 pub(crate) fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal> {
-    let action = match review.choice {
-        VoteChoice::Approve => "approve",
-        VoteChoice::Deny => "deny",
+    let stale = review.action.agrees()
+        && review
+            .request
+            .fresh_auth_ms
+            .is_some_and(|within| !proved_lately(review.authenticated_at, review.now, within));
+    let answer = ask_all(snapshot, review);
+    if !stale {
+        return answer;
+    }
+    let refreshed = Review { authenticated_at: Some(review.now), ..*review };
+    let needs_fresh_auth = ask_all(snapshot, &refreshed).is_ok();
+    let floor = || {
+        let note = "the approval asks for a fresh proof of identity";
+        ReviewRefusal::of(ErrorCode::PolicyDenied, note)
     };
-    ask(snapshot, action, &review.reviewer, &review.request, review.now)
+    Err(ReviewRefusal { needs_fresh_auth, ..answer.err().unwrap_or_else(floor) })
 }
 
 pub(crate) fn may_view(
@@ -104,33 +168,102 @@ pub(crate) fn may_view(
     now: Timestamp,
 ) -> Result<(), ReviewRefusal> {
     let hidden = |refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal };
-    ask(snapshot, "view", reviewer, request, now).map_err(hidden)
+    let person = Asked { person: reviewer, exactly: false, stands_for: None };
+    let when = When { now, authenticated_at: None };
+    ask(snapshot, "view", &person, request, when).map_err(hidden)
+}
+
+/// Asks about the reviewer, and about the colleague the reviewer decides for: both must be allowed.
+fn ask_all(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal> {
+    let Review { reviewer, request, action, .. } = review;
+    let when = When { now: review.now, authenticated_at: review.authenticated_at };
+    let Some(colleague) = &review.stands_for else {
+        let person = Asked { person: reviewer, exactly: false, stands_for: None };
+        return ask(snapshot, action.action(), &person, request, when);
+    };
+    if let Some(note) = against_standing_for(snapshot, reviewer, colleague, request) {
+        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
+    }
+    // The one who decides does so as a member of the colleague's groups, not of their own.
+    let stand_in = Reviewer { groups: colleague.groups, ..*reviewer };
+    let person =
+        Asked { person: &stand_in, exactly: true, stands_for: Some(&colleague.principal.id) };
+    ask(snapshot, action.action(), &person, request, when)?;
+    let person = Asked { person: colleague, exactly: true, stands_for: None };
+    ask(snapshot, action.action(), &person, request, when)
+}
+
+/// What stands against deciding for a colleague, whatever policies say.
+fn against_standing_for(
+    snapshot: &Snapshot,
+    reviewer: &Reviewer<'_>,
+    colleague: &Reviewer<'_>,
+    request: &ReviewedRequest<'_>,
+) -> Option<&'static str> {
+    let both = [&reviewer.principal.id, &colleague.principal.id];
+    let interested = |id: &&PrincipalId| is_interested(&snapshot.directory, request.chain, id);
+    if reviewer.principal.id == colleague.principal.id {
+        return Some("nobody decides in their own place");
+    }
+    if both.iter().any(interested) {
+        return Some("one of the two has an interest in the call");
+    }
+    let decided = both.iter().any(|id| request.decided_by.contains(*id));
+    decided.then_some("one of the two has decided already")
+}
+
+/// One person, as policy is asked about them.
+#[derive(Debug, Clone, Copy)]
+struct Asked<'a> {
+    person: &'a Reviewer<'a>,
+    /// Whether they are in the named groups alone.
+    exactly: bool,
+    stands_for: Option<&'a PrincipalId>,
+}
+
+/// The times of a question.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct When {
+    pub(crate) now: Timestamp,
+    pub(crate) authenticated_at: Option<Timestamp>,
+}
+
+impl When {
+    /// The times as policies read them. A proof is never put as later than the question.
+    pub(crate) fn pairs(self) -> Vec<(String, RestrictedExpression)> {
+        let proved = self.authenticated_at.map(|at| at.min(self.now));
+        let proved = proved.map(|at| ("authenticated_at".to_owned(), datetime(at)));
+        std::iter::once(("now".to_owned(), datetime(self.now))).chain(proved).collect()
+    }
 }
 
 fn ask(
     snapshot: &Snapshot,
     action: &str,
-    reviewer: &Reviewer<'_>,
+    asked: &Asked<'_>,
     request: &ReviewedRequest<'_>,
-    now: Timestamp,
+    when: When,
 ) -> Result<(), ReviewRefusal> {
-    let person = reviewer.principal;
+    let person = asked.person.principal;
+    let tenant = request.chain.tenant();
     if person.kind != PrincipalKind::User {
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people review approvals"));
     }
     // Votes and groups carry no tenant of their own.
-    if &person.tenant_id != request.chain.tenant() {
+    if &person.tenant_id != tenant {
         return Err(ReviewRefusal::of(
             ErrorCode::NotFound,
             "the approval belongs to another tenant",
         ));
     }
-    let fault =
-        |_unmade| ReviewRefusal::of(ErrorCode::PolicyError, "the review cannot be put to policy");
-    let (entities, target) = entities_of(snapshot, reviewer, request).map_err(fault)?;
-    let context = Context::from_pairs([("now".to_owned(), datetime(now))]).map_err(|_unmade| {
-        ReviewRefusal::of(ErrorCode::PolicyError, "the review cannot be put to policy")
-    })?;
+    let (entities, target) =
+        entities_of(snapshot, asked, request).map_err(|_unmade| ReviewRefusal::unmade())?;
+    let colleague = asked.stands_for.map(|id| {
+        let uid = snapshot.names.user_uid(tenant, id);
+        ("stands_for".to_owned(), RestrictedExpression::new_entity_uid(uid))
+    });
+    let context = Context::from_pairs(when.pairs().into_iter().chain(colleague))
+        .map_err(|_unmade| ReviewRefusal::unmade())?;
     let question = Question {
         link: Link::User,
         principal: snapshot.names.principal_uid(person),
@@ -139,45 +272,50 @@ fn ask(
         context,
     };
     let answer = evaluate(&snapshot.schema, &snapshot.review_slice, &entities, question);
-    if answer.allowed {
-        return Ok(());
-    }
-    let code =
-        if answer.errors.is_empty() { ErrorCode::PolicyDenied } else { ErrorCode::PolicyError };
-    let named = answer.determining.iter().filter_map(|id| snapshot.determining(id, Link::User));
-    let determining = named.filter(|policy| policy.effect == PolicyEffect::Forbid).collect();
-    Err(ReviewRefusal { code, determining, errors: answer.errors })
+    if answer.allowed { Ok(()) } else { Err(ReviewRefusal::by(snapshot, answer)) }
 }
 
-type Made = Result<(Entities, cedar_policy::EntityUid), Box<dyn std::error::Error>>;
+type Made = Result<(Entities, EntityUid), Box<dyn std::error::Error>>;
 
-fn entities_of(
-    snapshot: &Snapshot,
-    reviewer: &Reviewer<'_>,
-    request: &ReviewedRequest<'_>,
-) -> Made {
+fn entities_of(snapshot: &Snapshot, asked: &Asked<'_>, request: &ReviewedRequest<'_>) -> Made {
     let (names, directory) = (&snapshot.names, &snapshot.directory);
     let tenant = request.chain.tenant();
-    let person = reviewer.principal;
-    let mut known = entities::person(names, directory, tenant, &person.id, reviewer.groups)?;
+    let Reviewer { principal: person, groups } = asked.person;
+    let mut known = if asked.exactly {
+        entities::person_in(names, directory, tenant, &person.id, &groups.iter().collect())?
+    } else {
+        entities::person(names, directory, tenant, &person.id, groups)?
+    };
     let owner = directory.agent(tenant, &request.chain.actor.id).map(|agent| &agent.owner);
-    for other in owner.into_iter().chain(request.chain.on_behalf_of.as_ref().map(|user| &user.id)) {
-        if other != &person.id {
-            known.extend(entities::person(names, directory, tenant, other, &BTreeSet::new())?);
-        }
+    let user = request.chain.on_behalf_of.as_ref().map(|user| &user.id);
+    for other in owner.into_iter().chain(user).chain(asked.stands_for) {
+        known.extend(entities::person(names, directory, tenant, other, &BTreeSet::new())?);
     }
     if let Some(plan) = snapshot.tools.get(request.capability) {
         known.extend([plan.entities.tool.clone(), plan.entities.adapter.clone()]);
     }
-    for action in ["approve", "deny", "view"] {
-        known.push(Entity::new_no_attrs(
-            names.action_uid(action),
-            [names.action_uid("review")].into(),
-        ));
-    }
-    let owner = owner.map_or_else(|| names.nobody(tenant), |owner| names.user_uid(tenant, owner));
-    let groups = request.requirement.groups.keys().map(|group| names.group_uid(tenant, group));
+    let group = names.action_uid("review");
+    known.extend(
+        ACTIONS
+            .map(|action| Entity::new_no_attrs(names.action_uid(action), [group.clone()].into())),
+    );
     let target = vocabulary::uid(&names.approval_request, "this");
+    known.push(approval_request(snapshot, request, owner, &target)?);
+    // The first of a person is the one asked about.
+    let mut seen = BTreeSet::new();
+    known.retain(|entity| seen.insert(entity.uid()));
+    Ok((Entities::from_entities(known, None)?, target))
+}
+
+fn approval_request(
+    snapshot: &Snapshot,
+    request: &ReviewedRequest<'_>,
+    owner: Option<&PrincipalId>,
+    target: &EntityUid,
+) -> entities::EntityResult<Entity> {
+    let (names, tenant) = (&snapshot.names, request.chain.tenant());
+    let owner = owner.map_or_else(|| names.nobody(tenant), |owner| names.user_uid(tenant, owner));
+    let groups = request.asked.iter().map(|group| names.group_uid(tenant, group));
     let one = RestrictedExpression::new_entity_uid;
     let mut attrs = vec![
         ("tenant", one(names.tenant_uid(tenant))),
@@ -192,10 +330,10 @@ fn entities_of(
     if let Some(user) = &request.chain.on_behalf_of {
         attrs.push(("on_behalf_of", one(names.principal_uid(user))));
     }
-    known.push(entity(target.clone(), attrs, [])?);
-    let mut seen = BTreeSet::new();
-    known.retain(|entity| seen.insert(entity.uid()));
-    Ok((Entities::from_entities(known, None)?, target))
+    if let Some(within) = request.fresh_auth_ms {
+        attrs.push(("fresh_within", duration(within)));
+    }
+    entity(target.clone(), attrs, [])
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ use crate::{
     entities::ToolEntities,
     facts::Facts,
     input::InputType,
+    manage::Management,
     review::{Review, ReviewRefusal, ReviewedRequest, Reviewer},
     surface,
     verdict::{PolicyEffect, Verdict},
@@ -48,6 +49,7 @@ pub struct Snapshot {
     pub(crate) policies: BTreeMap<String, PolicyMeta>,
     pub(crate) tools: BTreeMap<CapabilityId, Arc<ToolPlan>>,
     pub(crate) review_slice: Arc<PolicySet>,
+    pub(crate) manage_slice: Arc<PolicySet>,
     pub(crate) untyped: Vec<UntypedTool>,
 }
 
@@ -182,6 +184,14 @@ impl Snapshot {
     /// [`ReviewRefusal`] when policy does not let them.
     pub fn may_review(&self, review: &Review<'_>) -> Result<(), ReviewRefusal> {
         crate::review::may_review(self, review)
+    }
+
+    /// Whether somebody may do this at the desk: make, confirm, end, review or see an entry.
+    ///
+    /// # Errors
+    /// [`ReviewRefusal`] when policy does not let them; for whom may not see the entry it does not exist.
+    pub fn may_manage(&self, management: &Management<'_>) -> Result<(), ReviewRefusal> {
+        crate::manage::may_manage(self, management)
     }
 
     /// Whether somebody may see this approval.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use placet_types::{
-    approval::{Vote, VoteChoice},
+    approval::{Requirement, Vote, VoteChoice},
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use crate::{
     bundle::{BundleProblem, BundleSource, PolicyFile},
     cases::{CaseFile, run::World},
-    facts::{ApprovalFacts, BudgetView, Facts},
+    facts::{ApprovalFacts, ApprovalScope, BreakGlassFacts, BudgetView, Facts},
     snapshot::Snapshot,
     verdict::Verdict,
 };
@@ -34,6 +34,7 @@ pub(crate) fn shipped() -> BundleSource {
         ("20-gates.cedar", include_str!("../../../policies/20-gates.cedar")),
         ("30-guards.cedar", include_str!("../../../policies/30-guards.cedar")),
         ("40-review.cedar", include_str!("../../../policies/40-review.cedar")),
+        ("50-desk.cedar", include_str!("../../../policies/50-desk.cedar")),
     ];
     BundleSource::new(
         files.map(|(name, text)| PolicyFile { name: name.to_owned(), text: text.to_owned() }),
@@ -102,6 +103,12 @@ pub(crate) struct Draft {
     pub(crate) votes: Option<Vec<Vote>>,
     pub(crate) approved_digest: Option<Digest>,
     pub(crate) approval_ends: Timestamp,
+    pub(crate) requirement: Requirement,
+    pub(crate) escalated: u32,
+    pub(crate) standing: bool,
+    pub(crate) args_edited: bool,
+    pub(crate) frozen: bool,
+    pub(crate) break_glass: Option<BreakGlassFacts>,
     pub(crate) attested: bool,
     pub(crate) key: bool,
 }
@@ -136,6 +143,12 @@ impl Draft {
             votes: None,
             approved_digest: None,
             approval_ends: NOW.plus_ms(3_600_000),
+            requirement: Requirement::new([].into(), 1, 3_600_000),
+            escalated: 0,
+            standing: false,
+            args_edited: false,
+            frozen: false,
+            break_glass: None,
             attested: true,
             key: true,
         }
@@ -161,13 +174,32 @@ impl Draft {
     }
 
     pub(crate) fn decide_with(&self, snapshot: &Snapshot, swap: Swap<'_>) -> Verdict {
+        let id = DecisionId::new("dec_1").unwrap();
+        self.with_facts(snapshot, swap, |facts| snapshot.decide(facts, id))
+    }
+
+    /// The facts as they are put to a decision.
+    pub(crate) fn with_facts<T>(
+        &self,
+        snapshot: &Snapshot,
+        swap: Swap<'_>,
+        ask: impl FnOnce(&Facts<'_>) -> T,
+    ) -> T {
         let binding = self.binding();
         let approval = self.votes.clone().map(|votes| ApprovalFacts {
-            approval_id: ApprovalId::new("apr_1").unwrap(),
+            approval_id: (!self.standing).then(|| ApprovalId::new("apr_1").unwrap()),
+            scope: if self.standing {
+                ApprovalScope::Standing("grant_1".parse().unwrap())
+            } else {
+                ApprovalScope::Once
+            },
+            requirement: self.requirement.clone(),
+            escalated: self.escalated,
+            args_edited: self.args_edited,
             request_digest: self.approved_digest.unwrap_or_else(|| binding.digest()),
             shown_digest: Digest::of(b"shown"),
             expires_at: self.approval_ends,
-            votes,
+            votes: votes.into_iter().map(|vote| recorded(snapshot, vote)).collect(),
         });
         let user_groups = self.user_groups.iter().map(|group| group.parse().unwrap()).collect();
         let key = IdempotencyKey::new("k").unwrap();
@@ -184,11 +216,21 @@ impl Draft {
             budget: self.budget,
             now: NOW,
             approval: approval.as_ref(),
+            frozen: self.frozen,
+            break_glass: self.break_glass.as_ref(),
             attested: self.attested,
             key: self.key.then(|| RecordId::derive(&self.chain.key_scope(&self.tool), &key)),
         };
-        snapshot.decide(&facts, DecisionId::new("dec_1").unwrap())
+        ask(&facts)
     }
+}
+
+/// A vote as the ledger has it: with the groups of the directory at that time.
+fn recorded(snapshot: &Snapshot, mut vote: Vote) -> Vote {
+    let member = vote.stands_for.as_ref().unwrap_or(&vote.approver);
+    let listed = snapshot.directory.user(&"acme".parse().unwrap(), member);
+    vote.groups.extend(listed.into_iter().flat_map(|user| user.groups.clone()));
+    vote
 }
 
 /// A refund of five euros, by an agent for a user.

@@ -34,6 +34,8 @@ pub(crate) struct Vocabulary {
     pub(crate) engine_mode: EntityTypeName,
     pub(crate) approval_record: EntityTypeName,
     pub(crate) approval_request: EntityTypeName,
+    pub(crate) approval_scope: EntityTypeName,
+    pub(crate) desk_entry: EntityTypeName,
     pub(crate) action: EntityTypeName,
 }
 
@@ -56,6 +58,8 @@ impl Vocabulary {
             engine_mode: name("EngineMode")?,
             approval_record: name("ApprovalRecord")?,
             approval_request: name("ApprovalRequest")?,
+            approval_scope: name("ApprovalScope")?,
+            desk_entry: name("DeskEntry")?,
             action: name("Action")?,
         })
     }
@@ -134,6 +138,11 @@ pub(crate) fn count(value: u64) -> RestrictedExpression {
 pub(crate) fn datetime(at: Timestamp) -> RestrictedExpression {
     let within = Timestamp::from_ms(at.as_ms().clamp(DATETIME_MS_MIN, DATETIME_MS_MAX));
     RestrictedExpression::new_datetime(within.to_string())
+}
+
+/// A length of time, at most as long as Cedar's `duration` goes.
+pub(crate) fn duration(ms: u64) -> RestrictedExpression {
+    RestrictedExpression::new_duration(format!("{}ms", i64::try_from(ms).unwrap_or(i64::MAX)))
 }
 
 pub(crate) fn uids(values: impl IntoIterator<Item = EntityUid>) -> RestrictedExpression {

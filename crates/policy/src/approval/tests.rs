@@ -1,5 +1,8 @@
 //! Which votes count, what a held call needs, and what an approval is worth.
 
+mod ballot;
+mod desk;
+
 use placet_types::{
     approval::{Vote, VoteChoice},
     digest::Digest,

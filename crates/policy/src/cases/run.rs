@@ -3,33 +3,40 @@
 //! Owns how a case becomes facts, and comparing. Invariant: a case that cannot be put (an unknown tool, arguments that do not
 //! fit) fails; it is never passed over.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use placet_types::{
-    approval::{Requirement, Vote, VoteChoice},
+    approval::{Requirement, Vote},
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
     directory::Directory,
-    ids::{ApprovalId, CapabilityId, DecisionId, EnvironmentName, IdempotencyKey, RecordId},
+    ids::{
+        ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, GroupId, IdempotencyKey,
+        RecordId, TenantId,
+    },
     json::canonical_digest,
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
 use serde::Serialize;
 
 use super::{
-    CallCase, CaseApproval, CaseFile, CaseFileError, CasePrincipal, Expectation, ExpectedOutcome,
-    ExpectedReview, ReviewAct, ReviewCase, SurfaceCase, WorldFile,
+    CallCase, CaseApproval, CaseFile, CaseFileError, CasePrincipal, CaseVote, Expectation,
+    ExpectedOutcome, ExpectedRequirement, SurfaceCase, WorldFile,
 };
 use crate::{
     bundle::BundleSource,
     explain::Explanation,
-    facts::{ApprovalFacts, BudgetView, Facts},
-    review::{Review, ReviewedRequest, Reviewer},
+    facts::{ApprovalFacts, ApprovalScope, BreakGlassFacts, BudgetView, Facts},
     snapshot::Snapshot,
     verdict::Verdict,
 };
+
+mod people;
 
 /// The time in every case: 2026-01-01T00:00:00Z.
 const NOW: Timestamp = Timestamp::from_ms(1_767_225_600_000);
@@ -109,8 +116,9 @@ pub fn run_cases(
     let runner = Runner { snapshot: &snapshot, world };
     let calls = file.cases.iter().map(|case| runner.call(case));
     let reviews = file.reviews.iter().map(|case| runner.review(case));
+    let desk = file.desk.iter().map(|case| runner.desk(case));
     let surfaces = file.surfaces.iter().map(|case| runner.surface(case));
-    Ok(calls.chain(reviews).chain(surfaces).collect())
+    Ok(calls.chain(reviews).chain(desk).chain(surfaces).collect())
 }
 
 /// Decides the call of one case, whatever is expected of it.
@@ -162,13 +170,13 @@ impl Runner<'_> {
             target: contract.target(),
             credential: contract.credential_plan(),
         };
-        let approval = case
-            .approval
-            .as_ref()
-            .map(|approval| approval_of(approval, binding.digest()))
-            .transpose()?;
         let key = IdempotencyKey::new("case").map_err(|error| error.to_string())?;
-        let facts = Facts {
+        let break_glass = case.break_glass.as_ref().map(|record| BreakGlassFacts {
+            ticket: record.ticket.clone(),
+            actor: record.by.clone(),
+            until: NOW.plus_ms(record.ends_in_ms),
+        });
+        let mut facts = Facts {
             chain: &chain,
             user_groups: &case.user_groups,
             contract,
@@ -184,54 +192,75 @@ impl Runner<'_> {
                 window_ends: NOW.plus_ms(86_400_000),
             },
             now: NOW,
-            approval: approval.as_ref(),
+            approval: None,
+            frozen: case.frozen,
+            break_glass: break_glass.as_ref(),
             attested: case.attested,
             key: Some(RecordId::derive(&chain.key_scope(&capability.id), &key)),
         };
         let id = DecisionId::new("case").map_err(|error| error.to_string())?;
+        let bare = self.snapshot.decide(&facts, id.clone());
+        let Some(approval) = &case.approval else { return Ok(bare) };
+        // People were asked for what this bundle asks; where it asks nobody, for what nobody wants.
+        let requirement = match bare {
+            Verdict::Hold(hold) => hold.requirement,
+            Verdict::Permit(_) | Verdict::Deny(_) => Requirement::new([].into(), 1, 3_600_000),
+        };
+        let approval = self.approval_of(approval, &facts, requirement)?;
+        facts.approval = Some(&approval);
         Ok(self.snapshot.decide(&facts, id))
     }
 
-    fn review(&self, case: &ReviewCase) -> CaseOutcome {
-        let reviewer = principal_of(&case.reviewer, PrincipalKind::User);
-        let chain = chain_of(&case.actor, case.user.as_ref());
-        let Some((_, capability)) = self.world.find(&case.tool) else {
-            return failed(&case.name, format!("no contract has the tool `{}`", case.tool));
+    fn approval_of(
+        &self,
+        case: &CaseApproval,
+        facts: &Facts<'_>,
+        requirement: Requirement,
+    ) -> Result<ApprovalFacts, String> {
+        let shown = Digest::of(b"what would run");
+        let word = |error: placet_types::ids::IdError| error.to_string();
+        let (approval_id, scope) = if case.standing {
+            (None, ApprovalScope::Standing(DeskId::new("case").map_err(word)?))
+        } else {
+            (Some(ApprovalId::new("case").map_err(word)?), ApprovalScope::Once)
         };
-        let groups = case.asked.iter().map(|group| (group.clone(), 1)).collect();
-        let requirement = Requirement::new(groups, 1, 3_600_000);
-        let request = ReviewedRequest {
-            chain: &chain,
-            capability: &case.tool,
-            mode: capability.mode_highest,
-            requirement: &requirement,
+        let tenant = facts.chain.tenant();
+        let request = facts.binding.digest();
+        Ok(ApprovalFacts {
+            approval_id,
+            scope,
+            request_digest: if case.changed { Digest::of(b"something else") } else { request },
+            shown_digest: shown,
             expires_at: NOW.plus_ms(case.expires_in_ms),
-            decided_by: &case.decided_by,
-        };
-        let reviewer = Reviewer { principal: &reviewer, groups: &case.groups };
-        let decided =
-            |choice| self.snapshot.may_review(&Review { reviewer, request, choice, now: NOW });
-        let answer = match case.act {
-            ReviewAct::View => self.snapshot.may_view(&reviewer, &request, NOW),
-            ReviewAct::Approve => decided(VoteChoice::Approve),
-            ReviewAct::Deny => decided(VoteChoice::Deny),
-        };
-        let mut differences = Vec::new();
-        let got = if answer.is_ok() { ExpectedReview::Allow } else { ExpectedReview::Refuse };
-        if got != case.expect {
-            differences.push(match got {
-                ExpectedReview::Allow => "the review is allowed, expected a refusal".to_owned(),
-                ExpectedReview::Refuse => {
-                    "the review is refused, expected to be allowed".to_owned()
-                }
-            });
+            requirement,
+            escalated: case.escalated,
+            args_edited: case.args_edited,
+            votes: case.votes.iter().map(|vote| self.vote_of(vote, case, tenant, shown)).collect(),
+        })
+    }
+
+    /// A vote as it was recorded: with the groups of the directory beside those of the claims.
+    fn vote_of(
+        &self,
+        vote: &CaseVote,
+        approval: &CaseApproval,
+        tenant: &TenantId,
+        shown: Digest,
+    ) -> Vote {
+        let member = vote.stands_for.as_ref().unwrap_or(&vote.by);
+        let listed = self.world.directory.user(tenant, member).into_iter();
+        let at = NOW.plus_ms(approval.expires_in_ms.min(0).saturating_sub(1_000));
+        Vote {
+            approver: vote.by.clone(),
+            stands_for: vote.stands_for.clone(),
+            authenticated_at: vote.authenticated_ago_ms.map(|ago| at.plus_ms(ago.saturating_neg())),
+            groups: listed.flat_map(|user| &user.groups).chain(&vote.groups).cloned().collect(),
+            groups_as_of: NOW.plus_ms(vote.groups_age_ms.saturating_neg()),
+            choice: vote.choice,
+            reason: String::new(),
+            at,
+            shown_digest: if vote.shown_other { Digest::of(b"something else") } else { shown },
         }
-        let against =
-            answer.as_ref().err().map(|refusal| &refusal.determining).into_iter().flatten();
-        let against: BTreeSet<String> = against.map(|one| one.policy.clone()).collect();
-        differences.extend(difference_of_policies(case.policies.as_ref(), &against));
-        let explanation = answer.err().map(|refusal| refusal.to_string()).into_iter().collect();
-        CaseOutcome { name: case.name.clone(), differences, explanation }
     }
 
     fn surface(&self, case: &SurfaceCase) -> CaseOutcome {
@@ -268,28 +297,6 @@ fn chain_of(actor: &CasePrincipal, user: Option<&CasePrincipal>) -> PrincipalCha
     }
 }
 
-fn approval_of(case: &CaseApproval, request_digest: Digest) -> Result<ApprovalFacts, String> {
-    let (shown, other) = (Digest::of(b"what would run"), Digest::of(b"something else"));
-    let votes = case.votes.iter().map(|vote| Vote {
-        approver: vote.by.clone(),
-        stands_for: None,
-        authenticated_at: None,
-        groups: vote.groups.clone(),
-        groups_as_of: NOW.plus_ms(vote.groups_age_ms.saturating_neg()),
-        choice: vote.choice,
-        reason: String::new(),
-        at: NOW.plus_ms(case.expires_in_ms.min(0).saturating_sub(1_000)),
-        shown_digest: if vote.shown_other { other } else { shown },
-    });
-    Ok(ApprovalFacts {
-        approval_id: ApprovalId::new("case").map_err(|error| error.to_string())?,
-        request_digest: if case.changed { other } else { request_digest },
-        shown_digest: shown,
-        expires_at: NOW.plus_ms(case.expires_in_ms),
-        votes: votes.collect(),
-    })
-}
-
 fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
     let (outcome, code, kind, requirement) = match verdict {
         Verdict::Permit(_) => (ExpectedOutcome::Allow, None, None, None),
@@ -298,6 +305,7 @@ fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
             (ExpectedOutcome::Deny, Some(denial.code), Some(denial.kind), None)
         }
     };
+    let by_grant = matches!(verdict, Verdict::Permit(permit) if permit.grant().is_some());
     let decision = verdict.decision();
     let mut found = Vec::new();
     if outcome != expect.outcome {
@@ -318,21 +326,32 @@ fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
     if let Some(wanted) = expect.mode.filter(|wanted| decision.mode_effective != *wanted) {
         found.push(format!("the mode is {}, expected {wanted}", decision.mode_effective));
     }
+    if expect.by_grant.is_some_and(|wanted| wanted != by_grant) {
+        let word =
+            if by_grant { "a standing grant lets it run" } else { "no standing grant is used" };
+        found.push(format!("{word}, expected otherwise"));
+    }
     let got = decision.determining.iter().map(|one| one.policy.clone()).collect();
     found.extend(difference_of_policies(expect.policies.as_ref(), &got));
-    if let Some(wanted) = &expect.requirement {
-        let same = requirement.is_some_and(|got| {
-            got.groups == wanted.groups
-                && got.quorum == wanted.quorum
-                && wanted.expires_in_ms.is_none_or(|ms| ms == got.expires_in_ms)
-        });
-        if !same {
-            let got =
-                requirement.map_or_else(|| "none".to_owned(), crate::explain::requirement_line);
-            found.push(format!("the requirement differs, it is: {got}"));
-        }
+    if let Some(wanted) = &expect.requirement
+        && !requirement.is_some_and(|got| is_as_expected(got, wanted))
+    {
+        let got = requirement.map_or_else(|| "none".to_owned(), crate::explain::requirement_line);
+        found.push(format!("the requirement differs, it is: {got}"));
     }
     found
+}
+
+fn is_as_expected(got: &Requirement, wanted: &ExpectedRequirement) -> bool {
+    let later: BTreeMap<GroupId, u32> =
+        got.escalations.iter().map(|one| (one.group.clone(), one.people)).collect();
+    got.groups == wanted.groups
+        && got.quorum == wanted.quorum
+        && wanted.expires_in_ms.is_none_or(|ms| ms == got.expires_in_ms)
+        && wanted.deny_threshold.is_none_or(|people| people == got.deny_threshold)
+        && wanted.later.as_ref().is_none_or(|wanted| *wanted == later)
+        && wanted.fresh_auth_ms.is_none_or(|ms| Some(ms) == got.fresh_auth_ms)
+        && wanted.once_only.is_none_or(|once| once == got.once_only)
 }
 
 fn difference_of_policies(

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::{CaseFile, CaseFileError, run::run_cases};
 use crate::testing::{bundle, shipped};
 
-const SHIPPED: [&str; 2] = [
+const SHIPPED: [&str; 3] = [
     include_str!("../../../../policies/cases/10-calls.yaml"),
     include_str!("../../../../policies/cases/20-reviews.yaml"),
+    include_str!("../../../../policies/cases/30-desk.yaml"),
 ];
 
 #[test]
@@ -39,9 +40,26 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
             file.cases.iter().flat_map(|case| case.expect.policies.iter().flatten().cloned()),
         );
         named.extend(file.reviews.iter().flat_map(|case| case.policies.iter().flatten().cloned()));
+        named.extend(file.desk.iter().flat_map(|case| case.policies.iter().flatten().cloned()));
     }
-    // A review that is allowed names no policy: these two permit the reviews that are expected to be allowed.
-    named.extend(["approver-in-group".to_owned(), "view-approvals".to_owned()]);
+    // A review or an act that is allowed names no policy, and where the engine refuses it none is asked. That these matter,
+    // the next test says.
+    let of_people = [
+        "approver-in-group",
+        "view-approvals",
+        "desk-view",
+        "break-glass-declare",
+        "break-glass-confirm",
+        "break-glass-stop",
+        "break-glass-review",
+        "break-glass-review-apart",
+        "freeze-set",
+        "freeze-lift",
+        "grant-revoke",
+        "hand-over",
+        "take-back",
+    ];
+    named.extend(of_people.map(str::to_owned));
     let world = crate::testing::world();
     let all: BTreeSet<String> = crate::testing::compile(&shipped(), &world)
         .unwrap()
@@ -63,7 +81,8 @@ fn without_any_one_shipped_policy_some_case_fails() {
             file.text = file.text.replace(&policy.text, "");
         }
         assert_ne!(less, whole, "{}", policy.id);
-        let all_pass = files.iter().all(|file| {
+        // The last file first: it is the one about most policies.
+        let all_pass = files.iter().rev().all(|file| {
             run_cases(&less, None, file).unwrap().iter().all(super::run::CaseOutcome::passed)
         });
         assert!(!all_pass, "no case notices that `{}` is missing", policy.id);
@@ -126,4 +145,41 @@ fn cases_without_a_world_need_one() {
         run_cases(&broken, Some(&crate::testing::world()), &file),
         Err(CaseFileError::Bundle(_))
     ));
+}
+
+/// The example beside the shipped policies: its gates in the place of those of the same names.
+#[test]
+fn with_the_example_a_broken_glass_opens_the_gates_of_the_modes_and_no_other() {
+    let example = include_str!("../../../../policies/examples/break-glass.cedar");
+    let mut opened = shipped();
+    for file in &mut opened.files {
+        if file.name == "20-gates.cedar" {
+            let (_, freeze) = file.text.split_once("// In a freeze").unwrap();
+            file.text = format!("{example}\n// In a freeze{freeze}");
+        }
+    }
+    for (index, text) in SHIPPED.iter().enumerate() {
+        let mut file = CaseFile::parse(text).unwrap();
+        let asks = |case: &mut super::CallCase| case.name == "a broken glass opens no shipped gate";
+        let mut broken: Vec<_> = file.cases.extract_if(.., asks).collect();
+        assert_eq!(broken.len(), usize::from(index == 2));
+        // Without a broken glass nothing changes.
+        let outcomes = run_cases(&opened, None, &file).unwrap();
+        assert!(outcomes.iter().all(super::run::CaseOutcome::passed), "{outcomes:?}");
+        let Some(mut case) = broken.pop() else { continue };
+        let outcome = |case: &super::CallCase| {
+            let cases = vec![case.clone()];
+            let file =
+                CaseFile { cases, reviews: vec![], desk: vec![], surfaces: vec![], ..file.clone() };
+            run_cases(&opened, None, &file).unwrap()[0].differences.clone()
+        };
+        assert_eq!(outcome(&case)[0], "the outcome is allow, expected hold");
+        case.frozen = true;
+        case.expect.policies = Some(["gate-freeze".to_owned()].into());
+        assert_eq!(outcome(&case), Vec::<String>::new());
+        case.frozen = false;
+        case.break_glass.as_mut().unwrap().ends_in_ms = 0;
+        case.expect.policies = Some(["gate-destructive".to_owned()].into());
+        assert_eq!(outcome(&case), Vec::<String>::new());
+    }
 }

@@ -71,3 +71,29 @@ fn an_error_is_told_without_arguments() {
         error: the argument at `/name` cannot be put to policy; a call is never allowed past an error"#]],
     );
 }
+
+#[test]
+fn a_requirement_says_all_it_asks() {
+    let mut requirement = placet_types::approval::Requirement::new(
+        [("security".parse().unwrap(), 2)].into(),
+        3,
+        14_400_000,
+    );
+    assert_eq!(
+        super::requirement_line(&requirement),
+        "3 people in all, 2 people of `security`, within 240 minutes"
+    );
+    requirement.deny_threshold = 2;
+    requirement.fresh_auth_ms = Some(900_000);
+    requirement.once_only = true;
+    requirement.escalations = vec![placet_types::approval::Escalation {
+        after_ms: 7_200_000,
+        group: "managers".parse().unwrap(),
+        people: 1,
+        stands_in_for: ["security".parse().unwrap()].into(),
+    }];
+    assert_eq!(
+        super::requirement_line(&requirement),
+        "3 people in all, 2 people of `security`, within 240 minutes; after 120 minutes 1 person of `managers` instead; 2 people saying no end it; signed in within 15 minutes; for each single call"
+    );
+}

@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    approval::{Requirement, VoteChoice},
     error::ErrorCode,
-    ids::PrincipalId,
+    ids::{GroupId, PrincipalId},
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
 
-use super::{Review, ReviewRefusal, ReviewedRequest, Reviewer};
+use super::{Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer};
 use crate::{
     snapshot::Snapshot,
     testing::{NOW, agent, agent_for, bundle, compile, principal, shipped, world},
@@ -19,38 +18,44 @@ use crate::{
 struct Approval {
     chain: PrincipalChain,
     decided_by: BTreeSet<PrincipalId>,
-    requirement: Requirement,
+    asked: BTreeSet<GroupId>,
 }
 
 impl Approval {
     fn of(chain: PrincipalChain) -> Self {
-        let groups = [("approvers".parse().unwrap(), 1)].into();
-        let requirement = Requirement::new(groups, 1, 1_000);
-        Self { chain, decided_by: [].into(), requirement }
+        Self { chain, decided_by: [].into(), asked: ["approvers".parse().unwrap()].into() }
     }
 
     fn approve(&self, snapshot: &Snapshot, reviewer: &Principal) -> Result<(), ReviewRefusal> {
-        self.ask(snapshot, reviewer, Some(VoteChoice::Approve))
+        self.ask(snapshot, reviewer, Some(ReviewAction::Approve))
     }
 
     fn ask(
         &self,
         snapshot: &Snapshot,
         reviewer: &Principal,
-        choice: Option<VoteChoice>,
+        choice: Option<ReviewAction>,
     ) -> Result<(), ReviewRefusal> {
         let capability = "ops/remove".parse().unwrap();
         let request = ReviewedRequest {
             chain: &self.chain,
             capability: &capability,
             mode: ApprovalMode::Destructive,
-            requirement: &self.requirement,
+            asked: &self.asked,
+            fresh_auth_ms: None,
             expires_at: NOW.plus_ms(1_000),
             decided_by: &self.decided_by,
         };
         let reviewer = Reviewer { principal: reviewer, groups: &[].into() };
         match choice {
-            Some(choice) => snapshot.may_review(&Review { reviewer, request, choice, now: NOW }),
+            Some(action) => snapshot.may_review(&Review {
+                reviewer,
+                stands_for: None,
+                request,
+                action,
+                authenticated_at: None,
+                now: NOW,
+            }),
             None => snapshot.may_view(&reviewer, &request, NOW),
         }
     }
@@ -80,7 +85,7 @@ fn who_may_not_see_an_approval_learns_nothing_of_it() {
     let approval = Approval::of(agent("bot"));
     assert_eq!(approval.ask(&snapshot, &user("cleo"), None).unwrap_err().code, ErrorCode::NotFound);
     let foreign = Principal { tenant_id: "globex".parse().unwrap(), ..user("ben") };
-    for choice in [None, Some(VoteChoice::Approve), Some(VoteChoice::Deny)] {
+    for choice in [None, Some(ReviewAction::Approve), Some(ReviewAction::Deny)] {
         assert_eq!(
             approval.ask(&snapshot, &foreign, choice).unwrap_err().code,
             ErrorCode::NotFound
@@ -129,4 +134,113 @@ fn a_bundle_without_review_policies_lets_nobody_review() {
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let refusal = Approval::of(agent("bot")).approve(&snapshot, &user("ben")).unwrap_err();
     assert_eq!(refusal.to_string(), "the review is refused: no policy permits it");
+}
+
+/// A bundle that lets everybody do everything with an approval.
+fn open() -> Snapshot {
+    let text = r#"@id("all") permit (principal, action in Placet::Action::"review", resource is Placet::ApprovalRequest);"#;
+    compile(&bundle(text), &world()).unwrap()
+}
+
+struct Click<'a> {
+    by: &'a str,
+    stands_for: Option<(&'a str, &'a str)>,
+    fresh_auth_ms: Option<u64>,
+    proved_ago_ms: Option<i64>,
+    decided_by: &'a [&'a str],
+}
+
+const CLICK: Click<'_> = Click {
+    by: "ben",
+    stands_for: None,
+    fresh_auth_ms: None,
+    proved_ago_ms: None,
+    decided_by: &[],
+};
+
+fn click(
+    snapshot: &Snapshot,
+    click: &Click<'_>,
+    action: ReviewAction,
+) -> Result<(), ReviewRefusal> {
+    let person = user(click.by);
+    let colleague =
+        click.stands_for.map(|(id, group)| (user(id), BTreeSet::from([group.parse().unwrap()])));
+    snapshot.may_review(&Review {
+        reviewer: Reviewer { principal: &person, groups: &[].into() },
+        stands_for: colleague.as_ref().map(|(principal, groups)| Reviewer { principal, groups }),
+        request: ReviewedRequest {
+            chain: &agent_for("bot", "ada"),
+            capability: &"ops/remove".parse().unwrap(),
+            mode: ApprovalMode::Destructive,
+            asked: &["approvers".parse().unwrap()].into(),
+            fresh_auth_ms: click.fresh_auth_ms,
+            expires_at: NOW.plus_ms(1_000),
+            decided_by: &click.decided_by.iter().map(|id| id.parse().unwrap()).collect(),
+        },
+        action,
+        authenticated_at: click.proved_ago_ms.map(|ago| NOW.plus_ms(ago.saturating_neg())),
+        now: NOW,
+    })
+}
+
+#[test]
+fn a_fresh_proof_is_asked_for_whatever_a_bundle_says() {
+    let snapshot = open();
+    let asked = Click { fresh_auth_ms: Some(900_000), ..CLICK };
+    for action in [ReviewAction::Approve, ReviewAction::Edit] {
+        let refusal = click(&snapshot, &asked, action).unwrap_err();
+        assert_eq!((refusal.code, refusal.needs_fresh_auth), (ErrorCode::PolicyDenied, true));
+        for (ago, ok) in [(900_000, true), (900_001, false), (-60_000, true), (-60_001, false)] {
+            let proved = Click { proved_ago_ms: Some(ago), ..asked };
+            assert_eq!(click(&snapshot, &proved, action).is_ok(), ok, "{ago}");
+        }
+    }
+    assert_eq!(click(&snapshot, &asked, ReviewAction::Deny), Ok(()));
+    assert_eq!(click(&snapshot, &CLICK, ReviewAction::Approve), Ok(()));
+}
+
+#[test]
+fn who_is_told_to_sign_in_again_could_decide_then() {
+    let snapshot = compile(&shipped(), &world()).unwrap();
+    let asked = Click { fresh_auth_ms: Some(900_000), ..CLICK };
+    let refusal = click(&snapshot, &asked, ReviewAction::Approve).unwrap_err();
+    assert!(refusal.needs_fresh_auth);
+    assert_eq!(refusal.determining[0].policy, "fresh-auth");
+    // Signing in again would not help somebody who may not decide.
+    for by in ["cleo", "olga", "ada"] {
+        let refusal = click(&snapshot, &Click { by, ..asked }, ReviewAction::Approve).unwrap_err();
+        assert!(!refusal.needs_fresh_auth, "{by}");
+    }
+}
+
+#[test]
+fn a_bundle_cannot_let_the_interested_decide_by_way_of_each_other() {
+    let snapshot = open();
+    let both = |by, colleague, decided_by| {
+        let stands_for = Some((colleague, "approvers"));
+        let one = Click { by, stands_for, decided_by, ..CLICK };
+        click(&snapshot, &one, ReviewAction::Approve).is_ok()
+    };
+    assert!(both("cleo", "ben", &[]));
+    assert!(!both("olga", "ben", &[]), "the owner decides");
+    assert!(!both("cleo", "olga", &[]), "the owner is decided for");
+    assert!(!both("ada", "ben", &[]), "the user decides");
+    assert!(!both("cleo", "ada", &[]), "the user is decided for");
+    assert!(!both("ben", "ben", &[]), "oneself");
+    assert!(!both("cleo", "ben", &["ben"]));
+    assert!(!both("cleo", "ben", &["cleo"]));
+    assert!(both("cleo", "ben", &["dan"]));
+}
+
+#[test]
+fn who_decides_for_a_colleague_is_named_to_policy() {
+    let text = r#"@id("all") permit (principal, action in Placet::Action::"review", resource is Placet::ApprovalRequest);
+@id("in-person") forbid (principal, action in Placet::Action::"review", resource is Placet::ApprovalRequest)
+when { context has stands_for && context.stands_for in resource.tenant };"#;
+    let snapshot = compile(&bundle(text), &world()).unwrap();
+    let handed = Click { by: "cleo", stands_for: Some(("ben", "approvers")), ..CLICK };
+    let refusal = click(&snapshot, &handed, ReviewAction::Deny).unwrap_err();
+    assert_eq!(refusal.determining[0].policy, "in-person");
+    assert_eq!(click(&snapshot, &CLICK, ReviewAction::Deny), Ok(()));
 }

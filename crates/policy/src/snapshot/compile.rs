@@ -24,7 +24,7 @@ use crate::{
     },
     entities::ToolEntities,
     input::InputType,
-    schema,
+    manage, review, schema,
     vocabulary::{Vocabulary, lower_action},
 };
 
@@ -63,12 +63,16 @@ pub(super) fn compile(
             ))]);
         }
     }
-    let review =
-        ["approve", "deny", "view", "review"].map(|action| names.action_uid(action)).into();
+    let lineage = |group: &'static str, actions: &[&'static str]| {
+        actions.iter().chain([&group]).map(|action| names.action_uid(action)).collect()
+    };
+    let reviewing = lineage("review", &review::ACTIONS);
+    let managing = lineage("manage", &manage::ACTIONS);
     Ok(Snapshot {
         digest: source.digest(),
         epoch,
-        review_slice: slicer.slice(&review).map_err(internal)?,
+        review_slice: slicer.slice(&reviewing).map_err(internal)?,
+        manage_slice: slicer.slice(&managing).map_err(internal)?,
         names,
         schema,
         schema_text,

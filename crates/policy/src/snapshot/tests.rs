@@ -99,9 +99,19 @@ fn every_policy_has_a_name_of_its_own() {
     assert!(found[0].message.contains("in a.cedar"), "{}", found[0]);
 }
 
+/// Each of these annotations makes a problem that has the word in it.
+fn assert_refused(annotations: &[(&str, &str)]) {
+    for (annotations, word) in annotations {
+        let problem = the_problem(&forbid(annotations));
+        assert!(problem.message.contains(word), "{annotations}: {problem}");
+        assert_eq!((problem.policy.as_deref(), problem.line), (Some("f"), Some(2)), "{problem}");
+        assert!(problem.help.is_some());
+    }
+}
+
 #[test]
 fn annotations_that_mean_nothing_are_refused() {
-    for (annotations, word) in [
+    assert_refused(&[
         ("", "no `@approval`"),
         (r#"@approval("maybe")"#, "not `maybe`"),
         (r#"@approval("required")"#, "whom to ask"),
@@ -120,14 +130,82 @@ fn annotations_that_mean_nothing_are_refused() {
         ),
         (r#"@approval("required") @approver_group("a") @four_eyes("false")"#, "`@four_eyes`"),
         (r#"@approval("required") @approver_group("a") @quroum("2")"#, "`@quroum`"),
+        (r#"@approval("required") @approver_group("a:0")"#, "cannot be read"),
         (r#"@approval("never") @quorum("2")"#, "means nothing beside"),
-    ] {
-        let problem = the_problem(&forbid(annotations));
-        assert!(problem.message.contains(word), "{annotations}: {problem}");
-        assert_eq!((problem.policy.as_deref(), problem.line), (Some("f"), Some(2)), "{problem}");
-        assert!(problem.help.is_some());
-    }
+        (r#"@approval("never") @escalate("2h: b")"#, "means nothing beside"),
+        (r#"@approval("never") @once_only("true")"#, "means nothing beside"),
+    ]);
     let fine = r#"@approval("required") @approver_group("a:2, b") @quorum("3") @expires("90s") @x_ticket("T-1")"#;
+    assert!(compile(&bundle(&forbid(fine)), &world()).is_ok());
+}
+
+#[test]
+fn annotations_of_the_desk_that_mean_nothing_are_refused() {
+    assert_refused(&[
+        (r#"@approval("required") @approver_group("a") @deny_threshold("0")"#, "`@deny_threshold`"),
+        (
+            r#"@approval("required") @approver_group("a") @deny_threshold("21")"#,
+            "`@deny_threshold`",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @deny_threshold("most")"#,
+            "`@deny_threshold`",
+        ),
+        (r#"@approval("required") @approver_group("a") @fresh_auth("30s")"#, "`@fresh_auth`"),
+        (r#"@approval("required") @approver_group("a") @fresh_auth("2d")"#, "`@fresh_auth`"),
+        (r#"@approval("required") @approver_group("a") @fresh_auth("now")"#, "`@fresh_auth`"),
+        (r#"@approval("required") @approver_group("a") @once_only("false")"#, "`@once_only`"),
+        (r#"@approval("required") @approver_group("a") @once_only"#, "`@once_only`"),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("managers")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h managers")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h: ")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h: managers:0")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("0h: managers")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h: managers,")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h: globex/managers")"#,
+            "`@escalate` cannot be read",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("24h: managers")"#,
+            "asks `managers` only when the approval has expired",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @expires("1h") @escalate("2h: managers")"#,
+            "only when the approval has expired",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h: a")"#,
+            "asks `a`, which is asked before",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("2h: m, 4h: m:2")"#,
+            "asks `m`, which is asked before",
+        ),
+        (
+            r#"@approval("required") @approver_group("a") @escalate("1h:b,2h:c,3h:d,4h:e,5h:f,6h:g,7h:h,8h:i,9h:j")"#,
+            "`@escalate` cannot be read",
+        ),
+    ]);
+    let fine = r#"@approval("required") @approver_group("a") @deny_threshold("2") @fresh_auth("15m") @once_only("true") @escalate("8h: directors:2, 2h: managers") @expires("12h")"#;
     assert!(compile(&bundle(&forbid(fine)), &world()).is_ok());
 }
 
@@ -228,4 +306,32 @@ fn a_name_in_a_schema_cannot_break_out_of_the_generated_text() {
     let world = crate::testing::world_of(&yaml);
     let snapshot = compile(&shipped(), &world).unwrap();
     assert!(snapshot.schema_text().contains(r#"ops/look"#));
+}
+
+#[test]
+fn routing_stands_only_on_what_can_hold_a_call() {
+    for (annotation, name) in [
+        (r#"@deny_threshold("2")"#, "deny_threshold"),
+        (r#"@escalate("2h: b")"#, "escalate"),
+        (r#"@fresh_auth("15m")"#, "fresh_auth"),
+        (r#"@once_only("true")"#, "once_only"),
+    ] {
+        for policy in [
+            r#"permit (principal, action in Placet::Action::"tier_network", resource is Placet::Tool);"#,
+            r#"forbid (principal, action == Placet::Action::"edit_args", resource is Placet::ApprovalRequest);"#,
+            r#"forbid (principal, action in Placet::Action::"review", resource is Placet::ApprovalRequest);"#,
+            r#"forbid (principal, action in Placet::Action::"manage", resource is Placet::DeskEntry);"#,
+            r#"forbid (principal, action in [Placet::Action::"set_freeze", Placet::Action::"take_back"], resource is Placet::DeskEntry);"#,
+        ] {
+            let problem = the_problem(&format!("@id(\"f\")\n{annotation} {policy}"));
+            assert_eq!(
+                problem.message,
+                format!("`@{name}` stands on a policy that cannot hold a call"),
+                "{policy}"
+            );
+        }
+    }
+    // A forbid for every action holds calls too, so it has to say whether people can set it aside.
+    let all = the_problem("@id(\"f\")\nforbid (principal, action, resource);");
+    assert!(all.message.contains("no `@approval`"), "{all}");
 }

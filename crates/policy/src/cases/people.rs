@@ -1,0 +1,135 @@
+//! The cases about people: who may decide and see approvals, and who may do what at the desk.
+//!
+//! Owns their format. Running them is [`super::run`].
+
+use std::collections::BTreeSet;
+
+use placet_types::ids::{CapabilityId, GroupId, PrincipalId, TenantId};
+use serde::{Deserialize, Serialize};
+
+use super::CasePrincipal;
+use crate::manage::DeskActKind;
+
+/// One review of an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReviewCase {
+    /// What it shows, as a sentence.
+    pub name: String,
+    /// Who reviews.
+    pub reviewer: CasePrincipal,
+    /// Groups in the reviewer's claims.
+    #[serde(default)]
+    pub groups: BTreeSet<GroupId>,
+    /// What the reviewer wants to do.
+    pub act: ReviewAct,
+    /// Who calls.
+    pub actor: CasePrincipal,
+    /// For whom.
+    #[serde(default)]
+    pub user: Option<CasePrincipal>,
+    /// What is called.
+    pub tool: CapabilityId,
+    /// The groups that were asked.
+    pub asked: BTreeSet<GroupId>,
+    /// The colleague the reviewer decides for, and the groups that were handed over.
+    #[serde(default)]
+    pub stands_for: Option<CaseColleague>,
+    /// How long ago the reviewer proved who they are, in milliseconds; absent: the token does not say.
+    #[serde(default)]
+    pub authenticated_ago_ms: Option<i64>,
+    /// How long ago that may be.
+    #[serde(default)]
+    pub fresh_auth_ms: Option<u64>,
+    /// When the approval ends, in milliseconds from now.
+    #[serde(default = "super::an_hour")]
+    pub expires_in_ms: i64,
+    /// Who has decided already.
+    #[serde(default)]
+    pub decided_by: BTreeSet<PrincipalId>,
+    /// Whether it is allowed.
+    pub expect: ExpectedReview,
+    /// All forbids that stood against it.
+    #[serde(default)]
+    pub policies: Option<BTreeSet<String>>,
+}
+
+/// What a reviewer wants to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewAct {
+    /// See the approval.
+    View,
+    /// Say yes.
+    Approve,
+    /// Say no.
+    Deny,
+    /// Narrow the arguments.
+    Edit,
+}
+
+/// A colleague who handed over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseColleague {
+    /// Who.
+    pub id: PrincipalId,
+    /// The groups that were handed over and are still the colleague's.
+    pub groups: BTreeSet<GroupId>,
+}
+
+/// One act at the desk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeskCase {
+    /// What it shows, as a sentence.
+    pub name: String,
+    /// Who acts.
+    pub person: CasePrincipal,
+    /// Groups in the person's claims.
+    #[serde(default)]
+    pub groups: BTreeSet<GroupId>,
+    /// What the person wants to do.
+    pub act: DeskActKind,
+    /// How long ago the person proved who they are, in milliseconds; absent: the token does not say.
+    #[serde(default)]
+    pub authenticated_ago_ms: Option<i64>,
+    /// With which entry; absent: with a new one of their own.
+    #[serde(default)]
+    pub entry: Option<CaseEntry>,
+    /// Whether it is allowed.
+    pub expect: ExpectedReview,
+    /// All forbids that stood against it.
+    #[serde(default)]
+    pub policies: Option<BTreeSet<String>>,
+}
+
+/// An entry of the desk.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CaseEntry {
+    /// Who made it.
+    pub by: PrincipalId,
+    /// Whose desk; absent: that of the one who acts.
+    #[serde(default)]
+    pub tenant: Option<TenantId>,
+    /// Who agreed to it or not.
+    #[serde(default)]
+    pub decided_by: BTreeSet<PrincipalId>,
+    /// The groups asked for it: of a standing grant.
+    #[serde(default)]
+    pub asked: BTreeSet<GroupId>,
+    /// Who decides instead: of a handover.
+    #[serde(default)]
+    pub colleague: Option<PrincipalId>,
+}
+
+/// Whether a review is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpectedReview {
+    /// It is.
+    Allow,
+    /// It is not.
+    Refuse,
+}

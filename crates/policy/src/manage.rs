@@ -1,0 +1,230 @@
+//! Who may arrange something at the desk: break-glass records, freezes, grants, handovers. Itself a Cedar request.
+//!
+//! Owns the request and its entity. What an entry may become is the ledger's. Only people of the entry's own tenant can do
+//! anything with it. Invariants, whatever a bundle says: nobody confirms a break-glass record that they asked for, nobody
+//! reviews one that they took part in, and everybody hands over their own duty alone.
+
+use std::collections::BTreeSet;
+
+use cedar_policy::{Context, Entities, Entity, EntityUid, RestrictedExpression};
+use placet_types::{
+    clock::Timestamp,
+    error::ErrorCode,
+    ids::{GroupId, PrincipalId, TenantId},
+    principal::PrincipalKind,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    entities::{self, entity},
+    evaluate::{Question, evaluate},
+    review::{AUDITORS, ReviewRefusal, Reviewer, When},
+    snapshot::Snapshot,
+    verdict::Link,
+    vocabulary::{self, uids},
+};
+
+/// The actions at the desk, as policies name them.
+pub(crate) const ACTIONS: [&str; 10] = [
+    "declare_break_glass",
+    "confirm_break_glass",
+    "end_break_glass",
+    "review_break_glass",
+    "set_freeze",
+    "lift_freeze",
+    "revoke_grant",
+    "hand_over",
+    "take_back",
+    "view_entry",
+];
+
+/// What somebody wants to do at the desk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeskActKind {
+    /// Ask that the glass be broken.
+    DeclareBreakGlass,
+    /// Agree to it, or say no.
+    ConfirmBreakGlass,
+    /// End it before its time.
+    EndBreakGlass,
+    /// Look at it afterwards.
+    ReviewBreakGlass,
+    /// Enter a freeze in the calendar.
+    SetFreeze,
+    /// End a freeze before its time.
+    LiftFreeze,
+    /// End a standing grant before its time.
+    RevokeGrant,
+    /// Hand one's own duty over to a colleague.
+    HandOver,
+    /// End a handover before its time.
+    TakeBack,
+    /// See an entry.
+    #[serde(rename = "view_entry")]
+    View,
+}
+
+impl DeskActKind {
+    /// The action's name in policies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DeclareBreakGlass => "declare_break_glass",
+            Self::ConfirmBreakGlass => "confirm_break_glass",
+            Self::EndBreakGlass => "end_break_glass",
+            Self::ReviewBreakGlass => "review_break_glass",
+            Self::SetFreeze => "set_freeze",
+            Self::LiftFreeze => "lift_freeze",
+            Self::RevokeGrant => "revoke_grant",
+            Self::HandOver => "hand_over",
+            Self::TakeBack => "take_back",
+            Self::View => "view_entry",
+        }
+    }
+}
+
+/// An entry, as far as it matters to who may do something with it.
+#[derive(Debug, Clone, Copy)]
+pub struct EntryFacts<'a> {
+    /// Whose desk.
+    pub tenant: &'a TenantId,
+    /// Who made it.
+    pub by: &'a PrincipalId,
+    /// Who agreed to it or not, and for whom.
+    pub decided_by: &'a BTreeSet<PrincipalId>,
+    /// The groups asked for it: of a standing grant.
+    pub asked: &'a BTreeSet<GroupId>,
+    /// Who decides instead: of a handover.
+    pub colleague: Option<&'a PrincipalId>,
+}
+
+/// Something somebody wants to do at the desk.
+#[derive(Debug, Clone, Copy)]
+pub struct Management<'a> {
+    /// Who.
+    pub reviewer: Reviewer<'a>,
+    /// When they last proved who they are, if the token says.
+    pub authenticated_at: Option<Timestamp>,
+    /// What.
+    pub act: DeskActKind,
+    /// With which entry; nothing: with a new one of their own.
+    pub entry: Option<EntryFacts<'a>>,
+    /// When.
+    pub now: Timestamp,
+}
+
+pub(crate) fn may_manage(
+    snapshot: &Snapshot,
+    management: &Management<'_>,
+) -> Result<(), ReviewRefusal> {
+    let unseen = management.act == DeskActKind::View;
+    let hidden = |refusal| ReviewRefusal { code: ErrorCode::NotFound, ..refusal };
+    ask(snapshot, management).map_err(|refusal| if unseen { hidden(refusal) } else { refusal })
+}
+
+fn ask(snapshot: &Snapshot, management: &Management<'_>) -> Result<(), ReviewRefusal> {
+    let person = management.reviewer.principal;
+    if person.kind != PrincipalKind::User {
+        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people manage the desk"));
+    }
+    let nothing = (BTreeSet::new(), BTreeSet::new());
+    let entry = management.entry.unwrap_or(EntryFacts {
+        tenant: &person.tenant_id,
+        by: &person.id,
+        decided_by: &nothing.0,
+        asked: &nothing.1,
+        colleague: None,
+    });
+    if entry.tenant != &person.tenant_id {
+        return Err(ReviewRefusal::of(ErrorCode::NotFound, "the entry belongs to another tenant"));
+    }
+    let (entities, target) = entities_of(snapshot, &management.reviewer, &entry)
+        .map_err(|_unmade| ReviewRefusal::unmade())?;
+    let when = When { now: management.now, authenticated_at: management.authenticated_at };
+    let context = Context::from_pairs(when.pairs()).map_err(|_unmade| ReviewRefusal::unmade())?;
+    let question = Question {
+        link: Link::User,
+        principal: snapshot.names.principal_uid(person),
+        action: snapshot.names.action_uid(management.act.as_str()),
+        resource: target,
+        context,
+    };
+    let answer = evaluate(&snapshot.schema, &snapshot.manage_slice, &entities, question);
+    if !answer.allowed {
+        return Err(ReviewRefusal::by(snapshot, answer));
+    }
+    // Last, so that a refusal names the policy where there is one.
+    match floor(management.act, &person.id, &entry) {
+        Some(note) => Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note)),
+        None => Ok(()),
+    }
+}
+
+/// What stands against an act whatever policies say.
+fn floor(act: DeskActKind, person: &PrincipalId, entry: &EntryFacts<'_>) -> Option<&'static str> {
+    use DeskActKind as Act;
+    let took_part = entry.by == person || entry.decided_by.contains(person);
+    if act == Act::ConfirmBreakGlass && entry.by == person {
+        return Some("somebody else confirms a break-glass record");
+    }
+    if act == Act::ReviewBreakGlass && took_part {
+        return Some("somebody who took no part reviews a break-glass record");
+    }
+    if act == Act::HandOver && entry.by != person {
+        return Some("everybody hands over their own duty");
+    }
+    let to_oneself = act == Act::HandOver && entry.colleague == Some(person);
+    to_oneself.then_some("nobody decides in their own place")
+}
+
+type Made = Result<(Entities, EntityUid), Box<dyn std::error::Error>>;
+
+fn entities_of(snapshot: &Snapshot, reviewer: &Reviewer<'_>, entry: &EntryFacts<'_>) -> Made {
+    let (names, directory) = (&snapshot.names, &snapshot.directory);
+    let tenant = entry.tenant;
+    let mut known =
+        entities::person(names, directory, tenant, &reviewer.principal.id, reviewer.groups)?;
+    for other in std::iter::once(entry.by).chain(entry.colleague) {
+        known.extend(entities::person(names, directory, tenant, other, &BTreeSet::new())?);
+    }
+    let group = names.action_uid("manage");
+    known.extend(
+        ACTIONS
+            .map(|action| Entity::new_no_attrs(names.action_uid(action), [group.clone()].into())),
+    );
+    let target = vocabulary::uid(&names.desk_entry, "this");
+    known.push(desk_entry(snapshot, entry, &target)?);
+    // The first of a person is the one asked about.
+    let mut seen = BTreeSet::new();
+    known.retain(|entity| seen.insert(entity.uid()));
+    Ok((Entities::from_entities(known, None)?, target))
+}
+
+fn desk_entry(
+    snapshot: &Snapshot,
+    entry: &EntryFacts<'_>,
+    target: &EntityUid,
+) -> entities::EntityResult<Entity> {
+    let (names, tenant) = (&snapshot.names, entry.tenant);
+    let one = RestrictedExpression::new_entity_uid;
+    let group = |name: &str| one(vocabulary::uid(&names.group, &format!("{tenant}/{name}")));
+    let mut attrs = vec![
+        ("tenant", one(names.tenant_uid(tenant))),
+        ("by", one(names.user_uid(tenant, entry.by))),
+        ("approver_groups", uids(entry.asked.iter().map(|asked| names.group_uid(tenant, asked)))),
+        ("decided_by", uids(entry.decided_by.iter().map(|id| names.user_uid(tenant, id)))),
+        ("approvers", group("approvers")),
+        ("freeze_approvers", group("freeze-approvers")),
+        ("emergency", group("emergency")),
+        ("auditors", group(AUDITORS)),
+        ("operators", group("operators")),
+    ];
+    if let Some(colleague) = entry.colleague {
+        attrs.push(("colleague", one(names.user_uid(tenant, colleague))));
+    }
+    entity(target.clone(), attrs, [])
+}
+
+#[cfg(test)]
+mod tests;
