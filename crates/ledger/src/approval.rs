@@ -74,6 +74,8 @@ pub struct Edit {
     pub from_proposal: Digest,
     /// The request that was decided on before.
     pub from_request: Digest,
+    /// The content digest of the call as it was parked before.
+    pub from_parked: Digest,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -264,6 +266,12 @@ pub enum VoteError {
 }
 
 impl ApprovalRecord {
+    /// Whether a dispatch has used it.
+    #[must_use]
+    pub const fn is_consumed(&self) -> bool {
+        matches!(self.state, ApprovalState::Consumed { .. })
+    }
+
     /// The votes as they count now.
     #[must_use]
     pub fn ballot(&self) -> Ballot<'_> {
@@ -342,6 +350,7 @@ impl ApprovalRecord {
             at: now,
             from_proposal: self.proposal,
             from_request: self.request_digest,
+            from_parked: edit.from_parked,
         });
         next.proposal = edit.proposal;
         next.request_digest = edit.request_digest;
@@ -360,10 +369,13 @@ impl ApprovalRecord {
         }
         let escalated = self.escalated.saturating_add(1);
         let mut next = Self { escalated, rev: self.rev.saturating_add(1), ..self.clone() };
-        if next.ballot().tally() == Tally::Satisfied {
+        next.state = match next.ballot().tally() {
+            Tally::Open => ApprovalState::Pending,
             // Somebody who is asked only now had agreed before, as a member of another group.
-            next.state = ApprovalState::Approved;
-        }
+            Tally::Satisfied => ApprovalState::Approved,
+            // Policies that ask for fewer denials became active while people had agreed.
+            Tally::Denied => ApprovalState::Denied,
+        };
         Ok(next)
     }
 
@@ -373,6 +385,33 @@ impl ApprovalRecord {
         }
         let expired = self.state == ApprovalState::Pending;
         Err(VoteError::Late { state: if expired { "expired" } else { self.state.name() } })
+    }
+
+    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no decision taken back, and another
+    /// request or proposal only by an edit that names what was there. `None`: there was none.
+    #[must_use]
+    pub fn may_follow(&self, before: Option<&Self>) -> bool {
+        let Some(before) = before else {
+            return self.rev == 1 && self.state == ApprovalState::Pending && self.votes.is_empty();
+        };
+        let edited = match self.edits.strip_prefix(before.edits.as_slice()) {
+            Some([]) => {
+                self.proposal == before.proposal && self.request_digest == before.request_digest
+            }
+            Some([edit]) => {
+                edit.from_proposal == before.proposal && edit.from_request == before.request_digest
+            }
+            Some(_) | None => false,
+        };
+        before.rev.checked_add(1) == Some(self.rev)
+            && before.record_id == self.record_id
+            && before.call_id == self.call_id
+            && before.chain == self.chain
+            && before.capability == self.capability
+            && before.created_at == self.created_at
+            && before.state.may_become(&self.state)
+            && self.votes.starts_with(&before.votes)
+            && edited
     }
 
     /// The record moved to `state`; `None` when the machine does not know the move.
@@ -393,6 +432,8 @@ pub struct Edited {
     pub request_digest: Digest,
     /// The content digest of the proposal that shows it.
     pub proposal: Digest,
+    /// The content digest of the call as it was parked before.
+    pub from_parked: Digest,
     /// What policy asks for it.
     pub requirement: Requirement,
 }

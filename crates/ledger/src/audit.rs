@@ -2,14 +2,14 @@
 //!
 //! Owns the form of an event. Invariant I15: an event holds digests, names and codes; never an argument, a result or a secret.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
     digest::Digest,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, RecordId, RunId, TenantId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DeskId, RecordId, RunId, TenantId, ToolCallId},
     principal::PrincipalChain,
 };
 
@@ -29,6 +29,12 @@ pub enum AuditKind {
     Held,
     /// Somebody decided on an approval.
     Voted,
+    /// An approver narrowed the arguments of a held call.
+    Edited,
+    /// The next group was asked.
+    Escalated,
+    /// An entry of the approval desk was made or moved: a standing grant, a break-glass record, a freeze, a handover.
+    Desk,
     /// An approval ended without an effect.
     ApprovalEnded,
     /// A write-class call was dispatched.
@@ -82,6 +88,10 @@ pub struct AuditEvent {
     /// Under which approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+    /// The entries of the approval desk that it is about or that it relied on. A dispatch names the standing grant that it used and the
+    /// break-glass records it was decided under, so that every use of an entry is found by its name.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub desk: BTreeSet<DeskId>,
     /// With which code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<ErrorCode>,
@@ -112,6 +122,7 @@ impl AuditEvent {
             chain: None,
             record_id: None,
             approval_id: None,
+            desk: BTreeSet::new(),
             code: None,
             decision: None,
             digests: BTreeMap::new(),

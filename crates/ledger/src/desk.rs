@@ -21,6 +21,9 @@ use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError, voices};
 /// The form of [`DeskEntry`] that this build writes.
 pub const DESK_VERSION: u16 = 1;
 
+/// The end of all times.
+const FOR_EVER: Timestamp = Timestamp::from_ms(i64::MAX);
+
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -183,17 +186,26 @@ impl DeskEntry {
     /// Whether anything may still become of it: it is asked for, in force, in the future, or waits for its review.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
+        self.open_until().is_some_and(|until| now < until)
+    }
+
+    /// Until when [`Self::is_open`], unless it moves: a review is waited for without end. Nothing: it is over already.
+    #[must_use]
+    pub fn open_until(&self) -> Option<Timestamp> {
+        let reviewed = self.kind() == DeskKind::BreakGlass;
         match self.state {
-            DeskState::Proposed => now < self.expires_at,
-            DeskState::Active => {
-                self.kind() == DeskKind::BreakGlass
-                    || (now < self.expires_at && self.uses_left() != Some(0))
-            }
-            DeskState::Ended { .. } => {
-                self.kind() == DeskKind::BreakGlass && !self.votes.is_empty()
-            }
-            DeskState::Denied | DeskState::Reviewed { .. } => false,
+            DeskState::Active if reviewed => Some(FOR_EVER),
+            DeskState::Ended { .. } if reviewed && !self.votes.is_empty() => Some(FOR_EVER),
+            DeskState::Active if self.uses_left() == Some(0) => None,
+            DeskState::Proposed | DeskState::Active => Some(self.expires_at),
+            DeskState::Ended { .. } | DeskState::Denied | DeskState::Reviewed { .. } => None,
         }
+    }
+
+    /// Where it stands among the others, oldest first.
+    #[must_use]
+    pub const fn place(&self) -> (Timestamp, &DeskId) {
+        (self.created_at, &self.desk_id)
     }
 
     /// How often it may still be used; nothing where that is not counted.

@@ -148,12 +148,10 @@ pub struct Settlement {
 /// What is settled: a record, or a read that has none.
 #[derive(Debug)]
 pub(crate) enum Subject {
-    /// A record in `DISPATCHED`, and what was taken for it from its run's budget.
+    /// A record in `DISPATCHED`.
     Effect {
         /// The record.
         record: Box<EffectRecord>,
-        /// Given back when nothing happened.
-        reserve: Reservation,
     },
     /// A read-only call: its event, to be completed.
     Read(Box<AuditEvent>),

@@ -4,11 +4,15 @@
 //! below. Does not decide and does not keep. Invariant: every verb is one [`Store::commit`], so it happens as a whole or not at all.
 
 mod approvals;
+mod desk;
 mod dispatching;
+mod edits;
 mod keeping;
 mod settling;
 #[cfg(test)]
 mod tests;
+
+pub use edits::Narrowed;
 
 use std::sync::Arc;
 
@@ -40,9 +44,15 @@ pub enum LedgerError {
     /// The policies have changed since the permit was given; decide again.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
+    /// The standing grant that the permit relies on is not in force any more, or used up; ask people.
+    #[error("the standing grant is not in force any more, or used up")]
+    GrantSpent,
     /// The permit is for another call.
     #[error("the permit is for another call")]
     PermitMismatch,
+    /// The edit is of another call, or asks for more than the held one.
+    #[error("the edit is of another call, or asks for more than the held one")]
+    EditMismatch,
     /// The record is not where the verb needs it.
     #[error("the record is {0}")]
     WrongState(&'static str),
@@ -58,6 +68,7 @@ impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::PolicyMoved => Self::PolicyMoved,
+            StoreError::GrantSpent => Self::GrantSpent,
             other @ (StoreError::Conflict
             | StoreError::Illegal(_)
             | StoreError::Fenced

@@ -17,8 +17,10 @@ use placet_types::{
     contract::Dedup,
     digest::{Digest, DigestBuilder},
     error::ErrorCode,
-    ids::{ApprovalId, DecisionId, IdempotencyKey, KeyScope, RecordId, RunId, ToolCallId},
+    ids::{ApprovalId, DecisionId, DeskId, IdempotencyKey, KeyScope, RecordId, RunId, ToolCallId},
 };
+
+use crate::run::Reservation;
 
 /// Everything recorded about one key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,6 +188,12 @@ pub struct Attempt {
     /// The approval it consumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+    /// The standing grant it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<DeskId>,
+    /// What it took from its run's budget: it goes back when certainly nothing happened, whoever finds that out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserve: Option<Box<Reservation>>,
 }
 
 impl Attempt {

@@ -10,13 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use placet_types::{
     clock::Timestamp,
+    desk::DeskKind,
     digest::Digest,
-    ids::{ApprovalId, RecordId, TenantId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DeskId, RecordId, TenantId, ToolCallId},
 };
 
 use crate::{
     approval::ApprovalRecord,
     audit::AuditEvent,
+    desk::DeskEntry,
     record::EffectRecord,
     run::{Reservation, RunKey, RunRecord},
 };
@@ -79,6 +81,12 @@ pub struct Changes {
     pub effects: Vec<EffectChange>,
     /// Approval records; each `rev` is one more than the stored one's.
     pub approvals: Vec<ApprovalRecord>,
+    /// Entries of the approval desk; each `rev` is one more than the stored one's, and each move one that
+    /// [`DeskEntry::may_follow`] knows.
+    pub desk: Vec<DeskEntry>,
+    /// The standing grant that a dispatch uses once more; refused with [`StoreError::GrantSpent`] when it is not in force or used up
+    /// at the moment of the commit.
+    pub spend: Option<DeskId>,
     /// Runs opened; one that exists already is left as it is.
     pub runs: Vec<RunRecord>,
     /// What a dispatch takes from its run's budget; refused with [`StoreError::BudgetExhausted`] when it has too little.
@@ -108,6 +116,8 @@ impl Changes {
             content: Vec::new(),
             effects: Vec::new(),
             approvals: Vec::new(),
+            desk: Vec::new(),
+            spend: None,
             runs: Vec::new(),
             reserve: None,
             refund: None,
@@ -166,8 +176,27 @@ pub struct ApprovalQuery {
     pub tenant: Option<TenantId>,
     /// Only those in a state of this name.
     pub state: Option<String>,
-    /// After this approval, oldest first.
+    /// Only those of this operation; quick together with a tenant.
+    pub capability: Option<CapabilityId>,
+    /// The newest ones first, instead of the oldest.
+    pub newest_first: bool,
+    /// After this approval, in the order asked for.
     pub after: Option<ApprovalId>,
+    /// At most this many; 0 means none.
+    pub limit: usize,
+}
+
+/// Which entries of the approval desk to list: oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct DeskQuery {
+    /// Only this tenant's.
+    pub tenant: Option<TenantId>,
+    /// Only those of this kind.
+    pub kind: Option<DeskKind>,
+    /// Only those of which something may still become at this time ([`DeskEntry::is_open`]).
+    pub open_at: Option<Timestamp>,
+    /// After this entry.
+    pub after: Option<DeskId>,
     /// At most this many; 0 means none.
     pub limit: usize,
 }
@@ -194,6 +223,9 @@ pub enum StoreError {
     /// The run has too little left.
     #[error("the run's budget is used up")]
     BudgetExhausted,
+    /// The standing grant is not in force, or used up.
+    #[error("the standing grant is not in force any more, or used up")]
+    GrantSpent,
     /// Content is not there.
     #[error("content `{0}` is missing")]
     ContentMissing(Digest),
@@ -294,11 +326,21 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn effects(&self, query: &EffectQuery) -> Result<Vec<EffectRecord>, StoreError>;
-    /// Approvals, oldest first.
+    /// Approvals, in the order of their age.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;
+    /// An entry of the approval desk.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError>;
+    /// Entries of the approval desk, oldest first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError>;
     /// Syncs and closes; later changes are refused.
     ///
     /// # Errors

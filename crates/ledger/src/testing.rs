@@ -6,6 +6,7 @@
 mod rules;
 
 use std::{
+    cmp::Ordering::{Greater, Less},
     collections::{BTreeMap, BTreeSet},
     fmt,
     pin::pin,
@@ -21,16 +22,18 @@ use async_trait::async_trait;
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
-    ids::{ApprovalId, RecordId, TenantId, ToolCallId},
+    ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId},
 };
 
 use crate::{
     approval::ApprovalRecord,
     audit::{AuditEvent, AuditKind},
+    desk::DeskEntry,
     record::EffectRecord,
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, PolicyState, Store,
+        StoreError,
     },
 };
 
@@ -54,6 +57,10 @@ pub enum Fault {
     Panic,
     /// It is kept, and everything stands still for so long before anybody hears of it: as a process that was paused.
     Stall(std::time::Duration),
+    /// It is kept, and so many milliseconds have passed by the store's clock before anybody hears of it.
+    Slow(i64),
+    /// It is kept, and whoever asks is told that the store cannot be reached.
+    Unconfirmed,
 }
 
 /// A store in memory.
@@ -91,6 +98,7 @@ struct Inner {
     claims: BTreeMap<(u64, RecordId), EffectRecord>,
     effects: BTreeMap<RecordId, EffectRecord>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
+    desk: BTreeMap<DeskId, DeskEntry>,
     runs: BTreeMap<RunKey, RunRecord>,
     content: BTreeMap<(TenantId, Digest), Vec<u8>>,
     audit: Vec<AuditEvent>,
@@ -268,11 +276,13 @@ impl Store for MemoryStore {
         // Gives a racing caller its chance between its reads and its commit.
         std::thread::yield_now();
         self.reach()?;
-        let mut stall = std::time::Duration::ZERO;
+        let (mut stall, mut slow_ms, mut unconfirmed) = (std::time::Duration::ZERO, 0, false);
         match self.due(&changes) {
             Some(Fault::Refuse(error)) => return Err(error),
             Some(Fault::Panic) => injected_panic(),
             Some(Fault::Stall(time)) => stall = time,
+            Some(Fault::Slow(ms)) => slow_ms = ms,
+            Some(Fault::Unconfirmed) => unconfirmed = true,
             None => {}
         }
         let mut inner = self.lock();
@@ -285,7 +295,11 @@ impl Store for MemoryStore {
         let mut next = inner.clone();
         next.apply(self.epoch, changes)?;
         *inner = next;
+        inner.now = inner.now.plus_ms(slow_ms);
         stand_still(stall);
+        if unconfirmed {
+            return Err(StoreError::Unreachable("the connection broke".to_owned()));
+        }
         Ok(Committed { seq: inner.seq, at: inner.now })
     }
 
@@ -387,15 +401,44 @@ impl Store for MemoryStore {
             .filter(|approval| {
                 query.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
                     && query.state.as_ref().is_none_or(|state| approval.state.name() == state)
+                    && query.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
             })
             .cloned()
             .collect();
         found.sort_by(|a, b| (a.created_at, &a.approval_id).cmp(&(b.created_at, &b.approval_id)));
-        if let Some(after) = &query.after
-            && let Some(at) = found.iter().position(|approval| approval.approval_id == *after)
-        {
-            found.drain(..=at);
+        let after = query.after.as_ref().and_then(|after| inner.approvals.get(after));
+        if let Some(after) = after.map(|after| (after.created_at, &after.approval_id)) {
+            let place = |approval: &ApprovalRecord| {
+                (approval.created_at, &approval.approval_id).cmp(&after)
+            };
+            found.retain(|approval| {
+                place(approval) == if query.newest_first { Less } else { Greater }
+            });
         }
+        if query.newest_first {
+            found.reverse();
+        }
+        found.truncate(query.limit);
+        Ok(found)
+    }
+
+    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+        self.reach()?;
+        Ok(self.lock().desk.get(desk_id).cloned())
+    }
+
+    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+        self.reach()?;
+        let inner = self.lock();
+        let after = query.after.as_ref().and_then(|after| inner.desk.get(after));
+        let fits = |entry: &&DeskEntry| {
+            query.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
+                && query.kind.is_none_or(|kind| entry.kind() == kind)
+                && query.open_at.is_none_or(|at| entry.is_open(at))
+                && after.is_none_or(|after| entry.place() > after.place())
+        };
+        let mut found: Vec<DeskEntry> = inner.desk.values().filter(fits).cloned().collect();
+        found.sort_by(|a, b| a.place().cmp(&b.place()));
         found.truncate(query.limit);
         Ok(found)
     }

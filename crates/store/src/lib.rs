@@ -9,6 +9,7 @@ pub mod embedded;
 pub mod journal;
 pub mod notary;
 pub mod postgres;
+mod present;
 mod rules;
 pub mod seal;
 mod sorted;

@@ -5,11 +5,14 @@
 //!
 //! Invariants: a checkpoint is kept before anybody gets it, and before the next one; a receipt is about a state that is durable.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use placet_ledger::log::{AuditLog, TreeHead};
+use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::receipt::{RECEIPT_VERSION, ReceiptClaims};
 use placet_ledger::proof::{self, Consistency, Inclusion};
@@ -19,6 +22,7 @@ use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use tokio::sync::Mutex;
 
+use crate::embedded::{EffectEntry, decode_entry};
 use crate::journal::medium::{Disk, Medium};
 use crate::seal::{CheckpointFile, SealError, SealKey, SealPublic, Sealer, sign_receipt};
 use crate::tree::LogHead;
@@ -35,6 +39,19 @@ pub enum NotaryError {
     /// No entry stands for it.
     #[error("no entry of the log stands for it")]
     NoEntry,
+    /// The record has moved on since it was read; read it again.
+    #[error("the record has moved on since it was read")]
+    Moved,
+    /// The log cannot be read as what this build writes.
+    #[error("entry {seq} of log `{log}` cannot be read: {why}")]
+    Unread {
+        /// The log.
+        log: String,
+        /// The entry.
+        seq: u64,
+        /// What is wrong with it.
+        why: String,
+    },
     /// There is no such log.
     #[error("there is no log `{0}`")]
     NoLog(String),
@@ -102,8 +119,9 @@ impl Notary {
     /// # Errors
     /// [`NotaryError::Seal`] with [`SealError::NotAfter`]: a log is not what was signed before. Somebody has to look.
     pub async fn seal(&self) -> Result<Vec<Sealed>, NotaryError> {
-        let heads = self.log.heads().await?;
         let mut books = self.books.lock().await;
+        // Read by whoever signs next: heads read before would be older than what another one signs meanwhile.
+        let heads = self.log.heads().await?;
         let mut sealed = Vec::with_capacity(heads.len());
         for head in heads.into_iter().filter(|head| head.size > 0) {
             let book = match books.remove(&head.log) {
@@ -120,7 +138,8 @@ impl Notary {
     /// A receipt for what became of a record.
     ///
     /// # Errors
-    /// [`NotaryError::NoEntry`] when nothing about it is durable.
+    /// [`NotaryError::NoEntry`] when nothing about it is durable, [`NotaryError::Moved`] when the entry that stands for it now says
+    /// something else of it than `record`: a receipt never contradicts its entry.
     pub async fn receipt(
         &self,
         record: &EffectRecord,
@@ -130,6 +149,9 @@ impl Notary {
         let (log, seq) = self.log.entry_of(record.record_id).await?.ok_or(NotaryError::NoEntry)?;
         let entry =
             self.log.entries(&log, seq, 1).await?.into_iter().next().ok_or(NotaryError::NoEntry)?;
+        if !stands_for(&entry, &log, record)? {
+            return Err(NotaryError::Moved);
+        }
         let head = self.head(&log).await?;
         let path = self.log.inclusion(&log, seq, head.size).await?;
         let claims = ReceiptClaims {
@@ -225,17 +247,34 @@ impl Notary {
         }
         let from = book.sealer.last().map(|last| last.head.size);
         let proof = match from {
-            Some(from) if from <= head.size => self.consistency(&head.log, from, head.size).await,
-            _ => Ok(Consistency { from: 0, to: head.size, path: Vec::new() }),
+            // That the store cannot be asked says nothing about what is in it.
+            Some(from) if from <= head.size => self.consistency(&head.log, from, head.size).await?,
+            _ => Consistency { from: 0, to: head.size, path: Vec::new() },
         };
         let tree = proof::TreeHead { size: head.size, root: Digest::from_bytes(head.root) };
         let log_head = LogHead { head: tree, chain: head.head };
-        let note = book.sealer.seal(&log_head, head.epoch, head.at, |_, _| {
-            proof.map_err(|error| error.to_string())
-        })?;
+        let note = book.sealer.seal(&log_head, head.epoch, head.at, |_, _| Ok(proof))?;
         book.file.store(&note)?;
         let sealed = Sealed { log: head.log.clone(), size: head.size, note: note.to_string() };
         book.last = Some(sealed.clone());
         Ok((book, sealed))
     }
+}
+
+/// Whether the entry made the record what it is said to be.
+fn stands_for(entry: &LogEntry, log: &str, record: &EffectRecord) -> Result<bool, NotaryError> {
+    let read = decode_entry(entry.kind, &entry.payload);
+    let read = read.map_err(|error| NotaryError::Unread {
+        log: log.to_owned(),
+        seq: entry.seq,
+        why: error.to_string(),
+    })?;
+    let of_record = read.effects.iter().rev().find_map(|effect| match effect {
+        EffectEntry::Put(put) => (put.record_id == record.record_id).then_some(Some(put)),
+        EffectEntry::Removed { record_id, .. } | EffectEntry::Forgotten { record_id, .. } => {
+            (*record_id == record.record_id).then_some(None)
+        }
+    });
+    let put = of_record.flatten();
+    Ok(put.is_some_and(|put| (put.rev, &put.state) == (record.rev, &record.state)))
 }

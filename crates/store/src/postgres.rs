@@ -17,8 +17,10 @@ mod batch;
 mod claims;
 mod config;
 mod connect;
+mod desk;
 mod error;
 mod import;
+mod inspect;
 mod lease;
 mod load;
 mod log;
@@ -38,6 +40,7 @@ mod state;
 )]
 mod tests;
 mod transfer;
+mod verify;
 mod witness;
 mod write;
 mod writer;
@@ -53,19 +56,23 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
+    ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, PolicyState, Store,
+    StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId};
 
 pub use config::{DatabaseUrl, PostgresConfig};
 pub use error::OpenError;
+pub use inspect::{Inspection, inspect};
 pub use node::StartReport;
-pub use transfer::{export, import};
+pub use transfer::{export, export_as, import};
+pub use verify::{LogVerdict, LogVisitor, LogsError, log_names, verify_logs};
 
 use crate::embedded::encode_entry;
 use crate::journal::PAYLOAD_BYTES_MAX;
@@ -243,6 +250,10 @@ impl Store for PostgresStore {
         self.state.now()
     }
 
+    fn age_ms(&self, at: Timestamp) -> Option<i64> {
+        self.state.age_ms(at)
+    }
+
     fn epoch(&self) -> u64 {
         self.state.epoch
     }
@@ -390,6 +401,16 @@ impl Store for PostgresStore {
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         self.state.check()?;
         read::approvals(&self.pool, query).await
+    }
+
+    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+        self.state.check()?;
+        desk::entry(&self.pool, desk_id).await
+    }
+
+    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+        self.state.check()?;
+        desk::entries(&self.pool, query).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -8,10 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{Reservation, RunKey, RunRecord};
 use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
-use placet_types::ids::{ApprovalId, RecordId};
+use placet_types::clock::Timestamp;
+use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
 /// A change that an entry makes.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(crate) enum Op {
     Removed(Arc<EffectRecord>),
     /// An approval, as it was and as it is.
     Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
+    /// An entry of the approval desk, as it was and as it is, with its JSON.
+    Desk { before: Option<Arc<DeskEntry>>, after: Arc<DeskEntry>, body: Vec<u8> },
     /// A run, with its JSON.
     Run(Arc<RunRecord>, Vec<u8>),
 }
@@ -33,6 +37,8 @@ pub(crate) trait Base {
     /// An approval.
     fn approval(&self, approval_id: &ApprovalId)
     -> Result<Option<Arc<ApprovalRecord>>, StoreError>;
+    /// An entry of the approval desk.
+    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError>;
     /// A run.
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError>;
     /// Whether the process of `epoch` is over for certain, so that its duties may be taken over by that of epoch `own`.
@@ -51,6 +57,8 @@ pub(crate) trait Claimants {
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'a> {
     pub(crate) epoch: u64,
+    /// The time that the entry carries.
+    pub(crate) now: Timestamp,
     pub(crate) claims: &'a dyn Claimants,
 }
 
@@ -78,6 +86,7 @@ pub(crate) struct Transaction<'a> {
     rules: Option<Rules<'a>>,
     pub(crate) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     pub(crate) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    pub(crate) desk: HashMap<DeskId, Arc<DeskEntry>>,
     pub(crate) runs: HashMap<RunKey, Arc<RunRecord>>,
     pub(crate) ops: Vec<Op>,
 }
@@ -89,6 +98,7 @@ impl<'a> Transaction<'a> {
             rules,
             effects: HashMap::new(),
             approvals: HashMap::new(),
+            desk: HashMap::new(),
             runs: HashMap::new(),
             ops: Vec::new(),
         }
@@ -118,6 +128,12 @@ impl<'a> Transaction<'a> {
         }
         for approval in std::mem::take(&mut changes.approvals) {
             self.put_approval(approval)?;
+        }
+        for entry in std::mem::take(&mut changes.desk) {
+            self.put_desk(entry)?;
+        }
+        if let Some(desk_id) = &changes.spend {
+            self.spend(desk_id)?;
         }
         Ok(())
     }
@@ -207,23 +223,54 @@ impl<'a> Transaction<'a> {
             None => self.base.approval(&after.approval_id)?,
         };
         check_rev(before.as_ref().map(|before| before.rev), after.rev)?;
-        if self.rules.is_some() {
-            let legal = match &before {
-                Some(before) => {
-                    before.record_id == after.record_id
-                        && before.chain == after.chain
-                        && before.created_at == after.created_at
-                        && before.state.may_become(&after.state)
-                }
-                None => after.state == ApprovalState::Pending,
-            };
-            if !legal {
-                return Err(StoreError::Conflict);
-            }
+        if self.rules.is_some() && !after.may_follow(before.as_deref()) {
+            return Err(StoreError::Conflict);
+        }
+        // It may have been in time when the commit was asked for, and not when it is made.
+        let is_over = |rules: Rules<'_>| after.is_consumed() && after.expires_at <= rules.now;
+        if self.rules.is_some_and(is_over) {
+            return Err(StoreError::Conflict);
         }
         self.approvals.insert(after.approval_id.clone(), Arc::clone(&after));
         self.ops.push(Op::Approval { before, after });
         Ok(())
+    }
+
+    /// Puts an entry of the approval desk.
+    pub(crate) fn put_desk(&mut self, after: DeskEntry) -> Result<(), StoreError> {
+        let before = self.desk_entry(&after.desk_id)?;
+        if !after.may_follow(before.as_deref()) {
+            return Err(StoreError::Conflict);
+        }
+        self.desk_moved(before, after)
+    }
+
+    /// Uses a standing grant once more, if it is in force when the entry is made.
+    pub(crate) fn spend(&mut self, desk_id: &DeskId) -> Result<(), StoreError> {
+        let before = self.desk_entry(desk_id)?.ok_or(StoreError::GrantSpent)?;
+        let now = self.rules.map_or(before.starts_at, |rules| rules.now);
+        let after = before.spent(now).ok_or(StoreError::GrantSpent)?;
+        self.desk_moved(Some(before), after)
+    }
+
+    fn desk_moved(
+        &mut self,
+        before: Option<Arc<DeskEntry>>,
+        after: DeskEntry,
+    ) -> Result<(), StoreError> {
+        let body = serde_json::to_vec(&after)
+            .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
+        let after = Arc::new(after);
+        self.desk.insert(after.desk_id.clone(), Arc::clone(&after));
+        self.ops.push(Op::Desk { before, after, body });
+        Ok(())
+    }
+
+    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
+        match self.desk.get(desk_id) {
+            Some(changed) => Ok(Some(Arc::clone(changed))),
+            None => self.base.desk_entry(desk_id),
+        }
     }
 
     /// The duty to settle an attempt is taken over only from a process that is over (I8).

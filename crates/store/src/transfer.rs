@@ -18,9 +18,12 @@
 mod read;
 mod write;
 
+use std::collections::BTreeMap;
 use std::io;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
+use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::digest::Digest;
@@ -45,6 +48,13 @@ pub struct ExportHeader {
     pub store_id: String,
     /// Its logs, in the order in which their entries follow.
     pub logs: Vec<ExportedLog>,
+    /// Under which name the ledger's logs were signed: `<deployment>/<log>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<NoteName>,
+    /// Logs of stores that the ledger was in before, by the names that they have here, and how they were signed. They are kept to be
+    /// verified; what they came to is in the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept: BTreeMap<String, NoteName>,
 }
 
 /// One log of an export.
@@ -76,6 +86,8 @@ pub enum ExportItem {
     Record(Box<EffectRecord>),
     /// An approval as it is.
     Approval(Box<ApprovalRecord>),
+    /// An entry of the approval desk as it is.
+    Desk(Box<DeskEntry>),
     /// A run as it is.
     Run(Box<RunRecord>),
     /// A piece of content.
@@ -112,6 +124,8 @@ pub struct TransferSummary {
     pub records: u64,
     /// Approvals.
     pub approvals: u64,
+    /// Entries of the approval desk.
+    pub desk: u64,
     /// Runs.
     pub runs: u64,
     /// Pieces of content.
@@ -127,6 +141,7 @@ impl TransferSummary {
             ExportItem::Entry { .. } => &mut self.entries,
             ExportItem::Record(_) => &mut self.records,
             ExportItem::Approval(_) => &mut self.approvals,
+            ExportItem::Desk(_) => &mut self.desk,
             ExportItem::Run(_) => &mut self.runs,
             ExportItem::Content { .. } => &mut self.contents,
             ExportItem::Header(_) | ExportItem::End(_) => return,
@@ -155,6 +170,12 @@ pub enum TransferError {
     /// The content cannot be read.
     #[error(transparent)]
     Content(#[from] crate::content::ContentError),
+    /// The ledger cannot be opened: it is in use, or damaged.
+    #[error(transparent)]
+    Open(#[from] Box<crate::embedded::OpenError>),
+    /// There is something where the ledger is to be made.
+    #[error("`{}` is not empty", .0.display())]
+    Taken(std::path::PathBuf),
     /// The store on either side refused.
     #[error("{0}")]
     Store(String),

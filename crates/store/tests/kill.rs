@@ -109,6 +109,8 @@ fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
         request_digest: Digest::of(b"request"),
         contract_digest: Digest::of(b"contract"),
         approval_id: None,
+        grant: None,
+        reserve: None,
     }
 }
 

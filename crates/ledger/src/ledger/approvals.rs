@@ -1,6 +1,6 @@
 //! Holding a call, counting decisions on it, and ending what nobody agreed to.
 //!
-//! Owns every move of an approval except its consumption, which is part of dispatch. Invariant: an approval and the effect that waits
+//! Owns every move of an approval except its consumption, which is part of dispatch, and those in `edits`. Invariant: an approval and the effect that waits
 //! for it move in one commit.
 
 use placet_types::{
@@ -9,7 +9,7 @@ use placet_types::{
     error::ErrorCode,
 };
 
-use super::{Ledger, LedgerError, content_of};
+use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
     approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
@@ -62,6 +62,7 @@ impl Ledger {
         record.parked = parked_digest;
         let mut changes = Changes::new(Durability::Synced, Admission::New);
         changes.content = vec![(tenant.clone(), parked_bytes), (tenant, proposal_bytes)];
+        changes.forget_content = superseded(claimed, &record);
         changes.effects.push(EffectChange::Put(Box::new(record)));
         changes.approvals.push(approval.clone());
         changes.audit.push(event);
@@ -190,7 +191,10 @@ impl Ledger {
         Ok(next)
     }
 
-    async fn waiting_effect(&self, approval: &ApprovalRecord) -> Result<EffectRecord, LedgerError> {
+    pub(super) async fn waiting_effect(
+        &self,
+        approval: &ApprovalRecord,
+    ) -> Result<EffectRecord, LedgerError> {
         let record = self
             .store
             .effect(approval.record_id)

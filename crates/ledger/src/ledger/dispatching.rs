@@ -7,11 +7,14 @@ use serde_json::Value;
 
 use placet_policy::permit::Permit;
 use placet_types::{
-    clock::Timestamp, contract::Dedup, digest::DigestBuilder, ids::ApprovalId,
+    clock::Timestamp,
+    contract::Dedup,
+    digest::DigestBuilder,
+    ids::{ApprovalId, DeskId},
     json::canonical_digest,
 };
 
-use super::{Ledger, LedgerError, content_of};
+use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditKind,
@@ -22,11 +25,30 @@ use crate::{
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
+/// What is kept back from a key's window, in milliseconds: for clocks that differ, and for the way to the target.
+const WINDOW_MARGIN_MS: i64 = 5_000;
+
 impl Ledger {
+    /// For how many milliseconds the token of `attempt` may still be sent again; none or less: not any more. A read may be for ever,
+    /// and where no clock can tell how long ago the first time was, a keyed call may not.
+    #[must_use]
+    pub fn may_repeat_for_ms(&self, attempt: &Attempt) -> i64 {
+        match attempt.class {
+            Class::ReadOnly => i64::MAX,
+            Class::Keyed { window_ms } => {
+                let window_ms = i64::try_from(window_ms).unwrap_or(i64::MAX);
+                let open_ms = window_ms.saturating_sub(WINDOW_MARGIN_MS);
+                let age_ms = self.store.age_ms(attempt.first_dispatched_at);
+                age_ms.map_or(0, |age_ms| open_ms.saturating_sub(age_ms))
+            }
+            Class::Queryable { .. } | Class::Opaque => 0,
+        }
+    }
+
     /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
     ///
     /// # Errors
-    /// [`LedgerError::PolicyMoved`] and [`LedgerError::PermitMismatch`] before anything is recorded.
+    /// [`LedgerError::PolicyMoved`], [`LedgerError::GrantSpent`] and [`LedgerError::PermitMismatch`] before anything is recorded.
     pub async fn dispatch_read(
         &self,
         permit: Permit,
@@ -39,8 +61,10 @@ impl Ledger {
         }
         let mut event = intent.audit.clone();
         event.kind = AuditKind::ReadDispatched;
+        event.desk.extend(permit.grant().cloned());
         let mut changes = Changes::new(durability, Admission::New);
         changes.expect_policy = Some(permit.epoch());
+        changes.spend = permit.grant().cloned();
         changes.reserve = Some(intent.reserve.clone());
         changes.audit.push(event.clone());
         self.store.commit(changes).await?;
@@ -61,9 +85,11 @@ impl Ledger {
         Ok(Armed { dispatch, settlement: Settlement { subject: Subject::Read(Box::new(event)) } })
     }
 
-    /// Turns a permit into a dispatch of a recorded call, consuming its approval in the same commit (T3).
+    /// Turns a permit into a dispatch of a recorded call, consuming its approval, or using its standing grant once more, in the same
+    /// commit (T3). Sent again without an answer, it is the same use of the grant.
     ///
     /// # Errors
+    /// [`LedgerError::GrantSpent`] when the grant is not in force any more or used up: people have to be asked.
     /// [`LedgerError`] before anything is recorded; the adapter must not be called then.
     #[expect(
         clippy::too_many_arguments,
@@ -89,12 +115,8 @@ impl Ledger {
         }
         let now = self.store.now();
         if let EffectState::Dispatched(earlier) = &record.state
-            && let Class::Keyed { window_ms } = earlier.class
-            && self
-                .store
-                .age_ms(earlier.first_dispatched_at)
-                .and_then(|age_ms| u64::try_from(age_ms).ok())
-                .is_none_or(|age_ms| age_ms >= window_ms)
+            && matches!(earlier.class, Class::Keyed { .. })
+            && self.may_repeat_for_ms(earlier) <= 0
         {
             return Err(LedgerError::WrongState("dispatched too long ago to be sent again"));
         }
@@ -109,6 +131,7 @@ impl Ledger {
             moved.parked = digest;
             changes.content.push((record.scope.tenant.clone(), bytes));
         }
+        changes.forget_content = superseded(record, &moved);
         if let Some(approval_id) = permit.approval_id() {
             changes.approvals.push(self.consumed(approval_id, record, &permit, now).await?);
         }
@@ -116,9 +139,11 @@ impl Ledger {
         event.kind = AuditKind::Dispatched;
         event.record_id = Some(record.record_id);
         event.approval_id = permit.approval_id().cloned();
+        event.desk.extend(permit.grant().cloned());
+        changes.spend = permit.grant().filter(|grant| !is_paid(record, grant)).cloned();
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.expect_policy = Some(permit.epoch());
-        changes.reserve = Some(intent.reserve.clone());
+        changes.reserve = Some(intent.reserve);
         changes.audit.push(event);
         self.keep_intent(changes).await?;
         let dispatch = Dispatch {
@@ -131,7 +156,7 @@ impl Ledger {
             key: Some(record.key.clone()),
             deadline_at: intent.deadline_at,
         };
-        let subject = Subject::Effect { record: Box::new(moved), reserve: intent.reserve };
+        let subject = Subject::Effect { record: Box::new(moved) };
         Ok(Armed { dispatch, settlement: Settlement { subject } })
     }
 
@@ -185,6 +210,11 @@ fn check(permit: &Permit, intent: &Intent) -> Result<(), LedgerError> {
     if exact { Ok(()) } else { Err(LedgerError::PermitMismatch) }
 }
 
+/// Whether what is under way has used the grant already.
+fn is_paid(record: &EffectRecord, grant: &DeskId) -> bool {
+    matches!(&record.state, EffectState::Dispatched(earlier) if earlier.grant.as_ref() == Some(grant))
+}
+
 /// The next call of the adapter, at `moment` and in its epoch.
 fn next_attempt(
     permit: &Permit,
@@ -215,5 +245,7 @@ fn next_attempt(
         request_digest: permit.request_digest(),
         contract_digest: intent.binding.contract_digest,
         approval_id: permit.approval_id().cloned(),
+        grant: permit.grant().cloned(),
+        reserve: Some(Box::new(intent.reserve.clone())),
     }
 }

@@ -44,6 +44,7 @@ impl Ledger {
         event.kind = AuditKind::Rearmed;
         event.record_id = Some(record.record_id);
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        changes.forget_content = superseded(record, &moved);
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.audit.push(event);
         self.store.commit(changes).await?;
@@ -89,8 +90,7 @@ impl Ledger {
             };
             let moved = record.moved(tombstone, self.store.now()).map_err(StoreError::from)?;
             let tenant = &record.scope.tenant;
-            let dropped = record.state.result().into_iter().chain([record.parked]);
-            changes.forget_content.extend(dropped.map(|digest| (tenant.clone(), digest)));
+            changes.forget_content.extend(named(record).map(|digest| (tenant.clone(), digest)));
             let approval = self.store.approval_of_call(&record.call_id).await?;
             if let Some(approval) = approval.filter(|of| of.record_id == record.record_id) {
                 changes.forget_content.extend(shown(&approval));
@@ -140,9 +140,27 @@ impl Ledger {
     }
 }
 
-/// What approvers were shown, before each edit too; it holds the arguments.
+/// The contents that a record names: what is parked, its result, and that of an earlier arm.
+fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
+    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
+    record.state.result().into_iter().chain(of_arm).chain([record.parked])
+}
+
+/// What a record names no more once it has moved: nobody finds it again, so it goes in the same commit.
+pub(super) fn superseded(before: &EffectRecord, after: &EffectRecord) -> Vec<(TenantId, Digest)> {
+    if before.rev == 0 {
+        // A claim: nothing of it was kept yet.
+        return Vec::new();
+    }
+    let kept: Vec<Digest> = named(after).collect();
+    let gone = named(before).filter(|digest| !kept.contains(digest));
+    gone.map(|digest| (before.scope.tenant.clone(), digest)).collect()
+}
+
+/// What approvers were shown, and what was parked and shown before each edit; it holds the arguments.
 fn shown(approval: &ApprovalRecord) -> impl Iterator<Item = (TenantId, Digest)> {
     let tenant = approval.chain.tenant();
-    let before = approval.edits.iter().map(|edit| edit.from_proposal);
+    let edits = approval.edits.iter();
+    let before = edits.flat_map(|edit| [edit.from_proposal, edit.from_parked]);
     before.chain([approval.proposal]).map(|digest| (tenant.clone(), digest))
 }

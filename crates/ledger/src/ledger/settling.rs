@@ -5,12 +5,11 @@
 
 use placet_types::{digest::Digest, envelope::result::ToolResultEnvelope};
 
-use super::{Ledger, LedgerError, Outcome, content_of};
+use super::{Ledger, LedgerError, Outcome, content_of, keeping::superseded};
 use crate::{
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
     record::{Attempt, EffectRecord, EffectState, Resolution},
-    run::Reservation,
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -26,10 +25,9 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<Option<EffectRecord>, LedgerError> {
         match settlement.subject {
-            Subject::Effect { record, reserve } => self
-                .settle_effect((*record, Some(reserve)), (outcome, None), result)
-                .await
-                .map(Some),
+            Subject::Effect { record } => {
+                self.settle_effect(*record, (outcome, None), result).await.map(Some)
+            }
             Subject::Read(event) => {
                 let mut event = *event;
                 event.kind = AuditKind::ReadSettled;
@@ -51,7 +49,7 @@ impl Ledger {
         result: &ToolResultEnvelope,
         mut event: AuditEvent,
     ) -> Result<EffectRecord, LedgerError> {
-        let Some(attempt) = unknown_attempt(record) else {
+        let Some(attempt) = unknown_attempt(record, (&outcome, &by)) else {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let (bytes, digest) = content_of(result)?;
@@ -74,6 +72,7 @@ impl Ledger {
         event.record_id = Some(record.record_id);
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.content.push((record.scope.tenant.clone(), bytes));
+        changes.forget_content = superseded(record, &moved);
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.audit.push(event);
         self.store.commit(changes).await?;
@@ -112,7 +111,7 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
         let unknown = Outcome::Unknown(reason.to_owned());
-        self.settle_effect((record.clone(), None), (unknown, None), result).await
+        self.settle_effect(record.clone(), (unknown, None), result).await
     }
 
     /// Records the outcome of a dispatch of this epoch that could not be kept at first.
@@ -125,7 +124,7 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect((record.clone(), None), (outcome, None), result).await
+        self.settle_effect(record.clone(), (outcome, None), result).await
     }
 
     /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
@@ -142,12 +141,12 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let by = Some(Resolution::Probe { attempt: attempt.number });
-        self.settle_effect((record.clone(), None), (outcome, by), result).await
+        self.settle_effect(record.clone(), (outcome, by), result).await
     }
 
     async fn settle_effect(
         &self,
-        (record, reserve): (EffectRecord, Option<Reservation>),
+        record: EffectRecord,
         (outcome, by): (Outcome, Option<Resolution>),
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
@@ -163,7 +162,7 @@ impl Ledger {
         event.digests.insert("result".to_owned(), digest);
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         if matches!(state, EffectState::FailedRetriable { .. }) {
-            changes.refund = reserve;
+            changes.refund = attempt.reserve.as_deref().cloned();
         }
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         #[cfg(feature = "sabotage")]
@@ -208,13 +207,24 @@ fn state_after(
     }
 }
 
-/// The attempt whose outcome nobody knows, also while another arm waits for its dispatch.
-fn unknown_attempt(record: &EffectRecord) -> Option<&Attempt> {
+/// The attempt whose outcome nobody knows and that the evidence speaks of: also while another arm waits for its dispatch, and, for a
+/// success, when that arm's outcome is unknown as well.
+fn unknown_attempt<'a>(
+    record: &'a EffectRecord,
+    (outcome, by): (&Outcome, &Resolution),
+) -> Option<&'a Attempt> {
+    let earlier = record.unknown.as_ref().map(|unknown| &unknown.attempt);
     match &record.state {
+        EffectState::Indeterminate { .. }
+            if matches!(outcome, Outcome::Succeeded)
+                && earlier.is_some_and(|earlier| by.attempt() == Some(earlier.number)) =>
+        {
+            earlier
+        }
         EffectState::Indeterminate { attempt, .. } => Some(attempt),
         EffectState::Rearmed { .. }
         | EffectState::PendingApproval { .. }
-        | EffectState::Approved { .. } => record.unknown.as_ref().map(|unknown| &unknown.attempt),
+        | EffectState::Approved { .. } => earlier,
         EffectState::Claimed { .. }
         | EffectState::Dispatched(_)
         | EffectState::Succeeded { .. }

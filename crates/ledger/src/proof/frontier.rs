@@ -95,6 +95,20 @@ impl Frontier {
         &self.peaks
     }
 
+    /// The hash of a node that is one of the complete subtrees.
+    #[must_use]
+    pub fn peak(&self, node: NodeId) -> Option<Digest> {
+        let bit = 1_u64.checked_shl(u32::from(node.height))?;
+        // The larger ones come before it, and cover what it has to its left.
+        let above = !bit.checked_mul(2).map_or(u64::MAX, |next| next.saturating_sub(1));
+        let before = self.size & above;
+        let begins = node.index.checked_mul(bit)? == before;
+        if self.size & bit == 0 || !begins {
+            return None;
+        }
+        self.peaks.get(usize::try_from(before.count_ones()).ok()?).copied()
+    }
+
     /// The frontier as bytes for a file: mark, size (little-endian), peaks, and the SHA-256 of all before it.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

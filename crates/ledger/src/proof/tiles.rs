@@ -167,13 +167,35 @@ pub enum TileError<E> {
 pub struct TileNodes<'t, T> {
     tiles: &'t T,
     size: u64,
+    floor: Option<&'t Frontier>,
     read: BTreeMap<TileId, Vec<Digest>>,
 }
 
 impl<'t, T: Tiles> TileNodes<'t, T> {
     /// For proofs about the first `size` entries.
     pub const fn new(tiles: &'t T, size: u64) -> Self {
-        Self { tiles, size, read: BTreeMap::new() }
+        Self { tiles, size, floor: None, read: BTreeMap::new() }
+    }
+
+    /// With the frontier over the first entries, known from elsewhere: of these the tiles are not asked for it, nor for what stands
+    /// on it, so that proofs about later sizes need none of their tiles.
+    #[must_use]
+    pub fn on(self, floor: Option<&'t Frontier>) -> Self {
+        Self { floor, ..self }
+    }
+
+    /// What the floor says of a node: its hash, or that it is to be made of the two below it.
+    fn of_floor(&self, node: NodeId) -> OfFloor {
+        let Some(floor) = self.floor else { return OfFloor::Nothing };
+        let Some(begin) = node.index.checked_shl(u32::from(node.height)) else {
+            return OfFloor::Nothing;
+        };
+        let width = 1_u64.checked_shl(u32::from(node.height)).unwrap_or(u64::MAX);
+        let end = begin.saturating_add(width);
+        if begin < floor.size() && floor.size() < end {
+            return OfFloor::Straddles;
+        }
+        floor.peak(node).map_or(OfFloor::Nothing, OfFloor::Known)
     }
 
     fn hashes(&mut self, tile: TileId) -> Result<&[Digest], TileError<T::Error>> {
@@ -191,10 +213,31 @@ impl<'t, T: Tiles> TileNodes<'t, T> {
     }
 }
 
+/// What a floor knows of a node.
+#[derive(Debug, Clone, Copy)]
+enum OfFloor {
+    /// Its hash.
+    Known(Digest),
+    /// It stands partly on it.
+    Straddles,
+    /// Nothing.
+    Nothing,
+}
+
 impl<T: Tiles> Nodes for TileNodes<'_, T> {
     type Error = TileError<T::Error>;
 
     fn node(&mut self, node: NodeId) -> Result<Digest, Self::Error> {
+        match self.of_floor(node) {
+            OfFloor::Known(hash) => return Ok(hash),
+            OfFloor::Straddles => {
+                let (height, left) = (node.height.saturating_sub(1), node.index.wrapping_shl(1));
+                let right = NodeId { height, index: left.saturating_add(1) };
+                let left = self.node(NodeId { height, index: left })?;
+                return Ok(node_hash(&left, &self.node(right)?));
+            }
+            OfFloor::Nothing => {}
+        }
         let level = node.height.checked_div(TILE_HEIGHT).unwrap_or(0);
         let above = u32::from(node.height.checked_rem(TILE_HEIGHT).unwrap_or(0));
         let (tile, offset) = place_of(level, node.index.wrapping_shl(above));

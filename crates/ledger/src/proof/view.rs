@@ -10,13 +10,16 @@ use std::convert::Infallible;
 use placet_types::digest::Digest;
 
 use super::tiles::{TileError, TileId, TileNodes, Tiles};
-use super::{BuildError, Consistency, Inclusion, NodeId, Nodes as _, ProofError, TreeHead, root};
+use super::{
+    BuildError, Consistency, Frontier, Inclusion, NodeId, Nodes as _, ProofError, TreeHead, root,
+};
 
 /// A tree of which the head is trusted and the tiles are not.
 #[derive(Debug)]
 pub struct TreeView<'t, T> {
     tiles: &'t T,
     head: TreeHead,
+    floor: Option<&'t Frontier>,
 }
 
 /// Why there is no proof.
@@ -39,7 +42,13 @@ pub enum ViewError<E> {
 impl<'t, T: Tiles> TreeView<'t, T> {
     /// A view of the tiles that are said to belong to this head.
     pub const fn new(tiles: &'t T, head: TreeHead) -> Self {
-        Self { tiles, head }
+        Self { tiles, head, floor: None }
+    }
+
+    /// With a frontier that is known from elsewhere: what it says is not asked of the tiles, and trusted no more than they are.
+    #[must_use]
+    pub const fn on(self, floor: Option<&'t Frontier>) -> Self {
+        Self { floor, ..self }
     }
 
     /// The trusted head.
@@ -92,6 +101,30 @@ impl<'t, T: Tiles> TreeView<'t, T> {
         Ok(proof)
     }
 
+    /// The frontier of the first `size` entries.
+    ///
+    /// # Errors
+    /// [`ViewError`].
+    pub fn frontier(&self, size: u64) -> Result<Frontier, ViewError<T::Error>> {
+        self.check_size(size)?;
+        let mut nodes = self.nodes();
+        let trusted = self.root_with(&mut nodes, size)?;
+        let mut peaks = Vec::new();
+        let mut begin = 0_u64;
+        for height in (0..u64::BITS).rev() {
+            let width = 1_u64.wrapping_shl(height);
+            if size & width == 0 {
+                continue;
+            }
+            let index = begin.wrapping_shr(height);
+            let height = u8::try_from(height).unwrap_or(u8::MAX);
+            peaks.push(nodes.node(NodeId { height, index }).map_err(ViewError::Tiles)?);
+            begin = begin.saturating_add(width);
+        }
+        let found = Frontier::from_peaks(size, peaks).map_err(|_count| self.damaged())?;
+        if found.root() == trusted { Ok(found) } else { Err(self.damaged()) }
+    }
+
     fn check_size(&self, size: u64) -> Result<(), ViewError<T::Error>> {
         if size <= self.head.size {
             return Ok(());
@@ -100,7 +133,7 @@ impl<'t, T: Tiles> TreeView<'t, T> {
     }
 
     fn nodes(&self) -> TileNodes<'t, T> {
-        TileNodes::new(self.tiles, self.head.size)
+        TileNodes::new(self.tiles, self.head.size).on(self.floor)
     }
 
     /// An older root is trusted because the trusted one is shown to come after it.

@@ -96,10 +96,11 @@ impl Resolution {
 }
 
 impl Attempt {
-    /// Whether `next` is this attempt with another epoch's duty to settle it: how a survivor takes over from a dead process (T7).
+    /// Whether `next` is this attempt with another epoch's duty to settle it: how a survivor takes over from a dead process (T7). The
+    /// survivor may be the older one; that the other one is over is what the store makes sure of (I8).
     fn may_be_adopted_as(&self, next: &Self) -> bool {
         let adopted = Self { adopted_by: next.adopted_by, ..self.clone() };
-        adopted == *next && next.duty() > self.duty()
+        adopted == *next && next.duty() != self.duty()
     }
 
     /// Only what the other system recognises, or what changes nothing, may be sent again without an answer (T7).
@@ -136,6 +137,13 @@ impl EffectRecord {
                 if waits =>
             {
                 by.speaks_of(&earlier.attempt)
+            }
+            // That the earlier arm had its effect is true whatever nobody knows about the later one.
+            S::Succeeded { resolved_by: Some(by), .. }
+                if matches!(self.state, S::Indeterminate { .. })
+                    && by.attempt() == Some(earlier.attempt.number) =>
+            {
+                true
             }
             S::Denied { .. } | S::FailedRetriable { .. } => false,
             S::FailedFinal { .. } if matches!(self.state, S::Dispatched(_)) => false,

@@ -8,6 +8,7 @@ use placet_types::digest::Digest;
 use super::Inner;
 use crate::{
     approval::ApprovalRecord,
+    desk::DeskEntry,
     record::{EffectRecord, EffectState},
     sabotage::{Guard, removed},
     store::{Changes, EffectChange, StoreError},
@@ -39,6 +40,13 @@ impl Inner {
         }
         for approval in changes.approvals {
             self.put_approval(approval)?;
+        }
+        for entry in changes.desk {
+            self.put_desk(entry)?;
+        }
+        if let Some(desk_id) = changes.spend {
+            let spent = self.desk.get(&desk_id).and_then(|grant| grant.spent(self.now));
+            self.put_desk(spent.ok_or(StoreError::GrantSpent)?)?;
         }
         for place in changes.forget_content {
             self.content.remove(&place);
@@ -126,10 +134,21 @@ impl Inner {
     fn put_approval(&mut self, approval: ApprovalRecord) -> Result<(), StoreError> {
         let stored = self.approvals.get(&approval.approval_id);
         check_rev(stored.map_or(0, |stored| stored.rev), approval.rev)?;
-        if stored.is_some_and(|stored| !stored.state.may_become(&approval.state)) {
+        if stored.is_some_and(|stored| !approval.may_follow(Some(stored))) {
+            return Err(StoreError::Conflict);
+        }
+        if approval.is_consumed() && approval.expires_at <= self.now {
             return Err(StoreError::Conflict);
         }
         self.approvals.insert(approval.approval_id.clone(), approval);
+        Ok(())
+    }
+
+    fn put_desk(&mut self, entry: DeskEntry) -> Result<(), StoreError> {
+        if !entry.may_follow(self.desk.get(&entry.desk_id)) {
+            return Err(StoreError::Conflict);
+        }
+        self.desk.insert(entry.desk_id.clone(), entry);
         Ok(())
     }
 }

@@ -131,6 +131,8 @@ fn attempt(att: &Att, record_id: &RecordId, class: Class) -> Attempt {
         request_digest: Digest::of(b"request"),
         contract_digest: Digest::of(b"contract"),
         approval_id: None,
+        grant: None,
+        reserve: None,
     }
 }
 

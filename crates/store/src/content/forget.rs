@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use placet_types::digest::Digest;
 
@@ -23,14 +24,90 @@ pub(super) struct Erasures {
     folders: BTreeSet<TenantKey>,
 }
 
+/// What is not deleted while everything is copied: the copy has entries that still name it.
+#[derive(Debug, Default)]
+pub(super) struct Hold(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    is_on: bool,
+    waiting: BTreeSet<(TenantKey, Digest)>,
+    writer_is_gone: bool,
+}
+
+impl Hold {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a deletion off, if a copy is being made.
+    fn puts_off(&self, tenant: TenantKey, digest: Digest) -> bool {
+        let mut held = self.held();
+        if held.is_on {
+            held.waiting.insert((tenant, digest));
+        }
+        held.is_on
+    }
+
+    /// It is kept anew: an earlier deletion does not concern it.
+    pub(super) fn keeps(&self, tenant: TenantKey, digest: Digest) {
+        self.held().waiting.remove(&(tenant, digest));
+    }
+
+    /// What was put off and is due now.
+    fn take_due(&self) -> BTreeSet<(TenantKey, Digest)> {
+        let mut held = self.held();
+        if held.is_on { BTreeSet::new() } else { std::mem::take(&mut held.waiting) }
+    }
+
+    pub(super) fn owes(&self) -> bool {
+        !self.held().waiting.is_empty()
+    }
+
+    pub(super) fn writer_goes(&self) {
+        self.held().writer_is_gone = true;
+    }
+
+    pub(super) fn set(&self, is_on: bool) {
+        self.held().is_on = is_on;
+    }
+
+    /// Whether the writer has yet to delete what was put off. One that is gone leaves it to the next start.
+    pub(super) fn is_unsettled(&self) -> bool {
+        let held = self.held();
+        !held.waiting.is_empty() && !held.writer_is_gone
+    }
+}
+
 impl ContentStore {
-    /// Deletes a piece of content at the next [`ContentStore::sync`]. One that is not there is no error.
+    /// Deletes a piece of content at the next [`ContentStore::sync`]; while a copy is made, at one after that. One that is not there
+    /// is no error.
     ///
     /// # Errors
     /// What the operating system answers, once; then [`ContentError::Poisoned`].
     pub fn forget(&mut self, tenant: &str, digest: Digest) -> Result<(), ContentError> {
         self.check_alive()?;
         let tenant = tenant_key(tenant);
+        if self.reader.hold.puts_off(tenant, digest) {
+            return Ok(());
+        }
+        self.forget_now(tenant, digest)
+    }
+
+    /// Whether deletions were put off that are not done yet: [`ContentStore::sync`] does them once the copy is made.
+    pub(crate) fn owes(&self) -> bool {
+        self.reader.hold.owes()
+    }
+
+    pub(super) fn forget_due(&mut self) -> Result<(), ContentError> {
+        for (tenant, digest) in self.reader.hold.take_due() {
+            self.forget_now(tenant, digest)?;
+        }
+        Ok(())
+    }
+
+    fn forget_now(&mut self, tenant: TenantKey, digest: Digest) -> Result<(), ContentError> {
         if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
             self.sync()?;
         }

@@ -26,7 +26,7 @@ pub use error::ContentError;
 pub use reader::ContentReader;
 
 use crate::journal::medium::{Disk, Medium, TEMPORARY, replace_file, to_u64, write_all_at};
-use forget::Erasures;
+use forget::{Erasures, Hold};
 use pack::{RECORD_HEADER_BYTES, encode, read_records};
 use places::{Located, PackInfo, Place, PlaceIndex, TenantKey};
 use reader::tenant_key;
@@ -103,6 +103,7 @@ impl ContentStore {
                 medium: Arc::clone(&medium),
                 directory: Arc::new(directory.clone()),
                 places,
+                hold: Arc::new(Hold::default()),
             },
             medium,
             directory,
@@ -155,6 +156,7 @@ impl ContentStore {
             return Err(ContentError::TooLarge { bytes: to_u64(bytes.len()), limit_bytes });
         }
         let tenant = tenant_key(tenant);
+        self.reader.hold.keeps(tenant, digest);
         let kept = self.keep(tenant, digest, &bytes);
         self.guard(kept)
     }
@@ -169,6 +171,7 @@ impl ContentStore {
             let flushed = self.flush(tenant, pending);
             self.guard(flushed)?;
         }
+        self.forget_due()?;
         let erased = self.erase();
         self.guard(erased)
     }
@@ -179,10 +182,11 @@ impl ContentStore {
         digest: Digest,
         bytes: &[u8],
     ) -> Result<(), ContentError> {
-        if self.is_kept(tenant, digest)? {
+        let is_small = bytes.len() <= PACKED_BYTES_MAX;
+        if self.is_kept(tenant, digest, is_small)? {
             return Ok(());
         }
-        if bytes.len() > PACKED_BYTES_MAX {
+        if !is_small {
             return self.keep_in_file(tenant, digest, bytes);
         }
         let mut place = self.tenant(tenant)?;
@@ -207,7 +211,12 @@ impl ContentStore {
 
     /// Whether the bytes need not be written again. What an earlier process left is believed only after reading it: its
     /// last writes may not have reached the disk whole, and no frame may name what is not there.
-    fn is_kept(&self, tenant: TenantKey, digest: Digest) -> Result<bool, ContentError> {
+    fn is_kept(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+        is_small: bool,
+    ) -> Result<bool, ContentError> {
         if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
             return Ok(true);
         }
@@ -222,6 +231,8 @@ impl ContentStore {
                 read
             }
             Some(Located::Gone) => return Ok(false),
+            // What is small was never put into a file of its own, so none is looked for.
+            None if is_small => return Ok(false),
             None => self.reader.load_file(tenant, digest),
         };
         match read {
@@ -372,6 +383,12 @@ impl ContentStore {
     fn guard<T>(&mut self, result: Result<T, ContentError>) -> Result<T, ContentError> {
         self.poisoned = self.poisoned || result.is_err();
         result
+    }
+}
+
+impl Drop for ContentStore {
+    fn drop(&mut self) {
+        self.reader.hold.writer_goes();
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use placet_types::digest::Digest;
 
 use super::error::ContentError;
+use super::forget::Hold;
 use super::pack::{PackRecords, Record, encode, is_dead, read_records};
 use super::places::{Located, PackInfo, Place, PlaceIndex, TenantKey};
 use super::{BLOB_BYTES_MAX, blob_path, pack_path, tenant_path};
@@ -25,6 +26,7 @@ pub struct ContentReader {
     pub(super) medium: Arc<dyn Medium>,
     pub(super) directory: Arc<PathBuf>,
     pub(super) places: Arc<PlaceIndex>,
+    pub(super) hold: Arc<Hold>,
 }
 
 impl ContentReader {
@@ -64,6 +66,21 @@ impl ContentReader {
     /// Whether it is known that the bytes were there and were deleted.
     pub(crate) fn was_deleted(&self, tenant: &str, digest: Digest) -> bool {
         matches!(self.places.locate(tenant_key(tenant), digest), Ok(Some(Located::Gone)))
+    }
+
+    /// From here on nothing is deleted, until [`ContentReader::release`].
+    pub(crate) fn hold(&self) {
+        self.hold.set(true);
+    }
+
+    /// What was to be deleted meanwhile is, by the writer.
+    pub(crate) fn release(&self) {
+        self.hold.set(false);
+    }
+
+    /// Whether the writer has yet to do so.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.hold.is_unsettled()
     }
 
     /// Makes a table of the places in memory if they are many.

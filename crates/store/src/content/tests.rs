@@ -434,3 +434,34 @@ fn packs_are_written_anew_under_readers_and_no_piece_is_missed() {
         }
     }
 }
+
+#[test]
+fn what_is_deleted_while_content_is_held_is_deleted_afterwards() {
+    let folder = tempdir().unwrap();
+    let large = vec![5; PACKED_BYTES_MAX + 1];
+    let digests = kept(folder.path(), &[b"one", b"two", &large]);
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    let reader = store.reader();
+    reader.hold();
+    for digest in &digests {
+        store.forget("acme", *digest).unwrap();
+    }
+    store.sync().unwrap();
+    assert!(store.owes() && reader.is_unsettled());
+    assert_eq!(reader.get("acme", digests[0]).unwrap(), b"one");
+    assert_eq!(reader.get("acme", digests[2]).unwrap(), large);
+    // Kept anew in the meantime: it stays.
+    store.put("acme", b"two".to_vec()).unwrap();
+    reader.release();
+    assert!(store.owes(), "nobody has deleted it yet");
+    store.sync().unwrap();
+    assert!(!store.owes() && !reader.is_unsettled());
+    for digest in [digests[0], digests[2]] {
+        assert!(matches!(reader.get("acme", digest), Err(ContentError::Missing { .. })));
+    }
+    assert_eq!(reader.get("acme", digests[1]).unwrap(), b"two");
+    reader.hold();
+    store.forget("acme", digests[1]).unwrap();
+    drop(store);
+    assert!(!reader.is_unsettled(), "nobody waits for a writer that is gone");
+}

@@ -30,10 +30,12 @@ impl Keeper {
             let first_seq = self.base.first_seq;
             return Ok(Archived { first_seq, ..Archived::default() });
         };
+        let floor = self.tree.frontier(base.first_seq.saturating_sub(1))?;
         let (bodies, records) = self.carry_over(&base)?;
         self.bodies.set(bodies);
-        self.base = base;
-        // The checkpoint that says so is durable before anything is moved.
+        (self.base, self.floor) = (base, Some(floor));
+        // Both checkpoints that are kept say so, durably, before anything is moved: either may have to be started from.
+        self.checkpoint()?;
         self.checkpoint()?;
         let segments = self.journal.archive_before(&base)?;
         Ok(Archived { segments, first_seq: base.first_seq, records })

@@ -6,14 +6,21 @@
 
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use super::keeper::{BackupMade, KeepError, Keeper};
 use super::open::{CHECKPOINTS, CONTENT, JOURNAL, TREE};
+use super::transfer::IMPORTED;
 use crate::journal::medium::replace_file;
 use crate::journal::{SegmentFiles, Start, Witness, copy_file, segment_path};
 
 /// The file in the tree's folder that says how far it goes.
 const TREE_HEAD: &str = "head";
+
+/// How often it is looked whether the writer has deleted what was held.
+const DELETIONS_WAIT: Duration = Duration::from_millis(20);
+/// How long the writer is waited for.
+const DELETIONS_WAIT_MAX: Duration = Duration::from_secs(30);
 
 impl Keeper {
     /// Copies everything into an empty folder.
@@ -27,6 +34,28 @@ impl Keeper {
         }
         // So that the copy starts quickly; and nothing is merged or archived while this thread copies.
         self.checkpoint()?;
+        self.content.hold();
+        let copied = self.copy_all(to);
+        self.content.release();
+        self.settle_deletions();
+        copied
+    }
+
+    /// Waits until what was to be deleted while content was held is deleted: no checkpoint may come before, since a start looks for
+    /// deletions only in the entries after it.
+    fn settle_deletions(&self) {
+        let mut waited = Duration::ZERO;
+        while self.content.is_unsettled() && waited < DELETIONS_WAIT_MAX {
+            std::thread::sleep(DELETIONS_WAIT);
+            waited = waited.saturating_add(DELETIONS_WAIT);
+        }
+        if self.content.is_unsettled() {
+            tracing::warn!("the writer has not yet deleted what was held for the backup");
+        }
+    }
+
+    fn copy_all(&self, to: &Path) -> Result<BackupMade, KeepError> {
+        let medium = &*self.places.medium;
         // Before the last entry is fixed: a tree that knew more entries than the journal would say that it has forgotten.
         let mut bytes = self.copy_tree_head(&to.join(TREE))?;
         let seq = self.journal.durable_seq();
@@ -34,10 +63,12 @@ impl Keeper {
         bytes = bytes.saturating_add(copied);
         bytes = bytes.saturating_add(self.copy_tiles(&to.join(TREE))?);
         bytes = bytes.saturating_add(self.copy_checkpoints(&to.join(CHECKPOINTS))?);
-        // Content is durable before the entry that names it, so it is copied after the last entry is fixed.
+        // Content is durable before the entry that names it, so it is copied after the last entry is fixed; and it is held, since what
+        // is deleted from here on is named by entries that are in the copy.
         bytes = bytes.saturating_add(self.content.copy_to(&to.join(CONTENT))?);
+        bytes = bytes.saturating_add(self.copy_imported(&to.join(IMPORTED))?);
         let name = to.join("store-id");
-        replace_file(&*medium, &name, format!("{}\n", self.places.store_id).as_bytes())
+        replace_file(medium, &name, format!("{}\n", self.places.store_id).as_bytes())
             .map_err(KeepError::io("write", &name))?;
         Ok(BackupMade { seq, head, bytes })
     }
@@ -102,6 +133,23 @@ impl Keeper {
         Witness { epoch: frame.epoch, seq, segments: last, head: frame.hash }.write(medium, to)?;
         medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
         Ok((bytes, frame.hash))
+    }
+
+    /// The logs of stores that the ledger was in before.
+    fn copy_imported(&self, to: &Path) -> Result<u64, KeepError> {
+        let (medium, from) = (&*self.places.medium, self.places.directory.join(IMPORTED));
+        let listed = medium.list(&from);
+        if matches!(&listed, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            return Ok(0);
+        }
+        medium.create_dir(to).map_err(KeepError::io("make the folder", to))?;
+        let mut bytes: u64 = 0;
+        for name in listed.map_err(KeepError::io("list the folder", &from))? {
+            let copied = copy_file(medium, &from.join(&name), &to.join(&name), u64::MAX);
+            bytes = bytes.saturating_add(copied.map_err(KeepError::io("copy", &from))?);
+        }
+        medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
+        Ok(bytes)
     }
 
     fn copy_checkpoints(&self, to: &Path) -> Result<u64, KeepError> {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use placet_ledger::proof::Frontier;
 use placet_types::ids::RecordId;
 
 use super::codec::Meta;
@@ -20,9 +21,11 @@ use super::open::OpenError;
 use crate::journal::medium::{Medium, read_full_at, replace_file, to_usize};
 use crate::journal::{Base, Start};
 use crate::sorted::{TableName, TableSet, table_number};
+use crate::tree::Floor;
 
 /// The form of [`Checkpoint`] that this build writes and reads.
-const VERSION: u16 = 1;
+/// Form 1 had no lists of the approval desk: a ledger that was left by such a build is read from its journal once more.
+const VERSION: u16 = 2;
 const EXTENSION: &str = "checkpoint";
 /// How many checkpoints are kept.
 const KEPT: usize = 2;
@@ -53,7 +56,7 @@ pub(super) struct Checkpoint {
     pub(super) counts: Counts,
     /// Open effect records, with the codes of their states.
     pub(super) open: Vec<(RecordId, u8)>,
-    /// The frontier of the Merkle tree over the entries.
+    /// The frontier of the Merkle tree over the archived entries: it is made anew from there should its files be lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) frontier: Option<String>,
     /// The tables of the index, newest first.
@@ -101,7 +104,7 @@ pub(super) struct Draft {
     pub(super) start: Start,
     pub(super) counts: Counts,
     pub(super) open: BTreeMap<RecordId, u8>,
-    pub(super) frontier: Option<Vec<u8>>,
+    pub(super) frontier: Option<Frontier>,
     pub(super) tables: TableSet,
     pub(super) bodies: TableSet,
     pub(super) base: Base,
@@ -122,7 +125,7 @@ impl Checkpoint {
             place: Place { segment, offset, marks },
             counts: draft.counts,
             open: draft.open.into_iter().collect(),
-            frontier: draft.frontier.map(hex::encode),
+            frontier: draft.frontier.map(|frontier| hex::encode(frontier.to_bytes())),
             tables: draft.tables.names(),
             bodies: draft.bodies.names(),
             base: draft.base.into(),
@@ -133,6 +136,14 @@ impl Checkpoint {
     /// The entry it ends with.
     pub(super) fn meta(&self) -> Meta {
         Meta { applied_seq: self.seq, head: self.head }
+    }
+
+    /// Where the Merkle tree can begin anew, if entries were archived.
+    pub(super) fn floor(&self) -> Option<Floor> {
+        let bytes = hex::decode(self.frontier.as_deref()?).ok()?;
+        let frontier = Frontier::from_bytes(&bytes).ok()?;
+        let fits = frontier.size().checked_add(1) == Some(self.base.first_seq);
+        fits.then_some(Floor { frontier, last: self.base.prev })
     }
 
     /// Where verification of the journal goes on.

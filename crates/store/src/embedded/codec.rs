@@ -10,12 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{Reservation, RunRecord};
 use placet_ledger::store::{Changes, EffectChange, PolicyState};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, TenantId};
+use placet_types::ids::{ApprovalId, CapabilityId, DeskId, RecordId, TenantId};
 use placet_types::principal::PrincipalChain;
 
 /// The form of [`Entry`] that this build writes and reads.
@@ -38,6 +39,12 @@ pub struct Entry {
     /// Approvals as they became.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalRecord>,
+    /// Entries of the approval desk as they became.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub desk: Vec<DeskEntry>,
+    /// The standing grant that was used once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend: Option<DeskId>,
     /// Runs opened, unless they were open already.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<RunRecord>,
@@ -92,6 +99,10 @@ struct EntryRef<'a> {
     #[serde(skip_serializing_if = "slice_is_empty")]
     approvals: &'a [ApprovalRecord],
     #[serde(skip_serializing_if = "slice_is_empty")]
+    desk: &'a [DeskEntry],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spend: Option<&'a DeskId>,
+    #[serde(skip_serializing_if = "slice_is_empty")]
     runs: &'a [RunRecord],
     #[serde(skip_serializing_if = "Option::is_none")]
     reserve: Option<&'a Reservation>,
@@ -132,6 +143,8 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         version: ENTRY_VERSION,
         effects: effects.collect(),
         approvals: &changes.approvals,
+        desk: &changes.desk,
+        spend: changes.spend.as_ref(),
         runs: &changes.runs,
         reserve: changes.reserve.as_ref(),
         refund: changes.refund.as_ref(),
@@ -141,6 +154,8 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
     };
     let only_audit = entry.effects.is_empty()
         && entry.approvals.is_empty()
+        && entry.desk.is_empty()
+        && entry.spend.is_none()
         && entry.runs.is_empty()
         && entry.reserve.is_none()
         && entry.refund.is_none()
@@ -158,6 +173,8 @@ pub(super) fn encode_imported(
         version: ENTRY_VERSION,
         effects: Vec::new(),
         approvals: Vec::new(),
+        desk: Vec::new(),
+        spend: None,
         runs: Vec::new(),
         reserve: None,
         refund: None,
@@ -219,6 +236,10 @@ pub(super) struct Outline<'a> {
     #[serde(default, borrow)]
     pub(super) approvals: Vec<ApprovalOutline<'a>>,
     #[serde(default)]
+    pub(super) desk: Vec<DeskEntry>,
+    #[serde(default)]
+    pub(super) spend: Option<DeskId>,
+    #[serde(default)]
     pub(super) runs: Vec<RunRecord>,
     #[serde(default)]
     pub(super) reserve: Option<Reservation>,
@@ -272,6 +293,7 @@ pub(super) struct ApprovalOutline<'a> {
     #[serde(borrow)]
     pub(super) call_id: Cow<'a, str>,
     pub(super) chain: PrincipalChain,
+    pub(super) capability: CapabilityId,
     pub(super) created_at: Timestamp,
     pub(super) rev: u64,
     #[serde(borrow)]
@@ -296,8 +318,8 @@ const MAGIC: [u8; 4] = *b"PLIX";
 const VALUE_VERSION: u8 = 1;
 
 /// A value of the index. Effect records and approvals stand in the journal, and the index holds only the number of the entry and
-/// a slip: small values keep sled quick, and out of its blob files, which it never syncs. A run is the outcome of many entries and
-/// stands here.
+/// a slip: small values keep sled quick, and out of its blob files, which it never syncs. A run, or an entry of the approval desk, is
+/// the outcome of many entries and stands here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// The entry that made it what it is.

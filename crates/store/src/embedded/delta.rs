@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::run::{Reservation, RunRecord};
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
@@ -35,11 +36,13 @@ pub(super) struct Spill {
     /// The number of the next table.
     pub(super) next_table: u64,
     pub(super) bytes_max: usize,
+    /// The number of the first table that is its own.
+    pub(super) first_table: u64,
 }
 
 impl Spill {
     pub(super) fn new(medium: Arc<dyn Medium>, directory: PathBuf, next_table: u64) -> Self {
-        Self { medium, directory, next_table, bytes_max: BYTES_MAX }
+        Self { medium, directory, next_table, bytes_max: BYTES_MAX, first_table: next_table }
     }
 
     /// Writes edits, in order, as the newest table of a set, and merges where that is due.
@@ -61,7 +64,21 @@ impl Spill {
     pub(super) fn merge(&mut self, tables: TableSet) -> Result<TableSet, TableError> {
         let Some(count) = tables.due_for_merge() else { return Ok(tables) };
         let merged = tables.merge(count, self.writer()?, (keys::is_filtered, Marks::Drop))?;
+        self.remove_own(&tables, count)?;
         Ok(tables.replaced(count, merged))
+    }
+
+    /// Removes tables that it has made itself and merged: no checkpoint names them yet, and a long journal would need room for
+    /// every one of its merges.
+    fn remove_own(&self, tables: &TableSet, count: usize) -> Result<(), TableError> {
+        for table in tables.tables().iter().take(count) {
+            let path = table.path();
+            let is_here = path.parent() == Some(self.directory.as_path());
+            if is_here && table.name().number >= self.first_table {
+                self.medium.remove(path).map_err(TableError::io("remove", path))?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn writer(&mut self) -> Result<TableWriter, TableError> {
@@ -262,6 +279,21 @@ impl Delta {
         for approval in outline.approvals {
             self.approval(seq, approval, outline.imported)?;
         }
+        for entry in outline.desk {
+            let before = self.desk_entry(&keys::desk(&entry.desk_id))?;
+            let begins = outline.imported && before.is_none();
+            let rev = before.as_ref().map_or(0, |before| before.rev);
+            if !begins && rev.checked_add(1) != Some(entry.rev) {
+                return Err("the desk entry has another revision".to_owned());
+            }
+            self.put_desk(seq, before, &entry)?;
+        }
+        if let Some(desk_id) = &outline.spend {
+            let before = self.desk_entry(&keys::desk(desk_id))?;
+            let spent = before.as_ref().map(used_once_more);
+            let spent = spent.ok_or("it uses a standing grant that there is not")?;
+            self.put_desk(seq, before, &spent)?;
+        }
         self.forgotten.extend(outline.forget_content);
         Ok(())
     }
@@ -281,6 +313,7 @@ impl Delta {
                     at: updated_at,
                     tenant: TenantId::new(scope.tenant).map_err(|error| error.to_string())?,
                     call_id: ToolCallId::new(call_id).map_err(|error| error.to_string())?,
+                    capability: None,
                 };
                 (record_id, Some(slip), rev.saturating_sub(1))
             }
@@ -314,7 +347,8 @@ impl Delta {
         approval: ApprovalOutline<'_>,
         imported: bool,
     ) -> Result<(), String> {
-        let ApprovalOutline { approval_id, call_id, chain, created_at, rev, state } = approval;
+        let ApprovalOutline { approval_id, call_id, chain, capability, created_at, rev, state } =
+            approval;
         let after = Slip {
             code: keys::approval_state_code(&state.state)
                 .ok_or_else(|| format!("unknown state `{}`", state.state))?,
@@ -322,6 +356,7 @@ impl Delta {
             at: created_at,
             tenant: chain.tenant().clone(),
             call_id: ToolCallId::new(call_id).map_err(|error| error.to_string())?,
+            capability: Some(capability),
         };
         let before = self.approval_slip(&approval_id)?;
         let begins = imported && before.is_none();
@@ -339,6 +374,28 @@ impl Delta {
 
     fn approval_slip(&self, approval_id: &ApprovalId) -> Result<Option<Slip>, String> {
         self.slip(&keys::approval(approval_id))
+    }
+
+    fn desk_entry(&self, key: &[u8]) -> Result<Option<DeskEntry>, String> {
+        let Some(body) = self.body(key)? else { return Ok(None) };
+        let entry = serde_json::from_slice(&body);
+        entry.map(Some).map_err(|error| format!("a desk entry cannot be read: {error}"))
+    }
+
+    fn put_desk(
+        &mut self,
+        seq: u64,
+        before: Option<DeskEntry>,
+        after: &DeskEntry,
+    ) -> Result<(), String> {
+        if before.is_none() {
+            self.counts.desk = self.counts.desk.saturating_add(1);
+        }
+        let body = serde_json::to_vec(after).map_err(|error| error.to_string())?;
+        let mut edits = Vec::new();
+        slip::desk((before.as_ref(), after), seq, &body, &mut edits);
+        self.put(seq, edits);
+        Ok(())
     }
 
     fn run(&self, run: &RunRecord) -> Result<Option<RunRecord>, String> {
@@ -390,5 +447,41 @@ impl Delta {
             self.bytes = self.bytes.saturating_add(bytes);
             self.edits.insert(key, (seq, value));
         }
+    }
+}
+
+/// The grant after a use, which was found to be in force when the entry was written.
+pub(super) fn used_once_more(grant: &DeskEntry) -> DeskEntry {
+    let (uses, rev) = (grant.uses.saturating_add(1), grant.rev.saturating_add(1));
+    DeskEntry { uses, rev, ..grant.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Spill, TableSet};
+    use crate::journal::medium::Disk;
+
+    #[test]
+    fn tables_that_were_merged_take_no_room_but_those_of_others_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = |next| Spill::new(Arc::new(Disk), folder.path().to_owned(), next);
+        let files = || std::fs::read_dir(folder.path()).unwrap().count();
+        let write = |spill: &mut Spill, tables: &TableSet, key: u8| {
+            spill.write(tables, [([key].as_slice(), b"value".as_slice())].into_iter()).unwrap()
+        };
+        let mut own = spill(1);
+        let mut tables = TableSet::default();
+        for key in 0..9 {
+            tables = write(&mut own, &tables, key);
+            assert_eq!(files(), tables.tables().len(), "{key}");
+        }
+        assert_eq!(files(), 2);
+        // A later one merges them, and leaves them to the checkpoint that names them.
+        let mut later = spill(own.next_table);
+        tables = write(&mut later, &tables, 9);
+        assert_eq!((tables.tables().len(), files()), (2, 3));
+        assert!((0..10).all(|key| tables.get(&[key]).unwrap().is_some()));
     }
 }

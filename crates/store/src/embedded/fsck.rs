@@ -5,6 +5,7 @@
 //! bounded, however much there is.
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
 use placet_types::digest::Digest;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use super::EmbeddedConfig;
 use super::checkpoint::Checkpoints;
 use super::codec::{EffectEntry, Entry};
-use super::delta::{Delta, Ground, Spill};
+use super::delta::{Delta, Ground, Spill, used_once_more};
 use super::offline::{
     IndexVerdict, JournalEntry, Scratch, VerifyReport, contents_of, find_generation, verify_with,
 };
@@ -115,7 +116,7 @@ struct Replay {
 
 impl Replay {
     fn take(&mut self, entry: &JournalEntry) -> Result<(), VisitError> {
-        let Entry { effects, approvals, imported, .. } = &entry.entry;
+        let Entry { effects, approvals, desk, spend, imported, .. } = &entry.entry;
         for effect in effects {
             self.moves = self.moves.saturating_add(1);
             match effect {
@@ -136,7 +137,44 @@ impl Replay {
             self.moves = self.moves.saturating_add(1);
             self.approval(entry.seq, approval, *imported)?;
         }
+        for after in desk {
+            let before = self.desk_entry(&keys::desk(&after.desk_id))?;
+            let begins = *imported && before.is_none();
+            let legal = begins || after.may_follow(before.as_ref());
+            self.desk(entry.seq, (before.as_ref(), after), legal)?;
+        }
+        if let Some(desk_id) = spend {
+            // The time is that of the entry: it was decided by it.
+            let before = self.desk_entry(&keys::desk(desk_id))?;
+            let Some(before) = before else { return Ok(()) };
+            if before.spent(entry.at).is_none() {
+                self.note(entry.seq, &format!("a use of `{desk_id}`, which is no grant in force"));
+            }
+            self.desk(entry.seq, (Some(&before), &used_once_more(&before)), true)?;
+        }
         Ok(())
+    }
+
+    fn desk(
+        &mut self,
+        seq: u64,
+        (before, after): (Option<&DeskEntry>, &DeskEntry),
+        legal: bool,
+    ) -> Result<(), VisitError> {
+        self.moves = self.moves.saturating_add(1);
+        if !legal {
+            let from = before.map_or("absent", |before| before.state.name());
+            let to = after.state.name();
+            self.note(seq, &format!("desk entry `{}` from {from} to {to}", after.desk_id));
+        }
+        Ok(self.bodies.put(keys::desk(&after.desk_id), serde_json::to_vec(after)?)?)
+    }
+
+    fn desk_entry(&self, key: &[u8]) -> Result<Option<DeskEntry>, VisitError> {
+        match self.bodies.get(key)? {
+            Some(body) => Ok(Some(serde_json::from_slice(&body)?)),
+            None => Ok(None),
+        }
     }
 
     fn put(
@@ -188,11 +226,8 @@ impl Replay {
             Some(body) => Some(serde_json::from_slice(&body)?),
             None => None,
         };
-        let legal = match &before {
-            Some(before) => before.state.may_become(&approval.state),
-            None => imported || approval.state.name() == "pending",
-        };
-        if !legal {
+        let begins = imported && before.is_none();
+        if !begins && !approval.may_follow(before.as_ref()) {
             let from = before.as_ref().map_or("absent", |before| before.state.name());
             let to = approval.state.name();
             self.note(seq, &format!("approval `{}` from {from} to {to}", approval.approval_id));

@@ -61,6 +61,8 @@ pub(super) struct Counts {
     pub(super) effects: u64,
     pub(super) approvals: u64,
     pub(super) runs: u64,
+    #[serde(default)]
+    pub(super) desk: u64,
 }
 
 /// The levels as they are; never changed, only replaced.
@@ -201,13 +203,16 @@ impl Index {
                 Op::Approval { before: None, .. } => {
                     counts.approvals = counts.approvals.saturating_add(1);
                 }
+                Op::Desk { before: None, .. } => counts.desk = counts.desk.saturating_add(1),
                 Op::Run(run, _) => {
                     let key = keys::run(&run.key);
                     if !self.knows(&key) && opened.insert(key) {
                         counts.runs = counts.runs.saturating_add(1);
                     }
                 }
-                Op::Effect { before: Some(_), .. } | Op::Approval { before: Some(_), .. } => {}
+                Op::Effect { before: Some(_), .. }
+                | Op::Approval { before: Some(_), .. }
+                | Op::Desk { before: Some(_), .. } => {}
             }
         }
         counts
@@ -222,7 +227,7 @@ impl Index {
                 }
                 Op::Effect { after, .. } => drop(open.remove(&after.record_id)),
                 Op::Removed(before) => drop(open.remove(&before.record_id)),
-                Op::Approval { .. } | Op::Run(..) => {}
+                Op::Approval { .. } | Op::Desk { .. } | Op::Run(..) => {}
             }
         }
     }

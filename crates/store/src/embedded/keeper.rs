@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use placet_ledger::proof::Frontier;
 use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
 use placet_types::ids::RecordId;
@@ -27,6 +28,7 @@ use crate::content::ContentReader;
 use crate::journal::medium::Medium;
 use crate::journal::{Base, JournalError, JournalReader};
 use crate::sorted::{TableError, TableSet};
+use crate::tree::{LogTreeReader, TreeError};
 
 /// How often what sled holds in memory is given to the operating system. sled's own flusher is not used: it ignores errors.
 /// What a crash takes with it is taken over from the journal again.
@@ -89,6 +91,8 @@ pub(super) enum KeepError {
     Journal(#[from] JournalError),
     #[error(transparent)]
     Content(#[from] crate::content::ContentError),
+    #[error("nothing is archived, since the tree over it could not be made anew later: {0}")]
+    Tree(#[from] TreeError),
     #[error("the next generation of the index cannot be opened: {0}")]
     Generation(String),
     #[error("{0}")]
@@ -114,6 +118,7 @@ impl KeepError {
             | Self::Table(_)
             | Self::Journal(_)
             | Self::Content(_)
+            | Self::Tree(_)
             | Self::Generation(_)
             | Self::Damaged(_) => false,
         }
@@ -161,6 +166,9 @@ pub(super) struct Keeper {
     pub(super) content: ContentReader,
     pub(super) bodies: Bodies,
     pub(super) base: Base,
+    /// The tree over the entries before `base`, where any were archived.
+    pub(super) floor: Option<Frontier>,
+    pub(super) tree: LogTreeReader,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
     /// The last entry that a checkpoint covers.
@@ -209,6 +217,11 @@ impl Keeper {
             }
             Command::Archive(before, reply) => {
                 let archived = self.archive(before);
+                if let Err(error @ KeepError::Tree(_)) = &archived {
+                    // Nothing was changed; the next start makes the tree anew.
+                    send(reply, Err(StoreError::Damaged(error.to_string())));
+                    return Ok(());
+                }
                 answer(reply, archived, state)
             }
             Command::Backup(to, reply) => {
@@ -316,7 +329,7 @@ impl Keeper {
             start: self.journal.start_after(applied.meta.applied_seq)?,
             counts: applied.counts,
             open: open.clone(),
-            frontier: None,
+            frontier: self.floor.clone(),
             tables: tables.clone(),
             bodies: self.bodies.get(),
             base: self.base,

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{self, Changes, Committed, StoreError};
-use placet_types::ids::{ApprovalId, RecordId};
+use placet_types::clock::Timestamp;
+use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
 use super::SyncObserver;
 use super::codec::{Meta, encode_entry};
@@ -44,6 +46,8 @@ impl Request {
 fn durability(changes: &Changes) -> Durability {
     let has_records = !changes.effects.is_empty()
         || !changes.approvals.is_empty()
+        || !changes.desk.is_empty()
+        || changes.spend.is_some()
         || !changes.forget_content.is_empty();
     match changes.durability {
         store::Durability::Written if !has_records => Durability::Written,
@@ -63,6 +67,7 @@ pub(super) struct Machine {
     index: Arc<Index>,
     effects: HashMap<RecordId, Riding<Option<Arc<EffectRecord>>>>,
     approvals: HashMap<ApprovalId, Riding<Arc<ApprovalRecord>>>,
+    desk: HashMap<DeskId, Riding<Arc<DeskEntry>>>,
     queue: VecDeque<Change>,
     tree: LogTree,
     on_sync: Option<SyncObserver>,
@@ -77,8 +82,8 @@ impl Machine {
         index: Arc<Index>,
         (tree, on_sync): (LogTree, Option<SyncObserver>),
     ) -> Self {
-        let (effects, approvals) = (HashMap::new(), HashMap::new());
-        Self { state, index, effects, approvals, queue: VecDeque::new(), tree, on_sync }
+        let (effects, approvals, desk) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { state, index, effects, approvals, desk, queue: VecDeque::new(), tree, on_sync }
     }
 
     /// The tree follows the journal.
@@ -92,8 +97,8 @@ impl Machine {
         grown.map_err(|error| ApplyFailed(error.to_string()))
     }
 
-    fn decide(&self, request: &mut Request) -> Result<Transaction<'_>, StoreError> {
-        let rules = Rules { epoch: self.state.epoch, claims: &self.state.claims };
+    fn decide(&self, request: &mut Request, now: Timestamp) -> Result<Transaction<'_>, StoreError> {
+        let rules = Rules { epoch: self.state.epoch, now, claims: &self.state.claims };
         let mut transaction = Transaction::new(self, Some(rules));
         transaction.take_in(&mut request.changes)?;
         Ok(transaction)
@@ -113,6 +118,9 @@ impl Machine {
         }
         for (approval_id, record) in decided.approvals {
             self.approvals.insert(approval_id, Riding { seq, record });
+        }
+        for (desk_id, record) in decided.desk {
+            self.desk.insert(desk_id, Riding { seq, record });
         }
         for run in decided.runs.into_values() {
             self.state.board_run(seq, &run);
@@ -136,6 +144,12 @@ impl Machine {
                     let id = &after.approval_id;
                     if self.approvals.get(id).is_some_and(|riding| riding.seq <= change.seq) {
                         self.approvals.remove(id);
+                    }
+                }
+                Op::Desk { after, .. } => {
+                    let id = &after.desk_id;
+                    if self.desk.get(id).is_some_and(|riding| riding.seq <= change.seq) {
+                        self.desk.remove(id);
                     }
                 }
                 Op::Run(run, _) => self.state.run_arrived(change.seq, &run.key),
@@ -183,6 +197,7 @@ impl Machine {
 struct Decided {
     effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    desk: HashMap<DeskId, Arc<DeskEntry>>,
     runs: HashMap<RunKey, Arc<RunRecord>>,
     ops: Vec<Op>,
 }
@@ -202,6 +217,13 @@ impl Base for Machine {
         match self.approvals.get(approval_id) {
             Some(riding) => Ok(Some(Arc::clone(&riding.record))),
             None => Ok(self.state.approval(&self.index, approval_id)?),
+        }
+    }
+
+    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
+        match self.desk.get(desk_id) {
+            Some(riding) => Ok(Some(Arc::clone(&riding.record))),
+            None => Ok(self.state.desk_entry(&self.index, desk_id)?.map(Arc::new)),
         }
     }
 
@@ -228,8 +250,9 @@ impl Apply for Machine {
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
         // Refuses after a fault, whoever found it.
         drop(self.state.index()?);
-        let Transaction { effects, approvals, runs, ops, .. } = self.decide(&mut request)?;
-        let decided = Decided { effects, approvals, runs, ops };
+        let transaction = self.decide(&mut request, out.now())?;
+        let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
+        let decided = Decided { effects, approvals, desk, runs, ops };
         let policy = policy_after(self.state.policy(), &request.changes)?;
         out.answer_when(request.durability);
         for (tenant, bytes) in request.changes.content {

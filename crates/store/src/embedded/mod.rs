@@ -19,6 +19,7 @@ mod checkpoint;
 mod claims;
 mod codec;
 mod delta;
+mod desk;
 mod fsck;
 mod generation;
 mod identity;
@@ -27,9 +28,9 @@ mod keeper;
 mod keys;
 mod log;
 mod machine;
+mod newest;
 mod offline;
 mod open;
-mod present;
 mod query;
 mod recent;
 mod records;
@@ -68,7 +69,7 @@ pub use offline::{
     verify_with,
 };
 pub use open::{IndexFate, OpenError, RecoveryReport};
-pub use transfer::{export, import};
+pub use transfer::{export, export_as, import, imported_logs};
 
 use tokio::sync::oneshot;
 
@@ -202,13 +203,18 @@ impl EmbeddedStore {
             (journal.epoch(), journal.last_at_ms()),
         ));
         let (reader, store_id) = (content.reader(), rest.store_id.clone());
-        let keeper =
-            keeper(&config, rest, (Arc::clone(&index), journal.reader()), (reader.clone(), bodies));
+        let keeper = keeper(
+            &config,
+            rest,
+            (Arc::clone(&index), journal.reader()),
+            (reader.clone(), bodies),
+            tree.reader(),
+        );
         let keeper = start_keeper(keeper, Arc::clone(&state))
             .map_err(OpenError::io("start the keeper of", &config.directory))?;
         let proofs = tree.reader();
         let machine = Machine::new(Arc::clone(&state), index, (tree, config.on_sync));
-        let present = Arc::<present::Present>::clone(&state.present);
+        let present = Arc::<crate::present::Present>::clone(&state.present);
         let (writer, watch) = writer::spawn(journal, content, machine, WriterConfig::new(present))?;
         let keeper = Mutex::new(Some(keeper));
         let (content, tree) = (reader, proofs);
@@ -336,6 +342,7 @@ fn keeper(
     rest: Rest,
     (index, journal): (Arc<index::Index>, JournalReader),
     (content, bodies): (ContentReader, Bodies),
+    tree: LogTreeReader,
 ) -> Keeper {
     let places = Places {
         medium: Arc::clone(&config.medium),
@@ -353,6 +360,8 @@ fn keeper(
         content,
         bodies,
         base: rest.base,
+        floor: rest.floor,
+        tree,
         next_table: rest.next_table,
         next_generation: rest.next_generation,
         covered_seq: rest.covered_seq,

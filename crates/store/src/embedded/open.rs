@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use placet_ledger::proof::Frontier;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 
@@ -24,7 +25,7 @@ use crate::content::{ContentError, ContentReport, ContentStore};
 use crate::journal::medium::{Disk, Medium as _};
 use crate::journal::{Base, Journal, JournalConfig, JournalError};
 use crate::sorted::{TableError, TableSet};
-use crate::tree::{LogTree, TreeError};
+use crate::tree::{Floor, LogTree, TreeError};
 
 /// Why the store cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -136,6 +137,8 @@ pub(super) struct Rest {
     pub(super) checkpoints: Checkpoints,
     pub(super) bodies: TableSet,
     pub(super) base: Base,
+    /// The tree over the entries before `base`, where any were archived.
+    pub(super) floor: Option<Frontier>,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
     pub(super) covered_seq: u64,
@@ -193,6 +196,7 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
         settling.next_table = found.checkpoint.next_table;
         settling.replaces_checkpoint = rebuild.is_some();
     }
+    let floor = found.as_ref().and_then(|found| found.checkpoint.floor());
     let found = found.filter(|_| rebuild.is_none());
     settling.look_for_generation(found.as_ref());
     let Ready { begin, mut delta, bodies, covered_seq } = settling.ready(found);
@@ -207,7 +211,8 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
     let (mut content, content_report) =
         ContentStore::open_on(Arc::clone(&config.medium), directory.join(CONTENT))?;
     forget(&mut content, delta.forgotten())?;
-    let tree = open_tree(config, &journal)?;
+    let tree = open_tree(config, &journal, floor.clone())?;
+    let floor = floor_of(recovered.base, floor, &tree);
     let journal_took = began.elapsed();
 
     let began = Instant::now();
@@ -218,6 +223,7 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
         checkpoints: settling.checkpoints.clone(),
         bodies,
         base: recovered.base,
+        floor,
         next_table: delta.next_table(),
         next_generation: 0,
         covered_seq,
@@ -248,12 +254,35 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
 const TREE_FEED_ENTRIES: u64 = 4096;
 
 /// Opens the Merkle tree, and feeds it what it has not seen.
-fn open_tree(config: &EmbeddedConfig, journal: &Journal) -> Result<LogTree, OpenError> {
-    let mut tree = LogTree::open(config.directory.join(TREE), Arc::clone(&config.medium))?;
+fn open_tree(
+    config: &EmbeddedConfig,
+    journal: &Journal,
+    floor: Option<Floor>,
+) -> Result<LogTree, OpenError> {
+    let folder = config.directory.join(TREE);
+    let mut tree = LogTree::open_on(folder, Arc::clone(&config.medium), floor)?;
     let last_seq = journal.head().0;
     // An entry that cannot be read back is one that the tree knows and the journal cannot show: the tree is fed anew, or refused.
     let mut hash_of = |seq| journal.read(seq).ok().map(|frame| frame.hash);
     let from = tree.resume(last_seq, &mut hash_of)?;
+    match feed(&mut tree, journal, from) {
+        Err(
+            error @ OpenError::Journal(JournalError::Archived { .. } | JournalError::Absent { .. }),
+        ) => {
+            let Some(from) = tree.stand_on_floor()? else { return Err(error) };
+            tracing::warn!(
+                from,
+                "the Merkle tree was lost, and so were archived entries: nothing can be proved of those before"
+            );
+            feed(&mut tree, journal, from)?;
+        }
+        fed => fed?,
+    }
+    tree.sync()?;
+    Ok(tree)
+}
+
+fn feed(tree: &mut LogTree, journal: &Journal, from: u64) -> Result<(), OpenError> {
     for frame in journal.read_from(from) {
         let frame = frame?;
         tree.append(&frame.hash);
@@ -261,8 +290,14 @@ fn open_tree(config: &EmbeddedConfig, journal: &Journal) -> Result<LogTree, Open
             tree.flush()?;
         }
     }
-    tree.sync()?;
-    Ok(tree)
+    Ok(())
+}
+
+/// The tree over what was archived: as the checkpoint says, or, where an earlier build made that, from the tree itself.
+fn floor_of(base: Base, floor: Option<Floor>, tree: &LogTree) -> Option<Frontier> {
+    let size = base.first_seq.saturating_sub(1);
+    let known = floor.map(|floor| floor.frontier).filter(|floor| floor.size() == size);
+    known.or_else(|| (size > 0).then(|| tree.reader().frontier(size).ok()).flatten())
 }
 
 /// What the entries after the checkpoint say was deleted is deleted, should a crash have come between.

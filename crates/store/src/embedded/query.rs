@@ -1,6 +1,6 @@
-//! Lists: effects in the order of their records (or, for retention, of their age), approvals oldest first.
+//! Lists: effects in the order of their records (or, for retention, of their age), approvals by age.
 //!
-//! Owns paging and filters. Not here: single look-ups (`state`). Invariants: what is listed is durable, and it fits the question
+//! Owns paging and filters. Not here: single look-ups (`state`), lists that begin with the newest (`newest`), the desk (`desk`). Invariants: what is listed is durable, and it fits the question
 //! when it is answered, though it moved while the list was read; open effects come from the journal's own list; the writer waits
 //! for no more than one page.
 
@@ -11,12 +11,12 @@ use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{ApprovalId, RecordId, ToolCallId};
 
 use super::index::{Index, List};
-use super::keys;
 use super::slip::Slip;
 use super::state::State;
+use super::{keys, newest};
 
 /// How many identifiers are gathered in one go.
 const PAGE: usize = 256;
@@ -140,7 +140,7 @@ fn page_of_effects(
     Ok(page)
 }
 
-fn lists_at(prefixes: &[Vec<u8>], place: &[u8]) -> Vec<List> {
+pub(super) fn lists_at(prefixes: &[Vec<u8>], place: &[u8]) -> Vec<List> {
     prefixes.iter().map(|prefix| List { prefix: prefix.clone(), after: place.to_vec() }).collect()
 }
 
@@ -157,15 +157,20 @@ pub(super) fn approvals(
     let fits = |approval: &ApprovalRecord| {
         query.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
             && query.state.as_ref().is_none_or(|state| approval.state.name() == state)
+            && query.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
     };
-    let mut place = match &query.after {
-        Some(after) => state.approval(&index, after)?.map_or_else(Vec::new, |after| {
+    let after = match &query.after {
+        Some(after) => state.approval(&index, after)?.map(|after| {
             let id = after.approval_id.as_str().as_bytes();
             [keys::ordered(after.created_at).as_slice(), id].concat()
         }),
-        None => Vec::new(),
+        None => None,
     };
-    let prefixes = approval_lists(query.state.as_deref(), query.tenant.as_ref());
+    let prefixes = approval_lists(query);
+    if query.newest_first {
+        return newest::approvals(state, &index, (&prefixes, after), (query.limit, &fits));
+    }
+    let mut place = after.unwrap_or_default();
     let mut found = Vec::new();
     while found.len() < query.limit {
         let most = query.limit.saturating_sub(found.len()).min(PAGE);
@@ -182,9 +187,14 @@ pub(super) fn approvals(
     Ok(found)
 }
 
-fn approval_lists(state: Option<&str>, tenant: Option<&TenantId>) -> Vec<Vec<u8>> {
-    let codes = codes(state, keys::approval_state_code, keys::approval_state_codes);
-    codes.into_iter().map(|code| keys::approval_list(tenant, code, None)).collect()
+fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
+    let codes =
+        codes(query.state.as_deref(), keys::approval_state_code, keys::approval_state_codes);
+    let list = |code| match (&query.tenant, &query.capability) {
+        (Some(tenant), Some(capability)) => keys::capability_list(tenant, capability, code, None),
+        (tenant, _) => keys::approval_list(tenant.as_ref(), code, None),
+    };
+    codes.into_iter().map(list).collect()
 }
 
 /// The latest approval of a call.
@@ -242,7 +252,7 @@ pub(super) fn record_id(bytes: &[u8]) -> Option<RecordId> {
 }
 
 /// The approval in a place: eight bytes of time, then its id.
-fn approval_id(place: &[u8]) -> Option<ApprovalId> {
+pub(super) fn approval_id(place: &[u8]) -> Option<ApprovalId> {
     let (_created_at, id) = place.split_first_chunk::<8>()?;
     ApprovalId::new(std::str::from_utf8(id).ok()?).ok()
 }

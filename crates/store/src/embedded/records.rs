@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::{DESK_VERSION, DeskEntry};
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::ids::{ApprovalId, RecordId};
@@ -92,7 +93,7 @@ impl Records {
                         let approval_id = after.approval_id.clone();
                         self.approvals.put(approval_id, change.seq, Arc::clone(after));
                     }
-                    Op::Removed(_) | Op::Run(..) => {}
+                    Op::Removed(_) | Op::Desk { .. } | Op::Run(..) => {}
                 }
             }
         }
@@ -123,6 +124,18 @@ impl Records {
 
 fn not_in(seq: u64) -> String {
     format!("entry {seq} does not hold the record it should")
+}
+
+/// An entry of the approval desk, which stands in the index itself.
+pub(super) fn decode_desk(stored: &Stored) -> Result<DeskEntry, String> {
+    let refused = |why: String| format!("a desk entry of entry {} {why}", stored.seq);
+    let entry: DeskEntry = serde_json::from_slice(&stored.body)
+        .map_err(|error| refused(format!("cannot be read: {error}")))?;
+    if entry.version == DESK_VERSION {
+        Ok(entry)
+    } else {
+        Err(refused(format!("has the unknown version {}", entry.version)))
+    }
 }
 
 /// A run, which stands in the index itself.

@@ -45,7 +45,7 @@ pub(super) struct Settling<'a> {
     pub(super) replaces_checkpoint: bool,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
-    /// The entry up to which the found generation goes.
+    /// The entry up to which the furthest generation goes.
     pub(super) watched_seq: u64,
 }
 
@@ -91,15 +91,20 @@ impl<'a> Settling<'a> {
             return;
         }
         let base_seq = found.map_or(0, |found| found.checkpoint.seq);
+        // All of them: a later one that waits for its checkpoint knows more entries than the one that is gone on with.
         for path in generations.values() {
-            match self.open_generation(path, base_seq) {
-                Ok(Some(generation)) => {
-                    self.found = Ok(generation);
-                    return;
-                }
+            let opened = self.open_generation(path, base_seq);
+            if self.found.is_ok() {
+                continue;
+            }
+            match opened {
+                Ok(Some(generation)) => self.found = Ok(generation),
                 Ok(None) => self.found = Err("none goes on from the checkpoint".to_owned()),
                 Err(why) => self.found = Err(why),
             }
+        }
+        if self.found.is_ok() {
+            return;
         }
         // One that was not made in generations.
         if generations.is_empty() && matches!(self.index.join("db").try_exists(), Ok(true)) {
@@ -119,7 +124,7 @@ impl<'a> Settling<'a> {
         let (Some(base), Some(meta)) = (base, meta) else {
             return Err("it does not say how far it goes".to_owned());
         };
-        self.watched_seq = meta.applied_seq;
+        self.watched_seq = self.watched_seq.max(meta.applied_seq);
         Ok((base.applied_seq == base_seq).then_some(generation))
     }
 
@@ -228,7 +233,7 @@ impl<'a> Settling<'a> {
             start: journal.reader().start_after(applied.meta.applied_seq)?,
             counts: applied.counts,
             open: delta.open().clone(),
-            frontier: None,
+            frontier: rest.floor.clone(),
             tables: delta.tables().clone(),
             bodies: rest.bodies.clone(),
             base: rest.base,

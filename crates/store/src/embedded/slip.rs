@@ -5,15 +5,19 @@
 //! taken apart again, without reading other records.
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::EffectRecord;
 use placet_types::clock::Timestamp;
-use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{ApprovalId, CapabilityId, RecordId, TenantId, ToolCallId};
 
 use super::codec::encode_value;
 use super::keys;
 use crate::rules::Op;
 
+/// The form of the slip of an effect record.
 const VERSION: u8 = 1;
+/// The form of the slip of an approval.
+const APPROVAL_VERSION: u8 = 2;
 
 /// What the index says of an effect record or an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub(super) struct Slip {
     pub(super) at: Timestamp,
     pub(super) tenant: TenantId,
     pub(super) call_id: ToolCallId,
+    /// The operation: of an approval.
+    pub(super) capability: Option<CapabilityId>,
 }
 
 impl Slip {
@@ -36,6 +42,7 @@ impl Slip {
             at: record.updated_at,
             tenant: record.scope.tenant.clone(),
             call_id: record.call_id.clone(),
+            capability: None,
         }
     }
 
@@ -46,17 +53,26 @@ impl Slip {
             at: approval.created_at,
             tenant: approval.chain.tenant().clone(),
             call_id: approval.call_id.clone(),
+            capability: Some(approval.capability.clone()),
         }
     }
 
     fn encode(&self) -> Vec<u8> {
         let tenant = self.tenant.as_str().as_bytes();
-        let mut out = vec![VERSION, self.code];
+        let version = if self.capability.is_some() { APPROVAL_VERSION } else { VERSION };
+        let mut out = vec![version, self.code];
         out.extend_from_slice(&self.rev.to_le_bytes());
         out.extend_from_slice(&keys::ordered(self.at));
         out.push(u8::try_from(tenant.len()).unwrap_or(u8::MAX));
         out.extend_from_slice(tenant);
-        out.extend_from_slice(self.call_id.as_str().as_bytes());
+        let call_id = self.call_id.as_str().as_bytes();
+        if let Some(capability) = &self.capability {
+            out.push(u8::try_from(call_id.len()).unwrap_or(u8::MAX));
+            out.extend_from_slice(call_id);
+            out.extend_from_slice(capability.to_string().as_bytes());
+        } else {
+            out.extend_from_slice(call_id);
+        }
         out
     }
 
@@ -66,16 +82,23 @@ impl Slip {
         let (rev, rest) = rest.split_first_chunk::<8>()?;
         let (at, rest) = rest.split_first_chunk::<8>()?;
         let (tenant_length, rest) = rest.split_first()?;
-        let (tenant, call_id) = rest.split_at_checked(usize::from(*tenant_length))?;
-        if *version != VERSION {
-            return None;
-        }
+        let (tenant, rest) = rest.split_at_checked(usize::from(*tenant_length))?;
+        let (call_id, capability) = match *version {
+            VERSION => (rest, None),
+            APPROVAL_VERSION => {
+                let (length, rest) = rest.split_first()?;
+                let (call_id, capability) = rest.split_at_checked(usize::from(*length))?;
+                (call_id, Some(std::str::from_utf8(capability).ok()?.parse().ok()?))
+            }
+            _ => return None,
+        };
         Some(Self {
             code: *code,
             rev: u64::from_le_bytes(*rev),
             at: keys::from_ordered(*at),
             tenant: TenantId::new(std::str::from_utf8(tenant).ok()?).ok()?,
             call_id: ToolCallId::new(std::str::from_utf8(call_id).ok()?).ok()?,
+            capability,
         })
     }
 }
@@ -100,11 +123,12 @@ pub(super) fn edits_of(op: &Op, seq: u64, out: &mut Vec<Edit>) {
             let before = before.as_deref().map(Slip::of_approval);
             approval(&after.approval_id, (before.as_ref(), &Slip::of_approval(after)), seq, out);
         }
+        Op::Desk { before, after, body } => desk((before.as_deref(), after), seq, body, out),
         Op::Run(run, body) => out.push(run_edit(keys::run(&run.key), seq, body)),
     }
 }
 
-/// A run, which stands in the index itself.
+/// A record that stands in the index itself.
 pub(super) fn run_edit(key: Vec<u8>, seq: u64, body: &[u8]) -> Edit {
     let value = encode_value(&key, seq, body);
     (key, value)
@@ -155,14 +179,47 @@ pub(super) fn approval(
         let place = Some((before.at, approval_id));
         out.push((keys::approval_list(None, before.code, place), Vec::new()));
         out.push((keys::approval_list(Some(&before.tenant), before.code, place), Vec::new()));
+        if let Some(capability) = &before.capability {
+            let list = keys::capability_list(&before.tenant, capability, before.code, place);
+            out.push((list, Vec::new()));
+        }
     }
     let (tenant, place) = (after.tenant.as_str().as_bytes(), Some((after.at, approval_id)));
     out.push((keys::approval_list(None, after.code, place), tenant.to_vec()));
     out.push((keys::approval_list(Some(&after.tenant), after.code, place), tenant.to_vec()));
+    if let Some(capability) = &after.capability {
+        let list = keys::capability_list(&after.tenant, capability, after.code, place);
+        out.push((list, HERE.to_vec()));
+    }
     if before.is_none() {
         out.push((keys::call_approval(&after.call_id, place), HERE.to_vec()));
     }
     let key = keys::approval(approval_id);
     let value = encode_value(&key, seq, &after.encode());
     out.push((key, value));
+}
+
+/// The edits of a move of an entry of the approval desk, or its beginning. It stands in the index itself.
+pub(super) fn desk(
+    (before, after): (Option<&DeskEntry>, &DeskEntry),
+    seq: u64,
+    body: &[u8],
+    out: &mut Vec<Edit>,
+) {
+    let (kind, id, tenant) = (after.kind(), &after.desk_id, after.tenant.as_str().as_bytes());
+    let until = after.open_until();
+    if let Some(gone) = before.and_then(DeskEntry::open_until).filter(|gone| Some(*gone) != until) {
+        out.push((keys::desk_open(None, kind, Some((gone, id))), Vec::new()));
+        out.push((keys::desk_open(Some(&after.tenant), kind, Some((gone, id))), Vec::new()));
+    }
+    if let Some(until) = until {
+        out.push((keys::desk_open(None, kind, Some((until, id))), tenant.to_vec()));
+        out.push((keys::desk_open(Some(&after.tenant), kind, Some((until, id))), HERE.to_vec()));
+    }
+    if before.is_none() {
+        let place = Some(after.place());
+        out.push((keys::desk_by_age(None, kind, place), tenant.to_vec()));
+        out.push((keys::desk_by_age(Some(&after.tenant), kind, place), HERE.to_vec()));
+    }
+    out.push(run_edit(keys::desk(id), seq, body));
 }

@@ -10,20 +10,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use tokio::sync::watch;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{PolicyState, StoreError};
 use placet_types::clock::{Clock, Timestamp};
-use placet_types::ids::{ApprovalId, RecordId};
+use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
 use super::claims::Claims;
 use super::codec::Stored;
 use super::index::{Index, IndexFault};
 use super::keeper::Bodies;
 use super::keys;
-use super::present::Present;
-use super::records::{Records, decode_run};
+use super::records::{Records, decode_desk, decode_run};
 use crate::journal::JournalReader;
+use crate::present::Present;
 use crate::sorted::TableError;
 
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
@@ -146,6 +147,16 @@ impl State {
         let stored = self.stored(index, &keys::approval(approval_id))?;
         let record = stored.map(|stored| self.records.approval(approval_id, stored.seq));
         record.transpose().map_err(|reason| self.fail(&reason))
+    }
+
+    /// A stored entry of the approval desk.
+    pub(super) fn desk_entry(
+        &self,
+        index: &Index,
+        desk_id: &DeskId,
+    ) -> Result<Option<DeskEntry>, StoreError> {
+        let entry = self.stored(index, &keys::desk(desk_id))?.map(|stored| decode_desk(&stored));
+        entry.transpose().map_err(|reason| self.fail(&reason))
     }
 
     /// A run as entries that are written have made it.

@@ -8,18 +8,20 @@ use std::sync::{Arc, PoisonError};
 use async_trait::async_trait;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, EffectQuery, PolicyState, Store, StoreError,
+    ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, PolicyState, Store,
+    StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
-use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
+use placet_types::ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId};
 
 use super::machine::Request;
 use super::state::State;
-use super::{EmbeddedStore, KeeperThread, keys, query};
+use super::{EmbeddedStore, KeeperThread, desk, keys, query};
 use crate::content::ContentError;
 
 #[async_trait]
@@ -146,6 +148,16 @@ impl Store for EmbeddedStore {
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         let query = query.clone();
         self.blocking(move |state| query::approvals(state, &query)).await
+    }
+
+    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+        let index = self.state.index()?;
+        self.state.desk_entry(&index, desk_id)
+    }
+
+    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+        let query = query.clone();
+        self.blocking(move |state| desk::entries(state, &query)).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

@@ -2,16 +2,20 @@
 //!
 //! Owns what is written, in which order, and how an export becomes a data folder. Not here: the form ([`crate::transfer`]).
 //! Invariants: an export of an embedded ledger becomes the same ledger, byte for byte in its chain; one of another store keeps that
-//! store's logs as they were, to be verified beside its own; nothing is in place before all of it was read, verified and durable.
+//! store's logs as they were, as do the exports of this one, to be verified beside its own; nothing is in place before all of it was read, verified and durable.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
+use placet_ledger::proof::Frontier;
+use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::digest::Digest;
@@ -21,22 +25,91 @@ use super::codec::{Entry, encode_imported};
 use super::keeper::Bodies;
 use super::log::{LOG, entry as log_entry};
 use super::open::{CONTENT, JOURNAL, OpenError, Opened, journal_config, open};
-use super::records::{Records, decode_run};
+use super::records::{Records, decode_desk, decode_run};
 use super::{EmbeddedConfig, keys, query};
 use crate::content::ContentStore;
 use crate::journal::medium::replace_file;
 use crate::journal::{Begin, Journal};
-use crate::seal::{ExportLine, entry_hash, export_line};
+use crate::seal::{ExportLine, entry_hash, export_header, export_line};
 use crate::transfer::{
-    ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError, TransferSummary,
-    read_export,
+    EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
+    TransferSummary, read_export,
 };
 
 /// Where the logs of another store are kept: one file each, as [`crate::seal::verify_log`] reads them.
-const IMPORTED: &str = "imported";
+pub(super) const IMPORTED: &str = "imported";
 
 fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
+}
+
+/// A log of a store that the ledger was in before.
+#[derive(Debug)]
+struct Kept {
+    file: PathBuf,
+    origin: NoteName,
+    log: ExportedLog,
+}
+
+/// The logs that are kept beside the own one, verified; named as they were, but for one that has the own one's name.
+fn kept_logs(directory: &Path) -> Result<Vec<Kept>, TransferError> {
+    let mut found = Vec::new();
+    for file in imported_logs(directory)? {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = if stem == LOG { format!("{LOG}-imported") } else { stem };
+        let (mut size, mut head) = (0_u64, [0; 32]);
+        let origin = each_kept(&file, &mut |line| {
+            let said = line.hash;
+            let entry: placet_ledger::log::LogEntry = line.clone().into();
+            if entry.seq != size.saturating_add(1)
+                || entry.prev != head
+                || entry_hash(&entry) != said
+            {
+                let (seq, file) = (entry.seq, file.display());
+                return Err(refused(format!("entry {seq} of `{file}` breaks the chain")));
+            }
+            (size, head) = (entry.seq, said);
+            Ok(())
+        })?;
+        let log = ExportedLog { log: name, size, head: hex::encode(head) };
+        found.push(Kept { file, origin, log });
+    }
+    Ok(found)
+}
+
+/// The files of logs that came from another store, in order.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn imported_logs(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    match std::fs::read_dir(directory.join(IMPORTED)) {
+        Ok(entries) => {
+            for entry in entries {
+                files.push(entry?.path());
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    files.sort();
+    Ok(files)
+}
+
+/// Hands the entries of a kept log to `visit`; answers how it was signed.
+fn each_kept(
+    file: &Path,
+    visit: &mut dyn FnMut(ExportLine) -> Result<(), TransferError>,
+) -> Result<NoteName, TransferError> {
+    let mut lines = BufReader::new(File::open(file)?).lines();
+    let empty = || refused(format!("`{}` is empty", file.display()));
+    let header = lines.next().ok_or_else(empty)??;
+    let header: crate::seal::ExportHeader = serde_json::from_str(&header).map_err(refused)?;
+    for line in lines {
+        visit(serde_json::from_str(&line?).map_err(refused)?)?;
+    }
+    Ok(header.origin)
 }
 
 /// Writes everything in a ledger that no process serves as an export. To export one that is served, make a backup first.
@@ -44,14 +117,34 @@ fn refused(error: impl std::fmt::Display) -> TransferError {
 /// # Errors
 /// [`TransferError`]: the ledger cannot be opened, an archived segment is not at hand, or the writing failed.
 pub fn export(config: &EmbeddedConfig, out: impl Write) -> Result<TransferSummary, TransferError> {
+    export_as(config, None, out)
+}
+
+/// The same, with the name under which the logs were signed, by which they can be verified wherever they come to.
+///
+/// # Errors
+/// As [`export`].
+pub fn export_as(
+    config: &EmbeddedConfig,
+    deployment: Option<NoteName>,
+    out: impl Write,
+) -> Result<TransferSummary, TransferError> {
     let journal = config.directory.join(JOURNAL);
     std::fs::metadata(&journal)
         .map_err(OpenError::io("find the journal", &journal))
-        .map_err(refused)?;
-    let Opened { journal, content, index, rest, .. } = open(config, None).map_err(refused)?;
+        .map_err(Box::new)?;
+    let Opened { journal, content, index, rest, .. } = open(config, None).map_err(Box::new)?;
     let (size, head) = journal.head();
     let log = ExportedLog { log: LOG.to_owned(), size, head: hex::encode(head) };
-    let mut writer = ExportWriter::new(out, &rest.store_id, vec![log])?;
+    let others = kept_logs(&config.directory)?;
+    let header = ExportHeader {
+        placet_export: EXPORT_VERSION,
+        store_id: rest.store_id.clone(),
+        logs: std::iter::once(log).chain(others.iter().map(|kept| kept.log.clone())).collect(),
+        deployment,
+        kept: others.iter().map(|kept| (kept.log.log.clone(), kept.origin.clone())).collect(),
+    };
+    let mut writer = ExportWriter::begin(out, header)?;
     let mut tenants = Tenants::default();
     for frame in journal.read_from(1) {
         let frame = frame.map_err(refused)?;
@@ -59,6 +152,11 @@ pub fn export(config: &EmbeddedConfig, out: impl Write) -> Result<TransferSummar
         let line = export_line(&log_entry(frame)).map_err(refused)?;
         let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
         writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry: Box::new(entry) })?;
+    }
+    for kept in &others {
+        each_kept(&kept.file, &mut |line| {
+            writer.put(&ExportItem::Entry { log: kept.log.log.clone(), entry: Box::new(line) })
+        })?;
     }
     let records = Records::new(journal.reader(), Bodies::new(rest.bodies));
     for pair in index.everything() {
@@ -84,7 +182,7 @@ struct Tenants(std::collections::BTreeMap<[u8; 32], TenantId>);
 impl Tenants {
     fn note(&mut self, frame: &crate::journal::Frame) -> Result<(), TransferError> {
         let entry = super::codec::decode_entry(frame.kind, &frame.payload).map_err(refused)?;
-        let Entry { effects, approvals, forget_content, audit, .. } = entry;
+        let Entry { effects, approvals, desk, forget_content, audit, .. } = entry;
         for effect in effects {
             if let super::EffectEntry::Put(record) = effect {
                 self.add(record.scope.tenant.clone());
@@ -92,6 +190,9 @@ impl Tenants {
         }
         for approval in approvals {
             self.add(approval.chain.tenant().clone());
+        }
+        for entry in desk {
+            self.add(entry.tenant);
         }
         let audited = audit.into_iter().filter_map(|event| event.tenant);
         for tenant in forget_content.into_iter().map(|(tenant, _)| tenant).chain(audited) {
@@ -125,6 +226,7 @@ fn item(records: &Records, key: &[u8], value: &[u8]) -> Result<Option<ExportItem
             let approval = records.approval(&id, stored.seq).map_err(refused)?;
             ExportItem::Approval(Box::new(Arc::unwrap_or_clone(approval)))
         }
+        keys::DESK => ExportItem::Desk(Box::new(decode_desk(&stored).map_err(refused)?)),
         _ => ExportItem::Run(Box::new(decode_run(&stored).map_err(refused)?)),
     };
     Ok(Some(item))
@@ -142,7 +244,7 @@ pub fn import(
     let target = &config.directory;
     let is_taken = std::fs::read_dir(target).is_ok_and(|mut entries| entries.next().is_some());
     if is_taken {
-        return Err(refused(format!("`{}` is not empty", target.display())));
+        return Err(TransferError::Taken(target.clone()));
     }
     let beside = target.with_extension("importing");
     if matches!(beside.try_exists(), Ok(true)) {
@@ -165,10 +267,10 @@ pub fn import(
 
 /// Opens what was made, and compares it with what was in the export.
 fn check(config: &EmbeddedConfig, summary: &TransferSummary) -> Result<(), TransferError> {
-    let Opened { journal, index, tree, .. } = open(config, None).map_err(refused)?;
+    let Opened { journal, index, tree, .. } = open(config, None).map_err(Box::new)?;
     let counts = index.applied().counts;
-    let expected = (summary.records, summary.approvals, summary.runs);
-    if (counts.effects, counts.approvals, counts.runs) != expected {
+    let expected = (summary.records, summary.approvals, summary.runs, summary.desk);
+    if (counts.effects, counts.approvals, counts.runs, counts.desk) != expected {
         return Err(refused("the entries do not come to the records of the export"));
     }
     drop(tree);
@@ -181,8 +283,13 @@ struct Import {
     directory: PathBuf,
     journal: Journal,
     content: ContentStore,
-    /// Whether the one log becomes the journal as it is.
+    /// Whether the log of this name becomes the journal as it is.
     is_verbatim: bool,
+    deployment: Option<NoteName>,
+    /// How the logs were signed that the exporting store kept from others.
+    signed_as: BTreeMap<String, NoteName>,
+    /// The newest time in what came: nothing of this ledger is older.
+    newest_ms: i64,
     logs: Vec<ExportedLog>,
     /// The log whose entries come now: how many came, the last hash, and where they are kept.
     log: Option<(String, u64, [u8; 32])>,
@@ -209,6 +316,9 @@ impl Import {
             journal: recovered.map_err(refused)?.journal,
             content,
             is_verbatim: false,
+            deployment: None,
+            signed_as: BTreeMap::new(),
+            newest_ms: 0,
             logs: Vec::new(),
             log: None,
             kept: None,
@@ -223,6 +333,7 @@ impl Import {
             ExportItem::Entry { log, entry } => self.entry(log, *entry),
             ExportItem::Record(record) => self.record(*record),
             ExportItem::Approval(approval) => self.approval(*approval),
+            ExportItem::Desk(entry) => self.desk(*entry),
             ExportItem::Run(run) => self.run(*run),
             ExportItem::Content { tenant, digest, base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(refused)?;
@@ -233,6 +344,8 @@ impl Import {
                 self.unsynced = self.unsynced.saturating_add(1);
                 if self.unsynced >= SYNC_ENTRIES {
                     self.content.sync().map_err(refused)?;
+                    // Where the contents lie is not to be held in memory for all of them.
+                    self.content.reader().tend().map_err(refused)?;
                     self.unsynced = 0;
                 }
                 Ok(())
@@ -246,8 +359,10 @@ impl Import {
         let path = self.directory.join("store-id");
         let id = format!("{}\n", header.store_id);
         replace_file(&crate::journal::medium::Disk, &path, id.as_bytes())?;
-        self.is_verbatim = matches!(header.logs.as_slice(), [one] if one.log == LOG);
+        let mut own = header.logs.iter().filter(|log| !header.kept.contains_key(&log.log));
+        self.is_verbatim = own.next().is_some_and(|log| log.log == LOG) && own.next().is_none();
         self.logs = header.logs;
+        (self.deployment, self.signed_as) = (header.deployment, header.kept);
         Ok(())
     }
 
@@ -266,6 +381,7 @@ impl Import {
             return Err(refused(format!("entry {} of log `{log}` breaks the chain", entry.seq)));
         }
         (*count, *last) = (entry.seq, said);
+        self.newest_ms = self.newest_ms.max(entry.at_ms);
         self.journal.not_before(entry.epoch);
         if let Some(kept) = &mut self.kept {
             writeln!(kept, "{text}")?;
@@ -277,16 +393,19 @@ impl Import {
 
     fn begin_log(&mut self, log: &str) -> Result<(), TransferError> {
         self.log = Some((log.to_owned(), 0, [0; 32]));
-        if !self.is_verbatim {
+        if !self.is_verbatim || log != LOG {
             let folder = self.directory.join(IMPORTED);
             std::fs::create_dir_all(&folder)?;
             let name: String =
                 log.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
             let mut file = BufWriter::new(File::create(folder.join(format!("{name}.jsonl")))?);
-            let origin = serde_json::json!({
-                "placet_log": 1, "origin": format!("imported/{name}"), "first_seq": 1, "peaks": [],
-            });
-            writeln!(file, "{origin}")?;
+            // As it was signed where it was written, so that it verifies against what was signed of it there.
+            let signed_as = self.signed_as.get(log).map(ToString::to_string);
+            let deployment = self.deployment.as_ref().map_or("imported", NoteName::as_str);
+            let origin = signed_as.unwrap_or_else(|| format!("{deployment}/{log}"));
+            let origin = NoteName::new(origin).map_err(refused)?;
+            let header = export_header(&origin, 1, &Frontier::new()).map_err(refused)?;
+            writeln!(file, "{header}")?;
             self.kept = Some(file);
         }
         Ok(())
@@ -307,11 +426,16 @@ impl Import {
         if let Some(attempt) = record.state.attempt() {
             self.journal.not_before(attempt.duty().max(attempt.epoch));
         }
+        self.newest_ms = self.newest_ms.max(record.updated_at.as_ms());
         self.imported(|entry| entry.effects.push(super::EffectEntry::Put(Box::new(record))))
     }
 
     fn approval(&mut self, approval: ApprovalRecord) -> Result<(), TransferError> {
         self.imported(|entry| entry.approvals.push(approval))
+    }
+
+    fn desk(&mut self, desk: DeskEntry) -> Result<(), TransferError> {
+        self.imported(|entry| entry.desk.push(desk))
     }
 
     fn run(&mut self, run: RunRecord) -> Result<(), TransferError> {
@@ -324,7 +448,7 @@ impl Import {
             return Ok(());
         }
         let (kind, payload) = encode_imported(fill).map_err(refused)?;
-        let at_ms = self.journal.last_at_ms().unwrap_or(0);
+        let at_ms = self.journal.last_at_ms().map_or(self.newest_ms, |at| at.max(self.newest_ms));
         self.journal.append(kind, at_ms, &payload).map_err(refused)?;
         self.sync_now_and_then()
     }

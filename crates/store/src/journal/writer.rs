@@ -190,7 +190,7 @@ pub struct WriterConfig {
     pub batch_bytes_max: usize,
     /// How long entries that are only written may stay unsynced.
     pub sync_within: Duration,
-    /// After how long without requests the witness is brought up to date.
+    /// How long after an entry became durable the witness says so, at most.
     pub witness_after: Duration,
     /// The clock that entries take their time from.
     pub clock: Arc<dyn Clock>,

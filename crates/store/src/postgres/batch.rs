@@ -1,7 +1,7 @@
 //! One transaction: the rows that a batch of commits touches, the decisions, and what is written.
 //!
 //! Owns the order in which rows are locked (the ledger's row where policies are activated, this node's epoch, effects, approvals, runs,
-//! each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Not here: the
+//! entries of the desk, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Not here: the
 //! rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
 //! fenced and its log ends where this node believes it does; entries are chained without gaps.
 
@@ -110,6 +110,10 @@ pub(super) async fn lock_own(
         query("SELECT id FROM placet.ledger WHERE id = 1 FOR UPDATE")
             .fetch_optional(&mut *connection)
             .await?;
+        // Before the time is read: what was still permitted by the policies before is then dated before the activation.
+        query("SELECT epoch FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL ORDER BY epoch FOR UPDATE")
+            .fetch_all(&mut *connection)
+            .await?;
     }
     let row = query(
         "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, \
@@ -124,11 +128,6 @@ pub(super) async fn lock_own(
         || row.try_get::<Option<i64>, _>("closed_ms")?.is_some();
     if is_over && !removed(Guard::FenceIgnored) {
         return Err(Hitch::Stop(StoreError::Fenced));
-    }
-    if activates {
-        query("SELECT epoch FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL ORDER BY epoch FOR UPDATE")
-            .fetch_all(&mut *connection)
-            .await?;
     }
     let hash: Vec<u8> = row.try_get("head_hash")?;
     let hash =
@@ -202,11 +201,12 @@ pub(super) async fn transact(
 ) -> Result<Outcome, Hitch> {
     let loaded = Loaded::load(connection, pieces).await?;
     let mut standing = Standing::new(&loaded, own.policy);
-    let at_ms = own.now_ms.max(state.floor_ms());
+    // By the present that ages are measured by, and not by the database's clock of this moment, which may have been set back.
+    let at_ms = state.now().as_ms();
     let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
     let mut answers = Vec::with_capacity(pieces.len());
     for piece in pieces {
-        let touched = match decide(&mut standing, state, piece) {
+        let touched = match decide(&mut standing, (state, at_ms), piece) {
             Ok(touched) => touched,
             Err(refusal) => {
                 answers.push(Err(refusal));
@@ -222,6 +222,7 @@ pub(super) async fn transact(
     write::put_content(connection, &accepted).await?;
     write::put_effects(connection, state.epoch, &standing, &entries.wrote).await?;
     write::put_approvals_and_runs(connection, &standing).await?;
+    write::put_desk(connection, &standing).await?;
     write::forget_content(connection, &accepted).await?;
     if standing.policy != own.policy {
         write::activate(connection, standing.policy).await?;
@@ -235,18 +236,20 @@ pub(super) async fn transact(
 /// Decides one commit; answers the effect records that it changed.
 fn decide(
     standing: &mut Standing<'_>,
-    state: &State,
+    (state, at_ms): (&State, i64),
     piece: &Piece,
 ) -> Result<Vec<RecordId>, StoreError> {
     let policy = policy_after(standing.policy, &piece.changes)?;
-    let rules = Rules { epoch: state.epoch, claims: &state.claims };
+    let now = Timestamp::from_ms(at_ms);
+    let rules = Rules { epoch: state.epoch, now, claims: &state.claims };
     let mut transaction = Transaction::new(standing, Some(rules));
     transaction.take_in(&mut piece.changes.clone())?;
-    let Transaction { effects, approvals, runs, .. } = transaction;
+    let Transaction { effects, approvals, desk, runs, .. } = transaction;
     let touched = effects.keys().copied().collect();
     standing.effects.extend(effects);
     standing.approvals.extend(approvals);
     standing.runs.extend(runs);
+    standing.desk.extend(desk);
     standing.policy = policy;
     Ok(touched)
 }

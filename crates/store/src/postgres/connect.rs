@@ -33,6 +33,10 @@ const ASK: &str = "SELECT pg_is_in_recovery() AS in_recovery, \
      current_setting('server_encoding', true) AS encoding, \
      current_setting('server_version_num', true) AS version";
 
+/// Within a transaction: its commit is acknowledged when it is kept, whatever the server was set to since it was asked.
+pub(super) const KEPT: &str = "SELECT set_config('synchronous_commit', \
+     CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)";
+
 /// The oldest server that is known to do.
 const VERSION_MIN: u32 = 130_000;
 

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 
 use sqlx::postgres::PgConnection;
-use sqlx::{Connection as _, query, raw_sql};
+use sqlx::{AssertSqlSafe, Connection as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::record::EffectRecord;
@@ -20,7 +21,8 @@ use placet_types::ids::{RecordId, TenantId};
 
 use super::batch::Hitch;
 use super::config::PostgresConfig;
-use super::connect::{Connector, Purpose};
+use super::connect::{Connector, KEPT, Purpose};
+use super::desk;
 use super::error::OpenError;
 use super::log::no_log;
 use super::rows::{self, EffectRows, Entry, RowError, column};
@@ -81,10 +83,8 @@ impl Import {
         migrate::migrate(&mut connection).await?;
         let refused = || OpenError::refused("take an import");
         // The row keeps every start of a node out until the import has ended.
-        raw_sql("BEGIN; SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE")
-            .execute(&mut connection)
-            .await
-            .map_err(refused())?;
+        let begin = format!("BEGIN; {KEPT}; SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE");
+        raw_sql(AssertSqlSafe(begin)).execute(&mut connection).await.map_err(refused())?;
         let used = query("SELECT epoch FROM placet.epochs LIMIT 1").fetch_optional(&mut connection);
         if used.await.map_err(refused())?.is_some() {
             let why =
@@ -195,6 +195,12 @@ impl Import {
     ) -> Result<(), StoreError> {
         let rows: Vec<_> = approvals.into_iter().map(|approval| (approval.into(), 0)).collect();
         rows::put_approvals(&mut self.connection, &rows).await.map_err(of_row)
+    }
+
+    /// Entries of the approval desk.
+    pub(super) async fn desk(&mut self, entries: Vec<DeskEntry>) -> Result<(), StoreError> {
+        let rows: Vec<_> = entries.into_iter().map(|entry| (entry.into(), 0)).collect();
+        desk::put(&mut self.connection, &rows).await.map_err(of_row)
     }
 
     /// Runs.

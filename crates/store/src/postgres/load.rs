@@ -1,6 +1,6 @@
 //! The rows that a batch touches: locked, read, and what the batch makes of them.
 //!
-//! Owns the locking reads. Rows are locked by key within each table, and the tables in one order (effects, approvals, runs), by every
+//! Owns the locking reads. Rows are locked by key within each table, and the tables in one order (effects, approvals, runs, desk), by every
 //! node. Not here: the rules (`crate::rules`). Invariant: what is decided about is locked until the transaction ends.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,12 +10,14 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
-use placet_types::ids::{ApprovalId, RecordId};
+use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
 use super::batch::{Hitch, Piece};
+use super::desk;
 use super::rows::{self, RowError};
 use crate::rules::Base;
 
@@ -25,6 +27,7 @@ pub(super) struct Loaded {
     pub(super) effects: HashMap<RecordId, Arc<EffectRecord>>,
     pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
     pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
+    pub(super) desk: HashMap<DeskId, Arc<DeskEntry>>,
     /// Epochs whose process is over for certain.
     over: HashSet<u64>,
 }
@@ -38,6 +41,7 @@ impl Loaded {
         loaded.load_effects(connection, pieces).await?;
         loaded.load_approvals(connection, pieces).await?;
         loaded.load_runs(connection, pieces).await?;
+        loaded.load_desk(connection, pieces).await?;
         Ok(loaded)
     }
 
@@ -129,6 +133,35 @@ impl Loaded {
         }
         Ok(())
     }
+
+    async fn load_desk(
+        &mut self,
+        connection: &mut PgConnection,
+        pieces: &[&Piece],
+    ) -> Result<(), Hitch> {
+        let ids: BTreeSet<String> = pieces
+            .iter()
+            .flat_map(|piece| {
+                let Changes { desk, spend, .. } = &piece.changes;
+                desk.iter().map(|entry| &entry.desk_id).chain(spend)
+            })
+            .map(|desk_id| desk_id.as_str().to_owned())
+            .collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let found = query(
+            "SELECT record FROM placet.desk WHERE desk_id = ANY($1) ORDER BY desk_id FOR UPDATE",
+        )
+        .bind(ids.into_iter().collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
+        .await?;
+        for row in &found {
+            let entry = desk::of_row(row).map_err(RowError::Damaged)?;
+            self.desk.insert(entry.desk_id.clone(), Arc::new(entry));
+        }
+        Ok(())
+    }
 }
 
 /// The rows with what earlier commits of the batch made of them.
@@ -138,13 +171,15 @@ pub(super) struct Standing<'a> {
     pub(super) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
     pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
     pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
+    pub(super) desk: HashMap<DeskId, Arc<DeskEntry>>,
     pub(super) policy: Option<PolicyState>,
 }
 
 impl<'a> Standing<'a> {
     pub(super) fn new(loaded: &'a Loaded, policy: Option<PolicyState>) -> Self {
-        let (effects, approvals, runs) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { loaded, effects, approvals, runs, policy }
+        let (effects, approvals) = (HashMap::new(), HashMap::new());
+        let (runs, desk) = (HashMap::new(), HashMap::new());
+        Self { loaded, effects, approvals, runs, desk, policy }
     }
 }
 
@@ -162,6 +197,10 @@ impl Base for Standing<'_> {
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
         let changed = self.approvals.get(approval_id);
         Ok(changed.or_else(|| self.loaded.approvals.get(approval_id)).cloned())
+    }
+
+    fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
+        Ok(self.desk.get(desk_id).or_else(|| self.loaded.desk.get(desk_id)).cloned())
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {

@@ -11,8 +11,10 @@ use sqlx::{Row as _, query, raw_sql};
 use super::error::{OpenError, Trouble, said};
 
 /// What was done to the tables, in order; never changed once released.
-const MIGRATIONS: &[(i32, &str, &str)] =
-    &[(1, "ledger", include_str!("../../migrations/0001_ledger.sql"))];
+pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
+    (1, "ledger", include_str!("../../migrations/0001_ledger.sql")),
+    (2, "desk", include_str!("../../migrations/0002_desk.sql")),
+];
 
 /// How often two nodes may get into each other's way while they make the tables.
 const TRIES: u32 = 20;
@@ -72,6 +74,54 @@ async fn step(connection: &mut PgConnection) -> Result<(), Step> {
     query("SELECT version FROM placet.migrations WHERE version = 0 FOR UPDATE")
         .fetch_optional(&mut *connection)
         .await?;
+    let applied = applied(connection).await?;
+    for (version, name, sql) in MIGRATIONS.iter().skip(applied) {
+        raw_sql(*sql).execute(&mut *connection).await?;
+        query("INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES ($1, $2, $3, clock_timestamp())")
+            .bind(*version)
+            .bind(*name)
+            .bind(digest_of(sql))
+            .execute(&mut *connection)
+            .await?;
+        tracing::info!(version, name, "the tables of the database were brought up to date");
+    }
+    raw_sql("COMMIT").execute(&mut *connection).await?;
+    Ok(())
+}
+
+/// How the tables stand before a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tables {
+    /// There are none.
+    Absent,
+    /// They are those of an earlier build, and are to be brought up to date.
+    Earlier,
+    /// They are those of this build.
+    Current,
+}
+
+/// Looks at the tables, and refuses those of another build. Changes nothing.
+pub(super) async fn look(connection: &mut PgConnection) -> Result<Tables, OpenError> {
+    let asked = async {
+        let table = query("SELECT to_regclass('placet.migrations')::text AS name");
+        let row = table.fetch_one(&mut *connection).await?;
+        if row.try_get::<Option<String>, _>("name")?.is_none() {
+            return Ok(Tables::Absent);
+        }
+        Ok(match applied(connection).await? {
+            0 => Tables::Absent,
+            applied if applied < MIGRATIONS.len() => Tables::Earlier,
+            _ => Tables::Current,
+        })
+    };
+    asked.await.map_err(|step| match step {
+        Step::Schema(error) => error,
+        Step::Sql(error) => OpenError::Refused { what: "show its tables", why: said(&error) },
+    })
+}
+
+/// How many migrations are applied, all of which this build knows.
+async fn applied(connection: &mut PgConnection) -> Result<usize, Step> {
     let rows = query(
         "SELECT version, name, digest FROM placet.migrations WHERE version > 0 ORDER BY version",
     )
@@ -90,18 +140,7 @@ async fn step(connection: &mut PgConnection) -> Result<(), Step> {
         };
         return Err(Step::Schema(OpenError::Schema { why }));
     }
-    for (version, name, sql) in MIGRATIONS.iter().skip(rows.len()) {
-        raw_sql(*sql).execute(&mut *connection).await?;
-        query("INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES ($1, $2, $3, clock_timestamp())")
-            .bind(*version)
-            .bind(*name)
-            .bind(digest_of(sql))
-            .execute(&mut *connection)
-            .await?;
-        tracing::info!(version, name, "the tables of the database were brought up to date");
-    }
-    raw_sql("COMMIT").execute(&mut *connection).await?;
-    Ok(())
+    Ok(rows.len())
 }
 
 fn digest_of(sql: &str) -> Vec<u8> {

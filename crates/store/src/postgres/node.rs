@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
-use sqlx::{Row as _, query, raw_sql};
+use sqlx::{AssertSqlSafe, Row as _, query, raw_sql};
 use tokio::time::Instant;
 
 use placet_ledger::proof::empty_root;
 
+use super::connect::KEPT;
 use super::error::{OpenError, Trouble, said};
 use super::rows::{column, number};
 use super::state::Head;
@@ -69,9 +70,10 @@ async fn try_start(
     node: &str,
     lease: Duration,
 ) -> Result<Started, sqlx::Error> {
-    raw_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 1000")
-        .execute(&mut *connection)
-        .await?;
+    let begin = format!(
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = 1000; {KEPT}"
+    );
+    raw_sql(AssertSqlSafe(begin)).execute(&mut *connection).await?;
     // This row is the lock that starts and activations of policies meet at.
     let taken = query(
         "UPDATE placet.ledger SET next_epoch = next_epoch + 1 WHERE id = 1 \

@@ -17,11 +17,17 @@ use super::batch;
 use super::pool::{Pool, Statement};
 use super::rows::{self, column, damaged, number};
 
-fn one<T>(rows: &[PgRow], of: fn(&PgRow) -> Result<T, String>) -> Result<Option<T>, StoreError> {
+pub(super) fn one<T>(
+    rows: &[PgRow],
+    of: fn(&PgRow) -> Result<T, String>,
+) -> Result<Option<T>, StoreError> {
     rows.first().map(of).transpose().map_err(damaged)
 }
 
-fn all<T>(rows: &[PgRow], of: fn(&PgRow) -> Result<T, String>) -> Result<Vec<T>, StoreError> {
+pub(super) fn all<T>(
+    rows: &[PgRow],
+    of: fn(&PgRow) -> Result<T, String>,
+) -> Result<Vec<T>, StoreError> {
     rows.iter().map(of).collect::<Result<_, _>>().map_err(damaged)
 }
 
@@ -164,27 +170,46 @@ pub(super) async fn effects(
     all(&pool.rows(find).await?, rows::effect)
 }
 
+/// The statement for a list of approvals, with only the conditions that are asked for, so that the plan may use the index that
+/// serves them.
+pub(super) fn approvals_sql(wanted: &ApprovalQuery) -> String {
+    // Every place begins with a time that is before the end of all times.
+    let (sign, beyond, order) = if wanted.newest_first {
+        ("<", "'\\xffffffffffffffffff'::bytea", "place DESC")
+    } else {
+        (">", "''::bytea", "place")
+    };
+    let mut sql = format!(
+        "SELECT record FROM placet.approvals \
+         WHERE place {sign} coalesce((SELECT place FROM placet.approvals WHERE approval_id = $1), {beyond})"
+    );
+    for (is_wanted, condition) in [
+        (wanted.tenant.is_some(), " AND tenant = $3"),
+        (wanted.state.is_some(), " AND state = $4"),
+        (wanted.capability.is_some(), " AND (record::json) ->> 'capability' = $5"),
+    ] {
+        if is_wanted {
+            sql.push_str(condition);
+        }
+    }
+    sql.push_str(" ORDER BY ");
+    sql.push_str(order);
+    sql.push_str(" LIMIT $2");
+    sql
+}
+
 pub(super) async fn approvals(
     pool: &Pool,
     wanted: &ApprovalQuery,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
-    let mut sql = "SELECT record FROM placet.approvals \
-         WHERE place > coalesce((SELECT place FROM placet.approvals WHERE approval_id = $1), ''::bytea)"
-        .to_owned();
-    if wanted.tenant.is_some() {
-        sql.push_str(" AND tenant = $3");
-    }
-    if wanted.state.is_some() {
-        sql.push_str(" AND state = $4");
-    }
-    sql.push_str(" ORDER BY place LIMIT $2");
-    let sql: std::sync::Arc<str> = sql.into();
+    let sql: std::sync::Arc<str> = approvals_sql(wanted).into();
     let find = || -> Statement {
         query(AssertSqlSafe(std::sync::Arc::clone(&sql)))
             .bind(wanted.after.as_ref().map(|after| after.as_str().to_owned()))
             .bind(limit(wanted.limit))
             .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
             .bind(wanted.state.clone())
+            .bind(wanted.capability.as_ref().map(ToString::to_string))
     };
     all(&pool.rows(find).await?, rows::approval)
 }

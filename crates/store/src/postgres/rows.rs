@@ -33,7 +33,7 @@ impl From<sqlx::Error> for RowError {
     }
 }
 
-fn parsed<T: DeserializeOwned>(row: &PgRow) -> Result<T, String> {
+pub(super) fn parsed<T: DeserializeOwned>(row: &PgRow) -> Result<T, String> {
     let text: &str = row.try_get("record").map_err(|error| error.to_string())?;
     serde_json::from_str(text).map_err(|error| format!("a record cannot be read: {error}"))
 }
@@ -80,9 +80,14 @@ pub(super) fn run_key(key: &RunKey) -> Result<Vec<u8>, String> {
 
 /// What orders approvals: when they were asked, then their id.
 pub(super) fn place(created_at: Timestamp, approval_id: &ApprovalId) -> Vec<u8> {
+    place_of(created_at, approval_id.as_str())
+}
+
+/// What orders by a time, then by an id.
+pub(super) fn place_of(created_at: Timestamp, id: &str) -> Vec<u8> {
     // With its sign turned, a number's bytes are in the order of the numbers.
     let mut place = (created_at.as_ms() ^ i64::MIN).to_be_bytes().to_vec();
-    place.extend_from_slice(approval_id.as_str().as_bytes());
+    place.extend_from_slice(id.as_bytes());
     place
 }
 
@@ -183,7 +188,7 @@ impl EffectRows {
         .bind(self.record)
         .execute(connection)
         .await?;
-        all(done.rows_affected(), rows)
+        every(done.rows_affected(), rows)
     }
 
     /// Writes rows for which an import has kept places; their entries stand in them already.
@@ -212,7 +217,7 @@ impl EffectRows {
         .bind(self.record)
         .execute(connection)
         .await?;
-        all(done.rows_affected(), rows)
+        every(done.rows_affected(), rows)
     }
 
     /// Writes rows that were there.
@@ -242,7 +247,7 @@ impl EffectRows {
         .bind(self.record)
         .execute(connection)
         .await?;
-        all(done.rows_affected(), rows)
+        every(done.rows_affected(), rows)
     }
 }
 
@@ -264,7 +269,7 @@ pub(super) async fn delete_effects(
     .bind(revs)
     .execute(connection)
     .await?;
-    all(done.rows_affected(), gone.len())
+    every(done.rows_affected(), gone.len())
 }
 
 /// Writes approvals; each with the revision that the row has, 0 where there is none.
@@ -319,7 +324,7 @@ pub(super) async fn put_approvals(
             statement.bind(numbers(|(_, before)| *before))
         };
         let done = statement.execute(&mut *connection).await?;
-        all(done.rows_affected(), rows.len())?;
+        every(done.rows_affected(), rows.len())?;
     }
     Ok(())
 }
@@ -355,11 +360,12 @@ pub(super) async fn put_runs(
             )
         };
         let done = statement.bind(keys).bind(records).execute(&mut *connection).await?;
-        all(done.rows_affected(), count)?;
+        every(done.rows_affected(), count)?;
     }
     Ok(())
 }
 
-fn all(affected: u64, rows: usize) -> Result<(), RowError> {
+/// Whether as many rows were written as were to be.
+pub(super) fn every(affected: u64, rows: usize) -> Result<(), RowError> {
     if usize::try_from(affected) == Ok(rows) { Ok(()) } else { Err(RowError::Moved) }
 }

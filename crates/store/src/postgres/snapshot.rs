@@ -7,6 +7,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::log::LogEntry;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
@@ -15,6 +16,7 @@ use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
 use super::connect::{ConnectError, Connector, Purpose};
+use super::desk;
 use super::error::Trouble;
 use super::log::{bytes32, entry, integer};
 use super::read::{limit, unreadable};
@@ -29,6 +31,15 @@ pub(super) fn of_sql(error: &sqlx::Error) -> StoreError {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     connection: PgConnection,
+}
+
+/// The end of a log, as the database says it.
+#[derive(Debug)]
+pub(super) struct SnapshotLog {
+    pub(super) log: String,
+    pub(super) size: u64,
+    pub(super) head: [u8; 32],
+    pub(super) root: Digest,
 }
 
 impl Snapshot {
@@ -48,18 +59,28 @@ impl Snapshot {
         Ok(Self { connection })
     }
 
-    /// The logs, in the order of their epochs.
+    /// The logs that have entries, in the order of their epochs.
     pub(super) async fn logs(&mut self) -> Result<Vec<ExportedLog>, StoreError> {
-        let find = query(
-            "SELECT log, head_seq, head_hash FROM placet.epochs WHERE head_seq > 0 ORDER BY epoch",
-        );
+        let ends = self.ends().await?;
+        let exported = |end: SnapshotLog| ExportedLog {
+            log: end.log,
+            size: end.size,
+            head: hex::encode(end.head),
+        };
+        Ok(ends.into_iter().filter(|end| end.size > 0).map(exported).collect())
+    }
+
+    /// How each log ends, in the order of their epochs.
+    pub(super) async fn ends(&mut self) -> Result<Vec<SnapshotLog>, StoreError> {
+        let find = query("SELECT log, head_seq, head_hash, root FROM placet.epochs ORDER BY epoch");
         let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
         rows.iter()
             .map(|row| {
-                Ok(ExportedLog {
+                Ok(SnapshotLog {
                     log: row.try_get("log").map_err(|error| unreadable(&error))?,
                     size: integer(row, "head_seq")?,
-                    head: hex::encode(bytes32(row, "head_hash")?),
+                    head: bytes32(row, "head_hash")?,
+                    root: Digest::from_bytes(bytes32(row, "root")?),
                 })
             })
             .collect()
@@ -115,6 +136,18 @@ impl Snapshot {
         let find = find.bind(place.unwrap_or_default()).bind(limit(most));
         let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
         rows.iter().map(|row| rows::approval(row).map_err(damaged)).collect()
+    }
+
+    /// Up to `most` entries of the approval desk after `after`, oldest first.
+    pub(super) async fn desk(
+        &mut self,
+        after: Option<&DeskEntry>,
+        most: usize,
+    ) -> Result<Vec<DeskEntry>, StoreError> {
+        let find = query("SELECT record FROM placet.desk WHERE place > $1 ORDER BY place LIMIT $2");
+        let find = find.bind(after.map(desk::place).unwrap_or_default()).bind(limit(most));
+        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        rows.iter().map(|row| desk::of_row(row).map_err(damaged)).collect()
     }
 
     /// Up to `most` runs after `after`, in the store's order.

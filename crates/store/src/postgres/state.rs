@@ -1,19 +1,19 @@
 //! What all parts of the store share: claims, health, the database's time, the head of this node's log.
 //!
 //! Owns nothing that lasts. Invariants: after the first fault nothing is answered any more but that fault; the time is the
-//! database's and never before an entry that this node knows of.
+//! database's, as the [`Present`] believes it: never before an entry that this node knows of, and never back.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use placet_ledger::store::StoreError;
-use placet_types::clock::Timestamp;
+use placet_types::clock::{Clock, Timestamp};
 
 use super::claims::Claims;
+use crate::present::Present;
 
 /// The end of this node's log, as the database has acknowledged it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,10 +26,22 @@ impl Head {
     pub(super) const NONE: Self = Self { seq: 0, hash: [0; 32] };
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Reading {
-    taken: Instant,
-    ms: i64,
+/// The database's clock: what it said last, and what has passed since.
+#[derive(Debug)]
+struct DatabaseClock(Mutex<(Instant, i64)>);
+
+impl DatabaseClock {
+    fn set(&self, now_ms: i64) {
+        *lock(&self.0) = (Instant::now(), now_ms);
+    }
+}
+
+impl Clock for DatabaseClock {
+    fn now(&self) -> Timestamp {
+        let (taken, ms) = *lock(&self.0);
+        let passed = i64::try_from(taken.elapsed().as_millis()).unwrap_or(i64::MAX);
+        Timestamp::from_ms(ms.saturating_add(passed))
+    }
 }
 
 /// Shared state.
@@ -37,8 +49,8 @@ struct Reading {
 pub(super) struct State {
     pub(super) epoch: u64,
     pub(super) claims: Claims,
-    reading: Mutex<Reading>,
-    floor: AtomicI64,
+    clock: Arc<DatabaseClock>,
+    present: Present,
     head: Mutex<Head>,
     lease_until: Mutex<Instant>,
     closed: Mutex<Option<Instant>>,
@@ -51,14 +63,16 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(epoch: u64, now_ms: i64, floor_ms: i64, lease: Duration) -> Self {
-        let taken = Instant::now();
+        let started = Instant::now();
+        let clock = Arc::new(DatabaseClock(Mutex::new((started, now_ms))));
+        let present = Present::after(Some(floor_ms), Arc::<DatabaseClock>::clone(&clock));
         Self {
             epoch,
             claims: Claims::default(),
-            reading: Mutex::new(Reading { taken, ms: now_ms }),
-            floor: AtomicI64::new(floor_ms),
+            clock,
+            present,
             head: Mutex::new(Head::NONE),
-            lease_until: Mutex::new(taken + lease),
+            lease_until: Mutex::new(started + lease),
             closed: Mutex::new(None),
             health: watch::Sender::new(None),
             #[cfg(test)]
@@ -131,26 +145,24 @@ impl State {
         lock(&self.closed).map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// The database's time now: what it said last, and what has passed since; never before the last entry.
+    /// The database's time now, in this process never before what it was.
     pub(super) fn now(&self) -> Timestamp {
-        let Reading { taken, ms } = *lock(&self.reading);
-        let passed = i64::try_from(taken.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let now = ms.saturating_add(passed).max(self.floor.load(Ordering::Acquire));
-        Timestamp::from_ms(now)
+        self.present.now()
+    }
+
+    /// How long ago that was; `None` where the database's clock has gone back since and nobody can know.
+    pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
+        self.present.age_ms(at)
     }
 
     /// The database has just said what time it is.
     pub(super) fn note_clock(&self, now_ms: i64) {
-        *lock(&self.reading) = Reading { taken: Instant::now(), ms: now_ms };
+        self.clock.set(now_ms);
     }
 
     /// There is an entry of this time.
     pub(super) fn note_entry(&self, at_ms: i64) {
-        self.floor.fetch_max(at_ms, Ordering::AcqRel);
-    }
-
-    pub(super) fn floor_ms(&self) -> i64 {
-        self.floor.load(Ordering::Acquire)
+        self.present.note(Timestamp::from_ms(at_ms));
     }
 
     pub(super) fn head(&self) -> Head {
@@ -176,4 +188,60 @@ impl State {
 // Nothing can panic while a lock is held, so a poisoned lock still guards sound values.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use placet_types::clock::Timestamp;
+
+    use super::State;
+
+    const NOON: i64 = 1_800_000_000_000;
+    const HOUR: i64 = 3_600_000;
+    const LEASE: Duration = Duration::from_secs(15);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_clock_that_is_set_back_opens_no_window_again() {
+        let state = State::new(1, NOON, NOON, LEASE);
+        let sent = state.now();
+        tokio::time::advance(Duration::from_secs(120)).await;
+        state.note_clock(NOON - HOUR);
+        assert_eq!(state.age_ms(sent), Some(120_000));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        state.note_clock(NOON - HOUR + 60_000);
+        assert_eq!(state.age_ms(sent), Some(180_000));
+        assert_eq!(state.now().as_ms(), NOON + 180_000);
+        // It has caught up, and is believed again.
+        state.note_clock(NOON + HOUR);
+        assert_eq!(state.age_ms(sent), Some(HOUR));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_was_long_on_its_way_does_not_turn_time_back() {
+        let state = State::new(1, NOON, NOON, LEASE);
+        tokio::time::advance(Duration::from_millis(800)).await;
+        let before = state.now();
+        state.note_clock(NOON + 500);
+        assert_eq!((state.now(), state.age_ms(before)), (before, Some(0)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_starts_before_the_last_entry_claims_no_age_across_it() {
+        let state = State::new(2, NOON - HOUR, NOON, LEASE);
+        assert_eq!(state.age_ms(Timestamp::from_ms(NOON - 10)), None);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let sent = state.now();
+        assert!(sent.as_ms() > NOON);
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(state.age_ms(sent), Some(5_000));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_is_never_before_another_nodes_entry() {
+        let state = State::new(1, NOON, NOON, LEASE);
+        state.note_entry(NOON + 5_000);
+        assert_eq!(state.now().as_ms(), NOON + 5_000);
+    }
 }

@@ -4,6 +4,7 @@
 //! ([`crate::transfer`]). Invariants: an export is of one moment, while nodes may go on; an import is in place only when all of it was
 //! read, verified and committed; memory is bounded by some hundred lines.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 
 use base64::Engine as _;
@@ -11,7 +12,9 @@ use base64::engine::general_purpose::STANDARD;
 use tokio::sync::mpsc;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::desk::DeskEntry;
 use placet_ledger::log::LogEntry;
+use placet_ledger::proof::note::NoteName;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::RunRecord;
 use placet_types::digest::Digest;
@@ -23,7 +26,8 @@ use super::import::Import;
 use super::snapshot::Snapshot;
 use crate::seal::{ExportLine, export_line};
 use crate::transfer::{
-    ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary, read_export,
+    EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary,
+    read_export,
 };
 
 /// How many rows are read or written at a time.
@@ -45,13 +49,27 @@ pub async fn export(
     config: &PostgresConfig,
     out: impl Write + Send,
 ) -> Result<TransferSummary, TransferError> {
+    export_as(config, None, out).await
+}
+
+/// The same, with the name under which the logs were signed, by which they can be verified wherever they come to.
+///
+/// # Errors
+/// As [`export`].
+pub async fn export_as(
+    config: &PostgresConfig,
+    deployment: Option<NoteName>,
+    out: impl Write + Send,
+) -> Result<TransferSummary, TransferError> {
     config.check().map_err(refused)?;
     let connector = Connector::new(config.url.clone(), config.wait);
     let mut snapshot = Snapshot::take(&connector).await.map_err(refused)?;
     let store_id = snapshot.store_id().await.map_err(refused)?;
     let logs = snapshot.logs().await.map_err(refused)?;
     let names: Vec<String> = logs.iter().map(|log| log.log.clone()).collect();
-    let mut writer = ExportWriter::new(out, &store_id, logs)?;
+    let (placet_export, kept) = (EXPORT_VERSION, BTreeMap::new());
+    let header = ExportHeader { placet_export, store_id, logs, deployment, kept };
+    let mut writer = ExportWriter::begin(out, header)?;
     for log in names {
         put_log(&mut snapshot, &mut writer, &log).await?;
     }
@@ -99,6 +117,15 @@ async fn put_records<W: Write + Send>(
         after = Some(last.clone());
         for approval in page {
             writer.put(&ExportItem::Approval(Box::new(approval)))?;
+        }
+    }
+    let mut after = None;
+    loop {
+        let page = snapshot.desk(after.as_ref(), PAGE).await.map_err(refused)?;
+        let Some(last) = page.last() else { break };
+        after = Some(last.clone());
+        for entry in page {
+            writer.put(&ExportItem::Desk(Box::new(entry)))?;
         }
     }
     let mut after = None;
@@ -168,6 +195,7 @@ struct Page {
     entries: Vec<LogEntry>,
     records: Vec<EffectRecord>,
     approvals: Vec<ApprovalRecord>,
+    desk: Vec<DeskEntry>,
     runs: Vec<RunRecord>,
     contents: Vec<(TenantId, Vec<u8>)>,
 }
@@ -177,6 +205,7 @@ impl Page {
         self.entries.len() >= PAGE
             || self.records.len() >= PAGE
             || self.approvals.len() >= PAGE
+            || self.desk.len() >= PAGE
             || self.runs.len() >= PAGE
             || self.contents.len() >= CONTENT_PAGE
     }
@@ -207,6 +236,7 @@ impl Filling {
             }
             ExportItem::Record(record) => self.page.records.push(*record),
             ExportItem::Approval(approval) => self.page.approvals.push(*approval),
+            ExportItem::Desk(entry) => self.page.desk.push(*entry),
             ExportItem::Run(run) => self.page.runs.push(*run),
             ExportItem::Content { tenant, digest, base64 } => {
                 let bytes = STANDARD.decode(base64).map_err(refused)?;
@@ -226,12 +256,13 @@ impl Filling {
         let log = self.page.log.clone();
         let page = std::mem::take(&mut self.page);
         self.page.log.clone_from(&log);
-        let Page { entries, records, approvals, runs, contents, .. } = page;
+        let Page { entries, records, approvals, desk, runs, contents, .. } = page;
         if !entries.is_empty() {
             self.import.entries(&log, &entries).await.map_err(refused)?;
         }
         self.import.effects(&records).await.map_err(refused)?;
         self.import.approvals(approvals).await.map_err(refused)?;
+        self.import.desk(desk).await.map_err(refused)?;
         self.import.runs(runs).await.map_err(refused)?;
         self.import.contents(&contents).await.map_err(refused)
     }

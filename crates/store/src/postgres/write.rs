@@ -13,9 +13,10 @@ use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::TilePart;
 use placet_ledger::store::PolicyState;
 use placet_types::digest::Digest;
-use placet_types::ids::RecordId;
+use placet_types::ids::{DeskId, RecordId};
 
 use super::batch::{Hitch, Piece};
+use super::desk;
 use super::load::Standing;
 use super::rows::{self, EffectRows, Entry, column};
 use super::state::Head;
@@ -164,6 +165,18 @@ pub(super) async fn put_approvals_and_runs(
         .collect();
     rows::put_runs(connection, &runs).await?;
     Ok(())
+}
+
+pub(super) async fn put_desk(
+    connection: &mut PgConnection,
+    standing: &Standing<'_>,
+) -> Result<(), Hitch> {
+    let before = |id: &DeskId| standing.loaded.desk.get(id).map_or(0, |before| before.rev);
+    let changed = standing.desk.iter();
+    let mut changed: Vec<_> =
+        changed.map(|(desk_id, after)| (Arc::clone(after), before(desk_id))).collect();
+    changed.sort_unstable_by(|(a, _), (b, _)| a.desk_id.cmp(&b.desk_id));
+    Ok(desk::put(connection, &changed).await?)
 }
 
 /// Every node that lives has the active policies in its own row, which it locks for each transaction.

@@ -20,7 +20,7 @@ use placet_ledger::store::{Committed, EffectChange, StoreError};
 use placet_types::ids::RecordId;
 
 use super::batch::{Hitch, Outcome, Piece, finish, forgotten, lock_own, touch, transact};
-use super::connect::{Connector, Purpose};
+use super::connect::{Connector, KEPT, Purpose};
 use super::error::said;
 use super::rows::column;
 use super::state::State;
@@ -114,7 +114,7 @@ impl Writer {
         // A node that stops in the middle of a transaction must not hold its locks for longer than its lease.
         let begin = format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
-             SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL statement_timeout = 0",
+             SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL statement_timeout = 0; {KEPT}",
             terms.wait.as_millis(),
             terms.lease.as_millis(),
         );

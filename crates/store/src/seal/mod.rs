@@ -22,4 +22,7 @@ pub use error::SealError;
 pub use export::{ExportHeader, ExportLine, entry_hash, export_header, export_line};
 pub use key::{SealKey, SealPublic};
 pub use receipt::{receipt_claims, sign_receipt, verify_receipt, verify_receipt_under};
-pub use verify::{LogFault, LogReport, VerifyLog, VerifyLogError, verify_log};
+pub(crate) use verify::Walk;
+pub use verify::{
+    LogFault, LogReport, VerifyLog, VerifyLogError, WholeLog, verify_log, verify_whole,
+};

@@ -4,6 +4,7 @@
 //! Invariants: an entry is taken only if its hash is computed from its own bytes and the next one names it; a log verifies only if
 //! its tree has the root that was signed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, Read as _};
 
 use placet_ledger::log::LogEntry;
@@ -143,6 +144,14 @@ pub enum LogFault {
         /// What is wrong.
         error: SealError,
     },
+    /// The log does not end where it says that it does.
+    #[error("there are {found} entries, and its end says {size}")]
+    End {
+        /// How many there are.
+        found: u64,
+        /// How many there should be.
+        size: u64,
+    },
     /// The export begins after the older checkpoint.
     #[error(
         "the export begins after the older checkpoint of {size} entries: a consistency proof is needed"
@@ -181,6 +190,57 @@ pub fn verify_log(
     walk.finish(&signed, against).map_err(whole)
 }
 
+/// A whole log of which every entry and every link was verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WholeLog {
+    /// The log, as it calls itself.
+    pub origin: NoteName,
+    /// How many entries it has.
+    pub entries: u64,
+    /// The chain hash of the last one.
+    pub head: [u8; 32],
+    /// The root and the last hash at each of the sizes that were asked for and that the log has.
+    pub seen: BTreeMap<u64, (Digest, [u8; 32])>,
+}
+
+/// Verifies the chain of an export from its first entry on, to be compared with whatever was signed of it.
+///
+/// # Errors
+/// The first thing that is wrong, with its line.
+pub fn verify_whole(
+    export: &mut dyn BufRead,
+    sizes: &BTreeSet<u64>,
+) -> Result<WholeLog, VerifyLogError> {
+    let mut lines = Lines { export, number: 0 };
+    let header = lines.next().and_then(|line| {
+        let line = line.ok_or(LogFault::Empty)?;
+        serde_json::from_slice::<ExportHeader>(&line).map_err(LogFault::Malformed)
+    });
+    let header = header.map_err(|fault| VerifyLogError { line: lines.number, fault })?;
+    if header.placet_log != EXPORT_VERSION || header.first_seq != 1 || !header.peaks.is_empty() {
+        let fault = match header.placet_log {
+            EXPORT_VERSION => LogFault::Peaks { first_seq: header.first_seq },
+            other => LogFault::Version(other),
+        };
+        return Err(VerifyLogError { line: 1, fault });
+    }
+    let (mut walk, mut seen) = (Walk::from_start(), BTreeMap::new());
+    loop {
+        let step = match lines.next() {
+            Ok(None) => break,
+            Ok(Some(line)) => walk.take(&line),
+            Err(fault) => Err(fault),
+        };
+        walk = step.map_err(|fault| VerifyLogError { line: lines.number, fault })?;
+        let size = walk.frontier().size();
+        if sizes.contains(&size) {
+            seen.insert(size, (walk.frontier().root(), walk.head()));
+        }
+    }
+    let (entries, head) = (walk.frontier().size(), walk.head());
+    Ok(WholeLog { origin: header.origin, entries, head, seen })
+}
+
 /// The checkpoints, their signatures checked.
 #[derive(Debug)]
 struct Signed {
@@ -209,13 +269,21 @@ impl Signed {
     }
 }
 
-/// How far an export has been verified.
+/// How far a log has been verified, entry by entry.
 #[derive(Debug)]
-struct Walk {
+pub(crate) struct Walk {
     first_seq: u64,
     frontier: Frontier,
-    /// The last entry, without its payload; none before the first.
-    last: Option<LogEntry>,
+    /// The last entry; none before the first.
+    last: Option<Last>,
+}
+
+/// What the next entry has to follow.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    epoch: u64,
+    at_ms: i64,
+    hash: [u8; 32],
 }
 
 impl Walk {
@@ -239,7 +307,27 @@ impl Walk {
 
     fn take(mut self, line: &[u8]) -> Result<Self, LogFault> {
         let line: ExportLine = serde_json::from_slice(line).map_err(LogFault::Malformed)?;
-        let entry = LogEntry::from(line);
+        self.entry(&LogEntry::from(line))?;
+        Ok(self)
+    }
+
+    /// Of a log that is read from its first entry on.
+    pub(crate) fn from_start() -> Self {
+        Self { first_seq: 1, frontier: Frontier::new(), last: None }
+    }
+
+    /// The tree over the entries so far.
+    pub(crate) const fn frontier(&self) -> &Frontier {
+        &self.frontier
+    }
+
+    /// The hash of the last entry; zeros before the first.
+    pub(crate) fn head(&self) -> [u8; 32] {
+        self.last.map_or([0; 32], |last| last.hash)
+    }
+
+    /// Verifies the next entry.
+    pub(crate) fn entry(&mut self, entry: &LogEntry) -> Result<(), LogFault> {
         let seq = entry.seq;
         let expected = self.frontier.size().saturating_add(1);
         if seq != expected {
@@ -254,13 +342,13 @@ impl Walk {
         if prev.is_some_and(|prev| prev != entry.prev) {
             return Err(LogFault::Chain { seq });
         }
-        if entry_hash(&entry) != entry.hash {
+        if entry_hash(entry) != entry.hash {
             return Err(LogFault::Hash { seq });
         }
-        self.check_order(&entry)?;
+        self.check_order(entry)?;
         self.frontier.append(&entry.hash, &mut |_node, _hash| {});
-        self.last = Some(LogEntry { payload: Vec::new(), ..entry });
-        Ok(self)
+        self.last = Some(Last { epoch: entry.epoch, at_ms: entry.at_ms, hash: entry.hash });
+        Ok(())
     }
 
     fn check_order(&self, entry: &LogEntry) -> Result<(), LogFault> {
@@ -317,7 +405,7 @@ impl Walk {
             origin: signed.newer.origin.clone(),
             first_seq: first,
             last_seq: last,
-            head: self.last.map_or([0; 32], |last| last.hash),
+            head: self.head(),
             sealed_seq: size,
             root: signed.newer.head.root,
             older_size: signed.older.as_ref().map(|older| older.head.size),

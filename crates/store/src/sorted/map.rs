@@ -63,6 +63,10 @@ impl SpillMap {
         if let Some(count) = self.tables.due_for_merge() {
             let writer = self.writer()?;
             let merged = self.tables.merge(count, writer, (|_: &[u8]| true, Marks::Drop))?;
+            for table in self.tables.tables().iter().take(count) {
+                let path = table.path();
+                Disk.remove(path).map_err(TableError::io("remove", path))?;
+            }
             self.tables = self.tables.replaced(count, merged);
         }
         Ok(())

@@ -2,6 +2,14 @@
 //!
 //! Owns the suite. Each store calls [`every_promise`] with a macro that makes a test of each name.
 
+mod desk;
+
+pub(crate) use desk::{
+    a_grant_is_used_exactly_as_often_as_it_says, a_grant_that_is_not_in_force_lets_nothing_pass,
+    approvals_are_listed_in_both_orders_and_by_operation, desk_entries_are_listed_oldest_first,
+    desk_entries_move_as_their_machine_says, open_desk_entries_are_those_that_may_still_matter,
+};
+
 use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
@@ -31,6 +39,12 @@ macro_rules! every_promise {
             approvals_move_as_their_machine_says,
             a_reopened_approval_takes_its_effect_with_it,
             approvals_are_listed_oldest_first,
+            approvals_are_listed_in_both_orders_and_by_operation,
+            desk_entries_move_as_their_machine_says,
+            desk_entries_are_listed_oldest_first,
+            open_desk_entries_are_those_that_may_still_matter,
+            a_grant_is_used_exactly_as_often_as_it_says,
+            a_grant_that_is_not_in_force_lets_nothing_pass,
             effects_are_listed_in_one_order,
             open_effects_are_found_among_many_closed_ones,
             content_is_kept_per_tenant,
@@ -265,6 +279,7 @@ pub(crate) async fn approvals_are_listed_oldest_first(store: Arc<dyn Store>) {
             state: state.map(str::to_owned),
             after: after.map(|id| ApprovalId::new(id).unwrap()),
             limit,
+            ..ApprovalQuery::default()
         };
         async move {
             let found = store.approvals(&query).await.unwrap();

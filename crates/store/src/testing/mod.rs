@@ -3,6 +3,12 @@
 //! Owns builders, and the suite of what every store promises ([`conformance`]).
 
 pub(crate) mod conformance;
+mod desk;
+
+pub(crate) use desk::{
+    desk_entry, desk_id, desk_of, desk_vote, freeze_body, glass_body, grant, grant_body,
+    handover_body, note, put_desk, puts_desk, spends,
+};
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,6 +96,8 @@ pub(crate) fn attempt(record: &EffectRecord, epoch: u64, class: Class) -> Attemp
         request_digest: Digest::of(b"request"),
         contract_digest: Digest::of(b"contract"),
         approval_id: None,
+        grant: None,
+        reserve: None,
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Owns the counting and the digest. Not here: what is written. Invariant: the last line is written once, and last.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use sha2::{Digest as _, Sha256};
@@ -25,9 +26,18 @@ impl<W: Write> ExportWriter<W> {
     /// # Errors
     /// What the writing answers.
     pub fn new(out: W, store_id: &str, logs: Vec<ExportedLog>) -> Result<Self, TransferError> {
-        let mut writer = Self { out, hasher: Sha256::new(), summary: TransferSummary::default() };
+        let (deployment, kept) = (None, BTreeMap::new());
         let store_id = store_id.to_owned();
-        let header = ExportHeader { placet_export: EXPORT_VERSION, store_id, logs };
+        let placet_export = EXPORT_VERSION;
+        Self::begin(out, ExportHeader { placet_export, store_id, logs, deployment, kept })
+    }
+
+    /// Begins an export with this header.
+    ///
+    /// # Errors
+    /// What the writing answers.
+    pub fn begin(out: W, header: ExportHeader) -> Result<Self, TransferError> {
+        let mut writer = Self { out, hasher: Sha256::new(), summary: TransferSummary::default() };
         writer.put(&ExportItem::Header(header))?;
         Ok(writer)
     }

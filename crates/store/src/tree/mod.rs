@@ -56,6 +56,15 @@ pub struct LogHead {
     pub chain: [u8; 32],
 }
 
+/// Where a tree can go on from when its files are gone and the first entries are not at hand.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Floor {
+    /// The tree over these entries.
+    pub frontier: Frontier,
+    /// The chain hash of the last of them.
+    pub last: [u8; 32],
+}
+
 /// The one writer of a tree. Dropping it costs nothing but the work since the last [`LogTree::sync`].
 #[derive(Debug)]
 pub struct LogTree {
@@ -76,6 +85,18 @@ impl LogTree {
     /// # Errors
     /// What the operating system answers.
     pub fn open(directory: impl Into<PathBuf>, medium: Arc<dyn Medium>) -> Result<Self, TreeError> {
+        Self::open_on(directory, medium, None)
+    }
+
+    /// The same, with the entries before which there may be nothing: proofs about later sizes need no files of earlier ones.
+    ///
+    /// # Errors
+    /// As [`LogTree::open`].
+    pub fn open_on(
+        directory: impl Into<PathBuf>,
+        medium: Arc<dyn Medium>,
+        floor: Option<Floor>,
+    ) -> Result<Self, TreeError> {
         let directory = directory.into();
         medium.create_dir(&directory).map_err(TreeError::io("make the folder", &directory))?;
         let reader = TileReader::new(Arc::clone(&medium), directory.clone());
@@ -84,7 +105,9 @@ impl LogTree {
             Saved::None => (Frontier::new(), [0; 32], None),
             Saved::Damaged => (Frontier::new(), [0; 32], Some("its head file is damaged")),
             Saved::Head(frontier, last) => {
-                let view = TreeView::new(&reader, frontier.head());
+                let floor = floor.as_ref().map(|floor| &floor.frontier);
+                let floor = floor.filter(|floor| floor.size() <= frontier.size());
+                let view = TreeView::new(&reader, frontier.head()).on(floor);
                 let root = view.root(frontier.size());
                 match root.map_err(|error| TreeError::of_view(error, frontier.size())) {
                     Ok(_) => (frontier, last, None),
@@ -97,7 +120,7 @@ impl LogTree {
         };
         let head = LogHead { head: frontier.head(), chain: last };
         Ok(Self {
-            shared: Arc::new(Shared::new(reader, head)),
+            shared: Arc::new(Shared::new(reader, head, floor)),
             files: TileFiles::new(medium, directory),
             synced: frontier.size(),
             appender: Appender::new(frontier),
@@ -122,7 +145,11 @@ impl LogTree {
         if size > journal_last_seq {
             return Err(TreeError::Ahead { tree: size, journal: journal_last_seq });
         }
-        if size > 0 && hash_of(size) != Some(self.last) {
+        let of_floor = self
+            .shared
+            .floor()
+            .is_some_and(|floor| floor.frontier.size() == size && floor.last == self.last);
+        if size > 0 && !of_floor && hash_of(size) != Some(self.last) {
             self.discard("it belongs to another journal")?;
         }
         Ok(self.size().saturating_add(1))
@@ -142,6 +169,21 @@ impl LogTree {
         self.discarded = Some(why);
         self.publish();
         Ok(())
+    }
+
+    /// Begins anew behind the floor, for a tree whose first entries are not at hand any more; answers from which entry on it is to be
+    /// fed, or nothing where there is no floor. What lies under the floor cannot be proved from then on.
+    ///
+    /// # Errors
+    /// As [`LogTree::discard`].
+    pub fn stand_on_floor(&mut self) -> Result<Option<u64>, TreeError> {
+        let Some(Floor { frontier, last }) = self.shared.floor().cloned() else { return Ok(None) };
+        let why = self.discarded.unwrap_or("its first entries are not at hand");
+        self.discard(why)?;
+        self.last = last;
+        self.appender = Appender::new(frontier);
+        self.publish();
+        Ok(Some(self.size().saturating_add(1)))
     }
 
     /// Appends an entry by its chain hash, in memory. Only entries that are durable in the journal belong here. What is

@@ -5,11 +5,11 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use placet_ledger::proof::{Consistency, Inclusion, TreeView, ViewError};
+use placet_ledger::proof::{Consistency, Frontier, Inclusion, TreeView, ViewError};
 use placet_types::digest::Digest;
 
 use super::files::TileReader;
-use super::{LogHead, TreeError};
+use super::{Floor, LogHead, TreeError};
 
 /// Reads a tree; cheap to clone.
 #[derive(Debug, Clone)]
@@ -19,11 +19,16 @@ pub struct LogTreeReader(Arc<Shared>);
 pub(super) struct Shared {
     tiles: TileReader,
     head: RwLock<LogHead>,
+    floor: Option<Floor>,
 }
 
 impl Shared {
-    pub(super) fn new(tiles: TileReader, head: LogHead) -> Self {
-        Self { tiles, head: RwLock::new(head) }
+    pub(super) fn new(tiles: TileReader, head: LogHead, floor: Option<Floor>) -> Self {
+        Self { tiles, head: RwLock::new(head), floor }
+    }
+
+    pub(super) const fn floor(&self) -> Option<&Floor> {
+        self.floor.as_ref()
     }
 
     pub(super) fn publish(&self, head: LogHead) {
@@ -68,12 +73,22 @@ impl LogTreeReader {
         self.with(|view| view.consistency(from, to))
     }
 
+    /// The frontier of the first `size` entries.
+    ///
+    /// # Errors
+    /// There are not so many, or the files could not be read or are damaged.
+    pub fn frontier(&self, size: u64) -> Result<Frontier, TreeError> {
+        self.with(|view| view.frontier(size))
+    }
+
     fn with<T>(
         &self,
         work: impl FnOnce(&TreeView<'_, TileReader>) -> Result<T, ViewError<TreeError>>,
     ) -> Result<T, TreeError> {
         let head = self.head().head;
-        work(&TreeView::new(&self.0.tiles, head))
+        let floor = self.0.floor().map(|floor| &floor.frontier);
+        let floor = floor.filter(|floor| floor.size() <= head.size);
+        work(&TreeView::new(&self.0.tiles, head).on(floor))
             .map_err(|error| TreeError::of_view(error, head.size))
     }
 }

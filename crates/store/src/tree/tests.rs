@@ -10,7 +10,7 @@ use placet_ledger::proof::{Frontier, ProofError, leaf_hash};
 use placet_types::digest::Digest;
 use tempfile::tempdir;
 
-use super::{LogTree, TreeCheck, TreeError, TreeVerdict};
+use super::{Floor, LogTree, TreeCheck, TreeError, TreeVerdict};
 use crate::journal::medium::Disk;
 use crate::journal::tests::{Failure, FaultyDisk};
 
@@ -286,4 +286,55 @@ fn the_files_are_tiles_beside_each_other() {
     assert_eq!(tree.reader().inclusion(65_537, 65_537).unwrap().0.path.len(), 1);
     drop(tree);
     assert_eq!(open(folder.path()).frontier(), &expected(65_537));
+}
+
+#[test]
+fn a_tree_whose_first_entries_are_gone_goes_on_from_its_floor() {
+    for under in [1, 2, 255, 256, 257, 512, 1000, LONG - 1] {
+        let folder = tempdir().unwrap();
+        let medium = || Arc::new(FaultyDisk::default());
+        let floor = Floor { frontier: expected(under), last: entry(under) };
+        let again = || LogTree::open_on(folder.path(), medium(), Some(floor.clone())).unwrap();
+        let mut tree = again();
+        assert_eq!(tree.stand_on_floor().unwrap(), Some(under + 1));
+        assert_eq!((tree.size(), tree.last()), (under, entry(under)));
+        for seq in under + 1..=LONG {
+            tree.append(&entry(seq));
+        }
+        tree.sync().unwrap();
+        // Once as it was made, once as it is taken up.
+        for mut tree in [tree, again()] {
+            assert_eq!(tree.resume(LONG, &mut hash_of).unwrap(), LONG + 1);
+            let reader = tree.reader();
+            assert_eq!(reader.head().head, expected(LONG).head());
+            for from in [under, under + 1, (under + LONG) / 2, LONG - 1, LONG] {
+                assert_eq!(reader.frontier(from).unwrap(), expected(from), "{from} on {under}");
+                let proof = reader.consistency(from, LONG).unwrap();
+                proof.verify(&expected(from).root(), &expected(LONG).root()).unwrap();
+            }
+            let (inclusion, leaf) = reader.inclusion(LONG, LONG).unwrap();
+            assert_eq!(leaf, leaf_hash(&entry(LONG)));
+            inclusion.verify(&entry(LONG), &expected(LONG).root()).unwrap();
+            // Of what is gone, nothing is proved; least of all something wrong.
+            if under > 2 {
+                assert!(reader.inclusion(1, LONG).is_err());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_floor_of_another_log_proves_nothing() {
+    let folder = tempdir().unwrap();
+    let mut tree = open(folder.path());
+    feed(&mut tree, LONG).unwrap();
+    tree.sync().unwrap();
+    let mut other = Frontier::new();
+    for seq in 1..=300_u64 {
+        other.append(&entry(seq + 7), &mut |_, _| {});
+    }
+    let floor = Some(Floor { frontier: other, last: entry(307) });
+    let medium = Arc::new(FaultyDisk::default());
+    let tree = LogTree::open_on(folder.path(), medium, floor).unwrap();
+    assert!(tree.discarded().is_some() || tree.reader().consistency(300, LONG).is_err());
 }

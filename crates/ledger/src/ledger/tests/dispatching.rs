@@ -303,6 +303,23 @@ fn a_keyed_call_is_not_sent_again_after_its_window() {
 }
 
 #[test]
+fn a_keyed_call_is_not_sent_again_so_late_that_its_window_may_close_on_the_way() {
+    let world = World::new();
+    let call = world.call("push", "x", "k1");
+    let claimed = world.claim(&call);
+    world.dispatch(&call, &claimed, None).unwrap();
+    let sent = world.record(&call);
+    let left_ms = || world.ledger.may_repeat_for_ms(sent.state.attempt().unwrap());
+    assert_eq!(left_ms(), 5_000, "half of its ten seconds is kept back");
+    world.store.advance_ms(4_999);
+    assert_eq!(left_ms(), 1);
+    world.store.advance_ms(1);
+    assert_eq!(left_ms(), 0);
+    let outcome = world.dispatch(&call, &sent, None);
+    assert!(matches!(outcome, Err(LedgerError::WrongState(_))));
+}
+
+#[test]
 fn a_released_claim_frees_its_key() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");

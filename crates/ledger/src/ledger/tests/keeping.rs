@@ -130,6 +130,61 @@ fn what_approvers_were_shown_is_buried_with_the_result() {
     assert_eq!(store_error(gone), StoreError::ContentMissing(approval.proposal));
 }
 
+/// Each commit that puts something in the place of a content takes that with it, and what an arm left goes with the record.
+#[test]
+fn nothing_that_a_record_ever_named_outlives_it() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let of_time = |ms| {
+        world.store.advance_ms(ms);
+        let mut envelope = result(&call, ResultStatus::Failed);
+        envelope.trace_id = format!("{:032x}", world.now().as_ms());
+        envelope
+    };
+    // A retry takes the place of what failed.
+    let later = || Outcome::FailedRetriable(placet_types::error::ErrorCode::AdapterUnavailable);
+    let Armed { settlement, .. } = world.dispatch(&call, &world.claim(&call), None).unwrap();
+    let failed = ready(world.ledger.settle(settlement, later(), &of_time(1))).unwrap().unwrap();
+    let tenant = failed.scope.tenant.clone();
+    let content = |digest| ready(world.store.content(&tenant, digest));
+    let first = failed.state.result().unwrap();
+    assert!(content(first).is_ok());
+    let armed = world.dispatch(&call, &failed, None).unwrap();
+    assert_eq!(content(first), Err(StoreError::ContentMissing(first)));
+
+    // What an unknown arm left is there as long as the record.
+    let lost = Outcome::Unknown("reset".to_owned());
+    let unknown = ready(world.ledger.settle(armed.settlement, lost, &of_time(1))).unwrap().unwrap();
+    let second = unknown.state.result().unwrap();
+    let rearmed = rearm(&world, &unknown, "olga", false).unwrap();
+    let armed = world.dispatch(&call, &rearmed, None).unwrap();
+    let done = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &of_time(1)));
+    let done = done.unwrap().unwrap();
+    assert!(content(second).is_ok(), "the earlier arm is part of the record");
+    let (third, parked) = (done.state.result().unwrap(), done.parked);
+    ready(world.ledger.bury(std::slice::from_ref(&done))).unwrap();
+    for digest in [second, third, parked] {
+        assert_eq!(content(digest), Err(StoreError::ContentMissing(digest)));
+    }
+}
+
+#[test]
+fn a_resolution_takes_the_place_of_what_said_that_it_is_unknown() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let unknown = lost(&world, &call);
+    let before = unknown.state.result().unwrap();
+    let mut envelope = result(&call, ResultStatus::Succeeded);
+    envelope.trace_id = "another".to_owned();
+    let late = (Outcome::Succeeded, Resolution::LateAnswer { attempt: 1 });
+    let known = ready(world.ledger.resolve(&unknown, late, &envelope, event())).unwrap();
+    let tenant = &known.scope.tenant;
+    let gone = ready(world.store.content(tenant, before));
+    assert_eq!(gone, Err(StoreError::ContentMissing(before)));
+    assert!(ready(world.store.content(tenant, known.state.result().unwrap())).is_ok());
+    assert!(ready(world.store.content(tenant, known.parked)).is_ok());
+}
+
 #[test]
 fn what_approvers_were_shown_of_a_call_that_came_to_nothing_is_dropped_by_itself() {
     let world = World::new();

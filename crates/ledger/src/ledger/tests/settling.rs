@@ -1,6 +1,9 @@
 //! A dispatch is settled once, and "nothing happened" is said only where that is known.
 
-use placet_types::{envelope::result::ResultStatus, error::ErrorCode};
+use placet_types::{
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::ErrorCode,
+};
 
 use super::world::{Call, World, event, result, store_error};
 use crate::{
@@ -99,6 +102,35 @@ fn a_declared_failure_is_tried_again_within_the_same_agreement() {
     let again = world.dispatch(&call, &failed, Some(&world.approval(&approval))).unwrap();
     assert_eq!((again.dispatch.token(), again.dispatch.attempt()), (first.as_str(), 2));
     assert!(matches!(world.approval(&approval).state, ApprovalState::Consumed { arm: 1, .. }));
+}
+
+#[test]
+fn what_certainly_was_not_sent_costs_nothing_whoever_finds_that_out() {
+    let nothing = || Outcome::FailedRetriable(ErrorCode::AdapterUnavailable);
+    type Settle = fn(&World, &EffectRecord, Outcome, &ToolResultEnvelope);
+    let ways: [Settle; 2] = [
+        |world, record, outcome, found| {
+            ready(world.ledger.settle_again(record, outcome, found)).unwrap();
+        },
+        |world, record, outcome, found| {
+            ready(world.ledger.settle_recovered(record, outcome, found)).unwrap();
+        },
+    ];
+    for settle in ways {
+        let world = World::new();
+        let call = world.call("erase", "a.txt", "k1");
+        drop(dispatched(&world, &call));
+        assert_eq!(world.calls_used(), 1);
+        let refused = result(&call, ResultStatus::Refused);
+        settle(&world, &world.record(&call), nothing(), &refused);
+        assert_eq!(world.calls_used(), 0);
+    }
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    drop(dispatched(&world, &call));
+    let unknown = result(&call, ResultStatus::Unknown);
+    ready(world.ledger.give_up(&world.record(&call), "lost", &unknown)).unwrap();
+    assert_eq!(world.calls_used(), 1, "it may have happened");
 }
 
 #[test]

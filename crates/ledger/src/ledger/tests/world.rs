@@ -1,5 +1,7 @@
 //! A tenant with one adapter, one agent and one person, and a bundle that permits every call.
 
+mod made;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, LazyLock},
@@ -7,7 +9,7 @@ use std::{
 
 use placet_policy::{
     bundle::{BundleSource, PolicyFile},
-    facts::{ApprovalFacts, BudgetView, Facts},
+    facts::{ApprovalFacts, ApprovalScope, BudgetView, Facts},
     permit::Permit,
     snapshot::Snapshot,
     verdict::Verdict,
@@ -18,15 +20,14 @@ use placet_types::{
     clock::Timestamp,
     contract::{Capability, Contract, Dedup},
     digest::Digest,
-    directory::{AgentEntry, Directory, TenantDirectory, UserEntry},
     envelope::{
         call::{CallVersion, ToolCallEnvelope},
         proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
         result::{Cost, Latency, ResultStatus, ResultVersion, ToolResultEnvelope},
     },
     ids::{
-        ApprovalId, CapabilityId, DecisionId, EnvironmentName, IdempotencyKey, PrincipalId,
-        RecordId, RunId, TenantId, ToolCallId,
+        ApprovalId, CapabilityId, DecisionId, EnvironmentName, GroupId, IdempotencyKey,
+        PrincipalId, RecordId, RunId, TenantId, ToolCallId,
     },
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
@@ -38,6 +39,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
+    desk::DeskEntry,
     dispatch::{Armed, Intent},
     ledger::{Ledger, LedgerError},
     parked::ParkedCall,
@@ -61,25 +63,44 @@ pub(super) struct World {
 
 /// Compiled once: that takes longer than a test.
 static COMPILED: LazyLock<(Arc<Contract>, Snapshot)> = LazyLock::new(|| {
-    let contract = Arc::new(contract());
+    let contract = Arc::new(made::contract());
     let environment = EnvironmentName::new("dev").unwrap();
-    let text = "@id(\"everything\")\npermit (principal, action in [Placet::Action::\"tier_read_only\", Placet::Action::\"tier_local_write\", Placet::Action::\"tier_destructive\"], resource);\n".to_owned();
+    let text = made::POLICIES.to_owned();
     let bundle = BundleSource::new([PolicyFile { name: "all.cedar".to_owned(), text }]);
-    let snapshot =
-        Snapshot::compile(&bundle, &[Arc::clone(&contract)], &directory(), &environment, EPOCH)
-            .unwrap();
+    let snapshot = Snapshot::compile(
+        &bundle,
+        &[Arc::clone(&contract)],
+        &made::directory(),
+        &environment,
+        EPOCH,
+    )
+    .unwrap();
     (contract, snapshot)
 });
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::with_calls(CALLS_MAX)
+    }
+
+    /// A run of so many calls.
+    pub(super) fn with_calls(calls_max: u32) -> Self {
         let (contract, snapshot) = COMPILED.clone();
         let store = Arc::new(MemoryStore::new(NOW));
         let kept: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
         let ledger = Ledger::new(kept);
         store.set_policy(PolicyState { epoch: EPOCH, digest: Digest::of(b"policies") });
-        ready(ledger.open_run(run())).unwrap();
+        let budget = RunBudget { calls_max, ..run().budget };
+        ready(ledger.open_run(RunRecord { budget, ..run() })).unwrap();
         Self { store, ledger, contract, snapshot }
+    }
+
+    /// The same records, as another process sees them.
+    pub(super) fn over(&self, store: MemoryStore) -> Self {
+        let store = Arc::new(store);
+        let kept: Arc<dyn Store> = Arc::<MemoryStore>::clone(&store);
+        let (contract, snapshot) = COMPILED.clone();
+        Self { store, ledger: Ledger::new(kept), contract, snapshot }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -115,12 +136,41 @@ impl World {
     /// What the bundle says to it.
     pub(super) fn permit(&self, call: &Call, approval: Option<&ApprovalRecord>) -> Permit {
         let facts = approval.map(|approval| ApprovalFacts {
-            approval_id: approval.approval_id.clone(),
+            approval_id: Some(approval.approval_id.clone()),
+            scope: ApprovalScope::Once,
             request_digest: approval.request_digest,
             shown_digest: approval.proposal,
             expires_at: approval.expires_at,
+            requirement: approval.requirement.clone(),
+            escalated: approval.escalated,
+            args_edited: !approval.edits.is_empty(),
             votes: approval.votes.clone(),
         });
+        self.permit_with(call, facts)
+    }
+
+    /// What the bundle says to it under a standing grant, which it takes for one whoever agreed.
+    pub(super) fn permit_under(&self, call: &Call, grant: &DeskEntry) -> Permit {
+        let agreed = Vote {
+            groups: BTreeSet::from([GroupId::new("leads").unwrap()]),
+            groups_as_of: self.now(),
+            ..vote_on(grant.terms(), "eve", VoteChoice::Approve)
+        };
+        let facts = ApprovalFacts {
+            approval_id: None,
+            scope: ApprovalScope::Standing(grant.desk_id.clone()),
+            request_digest: call.binding.digest(),
+            shown_digest: grant.terms(),
+            expires_at: self.now().plus_ms(1_000_000),
+            requirement: grant.requirement.clone(),
+            escalated: 0,
+            args_edited: false,
+            votes: vec![agreed],
+        };
+        self.permit_with(call, Some(facts))
+    }
+
+    fn permit_with(&self, call: &Call, facts: Option<ApprovalFacts>) -> Permit {
         let verdict = self.snapshot.decide(
             &Facts {
                 chain: &chain(),
@@ -139,6 +189,8 @@ impl World {
                 },
                 now: NOW,
                 approval: facts.as_ref(),
+                frozen: false,
+                break_glass: None,
                 attested: true,
                 key: Some(call.record_id),
             },
@@ -285,6 +337,13 @@ impl World {
     }
 }
 
+impl Call {
+    /// The short name of its operation.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 /// One call as the gate sees it.
 #[derive(Clone)]
 pub(super) struct Call {
@@ -301,6 +360,10 @@ pub(super) fn event() -> AuditEvent {
 }
 
 pub(super) fn vote(approval: &ApprovalRecord, approver: &str, choice: VoteChoice) -> Vote {
+    vote_on(approval.proposal, approver, choice)
+}
+
+fn vote_on(shown_digest: Digest, approver: &str, choice: VoteChoice) -> Vote {
     Vote {
         approver: PrincipalId::new(approver).unwrap(),
         stands_for: None,
@@ -310,7 +373,7 @@ pub(super) fn vote(approval: &ApprovalRecord, approver: &str, choice: VoteChoice
         choice,
         reason: "looked at it".to_owned(),
         at: NOW,
-        shown_digest: approval.proposal,
+        shown_digest,
     }
 }
 
@@ -339,6 +402,7 @@ pub(super) fn result(call: &Call, status: ResultStatus) -> ToolResultEnvelope {
         replayed: false,
         error: None,
         trace_context: None,
+        edited_args: None,
     }
 }
 
@@ -372,7 +436,7 @@ fn envelope(call: &Call) -> ToolCallEnvelope {
     }
 }
 
-fn chain() -> PrincipalChain {
+pub(super) fn chain() -> PrincipalChain {
     PrincipalChain {
         actor: Principal {
             kind: PrincipalKind::Agent,
@@ -398,43 +462,6 @@ fn run() -> RunRecord {
         calls_used: 0,
         cents_used: 0,
     }
-}
-
-fn directory() -> Directory {
-    let ann = PrincipalId::new("ann").unwrap();
-    let user = UserEntry { active: true, ..UserEntry::default() };
-    let agent =
-        AgentEntry { owner: ann.clone(), classes: BTreeSet::new(), active: true, display: None };
-    let tenant = TenantDirectory {
-        users: BTreeMap::from([(ann, user)]),
-        agents: BTreeMap::from([(chain().actor.id, agent)]),
-        ..TenantDirectory::default()
-    };
-    Directory { tenants: BTreeMap::from([(chain().actor.tenant_id, tenant)]) }
-}
-
-fn contract() -> Contract {
-    let schema = json!({
-        "type": "object", "properties": { "note": { "type": "string" } },
-        "required": ["note"], "additionalProperties": false,
-    });
-    let pin = Digest::of(b"reviewed");
-    let file = json!({
-        "contract_version": "placet.contract.v1",
-        "adapter": "notes",
-        "environment": "dev",
-        "transport": { "type": "internal", "builtin": "files", "root": "notes" },
-        "protocol_version": "files/1",
-        "capabilities": {
-            "look": { "input_schema": schema, "mode": "read_only", "effect": "none", "pin": pin },
-            "erase": { "input_schema": schema, "mode": "destructive", "effect": "write", "dedup": { "class": "opaque" }, "pin": pin },
-            "push": {
-                "input_schema": schema, "mode": "local_write", "effect": "write", "pin": pin,
-                "dedup": { "class": "keyed", "window_ms": 10_000 },
-            },
-        },
-    });
-    Contract::from_file(serde_json::from_value(file).unwrap()).unwrap()
 }
 
 /// The capability of the adapter by its short name.

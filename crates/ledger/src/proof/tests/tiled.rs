@@ -9,10 +9,10 @@ use super::super::tiles::{
     Appender, MemoryTiles, TILE_HASHES, TileError, TileId, TileNodes, Tiles, hashes_at, levels,
 };
 use super::super::{
-    Consistency, Frontier, Inclusion, ProofError, TreeHead, TreeView, ViewError, leaf_hash, root,
-    tiles_of_consistency, tiles_of_inclusion,
+    Consistency, Frontier, Inclusion, NodeId, ProofError, TreeHead, TreeView, ViewError, leaf_hash,
+    root, tiles_of_consistency, tiles_of_inclusion,
 };
-use super::{All, Digest, entry, turned};
+use super::{All, Digest, SIZES, entry, turned};
 
 /// Over the first full tile of level 1 there is nothing new to see, so a log goes a little beyond some tiles of level 0.
 const LONG: u64 = 3 * 256 + 5;
@@ -251,4 +251,20 @@ proptest! {
         prop_assert_eq!(Inclusion::build(&mut nodes, seq, size).unwrap(), Inclusion::build(&mut all, seq, size).unwrap());
         prop_assert_eq!(Consistency::build(&mut nodes, seq, size).unwrap(), Consistency::build(&mut all, seq, size).unwrap());
     }
+}
+
+#[test]
+fn a_frontier_knows_its_peaks_and_no_other_node() {
+    for size in 0..=SIZES {
+        let (all, frontier) = All::of(size);
+        let mut known = 0;
+        for (node, hash) in &all.0 {
+            if let Some(peak) = frontier.peak(*node) {
+                assert_eq!(peak, *hash, "{node:?} of {size}");
+                known += 1;
+            }
+        }
+        assert_eq!(known, size.count_ones());
+    }
+    assert_eq!(Frontier::new().peak(NodeId { height: 63, index: 0 }), None);
 }

@@ -83,7 +83,7 @@ pub(super) fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-fn spoil(path: &Path) {
+pub(super) fn spoil(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 4;

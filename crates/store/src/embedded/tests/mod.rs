@@ -5,6 +5,7 @@ mod conformance;
 mod embedded;
 mod faults;
 mod index;
+mod lost;
 mod moving;
 mod offline;
 mod property;

@@ -8,6 +8,8 @@ use super::checkpoints::{check, files, filled};
 use super::*;
 use crate::embedded::{export, fsck, import, keys, verify};
 use crate::transfer::{ExportItem, ExportWriter, ExportedLog};
+use placet_ledger::desk::{DeskEntry, DeskState};
+use placet_ledger::store::DeskQuery;
 use placet_types::digest::Digest;
 
 /// Everything that happened, for an export: records of all kinds, archived ones, content, and content that was deleted.
@@ -22,9 +24,30 @@ async fn full(config: &EmbeddedConfig) -> Vec<EffectRecord> {
     let mut changes = synced();
     changes.forget_content.push((tenant("acme"), Digest::of(b"two")));
     store.commit(changes).await.unwrap();
+    furnish_desk(&*store).await;
     store.archive(Timestamp::from_ms(NOW_MS + 1)).await.unwrap();
     store.close().await.unwrap();
     records
+}
+
+async fn furnish_desk(store: &dyn Store) {
+    let now = store.now();
+    put_desk(store, &grant("desk_used", 3, now)).await;
+    store.commit(spends("desk_used")).await.unwrap();
+    store.commit(spends("desk_used")).await.unwrap();
+    let glass = desk_entry("desk_glass", glass_body(), 1, now);
+    put_desk(store, &glass).await;
+    put_desk(store, &glass.cast(desk_vote(&glass, "ben"), now).unwrap()).await;
+}
+
+/// What [`furnish_desk`] made, with its uses: from there on it goes on.
+async fn check_desk(store: &dyn Store) {
+    let all = DeskQuery { limit: 9, ..DeskQuery::default() };
+    assert_eq!(store.desk_entries(&all).await.unwrap().len(), 2);
+    assert_eq!(desk_of(store, "desk_glass").await.unwrap().state, DeskState::Active);
+    assert_eq!(desk_of(store, "desk_used").await.unwrap().uses, 2);
+    store.commit(spends("desk_used")).await.unwrap();
+    assert_eq!(store.commit(spends("desk_used")).await, Err(StoreError::GrantSpent));
 }
 
 #[tokio::test]
@@ -112,14 +135,73 @@ async fn the_logs_of_another_store_are_kept_beside_the_own_one() {
     let (foreign, _) = writer.unwrap().finish().unwrap();
     let target = on(&other.path().join("ledger"), &FaultyDisk::default());
     import(&target, foreign.as_slice()).unwrap();
+    crate::embedded::read_audit(&target.directory, &mut |entry| {
+        assert!(entry.at.as_ms() >= NOW_MS, "entry {} is of {}", entry.seq, entry.at);
+        Ok(())
+    })
+    .unwrap();
     let (store, _) = open(&target);
     check(&store, &records).await;
+    check_desk(&*store).await;
     let waiting = records.iter().find(|record| record.state.name() == "dispatched").unwrap();
     put(&*store, &succeeded(waiting)).await.unwrap();
     store.close().await.unwrap();
     assert_eq!(files(&target.directory.join("imported"), "jsonl").len(), 1);
     assert!(verify(&target.directory).unwrap().is_sound());
     open(&target);
+}
+
+/// A log that the ledger brought from another store goes on with it, wherever it goes, and in its backups.
+#[tokio::test]
+async fn logs_of_earlier_stores_are_in_exports_and_backups() {
+    let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let config = config(folder.path());
+    let records = full(&config).await;
+    let log =
+        ["{\"placet_log\":1,\"origin\":\"elsewhere/epoch-2\",\"first_seq\":1,\"peaks\":[]}\n"];
+    let mut kept = log.concat();
+    let mut entry = placet_ledger::log::LogEntry {
+        seq: 1,
+        epoch: 2,
+        at_ms: NOW_MS,
+        kind: 1,
+        durable_seq: 0,
+        prev: [0; 32],
+        payload: b"{}".to_vec(),
+        hash: [0; 32],
+    };
+    entry.hash = crate::seal::entry_hash(&entry);
+    kept.push_str(&crate::seal::export_line(&entry).unwrap());
+    kept.push('\n');
+    for name in ["epoch-2", "journal"] {
+        fs::create_dir_all(folder.path().join("imported")).unwrap();
+        fs::write(folder.path().join(format!("imported/{name}.jsonl")), &kept).unwrap();
+    }
+    let (store, _) = open(&config);
+    store.backup(other.path().join("backup")).await.unwrap();
+    store.close().await.unwrap();
+    assert_eq!(files(&other.path().join("backup/imported"), "jsonl").len(), 2);
+
+    let mut whole = Vec::new();
+    export(&config, &mut whole).unwrap();
+    let target = on(&other.path().join("ledger"), &FaultyDisk::default());
+    import(&target, whole.as_slice()).unwrap();
+    for name in ["epoch-2", "journal-imported"] {
+        let again = fs::read_to_string(target.directory.join(format!("imported/{name}.jsonl")));
+        assert_eq!(again.unwrap(), kept);
+    }
+    let (store, _) = open(&target);
+    check(&store, &records).await;
+    store.close().await.unwrap();
+    let mut again = Vec::new();
+    export(&target, &mut again).unwrap();
+
+    // One that was changed is not passed on.
+    let changed = kept.replace("\"{}\"", "\"{ }\"");
+    assert_ne!(changed, kept);
+    fs::write(folder.path().join("imported/epoch-2.jsonl"), changed).unwrap();
+    let refused = export(&config, Vec::new()).unwrap_err().to_string();
+    assert!(refused.contains("breaks the chain"), "{refused}");
 }
 
 #[tokio::test]
@@ -145,7 +227,9 @@ async fn the_thorough_check_replays_every_move_and_compares_everything() {
     let report = fsck(&config).unwrap();
     assert_eq!(report.differences.len(), 1, "{:?}", report.differences);
     assert!(!report.is_sound());
-    open(&config).0.close().await.unwrap();
+    let (store, _) = open(&config);
+    check_desk(&*store).await;
+    store.close().await.unwrap();
     assert!(fsck(&config).unwrap().is_sound());
 
     fs::remove_dir_all(folder.path().join("archive")).unwrap();
@@ -170,4 +254,88 @@ async fn an_illegal_move_in_a_sound_chain_is_found() {
     let report = fsck(&config).unwrap();
     assert_eq!(report.illegal.len(), 1, "{report:?}");
     assert!(report.illegal[0].contains("from succeeded to dispatched"), "{:?}", report.illegal);
+}
+
+#[tokio::test]
+async fn an_illegal_move_of_the_desk_in_a_sound_chain_is_found() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let now = store.now();
+    let (once, asked) =
+        (grant("desk_once", 1, now), desk_entry("desk_asked", freeze_body(), 1, now));
+    put_desk(&*store, &once).await;
+    put_desk(&*store, &asked).await;
+    store.close().await.unwrap();
+    assert!(fsck(&config).unwrap().is_sound());
+    let in_force = DeskEntry { state: DeskState::Active, body: glass_body(), rev: 2, ..asked };
+    let overused = [spends("desk_once"), spends("desk_once")];
+    for (changes, what) in [
+        (vec![puts_desk(&[&in_force])], "`desk_asked` from proposed to active"),
+        (overused.to_vec(), "a use of `desk_once`, which is no grant in force"),
+    ] {
+        let copy = tempdir().unwrap();
+        copy_folder(folder.path(), copy.path());
+        let config = self::config(copy.path());
+        let journal_config = crate::embedded::open::journal_config(&config);
+        let recovered = crate::journal::Journal::open(journal_config, &mut |_| Ok(())).unwrap();
+        let mut journal = recovered.journal;
+        for changes in changes {
+            let (kind, payload) = crate::embedded::codec::encode_entry(&changes).unwrap();
+            journal.append(kind, NOW_MS, &payload).unwrap();
+        }
+        journal.close().unwrap();
+        let report = fsck(&config).unwrap();
+        assert!(report.illegal.len() == 1 && report.illegal[0].contains(what), "{report:?}");
+    }
+}
+
+pub(super) fn copy_folder(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            fs::create_dir_all(&target).unwrap();
+            copy_folder(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_approvals_of_a_moment_are_listed_newest_first() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let claimed = claim(&*store, "key");
+    let mut ids = Vec::new();
+    for part in 0..18_i64 {
+        let mut changes = synced();
+        for number in 0..500 {
+            // Some thousands in one millisecond, the others in the half minute after it.
+            let at = if part < 10 { NOW_MS - 30_000 } else { NOW_MS - 30_000 + part * number };
+            let asked = approval(&claimed, &format!("apr_{part:02}_{number:03}"), at);
+            ids.push((at, asked.approval_id.clone()));
+            changes.approvals.push(asked);
+        }
+        store.commit(changes).await.unwrap();
+        if part == 8 {
+            store.checkpoint().await.unwrap();
+        }
+    }
+    ids.sort_unstable();
+    ids.reverse();
+    for (skipped, limit) in [(0, 50), (4_000, 300), (3_990, 20), (8_900, 1_000)] {
+        let query = placet_ledger::store::ApprovalQuery {
+            after: usize::checked_sub(skipped, 1).map(|last| ids[last].1.clone()),
+            newest_first: true,
+            limit,
+            ..placet_ledger::store::ApprovalQuery::default()
+        };
+        let found = store.approvals(&query).await.unwrap();
+        let found: Vec<_> = found.iter().map(|found| &found.approval_id).collect();
+        let wanted: Vec<_> = ids.iter().skip(skipped).take(limit).map(|(_, id)| id).collect();
+        assert_eq!(found, wanted, "after {skipped}");
+    }
 }

@@ -1,6 +1,6 @@
 //! Random histories, on this store and on the reference store at once: the same answers, over restarts too.
 
-use placet_ledger::store::{ApprovalQuery, ClaimAnswer, EffectQuery};
+use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, EffectQuery};
 use placet_ledger::testing::MemoryStore;
 use proptest::prelude::*;
 use tempfile::tempdir;
@@ -19,6 +19,9 @@ enum Step {
     Succeed(u8),
     Stale(u8),
     Reserve(u64),
+    Grant(u8),
+    Spend(u8),
+    End(u8),
     Checkpoint,
     Restart { orderly: bool },
 }
@@ -36,6 +39,9 @@ fn step() -> impl Strategy<Value = Step> {
         3 => key().prop_map(Step::Succeed),
         1 => key().prop_map(Step::Stale),
         1 => (0..60_u64).prop_map(Step::Reserve),
+        1 => (0..3_u8).prop_map(Step::Grant),
+        2 => (0..3_u8).prop_map(Step::Spend),
+        1 => (0..3_u8).prop_map(Step::End),
         1 => Just(Step::Checkpoint),
         1 => any::<bool>().prop_map(|orderly| Step::Restart { orderly }),
     ]
@@ -56,7 +62,7 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
             changes.reserve = Some(reservation(&run("run_1", 6), *cents));
             return Some(changes);
         }
-        return None;
+        return desk_changes_of(step, model).await;
     };
     let claimed = claim_of("acme", &format!("key-{key}"), epoch);
     let record = model.effect(claimed.record_id).await.unwrap()?;
@@ -101,6 +107,22 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
     Some(changes)
 }
 
+async fn desk_changes_of(step: &Step, model: &MemoryStore) -> Option<Changes> {
+    let now = Timestamp::from_ms(NOW_MS);
+    match step {
+        Step::Grant(number) => {
+            let entry = grant(&format!("desk_{number}"), u32::from(*number) + 1, now);
+            Some(puts_desk(&[&entry]))
+        }
+        Step::Spend(number) => Some(spends(&format!("desk_{number}"))),
+        Step::End(number) => {
+            let entry = desk_of(model, &format!("desk_{number}")).await?;
+            Some(puts_desk(&[&entry.ended(note("ben", now)).ok()?]))
+        }
+        _ => None,
+    }
+}
+
 fn approval_of(record: &EffectRecord) -> Option<ApprovalId> {
     match &record.state {
         EffectState::PendingApproval { approval_id, .. }
@@ -129,15 +151,27 @@ async fn same(store: &EmbeddedStore, model: &MemoryStore) {
     }
     for state in [None, Some("pending"), Some("approved"), Some("void")] {
         let state = state.map(str::to_owned);
-        let query = ApprovalQuery { state, limit: 99, ..ApprovalQuery::default() };
-        let found = store.approvals(&query).await.unwrap();
-        assert_eq!(found, model.approvals(&query).await.unwrap());
+        for newest_first in [false, true] {
+            let query = ApprovalQuery {
+                state: state.clone(),
+                newest_first,
+                limit: 99,
+                ..ApprovalQuery::default()
+            };
+            let found = store.approvals(&query).await.unwrap();
+            assert_eq!(found, model.approvals(&query).await.unwrap());
+        }
     }
     for (state, open_only) in [(None, false), (None, true), (Some("succeeded"), false)] {
         let state = state.map(str::to_owned);
         let query = EffectQuery { state, open_only, limit: 99, ..EffectQuery::default() };
         let found = store.effects(&query).await.unwrap();
         assert_eq!(found, model.effects(&query).await.unwrap());
+    }
+    for open_at in [None, Some(Timestamp::from_ms(NOW_MS))] {
+        let query = DeskQuery { open_at, limit: 99, ..DeskQuery::default() };
+        let found = store.desk_entries(&query).await.unwrap();
+        assert_eq!(found, model.desk_entries(&query).await.unwrap());
     }
     let key = run("run_1", 6).key;
     assert_eq!(store.run(&key).await.unwrap(), model.run(&key).await.unwrap());

@@ -1,10 +1,12 @@
 //! The writer's thread: collects a batch, makes it durable, answers it.
 //!
-//! Owns: the loop and its two timers (sync of entries that are only written, witness when idle).
+//! Owns: the loop and its timers (sync of entries that are only written, witness, deletions that
+//! were put off).
 //! Not here: the queue's other end. Invariant: the first failure is the last thing that happens.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use placet_ledger::sabotage::{Guard, removed};
 use placet_types::clock::Timestamp;
@@ -37,7 +39,12 @@ pub(super) struct Worker<A: Apply> {
     unapplied: Vec<AppliedFrame>,
     sync_due: Option<Instant>,
     witness_due: Option<Instant>,
+    /// When deletions that were put off are tried again.
+    erase_due: Option<Instant>,
 }
+
+/// How often it is looked whether deletions that were put off may be done.
+const ERASE_AGAIN: Duration = Duration::from_millis(200);
 
 struct Waiter<A: Apply> {
     reply: oneshot::Sender<Result<A::Reply, A::Error>>,
@@ -63,7 +70,14 @@ enum Wake<A: Apply> {
 
 impl<A: Apply> Worker<A> {
     pub(super) fn new(parts: Parts<A>, requests: mpsc::Receiver<Message<A>>) -> Self {
-        Self { parts, requests, unapplied: Vec::new(), sync_due: None, witness_due: None }
+        Self {
+            parts,
+            requests,
+            unapplied: Vec::new(),
+            sync_due: None,
+            witness_due: None,
+            erase_due: None,
+        }
     }
 
     /// Runs until the writer is closed or something fails.
@@ -93,10 +107,7 @@ impl<A: Apply> Worker<A> {
     }
 
     async fn wake(&mut self) -> Wake<A> {
-        let due = match (self.sync_due, self.witness_due) {
-            (Some(sync), Some(witness)) => Some(sync.min(witness)),
-            (sync, witness) => sync.or(witness),
-        };
+        let due = [self.sync_due, self.witness_due, self.erase_due].into_iter().flatten().min();
         let received = match due {
             Some(due) => timeout_at(due, self.requests.recv()).await,
             None => Ok(self.requests.recv().await),
@@ -237,7 +248,15 @@ impl<A: Apply> Worker<A> {
         for (tenant, digest) in forgotten {
             self.parts.content.forget(&tenant, digest)?;
         }
-        Ok(self.parts.content.sync()?)
+        self.parts.content.sync()?;
+        self.look_at_debts();
+        Ok(())
+    }
+
+    /// Deletions wait while a backup is made: they are tried again until they are done.
+    fn look_at_debts(&mut self) {
+        let owes = self.parts.content.owes();
+        self.erase_due = if owes { Instant::now().checked_add(ERASE_AGAIN) } else { None };
     }
 
     fn sync(&mut self) -> Result<(), JournalError> {
@@ -249,7 +268,10 @@ impl<A: Apply> Worker<A> {
             self.take_over()?;
         }
         self.sync_due = None;
-        self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
+        if self.witness_due.is_none() {
+            // Not put off by what comes after: under steady load it would never be written.
+            self.witness_due = Instant::now().checked_add(self.parts.config.witness_after);
+        }
         Ok(())
     }
 
@@ -269,6 +291,10 @@ impl<A: Apply> Worker<A> {
         if self.witness_due.is_some_and(|due| due <= now) {
             self.parts.journal.record_witness()?;
             self.witness_due = None;
+        }
+        if self.erase_due.is_some_and(|due| due <= now) {
+            self.parts.content.sync()?;
+            self.look_at_debts();
         }
         Ok(())
     }

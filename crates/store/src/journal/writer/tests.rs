@@ -462,6 +462,18 @@ async fn the_witness_follows_when_the_writer_is_idle() {
 }
 
 #[tokio::test]
+async fn the_witness_follows_under_steady_load() {
+    let bench = bench_with(|config| config.witness_after = Duration::from_millis(50), |_| {});
+    let folder = bench.folder.path().join("journal");
+    let steady = async {
+        while crate::journal::verify(&folder).unwrap().witness_seq < 1 {
+            bench.writer.submit(synced(b"x")).await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), steady).await.unwrap();
+}
+
+#[tokio::test]
 async fn the_time_of_entries_never_goes_back_with_the_clock() {
     let bench = bench();
     bench.writer.submit(synced(b"a")).await.unwrap();

@@ -246,6 +246,20 @@ async fn what_a_node_left_behind_in_order_is_taken_over_at_once() {
     put(&*second, &succeeded(&mine)).await.unwrap();
 }
 
+#[tokio::test]
+async fn an_older_node_takes_over_from_one_that_started_after_it() {
+    let database = database().await;
+    let [older, younger] = two(&database).await;
+    assert!(older.epoch() < younger.epoch());
+    let sent = dispatch(&younger, "key").await.unwrap();
+    assert_eq!(put(&*older, &adopted(&sent, &older)).await, Err(StoreError::Conflict));
+    younger.close().await.unwrap();
+    assert_eq!(older.effects(&orphans()).await.unwrap(), vec![sent.clone()]);
+    let mine = adopted(&sent, &older);
+    put(&*older, &mine).await.unwrap();
+    put(&*older, &succeeded(&mine)).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_node_is_fenced_after_its_lease_and_one_survivor_takes_over() {
     let database = database().await;

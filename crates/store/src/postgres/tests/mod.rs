@@ -2,14 +2,17 @@
 
 mod audit;
 mod conformance;
+mod desk;
 mod failover;
 mod faults;
 mod fleet;
+mod inspect;
 mod load;
 mod proxy;
 mod server;
 mod start;
 mod transfer;
+mod verify;
 
 use std::sync::Arc;
 use std::time::Duration;

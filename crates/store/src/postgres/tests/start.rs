@@ -45,6 +45,32 @@ async fn a_server_that_may_lose_what_it_acknowledged_is_refused() {
 }
 
 #[tokio::test]
+async fn a_commit_waits_for_the_disk_whatever_the_server_was_set_to_meanwhile() {
+    let server = Server::start(&[]);
+    let database = server.database().await;
+    // So long that the node does not ask the server again during the test.
+    let lease = Duration::from_secs(600);
+    let store = open(PostgresConfig { lease, ..database.config("node-1") }).await;
+    let watched = "CREATE TABLE public.seen (value text NOT NULL); \
+        CREATE FUNCTION public.see() RETURNS trigger LANGUAGE plpgsql AS \
+          'BEGIN INSERT INTO public.seen VALUES (current_setting(''synchronous_commit'')); RETURN NULL; END'; \
+        CREATE TRIGGER see AFTER INSERT ON placet.entries EXECUTE FUNCTION public.see()";
+    let mut stranger = database.connect().await;
+    sqlx::raw_sql(watched).execute(&mut stranger).await.unwrap();
+    // Its connections were made while the server was safe; a new one would be refused.
+    dispatch(&store, "before").await.unwrap();
+    database.sql("DELETE FROM public.seen").await;
+    for (set, expected) in [("off", "on"), ("remote_apply", "remote_apply")] {
+        server.set("synchronous_commit", set).await;
+        dispatch(&store, set).await.unwrap();
+        let seen = database.sql("SELECT DISTINCT value FROM public.seen").await;
+        let seen: Vec<String> = seen.iter().map(|row| sqlx::Row::get(row, "value")).collect();
+        assert_eq!(seen, [expected], "the server is set to `{set}`");
+        database.sql("DELETE FROM public.seen").await;
+    }
+}
+
+#[tokio::test]
 async fn a_server_that_becomes_unsafe_stops_the_store() {
     let server = Server::start(&[]);
     let database = server.database().await;
@@ -138,7 +164,7 @@ async fn nodes_that_start_at_once_make_the_tables_once_and_get_epochs_of_their_o
     assert_eq!(epochs, (1..=8).collect::<Vec<_>>());
     assert!(stores.iter().all(|(_, report)| report.fenced.is_empty()));
     let migrations = database.sql("SELECT version FROM placet.migrations WHERE version > 0").await;
-    assert_eq!(migrations.len(), 1);
+    assert_eq!(migrations.len(), crate::postgres::migrate::MIGRATIONS.len());
 }
 
 #[tokio::test]

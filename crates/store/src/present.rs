@@ -1,6 +1,6 @@
 //! The present: a wall clock that is believed forward and never backward.
 //!
-//! Owns the time that entries carry and that ages are measured by. Not here: the clock itself, which comes from the program.
+//! Owns the time that entries carry and that ages are measured by. Not here: the clock itself, which is the program's, or a database's.
 //!
 //! Invariants: it is never before the last entry, and within a process it goes on at least as fast as the monotonic clock: a wall
 //! clock that is set back cannot make a window look open that has closed at the target. Over a restart only the wall clock can tell how
@@ -15,11 +15,17 @@ use tokio::time::Instant;
 /// How far the wall clock may fall behind the monotonic one before it is not believed: clocks are slewed, and read one after the other.
 const SLACK_MS: i64 = 1_000;
 
+/// A moment that is certain, and when it was; and the latest that was told.
+struct Anchor {
+    at: i64,
+    since: Instant,
+    told: i64,
+}
+
 /// The present of one process.
-pub(super) struct Present {
+pub(crate) struct Present {
     clock: Arc<dyn Clock>,
-    /// A moment that is certain, and when it was.
-    anchor: Mutex<(i64, Instant)>,
+    anchor: Mutex<Anchor>,
     /// Times up to this one are of a clock that has gone back since.
     unknown_until_ms: Option<i64>,
 }
@@ -32,7 +38,7 @@ impl fmt::Debug for Present {
 
 impl Present {
     /// The present after a last entry at `last_at_ms`.
-    pub(super) fn after(last_at_ms: Option<i64>, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn after(last_at_ms: Option<i64>, clock: Arc<dyn Clock>) -> Self {
         let wall = clock.now().as_ms();
         let last = last_at_ms.unwrap_or(wall);
         let unknown_until_ms = (wall < last).then_some(last);
@@ -42,35 +48,40 @@ impl Present {
                 "the clock stands before the last entry: how long ago earlier calls were sent is not known"
             );
         }
-        Self { clock, anchor: Mutex::new((wall.max(last), Instant::now())), unknown_until_ms }
+        let at = wall.max(last);
+        let anchor = Mutex::new(Anchor { at, since: Instant::now(), told: at });
+        Self { clock, anchor, unknown_until_ms }
     }
 
     /// Now.
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         let wall = self.clock.now().as_ms();
         // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, since) = *anchor;
-        let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
-        let monotonic = at.saturating_add(passed);
-        if wall >= monotonic {
-            *anchor = (wall, Instant::now());
-            return Timestamp::from_ms(wall);
-        }
-        let believed = wall.saturating_add(SLACK_MS) >= monotonic && wall >= at;
-        Timestamp::from_ms(if believed { wall } else { monotonic })
+        let passed = i64::try_from(anchor.since.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let monotonic = anchor.at.saturating_add(passed);
+        let now = if wall >= monotonic {
+            (anchor.at, anchor.since) = (wall, Instant::now());
+            wall
+        } else if wall.saturating_add(SLACK_MS) >= monotonic && wall >= anchor.at {
+            wall
+        } else {
+            monotonic
+        };
+        anchor.told = anchor.told.max(now);
+        Timestamp::from_ms(anchor.told)
     }
 
     /// An entry carries this time.
-    pub(super) fn note(&self, at: Timestamp) {
+    pub(crate) fn note(&self, at: Timestamp) {
         let mut anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner);
-        if at.as_ms() > anchor.0 {
-            *anchor = (at.as_ms(), Instant::now());
+        if at.as_ms() > anchor.at {
+            (anchor.at, anchor.since) = (at.as_ms(), Instant::now());
         }
     }
 
     /// How long ago that was; `None` where a clock that has gone back cannot tell.
-    pub(super) fn age_ms(&self, at: Timestamp) -> Option<i64> {
+    pub(crate) fn age_ms(&self, at: Timestamp) -> Option<i64> {
         let is_known = self.unknown_until_ms.is_none_or(|until| at.as_ms() > until);
         let now = self.now();
         // What is not over yet was measured by a clock that has gone back since.

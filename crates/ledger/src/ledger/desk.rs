@@ -1,0 +1,39 @@
+//! Keeping entries of the approval desk.
+//!
+//! Owns the commit of an entry's making and of its moves. Not here: the machine ([`crate::desk`]), who may ask for a move (policy),
+//! and the use of a standing grant, which is part of dispatch. Invariant: an entry and the event that tells of it are kept together.
+
+use super::{Ledger, LedgerError};
+use crate::{
+    audit::{AuditEvent, AuditKind},
+    desk::DeskEntry,
+    store::{Admission, Changes, Durability},
+};
+
+impl Ledger {
+    /// Keeps an entry as it was made, or as it has moved from the form that is stored. The event names it, the digest of what was
+    /// agreed to, and where it stands.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] with [`crate::store::StoreError::Conflict`] when it has moved meanwhile, or may not move so.
+    pub async fn put_desk(
+        &self,
+        entry: DeskEntry,
+        mut event: AuditEvent,
+    ) -> Result<DeskEntry, LedgerError> {
+        // What ends or takes back a right is accepted to the last.
+        let admission = if entry.rev == 1 { Admission::New } else { Admission::Completion };
+        event.kind = AuditKind::Desk;
+        event.tenant = Some(entry.tenant.clone());
+        event.desk.insert(entry.desk_id.clone());
+        event.digests.insert("terms".to_owned(), entry.terms());
+        if event.note.is_none() {
+            event.note = Some(format!("{} {}", entry.kind().as_str(), entry.state.name()));
+        }
+        let mut changes = Changes::new(Durability::Synced, admission);
+        changes.desk.push(entry.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(entry)
+    }
+}

@@ -1,0 +1,145 @@
+//! Narrowing the arguments of a held call, and asking the next group.
+//!
+//! Owns the moves of an approval that change what or whom people are asked, and the effect that moves with them. Not here: whether
+//! the new arguments fit the schema and the policies, which is asked before. Invariant: what the record would run, what approvers are
+//! shown and what they agree to change in one commit.
+
+use placet_types::{approval::Vote, envelope::proposal::ToolProposalEnvelope, error::ErrorCode};
+
+use super::{Ledger, LedgerError, content_of};
+use crate::{
+    approval::{ApprovalRecord, ApprovalState, Edited, VoteError},
+    audit::{AuditEvent, AuditKind},
+    parked::ParkedCall,
+    record::{EffectRecord, EffectState},
+    store::{Admission, Changes, Durability, EffectChange, StoreError},
+};
+
+/// What takes the place of a held call and of what its approvers were shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Narrowed<'a> {
+    /// The call with the new arguments; what duplicates are matched by stays as it was.
+    pub parked: &'a ParkedCall,
+    /// What approvers are shown of it: the request, who has to agree, and until when.
+    pub proposal: &'a ToolProposalEnvelope,
+}
+
+impl Ledger {
+    /// Puts narrowed arguments in the place of those that were asked for; the editor's `vote` is the first agreement to them. It never
+    /// extends the time that is left.
+    ///
+    /// # Errors
+    /// [`LedgerError::Vote`] when the edit does not count, [`LedgerError::EditMismatch`] when it is of another call,
+    /// [`LedgerError::WrongState`] when the call was sent before under another arm, and [`LedgerError::Store`] with [`StoreError::Conflict`] when a vote came first: read the approval again.
+    pub async fn edit_approval(
+        &self,
+        approval: &ApprovalRecord,
+        narrowed: Narrowed<'_>,
+        vote: Vote,
+        mut event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let Narrowed { parked, proposal } = narrowed;
+        let now = self.store.now();
+        let record = self.waiting_effect(approval).await?;
+        if record.unknown.is_some() {
+            // What an earlier arm sent is found out by what is parked.
+            return Err(LedgerError::WrongState("one whose call was sent before"));
+        }
+        check(approval, &record, narrowed)?;
+        let tenant = approval.chain.tenant().clone();
+        let (parked_bytes, parked_digest) = content_of(parked)?;
+        let (proposal_bytes, proposal_digest) = content_of(proposal)?;
+        let edit = Edited {
+            request_digest: proposal.evidence.request_digest,
+            proposal: proposal_digest,
+            from_parked: record.parked,
+            requirement: proposal.requirement.clone(),
+        };
+        let vote = Vote { shown_digest: proposal_digest, ..vote };
+        let mut next = approval.edited(edit, vote, now)?;
+        next.bundle_digest = proposal.evidence.bundle_digest;
+        next.expires_at = approval.expires_at.min(proposal.expires_at);
+        if next.expires_at <= now {
+            return Err(VoteError::Late { state: "expired" }.into());
+        }
+        let mut moved = record.moved(waiting(&next)?, now).map_err(StoreError::from)?;
+        moved.parked = parked_digest;
+        event.kind = AuditKind::Edited;
+        event.approval_id = Some(next.approval_id.clone());
+        for (name, digest) in [
+            ("request", next.request_digest),
+            ("request_before", approval.request_digest),
+            ("proposal", next.proposal),
+            ("proposal_before", approval.proposal),
+        ] {
+            event.digests.insert(name.to_owned(), digest);
+        }
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        changes.content = vec![(tenant.clone(), parked_bytes), (tenant, proposal_bytes)];
+        changes.effects.push(EffectChange::Put(Box::new(moved)));
+        changes.approvals.push(next.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(next)
+    }
+
+    /// Asks the next group, once that is due; what it had agreed to before counts from now on.
+    ///
+    /// # Errors
+    /// [`LedgerError::Vote`] when none is due or people are not asked any more; [`LedgerError::Store`] with
+    /// [`StoreError::Conflict`] when somebody was quicker.
+    pub async fn escalate_approval(
+        &self,
+        approval: &ApprovalRecord,
+        mut event: AuditEvent,
+    ) -> Result<ApprovalRecord, LedgerError> {
+        let now = self.store.now();
+        let next = approval.escalate(now)?;
+        let record = self.waiting_effect(&next).await?;
+        event.kind = AuditKind::Escalated;
+        event.approval_id = Some(next.approval_id.clone());
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        if next.state != ApprovalState::Pending {
+            let moved = record.moved(waiting(&next)?, now).map_err(StoreError::from)?;
+            changes.effects.push(EffectChange::Put(Box::new(moved)));
+        }
+        changes.approvals.push(next.clone());
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(next)
+    }
+}
+
+/// Whether the new call is the held one but for its arguments.
+fn check(
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
+    Narrowed { parked, proposal }: Narrowed<'_>,
+) -> Result<(), LedgerError> {
+    let same = proposal.approval_id == approval.approval_id
+        && parked.requested_digest == record.requested_digest
+        && parked.binding.digest() == proposal.evidence.request_digest
+        && parked.envelope.tool_call_id == approval.call_id
+        && parked.envelope.principal_chain == approval.chain
+        && parked.binding.principal_chain == approval.chain
+        && parked.envelope.capability_id == approval.capability
+        && parked.binding.capability == approval.capability
+        && parked.envelope.approval_mode_effective <= approval.mode;
+    if same { Ok(()) } else { Err(LedgerError::EditMismatch) }
+}
+
+/// Where the effect of an approval stands that people are asked about, or were until this moment.
+fn waiting(approval: &ApprovalRecord) -> Result<EffectState, LedgerError> {
+    let (approval_id, expires_at) = (approval.approval_id.clone(), approval.expires_at);
+    match &approval.state {
+        ApprovalState::Pending => Ok(EffectState::PendingApproval { approval_id, expires_at }),
+        ApprovalState::Approved => Ok(EffectState::Approved { approval_id, expires_at }),
+        // An edit may join a requirement that fewer denials end.
+        ApprovalState::Denied => {
+            Ok(EffectState::Denied { code: ErrorCode::ApprovalDenied, approval_id })
+        }
+        ApprovalState::Expired | ApprovalState::Void { .. } | ApprovalState::Consumed { .. } => {
+            Err(LedgerError::WrongState(approval.state.name()))
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Edits, escalations and entries of the desk: what they change, together with what, and what they do not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use placet_types::{
+    approval::{Escalation, Requirement, Vote, VoteChoice},
+    desk::{DeskBody, Grant, pattern::ArgumentPattern},
+    ids::{ApprovalId, DeskId, GroupId, PrincipalId},
+    mode::ApprovalMode,
+};
+
+use super::world::{Call, World, chain, event, store_error, vote, yes};
+use crate::{
+    approval::{ApprovalRecord, ApprovalState, VoteError},
+    audit::AuditKind,
+    desk::{DESK_VERSION, DeskEntry, DeskNote, DeskState},
+    ledger::{LedgerError, Narrowed},
+    record::EffectState,
+    store::{Store, StoreError},
+    testing::ready,
+};
+
+/// The arguments of `call` narrowed to `note`, with an agreement of `editor`.
+pub(super) fn edit(
+    world: &World,
+    (call, note): (&Call, &str),
+    approval: &ApprovalRecord,
+    (editor, requirement): (Vote, &Requirement),
+) -> (Call, Result<ApprovalRecord, LedgerError>) {
+    let narrowed = world.call(call.name(), note, call.key.as_str());
+    let mut parked = world.parked(&narrowed);
+    parked.requested_digest = world.parked(call).requested_digest;
+    let mut proposal = world.proposal(&narrowed, 1);
+    proposal.requirement = requirement.clone();
+    proposal.expires_at = approval.expires_at;
+    let narrowing = Narrowed { parked: &parked, proposal: &proposal };
+    let edited = ready(world.ledger.edit_approval(approval, narrowing, editor, event()));
+    (narrowed, edited)
+}
+
+pub(super) fn grant(world: &World, id: &str, uses_max: u32, quorum: u32) -> DeskEntry {
+    let requirement = Requirement::new(BTreeMap::new(), quorum, 60_000);
+    let pay = world.call("pay", "1", "k");
+    DeskEntry {
+        version: DESK_VERSION,
+        desk_id: DeskId::new(id).unwrap(),
+        tenant: chain().actor.tenant_id,
+        by: PrincipalId::new("ann").unwrap(),
+        reason: "the same every day".to_owned(),
+        created_at: world.now(),
+        starts_at: world.now(),
+        expires_at: world.now().plus_ms(60_000),
+        body: DeskBody::Grant(Box::new(Grant {
+            approval_id: ApprovalId::new("apr-k").unwrap(),
+            chain: chain(),
+            capability: pay.binding.capability.clone(),
+            mode: ApprovalMode::Network,
+            contract_digest: pay.binding.contract_digest,
+            pattern: ArgumentPattern(BTreeMap::new()),
+            uses_max,
+        })),
+        state: DeskEntry::first_state(&requirement),
+        requirement,
+        rev: 1,
+        votes: Vec::new(),
+        uses: 0,
+    }
+}
+
+fn stored(world: &World, id: &str) -> DeskEntry {
+    ready(world.store.desk_entry(&DeskId::new(id).unwrap())).unwrap().unwrap()
+}
+
+#[test]
+fn an_edit_changes_what_runs_what_is_shown_and_what_counts_at_once() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 2);
+    let held = ready(world.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
+    let (narrowed, edited) =
+        edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+    let edited = edited.unwrap();
+    // Ann's agreement was to something else.
+    assert_eq!(
+        (&edited.state, edited.ballot().tally()),
+        (&ApprovalState::Pending, crate::approval::Tally::Open)
+    );
+    let record = world.record(&call);
+    let parked = ready(world.ledger.parked(&record)).unwrap();
+    assert_eq!(parked.binding, narrowed.binding);
+    assert_eq!(record.requested_digest, parked.requested_digest, "the agent's retry finds it");
+    let shown = ready(world.ledger.proposal(&edited)).unwrap();
+    assert_eq!(shown.evidence.request_digest, edited.request_digest);
+    let [past] = edited.edits.as_slice() else { panic!("one edit") };
+    assert_eq!((past.from_proposal, past.from_request), (held.proposal, held.request_digest));
+    let again = ready(world.ledger.vote(&edited, yes(&edited, "bob"), event()));
+    assert!(matches!(again, Err(LedgerError::Vote(VoteError::Twice))));
+    let stale = ready(world.ledger.vote(&edited, yes(&held, "cyd"), event()));
+    assert!(matches!(stale, Err(LedgerError::Vote(VoteError::Stale))));
+    // Ann decides anew, on what it is now; what runs is that, and nothing else.
+    let done = ready(world.ledger.vote(&edited, yes(&edited, "ann"), event())).unwrap();
+    assert_eq!(done.state, ApprovalState::Approved);
+    let record = world.record(&call);
+    let wrong = world.dispatch(&call, &record, Some(&held));
+    assert!(matches!(wrong, Err(LedgerError::PermitMismatch)));
+    world.dispatch(&narrowed, &record, Some(&done)).unwrap();
+    let edits: Vec<_> =
+        world.store.audit().into_iter().filter(|event| event.kind == AuditKind::Edited).collect();
+    let [event] = edits.as_slice() else { panic!("one event") };
+    assert_eq!(event.digests["request_before"], held.request_digest);
+    assert_eq!(event.digests["request"], edited.request_digest);
+}
+
+#[test]
+fn an_editor_who_is_enough_approves_by_editing() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 1);
+    let (narrowed, edited) =
+        edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+    let edited = edited.unwrap();
+    assert_eq!(edited.state, ApprovalState::Approved);
+    let record = world.record(&call);
+    assert!(matches!(record.state, EffectState::Approved { .. }));
+    world.dispatch(&narrowed, &record, Some(&edited)).unwrap();
+}
+
+#[test]
+fn an_edit_that_came_too_late_changes_nothing() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 2);
+    let before = world.record(&call);
+    ready(world.ledger.vote(&held, yes(&held, "ann"), event())).unwrap();
+    let (_, stale) = edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+    assert_eq!(store_error(stale), StoreError::Conflict);
+    let now = world.approval(&held);
+    let (_, same) = edit(&world, (&call, "all of it"), &now, (yes(&now, "bob"), &now.requirement));
+    assert!(matches!(same, Err(LedgerError::Vote(VoteError::Unchanged))));
+    world.store.advance_ms(60_000);
+    let (_, late) = edit(&world, (&call, "a.txt"), &now, (yes(&now, "bob"), &now.requirement));
+    assert!(matches!(late, Err(LedgerError::Vote(VoteError::Late { state: "expired" }))));
+    assert_eq!((world.record(&call), world.approval(&held)), (before, now));
+}
+
+#[test]
+fn an_edit_of_another_call_is_refused() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 1);
+    let narrowed = world.call("erase", "a.txt", "k1");
+    let good = world.parked(&narrowed);
+    let requested_digest = world.parked(&call).requested_digest;
+    let proposal = world.proposal(&narrowed, 1);
+    let other = world.call("push", "a.txt", "k1");
+    for (parked, proposal) in [
+        // Duplicates would not find it any more.
+        (good.clone(), proposal.clone()),
+        (world.parked(&other), world.proposal(&other, 1)),
+        (crate::parked::ParkedCall { requested_digest, ..good.clone() }, world.proposal(&call, 1)),
+    ] {
+        let narrowing = Narrowed { parked: &parked, proposal: &proposal };
+        let refused =
+            ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
+        assert!(matches!(refused, Err(LedgerError::EditMismatch)));
+    }
+    assert_eq!(world.approval(&held), held);
+}
+
+#[test]
+fn what_was_before_an_edit_is_dropped_with_the_rest() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 1);
+    let first = world.record(&call).parked;
+    let (_, edited) = edit(&world, (&call, "a.txt"), &held, (yes(&held, "bob"), &held.requirement));
+    let edited = edited.unwrap();
+    let denied =
+        ready(world.ledger.end_approval(&edited, ApprovalState::Expired, event())).unwrap();
+    let record = world.record(&call);
+    let kept = [first, record.parked, held.proposal, denied.proposal];
+    let tenant = &record.scope.tenant;
+    assert!(kept.iter().all(|digest| ready(world.store.content(tenant, *digest)).is_ok()));
+    ready(world.ledger.bury(std::slice::from_ref(&record))).unwrap();
+    for digest in kept {
+        let gone = ready(world.store.content(tenant, digest));
+        assert_eq!(gone, Err(StoreError::ContentMissing(digest)));
+    }
+}
+
+#[test]
+fn the_next_group_is_asked_when_it_is_due_and_what_it_said_before_counts() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let group = |name: &str| GroupId::new(name).unwrap();
+    let mut proposal = world.proposal(&call, 1);
+    proposal.requirement.groups = BTreeMap::from([(group("leads"), 1)]);
+    proposal.requirement.escalations.push(Escalation {
+        after_ms: 1_000,
+        group: group("managers"),
+        people: 1,
+        stands_in_for: BTreeSet::from([group("leads")]),
+    });
+    let claimed = world.claim(&call);
+    let held =
+        ready(world.ledger.hold(&claimed, &world.parked(&call), &proposal, event())).unwrap();
+    let mut manager = yes(&held, "mo");
+    manager.groups.insert(group("managers"));
+    let voted = ready(world.ledger.vote(&held, manager, event())).unwrap();
+    assert_eq!(voted.state, ApprovalState::Pending);
+    let early = ready(world.ledger.escalate_approval(&voted, event()));
+    assert!(matches!(early, Err(LedgerError::Vote(VoteError::Late { state: "pending" }))));
+    world.store.advance_ms(1_000);
+    let asked = ready(world.ledger.escalate_approval(&voted, event())).unwrap();
+    assert_eq!((asked.escalated, &asked.state), (1, &ApprovalState::Approved));
+    assert!(matches!(world.record(&call).state, EffectState::Approved { .. }));
+    // Another node's timer.
+    let again = ready(world.ledger.escalate_approval(&voted, event()));
+    assert!(again.is_err());
+    assert_eq!(world.approval(&held), asked);
+    world.dispatch(&call, &world.record(&call), Some(&asked)).unwrap();
+    let kinds: Vec<_> = world.store.audit().into_iter().map(|event| event.kind).collect();
+    assert!(kinds.contains(&AuditKind::Escalated), "{kinds:?}");
+}
+
+#[test]
+fn an_entry_and_its_event_are_kept_together() {
+    let world = World::new();
+    let proposed = grant(&world, "desk_1", 2, 1);
+    ready(world.ledger.put_desk(proposed.clone(), event())).unwrap();
+    let mut agreed =
+        vote(&world.held(&world.call("erase", "a", "k1"), 1), "bob", VoteChoice::Approve);
+    agreed.shown_digest = proposed.terms();
+    let active = proposed.cast(agreed, world.now()).unwrap();
+    ready(world.ledger.put_desk(active.clone(), event())).unwrap();
+    assert_eq!(stored(&world, "desk_1").state, DeskState::Active);
+    let stale = ready(world.ledger.put_desk(active.clone(), event()));
+    assert_eq!(store_error(stale), StoreError::Conflict);
+    let events: Vec<_> =
+        world.store.audit().into_iter().filter(|event| event.kind == AuditKind::Desk).collect();
+    let [made, moved] = events.as_slice() else { panic!("two events: {events:?}") };
+    assert_eq!(made.note.as_deref(), Some("grant proposed"));
+    assert_eq!(moved.note.as_deref(), Some("grant active"));
+    assert!(moved.desk.contains(&active.desk_id));
+    assert_eq!(moved.digests["terms"], active.terms());
+}
+
+#[test]
+fn a_use_of_a_grant_is_counted_with_the_dispatch_and_named_by_its_event() {
+    let world = World::new();
+    let entry = grant(&world, "desk_1", 2, 0);
+    ready(world.ledger.put_desk(entry.clone(), event())).unwrap();
+    for (key, uses) in [("k1", 1), ("k2", 2)] {
+        let call = world.call("pay", "1", key);
+        let claimed = world.claim(&call);
+        let permit = world.permit_under(&call, &entry);
+        assert_eq!(permit.grant(), Some(&entry.desk_id));
+        let armed = ready(world.ledger.dispatch(
+            permit,
+            world.intent(&call),
+            &claimed,
+            None,
+            world.dedup(&call),
+        ));
+        armed.unwrap();
+        assert_eq!(stored(&world, "desk_1").uses, uses);
+        let EffectState::Dispatched(attempt) = world.record(&call).state else { panic!("sent") };
+        assert_eq!((attempt.grant.as_ref(), attempt.approval_id), (Some(&entry.desk_id), None));
+    }
+    let named =
+        world.store.audit().into_iter().filter(|event| {
+            event.kind == AuditKind::Dispatched && event.desk.contains(&entry.desk_id)
+        });
+    assert_eq!(named.count(), 2);
+    // Used up: the call is as it was, and may be held.
+    let call = world.call("pay", "1", "k3");
+    let claimed = world.claim(&call);
+    let permit = world.permit_under(&call, &entry);
+    let spent = ready(world.ledger.dispatch(
+        permit,
+        world.intent(&call),
+        &claimed,
+        None,
+        world.dedup(&call),
+    ));
+    assert!(matches!(spent, Err(LedgerError::GrantSpent)));
+    assert_eq!((world.record(&call).rev, world.calls_used()), (0, 2));
+    let proposal = world.proposal(&call, 1);
+    ready(world.ledger.hold(&claimed, &world.parked(&call), &proposal, event())).unwrap();
+}
+
+#[test]
+fn a_grant_that_was_ended_lets_nothing_pass_and_no_call_that_waits_for_people() {
+    let world = World::new();
+    let entry = grant(&world, "desk_1", 2, 0);
+    ready(world.ledger.put_desk(entry.clone(), event())).unwrap();
+    let dispatch = |key: &str, record: &crate::record::EffectRecord| {
+        let call = world.call("pay", "1", key);
+        let permit = world.permit_under(&call, &entry);
+        ready(world.ledger.dispatch(permit, world.intent(&call), record, None, world.dedup(&call)))
+    };
+    let held = world.call("pay", "1", "k1");
+    world.held(&held, 1);
+    assert!(matches!(store_error(dispatch("k1", &world.record(&held))), StoreError::Illegal(_)));
+    let approved = world.call("pay", "1", "k2");
+    let (record, _) = world.approved(&approved);
+    assert!(matches!(dispatch("k2", &record), Err(LedgerError::PermitMismatch)));
+    let note = DeskNote {
+        by: PrincipalId::new("bob").unwrap(),
+        at: world.now(),
+        text: "enough".to_owned(),
+    };
+    ready(world.ledger.put_desk(entry.ended(note).unwrap(), event())).unwrap();
+    let fresh = world.call("pay", "1", "k3");
+    let claimed = world.claim(&fresh);
+    assert!(matches!(dispatch("k3", &claimed), Err(LedgerError::GrantSpent)));
+    assert_eq!(stored(&world, "desk_1").uses, 0);
+}

@@ -1,0 +1,485 @@
+//! No order of votes, edits, escalations, ends, restarts and racing redemptions executes a call without enough agreement, or twice; no
+//! order uses a standing grant more often than it says. Two nodes act on what each of them saw last.
+//!
+//! The permits are of a bundle that lets everything pass that has an approval of any kind: what keeps an order from executing is the
+//! ledger alone.
+
+mod recount;
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use placet_types::{
+    approval::{Escalation, Requirement, Vote, VoteChoice},
+    ids::{DeskId, GroupId, PrincipalId},
+};
+use proptest::{prelude::*, test_runner::TestRunner};
+
+use super::{
+    desk::{edit, grant},
+    world::{Call, World, event, vote},
+};
+use crate::{
+    approval::{ApprovalRecord, ApprovalState},
+    desk::{DeskEntry, DeskNote, DeskState},
+    ledger::LedgerError,
+    record::EffectState,
+    store::{Store, StoreError},
+    testing::ready,
+};
+use recount::{Asked, PEOPLE, Said, Stands, Story};
+
+const CALLS: usize = 2;
+const USES_MAX: u32 = 2;
+const EXPIRES_MS: i64 = 60_000;
+const ESCALATES_MS: u64 = 10_000;
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// A node reads an approval again.
+    Look(usize, usize),
+    Vote(usize, usize, usize, Option<usize>, bool),
+    Edit(usize, usize, usize, u32),
+    Escalate(usize, usize),
+    Expire(usize, usize),
+    Void(usize, usize),
+    Reopen(usize, usize, u32),
+    Redeem(usize, usize),
+    /// A dispatch that names no approval.
+    Sneak(usize, usize),
+    /// A call under the standing grant.
+    Use(usize),
+    AgreeToGrant(usize, usize),
+    EndGrant(usize),
+    Wait(u32),
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (node, call, who) = (|| 0..2_usize, || 0..CALLS, || 0..PEOPLE.len());
+    let for_whom = || prop_oneof![3 => Just(None), 1 => who().prop_map(Some)];
+    prop_oneof![
+        4 => (node(), call()).prop_map(|(node, call)| Step::Look(node, call)),
+        9 => (node(), call(), who(), for_whom(), prop::bool::weighted(0.85))
+            .prop_map(|(node, call, who, for_whom, yes)| Step::Vote(node, call, who, for_whom, yes)),
+        2 => (node(), call(), who(), 1..4_u32)
+            .prop_map(|(node, call, who, quorum)| Step::Edit(node, call, who, quorum)),
+        2 => (node(), call()).prop_map(|(node, call)| Step::Escalate(node, call)),
+        1 => (node(), call()).prop_map(|(node, call)| Step::Expire(node, call)),
+        1 => (node(), call()).prop_map(|(node, call)| Step::Void(node, call)),
+        1 => (node(), call(), 1..4_u32).prop_map(|(node, call, quorum)| Step::Reopen(node, call, quorum)),
+        5 => (node(), call()).prop_map(|(node, call)| Step::Redeem(node, call)),
+        2 => (node(), call()).prop_map(|(node, call)| Step::Sneak(node, call)),
+        4 => node().prop_map(Step::Use),
+        2 => (node(), who()).prop_map(|(node, who)| Step::AgreeToGrant(node, who)),
+        1 => node().prop_map(Step::EndGrant),
+        2 => (0..12_u32).prop_map(|parts| Step::Wait(parts * 2_500)),
+        1 => Just(Step::Restart),
+    ]
+}
+
+fn asked(quorum: u32, denials: u32) -> Asked {
+    Asked {
+        groups: BTreeMap::from([("leads", 1), ("tenants", 1)]),
+        quorum: usize::try_from(quorum).unwrap(),
+        denials: usize::try_from(denials).unwrap(),
+    }
+}
+
+fn group(name: &str) -> GroupId {
+    GroupId::new(name).unwrap()
+}
+
+fn requirement(asked: &Asked) -> Requirement {
+    let number = |count: usize| u32::try_from(count).unwrap();
+    let groups = asked.groups.iter().map(|(name, people)| (group(name), number(*people)));
+    Requirement {
+        deny_threshold: number(asked.denials),
+        escalations: vec![Escalation {
+            after_ms: ESCALATES_MS,
+            group: group("managers"),
+            people: 1,
+            stands_in_for: BTreeSet::from([group("leads")]),
+        }],
+        ..Requirement::new(groups.collect(), number(asked.quorum), EXPIRES_MS.unsigned_abs())
+    }
+}
+
+/// A vote of somebody, on what `approval` shows.
+fn said(approval: &ApprovalRecord, said: &Said) -> Vote {
+    let choice = if said.yes { VoteChoice::Approve } else { VoteChoice::Deny };
+    let groups = PEOPLE[said.for_whom.unwrap_or(said.who)].1;
+    Vote {
+        stands_for: said.for_whom.map(|whom| PrincipalId::new(PEOPLE[whom].0).unwrap()),
+        groups: groups.iter().map(|name| group(name)).collect(),
+        ..vote(approval, PEOPLE[said.who].0, choice)
+    }
+}
+
+/// Everything of one play.
+struct Play {
+    nodes: [World; 2],
+    calls: Vec<Call>,
+    /// What each node saw last of each approval.
+    seen: [Vec<ApprovalRecord>; 2],
+    stories: Vec<Story>,
+    /// When each approval ends, and when the next group is asked.
+    begun_ms: i64,
+    executed: Vec<Vec<String>>,
+    grant: DeskEntry,
+    grant_says: BTreeSet<usize>,
+    is_grant_over: bool,
+    uses: u32,
+    keys: u32,
+}
+
+impl Play {
+    fn new(denials: u32) -> Self {
+        let first = World::with_calls(1_000);
+        let second = first.over(first.store.node());
+        let (mut calls, mut held, mut stories) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..CALLS {
+            let call = first.call("erase", "as asked", &format!("k{number}"));
+            let wanted = asked(2, denials);
+            let mut proposal = first.proposal(&call, 2);
+            proposal.requirement = requirement(&wanted);
+            proposal.expires_at = first.now().plus_ms(EXPIRES_MS);
+            let claimed = first.claim(&call);
+            let parked = first.parked(&call);
+            held.push(ready(first.ledger.hold(&claimed, &parked, &proposal, event())).unwrap());
+            stories.push(Story::new(wanted, "as asked"));
+            calls.push(call);
+        }
+        let proposed = grant(&first, "desk_1", USES_MAX, 2);
+        ready(first.ledger.put_desk(proposed.clone(), event())).unwrap();
+        Self {
+            begun_ms: first.now().as_ms(),
+            seen: [held.clone(), held],
+            nodes: [first, second],
+            calls,
+            stories,
+            executed: vec![Vec::new(); CALLS],
+            grant: proposed,
+            grant_says: BTreeSet::new(),
+            is_grant_over: false,
+            uses: 0,
+            keys: 0,
+        }
+    }
+
+    fn passed_ms(&self) -> i64 {
+        self.nodes[0].now().as_ms() - self.begun_ms
+    }
+
+    fn is_late(&self) -> bool {
+        self.passed_ms() >= EXPIRES_MS
+    }
+
+    /// What ran would be this.
+    fn current(&self, number: usize) -> Call {
+        let (call, story) = (&self.calls[number], &self.stories[number]);
+        self.nodes[0].call(call.name(), story.notes.last().unwrap(), call.key.as_str())
+    }
+
+    /// Whether what a node saw of an approval is how it stands.
+    fn is_fresh(&self, node: usize, number: usize) -> bool {
+        let seen = &self.seen[node][number];
+        self.nodes[0].approval(seen).rev == seen.rev
+    }
+
+    fn take(&mut self, step: &Step) {
+        match *step {
+            Step::Look(node, number) => {
+                let fresh = self.nodes[node].approval(&self.seen[node][number]);
+                self.seen[node][number] = fresh;
+            }
+            Step::Vote(node, number, who, for_whom, yes) => {
+                let for_whom = for_whom.filter(|whom| *whom != who);
+                self.vote(node, number, Said { who, for_whom, yes, on_edit: 0 });
+            }
+            Step::Edit(node, number, who, quorum) => self.edit(node, number, (who, quorum)),
+            Step::Escalate(node, number) => {
+                let seen = self.seen[node][number].clone();
+                let done = ready(self.nodes[node].ledger.escalate_approval(&seen, event()));
+                let due = self.passed_ms() >= i64::try_from(ESCALATES_MS).unwrap();
+                let open = self.stories[number].stands == Stands::Pending && !self.is_late();
+                let wanted = due && open && !self.stories[number].escalated;
+                if self.note(node, number, done, wanted) {
+                    self.stories[number].escalates();
+                }
+            }
+            Step::Expire(node, number) if self.is_late() => {
+                self.end(node, number, ApprovalState::Expired);
+            }
+            Step::Expire(..) => {}
+            Step::Void(node, number) => {
+                self.end(node, number, ApprovalState::Void { reason: "changed".to_owned() });
+            }
+            Step::Reopen(node, number, quorum) => {
+                let seen = self.seen[node][number].clone();
+                if seen.state != ApprovalState::Approved {
+                    return;
+                }
+                let more = asked(quorum, 1);
+                let ledger = &self.nodes[node].ledger;
+                let done = ready(ledger.reopen_approval(&seen, requirement(&more), event()));
+                let wanted = self.stories[number].stands == Stands::Approved;
+                if self.note(node, number, done, wanted) {
+                    self.stories[number].reopens(more);
+                }
+            }
+            Step::Redeem(node, number) => self.redeem(node, number, true),
+            Step::Sneak(node, number) => self.redeem(node, number, false),
+            Step::Use(node) => self.use_grant(node),
+            Step::AgreeToGrant(node, who) => self.agree_to_grant(node, who),
+            Step::EndGrant(node) => self.end_grant(node),
+            Step::Wait(ms) => self.nodes[0].store.advance_ms(i64::from(ms)),
+            Step::Restart => {
+                let first = self.nodes[0].over(self.nodes[0].store.restarted());
+                let second = first.over(first.store.node());
+                let before = std::mem::replace(&mut self.nodes, [first, second]);
+                // Whoever is over writes nothing more.
+                let late = before[1].ledger.vote(
+                    &self.seen[0][0],
+                    vote(&self.seen[0][0], "zoe", VoteChoice::Approve),
+                    event(),
+                );
+                assert!(ready(late).is_err());
+            }
+        }
+        self.check();
+    }
+
+    /// Whether it was done; `wanted` is what the recount says of it, for a node that saw how it stands.
+    fn note(
+        &mut self,
+        node: usize,
+        number: usize,
+        done: Result<ApprovalRecord, LedgerError>,
+        wanted: bool,
+    ) -> bool {
+        let fresh = self.is_fresh(node, number);
+        match done {
+            Ok(next) => {
+                assert!(wanted, "it was done, and the recount says that it may not be");
+                self.seen[node][number] = next;
+                true
+            }
+            Err(error) => {
+                assert!(!(wanted && fresh), "it was refused for no reason: {error}");
+                false
+            }
+        }
+    }
+
+    fn vote(&mut self, node: usize, number: usize, word: Said) {
+        let seen = self.seen[node][number].clone();
+        let word = Said { on_edit: seen.edits.len(), ..word };
+        let ballot = said(&seen, &word);
+        let done = ready(self.nodes[node].ledger.vote(&seen, ballot, event()));
+        let wanted = self.stories[number].may_speak(&word) && !self.is_late();
+        if self.note(node, number, done, wanted) {
+            self.stories[number].says(word);
+        }
+    }
+
+    fn edit(&mut self, node: usize, number: usize, (who, quorum): (usize, u32)) {
+        let seen = self.seen[node][number].clone();
+        let note = format!("narrowed {}", seen.edits.len() + 1);
+        let more = asked(quorum, 2);
+        let word = Said { who, for_whom: None, yes: true, on_edit: 0 };
+        let (editor, needs) = (said(&seen, &word), requirement(&more));
+        let call = &self.calls[number];
+        let (_, done) = edit(&self.nodes[node], (call, &note), &seen, (editor, &needs));
+        let story = &self.stories[number];
+        let open = story.stands == Stands::Pending && !self.is_late();
+        let wanted = open && story.edits() < crate::approval::EDITS_MAX;
+        if self.note(node, number, done, wanted) {
+            self.stories[number].narrows(word, &note, &more);
+        }
+    }
+
+    fn end(&mut self, node: usize, number: usize, end: ApprovalState) {
+        let seen = self.seen[node][number].clone();
+        let done = ready(self.nodes[node].ledger.end_approval(&seen, end, event()));
+        let wanted = matches!(self.stories[number].stands, Stands::Pending | Stands::Approved);
+        if self.note(node, number, done, wanted) {
+            self.stories[number].stands = Stands::Ended;
+        }
+    }
+
+    /// Dispatches what a node believes to be approved.
+    fn redeem(&mut self, node: usize, number: usize, with_approval: bool) {
+        let world = &self.nodes[node];
+        let (seen, call) = (&self.seen[node][number], self.current(number));
+        let Some(record) = ready(world.store.effect(call.record_id)).unwrap() else { return };
+        // A node decides by what it saw; the request it saw is the one its permit is for.
+        let note = &self.stories[number].notes[seen.edits.len()];
+        let believed = world.call(call.name(), note, call.key.as_str());
+        let sent = world.dispatch(&believed, &record, with_approval.then_some(seen));
+        let story = &mut self.stories[number];
+        match sent {
+            Ok(armed) => {
+                assert!(with_approval, "it ran under no approval");
+                assert_eq!(story.stands, Stands::Approved, "it ran without enough agreement");
+                assert!(
+                    story.is_satisfied()
+                        && self.nodes[0].now().as_ms() - self.begun_ms < EXPIRES_MS
+                );
+                let ran = armed.dispatch.args()["note"].as_str().unwrap().to_owned();
+                assert_eq!(Some(&ran), story.notes.last(), "something else ran");
+                story.stands = Stands::Executed;
+                self.executed[number].push(ran);
+            }
+            Err(error) => {
+                let fresh = self.is_fresh(node, number) && with_approval && !self.is_late();
+                let approved = self.stories[number].stands == Stands::Approved;
+                assert!(!(fresh && approved), "what was approved does not run: {error}");
+            }
+        }
+    }
+
+    fn use_grant(&mut self, node: usize) {
+        self.keys += 1;
+        let world = &self.nodes[node];
+        let call = world.call("pay", "1", &format!("pay{}", self.keys));
+        let claimed = world.claim(&call);
+        let permit = world.permit_under(&call, &self.grant);
+        let (intent, dedup) = (world.intent(&call), world.dedup(&call));
+        let sent = ready(world.ledger.dispatch(permit, intent, &claimed, None, dedup));
+        let agreed = self.grant_says.len() >= 2 && !self.is_grant_over && !self.is_late();
+        match sent {
+            Ok(_) => {
+                self.uses += 1;
+                assert!(agreed && self.uses <= USES_MAX, "{} uses, agreed: {agreed}", self.uses);
+            }
+            Err(LedgerError::GrantSpent) => assert!(!agreed || self.uses >= USES_MAX),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn stored_grant(&self, node: usize) -> DeskEntry {
+        let id = DeskId::new("desk_1").unwrap();
+        ready(self.nodes[node].store.desk_entry(&id)).unwrap().unwrap()
+    }
+
+    fn agree_to_grant(&mut self, node: usize, who: usize) {
+        let stored = self.stored_grant(node);
+        let ballot = Vote {
+            shown_digest: stored.terms(),
+            ..vote(&self.seen[0][0], PEOPLE[who].0, VoteChoice::Approve)
+        };
+        let Ok(next) = stored.cast(ballot, self.nodes[node].now()) else { return };
+        ready(self.nodes[node].ledger.put_desk(next, event())).unwrap();
+        self.grant_says.insert(who);
+    }
+
+    fn end_grant(&mut self, node: usize) {
+        let by = PrincipalId::new("ann").unwrap();
+        let end = DeskNote { by, at: self.nodes[node].now(), text: "enough".to_owned() };
+        // From the form that was proposed: another node may have moved it on.
+        let stale = DeskEntry { state: DeskState::Active, rev: 2, ..self.grant.clone() };
+        for entry in [stale, self.stored_grant(node)] {
+            let Ok(next) = entry.ended(end.clone()) else { continue };
+            match ready(self.nodes[node].ledger.put_desk(next, event())) {
+                Ok(_) => self.is_grant_over = true,
+                Err(LedgerError::Store(StoreError::Conflict)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// The recount and the store agree, and an approval and its effect say the same.
+    fn check(&self) {
+        for (number, story) in self.stories.iter().enumerate() {
+            let approval = self.nodes[0].approval(&self.seen[0][number]);
+            let state = approval.state.name();
+            assert!(story.stands.names().contains(&state), "{state}, counted {:?}", story.stands);
+            let effect = ready(self.nodes[1].store.effect(approval.record_id)).unwrap();
+            let effect = effect.map(|record| record.state.name());
+            let wanted: &[Option<&str>] = match story.stands {
+                Stands::Pending => &[Some("pending_approval")],
+                Stands::Approved => &[Some("approved")],
+                Stands::Denied => &[Some("denied")],
+                Stands::Ended => &[Some("denied"), None],
+                Stands::Executed => &[Some("dispatched")],
+            };
+            assert!(wanted.contains(&effect), "{effect:?}, counted {:?}", story.stands);
+            assert!(self.executed[number].len() <= 1, "it ran twice");
+        }
+        assert_eq!(self.stored_grant(0).uses, self.uses);
+    }
+}
+
+/// What was seen in all plays: orders in which nothing ever ran would prove nothing.
+#[derive(Debug, Default)]
+struct Seen {
+    ran: usize,
+    ran_edited: usize,
+    ran_escalated: usize,
+    uses: u32,
+    denied: usize,
+}
+
+impl Seen {
+    fn note(&mut self, play: &Play) {
+        for story in &play.stories {
+            let ran = story.stands == Stands::Executed;
+            self.ran += usize::from(ran);
+            self.ran_edited += usize::from(ran && story.edits() > 0);
+            self.ran_escalated += usize::from(ran && story.escalated);
+            self.denied += usize::from(story.stands == Stands::Denied);
+        }
+        self.uses += play.uses;
+    }
+}
+
+#[test]
+fn no_order_executes_without_agreement_or_twice() {
+    let config = ProptestConfig { cases: 300, failure_persistence: None, ..Default::default() };
+    let seen = RefCell::new(Seen::default());
+    let orders = (1..3_u32, proptest::collection::vec(step(), 1..60));
+    let ended = TestRunner::new(config).run(&orders, |(denials, steps)| {
+        let mut play = Play::new(denials);
+        for step in &steps {
+            play.take(step);
+        }
+        seen.borrow_mut().note(&play);
+        Ok(())
+    });
+    ended.unwrap_or_else(|why| panic!("{why}"));
+    let seen = seen.into_inner();
+    assert!(seen.ran > 20 && seen.denied > 20 && seen.uses > 20, "{seen:?}");
+    assert!(seen.ran_edited > 0 && seen.ran_escalated > 0, "{seen:?}");
+}
+
+/// The same at one moment: of many who redeem, and of many who use the last of a grant, one gets through.
+#[test]
+fn of_nodes_that_race_for_one_approval_one_executes() {
+    for round in 0..40 {
+        let mut play = Play::new(1);
+        for (who, node) in [(0, 0), (1, 0)] {
+            play.take(&Step::Vote(node, 0, who, None, true));
+        }
+        play.take(&Step::Look(1, 0));
+        assert_eq!(play.stories[0].stands, Stands::Approved);
+        let call = play.current(0);
+        let start = std::sync::Barrier::new(2);
+        let wins: usize = std::thread::scope(|scope| {
+            let racers = [0, 1].map(|node| {
+                let (world, seen) = (&play.nodes[node], &play.seen[node][0]);
+                let (call, start) = (&call, &start);
+                scope.spawn(move || {
+                    let record = world.record(call);
+                    start.wait();
+                    usize::from(world.dispatch(call, &record, Some(seen)).is_ok())
+                })
+            });
+            racers.map(|racer| racer.join().unwrap()).into_iter().sum()
+        });
+        assert_eq!(wins, 1, "round {round}");
+        assert!(matches!(play.nodes[0].record(&call).state, EffectState::Dispatched(_)));
+    }
+}

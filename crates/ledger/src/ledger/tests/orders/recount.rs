@@ -1,0 +1,165 @@
+//! The approval desk once more, as naively as it can be said: a list of what people did, counted anew each time.
+//!
+//! Owns nothing of the real machine, so that a mistake there is not made here too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The groups of each person, by name.
+pub(super) const PEOPLE: [(&str, &[&str]); 6] = [
+    ("ann", &["leads"]),
+    ("bob", &["tenants"]),
+    ("cyd", &["leads", "tenants"]),
+    ("mo", &["managers"]),
+    ("ned", &[]),
+    ("pat", &["managers", "tenants"]),
+];
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub(super) groups: BTreeMap<&'static str, usize>,
+    pub(super) quorum: usize,
+    pub(super) denials: usize,
+}
+
+impl Asked {
+    /// Everything that either asks for.
+    fn and(&self, other: &Self) -> Self {
+        let names: BTreeSet<_> = self.groups.keys().chain(other.groups.keys()).copied().collect();
+        let most = |name| {
+            let of = |asked: &Self| asked.groups.get(name).copied().unwrap_or(0);
+            of(self).max(of(other))
+        };
+        Self {
+            groups: names.into_iter().map(|name| (name, most(name))).collect(),
+            quorum: self.quorum.max(other.quorum),
+            denials: self.denials.min(other.denials),
+        }
+    }
+}
+
+/// One vote that was taken.
+#[derive(Debug, Clone)]
+pub(super) struct Said {
+    pub(super) who: usize,
+    pub(super) for_whom: Option<usize>,
+    pub(super) yes: bool,
+    /// How many edits had been made of what was shown.
+    pub(super) on_edit: usize,
+}
+
+impl Said {
+    fn names(&self) -> Vec<usize> {
+        std::iter::once(self.who).chain(self.for_whom).collect()
+    }
+
+    fn groups(&self) -> &'static [&'static str] {
+        PEOPLE[self.for_whom.unwrap_or(self.who)].1
+    }
+}
+
+/// How one approval stands, as far as one can count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stands {
+    Pending,
+    Approved,
+    Denied,
+    Ended,
+    Executed,
+}
+
+impl Stands {
+    pub(super) fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Pending => &["pending"],
+            Self::Approved => &["approved"],
+            Self::Denied => &["denied"],
+            Self::Ended => &["expired", "void"],
+            Self::Executed => &["consumed"],
+        }
+    }
+}
+
+/// What happened to one approval, in order.
+#[derive(Debug, Clone)]
+pub(super) struct Story {
+    pub(super) asked: Asked,
+    /// The argument of what would run; the last one counts.
+    pub(super) notes: Vec<String>,
+    pub(super) said: Vec<Said>,
+    pub(super) escalated: bool,
+    pub(super) stands: Stands,
+}
+
+impl Story {
+    pub(super) fn new(asked: Asked, note: &str) -> Self {
+        let notes = vec![note.to_owned()];
+        Self { asked, notes, said: Vec::new(), escalated: false, stands: Stands::Pending }
+    }
+
+    pub(super) fn edits(&self) -> usize {
+        self.notes.len() - 1
+    }
+
+    /// Whether somebody may speak on what is shown now: neither they nor whom they speak for have.
+    pub(super) fn may_speak(&self, said: &Said) -> bool {
+        let spoke = |name: &usize| {
+            self.said.iter().any(|past| past.on_edit == said.on_edit && past.names().contains(name))
+        };
+        self.stands == Stands::Pending
+            && said.on_edit == self.edits()
+            && !said.names().iter().any(spoke)
+    }
+
+    pub(super) fn says(&mut self, said: Said) {
+        self.said.push(said);
+        self.count();
+    }
+
+    pub(super) fn narrows(&mut self, said: Said, note: &str, asked: &Asked) {
+        self.notes.push(note.to_owned());
+        self.asked = self.asked.and(asked);
+        self.says(Said { on_edit: self.edits(), yes: true, ..said });
+    }
+
+    pub(super) fn escalates(&mut self) {
+        self.escalated = true;
+        self.count();
+    }
+
+    /// Policies ask for something else; what was asked later is asked later again.
+    pub(super) fn reopens(&mut self, asked: Asked) {
+        self.asked = asked;
+        self.escalated = false;
+        self.stands = Stands::Pending;
+    }
+
+    fn count(&mut self) {
+        if self.stands == Stands::Pending {
+            self.stands = if self.is_denied() {
+                Stands::Denied
+            } else if self.is_satisfied() {
+                Stands::Approved
+            } else {
+                Stands::Pending
+            };
+        }
+    }
+
+    fn is_denied(&self) -> bool {
+        let no = self.said.iter().filter(|said| !said.yes);
+        let people: BTreeSet<usize> = no.map(|said| said.for_whom.unwrap_or(said.who)).collect();
+        people.len() >= self.asked.denials
+    }
+
+    /// Whether enough different people have said yes to what is shown now, whoever they said it for.
+    pub(super) fn is_satisfied(&self) -> bool {
+        let yes: Vec<&Said> =
+            self.said.iter().filter(|said| said.yes && said.on_edit == self.edits()).collect();
+        let of = |group: &str| yes.iter().filter(|said| said.groups().contains(&group)).count();
+        let agrees = |(group, wanted): (&&'static str, &usize)| {
+            of(group) >= *wanted || (*group == "leads" && self.escalated && of("managers") >= 1)
+        };
+        yes.len() >= self.asked.quorum && self.asked.groups.iter().all(agrees)
+    }
+}

@@ -1,0 +1,124 @@
+//! Lists of entries of the approval desk, oldest first.
+//!
+//! Owns which list a question is answered from: by age, or, for what is still open, by the time until which it is. Not here: single
+//! look-ups (`state`), the keys (`keys`, `slip`). Invariant: an entry that is over costs nothing to those who ask for open ones.
+
+use placet_ledger::desk::DeskEntry;
+use placet_ledger::store::{DeskQuery, StoreError};
+use placet_types::clock::Timestamp;
+use placet_types::desk::DeskKind;
+use placet_types::ids::DeskId;
+
+use super::index::{Index, List};
+use super::keys;
+use super::query::lists_at;
+use super::state::State;
+
+/// How many identifiers are gathered in one go.
+const PAGE: usize = 256;
+
+/// Entries of the desk.
+pub(super) fn entries(state: &State, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+    let index = state.index()?;
+    let after = match &query.after {
+        Some(after) => state.desk_entry(&index, after)?,
+        None => None,
+    };
+    let after = after.as_ref().map(DeskEntry::place);
+    match query.open_at {
+        Some(at) => open(state, &index, query, (at, after)),
+        None => by_age(state, &index, query, after),
+    }
+}
+
+fn fits(query: &DeskQuery, entry: &DeskEntry) -> bool {
+    query.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
+        && query.kind.is_none_or(|kind| entry.kind() == kind)
+        && query.open_at.is_none_or(|at| entry.is_open(at))
+}
+
+fn kinds(query: &DeskQuery) -> Vec<DeskKind> {
+    query.kind.map_or_else(|| DeskKind::ALL.to_vec(), |kind| vec![kind])
+}
+
+fn by_age(
+    state: &State,
+    index: &Index,
+    query: &DeskQuery,
+    after: Option<(Timestamp, &DeskId)>,
+) -> Result<Vec<DeskEntry>, StoreError> {
+    let list = |kind| keys::desk_by_age(query.tenant.as_ref(), kind, None);
+    let prefixes: Vec<Vec<u8>> = kinds(query).into_iter().map(list).collect();
+    let mut place = after.map_or_else(Vec::new, |(created_at, id)| {
+        [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
+    });
+    let mut found = Vec::new();
+    while found.len() < query.limit {
+        let most = query.limit.saturating_sub(found.len()).min(PAGE);
+        let page = page(state, index, &lists_at(&prefixes, &place), most)?;
+        for id in &page.found {
+            found.extend(state.desk_entry(index, id)?.filter(|entry| fits(query, entry)));
+        }
+        match page.next {
+            Some(next) => place = next,
+            None => break,
+        }
+    }
+    Ok(found)
+}
+
+/// All that are open after a time, put in order: they are few.
+fn open(
+    state: &State,
+    index: &Index,
+    query: &DeskQuery,
+    (at, after): (Timestamp, Option<(Timestamp, &DeskId)>),
+) -> Result<Vec<DeskEntry>, StoreError> {
+    let list = |kind| keys::desk_open(query.tenant.as_ref(), kind, None);
+    let prefixes: Vec<Vec<u8>> = kinds(query).into_iter().map(list).collect();
+    // What is open until a time is not open at it.
+    let begin = Timestamp::from_ms(at.as_ms().saturating_add(1));
+    let mut place = keys::ordered(begin).to_vec();
+    let mut found: Vec<DeskEntry> = Vec::new();
+    loop {
+        let page = page(state, index, &lists_at(&prefixes, &place), PAGE)?;
+        for id in &page.found {
+            let entry = state.desk_entry(index, id)?.filter(|entry| fits(query, entry));
+            found.extend(entry.filter(|entry| after.is_none_or(|after| entry.place() > after)));
+        }
+        match page.next {
+            Some(next) => place = next,
+            None => break,
+        }
+    }
+    found.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
+    found.dedup_by(|a, b| a.desk_id == b.desk_id);
+    found.truncate(query.limit);
+    Ok(found)
+}
+
+struct Page {
+    found: Vec<DeskId>,
+    /// Where to go on; `None`: this was the end.
+    next: Option<Vec<u8>>,
+}
+
+fn page(state: &State, index: &Index, lists: &[List], most: usize) -> Result<Page, StoreError> {
+    let mut page = Page { found: Vec::new(), next: None };
+    let mut visit = |rest: &[u8], _value: &[u8]| {
+        page.found.extend(desk_id(rest));
+        let goes_on = page.found.len() < most;
+        if !goes_on {
+            page.next = Some(rest.to_vec());
+        }
+        goes_on
+    };
+    index.merge(lists, &mut visit).map_err(|fault| state.fail_index(&fault))?;
+    Ok(page)
+}
+
+/// The entry in a place: eight bytes of time, then its id.
+fn desk_id(place: &[u8]) -> Option<DeskId> {
+    let (_time, id) = place.split_first_chunk::<8>()?;
+    DeskId::new(std::str::from_utf8(id).ok()?).ok()
+}

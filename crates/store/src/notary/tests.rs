@@ -1,0 +1,174 @@
+//! Many who sign at the same time, while the log grows.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
+use placet_ledger::proof::TreeView;
+use placet_ledger::proof::note::NoteName;
+use placet_ledger::proof::tiles::{Appender, MemoryTiles};
+use placet_ledger::record::{Class, EffectRecord, EffectState};
+use placet_ledger::store::StoreError;
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+use placet_types::ids::RecordId;
+use tempfile::tempdir;
+
+use super::{Notary, NotaryError};
+use crate::embedded::encode_entry;
+use crate::seal::{SealKey, receipt_claims, verify_checkpoint};
+use crate::testing::{attempt, claim_of, moved, puts, succeeded};
+
+const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
+
+/// A log that others append to while it answers: between its reading and its answer, others get their turn.
+#[derive(Debug, Default)]
+struct Growing {
+    tree: Mutex<(Appender, MemoryTiles, [u8; 32])>,
+    /// How often it still answers that it cannot be reached.
+    away: AtomicU64,
+    /// What the one entry that stands for a record says.
+    says: Mutex<Option<LogEntry>>,
+}
+
+impl Growing {
+    fn grow(&self) {
+        let (appender, tiles, last) = &mut *self.tree.lock().unwrap();
+        *last = *Digest::of(last).as_bytes();
+        appender.append(last);
+        for part in appender.take() {
+            tiles.write(part).unwrap();
+        }
+    }
+
+    fn head(&self) -> TreeHead {
+        let (appender, _, last) = &*self.tree.lock().unwrap();
+        let head = appender.frontier().head();
+        let root = *head.root.as_bytes();
+        TreeHead { log: "one".to_owned(), size: head.size, root, head: *last, epoch: 1, at: AT }
+    }
+}
+
+#[async_trait]
+impl AuditLog for Growing {
+    async fn heads(&self) -> Result<Vec<TreeHead>, StoreError> {
+        let head = self.head();
+        for _ in 0..head.size % 7 {
+            tokio::task::yield_now().await;
+        }
+        Ok(vec![head])
+    }
+
+    async fn entries(&self, _: &str, _: u64, _: usize) -> Result<Vec<LogEntry>, StoreError> {
+        Ok(self.says.lock().unwrap().clone().into_iter().collect())
+    }
+
+    async fn entry_of(&self, _: RecordId) -> Result<Option<(String, u64)>, StoreError> {
+        Ok(self.says.lock().unwrap().as_ref().map(|entry| ("one".to_owned(), entry.seq)))
+    }
+
+    async fn inclusion(&self, _: &str, _: u64, _: u64) -> Result<Vec<[u8; 32]>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn consistency(&self, _: &str, from: u64, to: u64) -> Result<Vec<[u8; 32]>, StoreError> {
+        let take = |left: u64| left.checked_sub(1);
+        if self.away.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
+            return Err(StoreError::Unreachable("gone for a moment".to_owned()));
+        }
+        let (appender, tiles, _) = &*self.tree.lock().unwrap();
+        let proof = TreeView::new(tiles, appender.frontier().head()).consistency(from, to).unwrap();
+        Ok(proof.path.iter().map(|hash| *hash.as_bytes()).collect())
+    }
+}
+
+fn notary(log: &Arc<Growing>, folder: &std::path::Path) -> Notary {
+    let name = || NoteName::new("placet.example").unwrap();
+    let key = Arc::new(SealKey::from_seed(name(), &[7; 32]));
+    Notary::new(key, name(), Arc::<Growing>::clone(log), folder)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_may_sign_while_the_log_grows() {
+    let folder = tempdir().unwrap();
+    let log = Arc::new(Growing::default());
+    log.grow();
+    let notary = Arc::new(notary(&log, folder.path()));
+    let ended = Arc::new(AtomicBool::new(false));
+    let growing = tokio::spawn({
+        let (log, ended) = (Arc::clone(&log), Arc::clone(&ended));
+        async move {
+            while !ended.load(Ordering::SeqCst) {
+                log.grow();
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let signers: Vec<_> = (0..24)
+        .map(|_| {
+            let notary = Arc::clone(&notary);
+            tokio::spawn(async move {
+                let mut last = 0;
+                for _ in 0..20 {
+                    let sealed = notary.seal().await.unwrap().remove(0);
+                    assert!(sealed.size >= last, "{} after {last}", sealed.size);
+                    last = sealed.size;
+                    let signed = verify_checkpoint(&sealed.note, notary.key(), None).unwrap();
+                    assert_eq!(signed.head.size, sealed.size);
+                }
+                last
+            })
+        })
+        .collect();
+    let mut largest = 0;
+    for signer in signers {
+        largest = largest.max(signer.await.unwrap());
+    }
+    ended.store(true, Ordering::SeqCst);
+    growing.await.unwrap();
+    assert!(largest > 1);
+    // What is kept is what was signed last, and the next start goes on from there.
+    let again = self::notary(&log, folder.path());
+    assert!(again.seal().await.unwrap()[0].size >= largest);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_be_asked_says_nothing_about_the_log() {
+    let folder = tempdir().unwrap();
+    let log = Arc::new(Growing::default());
+    log.grow();
+    let notary = notary(&log, folder.path());
+    notary.seal().await.unwrap();
+    log.grow();
+    log.away.store(1, Ordering::SeqCst);
+    let refused = notary.seal().await;
+    assert!(matches!(refused, Err(NotaryError::Store(StoreError::Unreachable(_)))), "{refused:?}");
+    assert_eq!(notary.seal().await.unwrap()[0].size, 2);
+}
+
+/// The entry that made a record what it is.
+fn entry_for(record: &EffectRecord) -> LogEntry {
+    let (kind, payload) = encode_entry(&puts(&[record])).unwrap();
+    let (prev, hash) = ([0; 32], *Digest::of(&[0; 32]).as_bytes());
+    LogEntry { seq: 1, epoch: 1, at_ms: AT.as_ms(), kind, durable_seq: 0, prev, payload, hash }
+}
+
+#[tokio::test]
+async fn a_receipt_never_contradicts_the_entry_it_names() {
+    let folder = tempdir().unwrap();
+    let log = Arc::new(Growing::default());
+    log.grow();
+    let notary = notary(&log, folder.path());
+    let claimed = claim_of("acme", "key", 1);
+    let sent = moved(&claimed, EffectState::Dispatched(attempt(&claimed, 1, Class::Opaque)));
+    let done = succeeded(&sent);
+    assert!(matches!(notary.receipt(&sent, None, AT).await, Err(NotaryError::NoEntry)));
+    // It was read as dispatched, and has succeeded by the time its entry is looked for.
+    *log.says.lock().unwrap() = Some(entry_for(&done));
+    assert!(matches!(notary.receipt(&sent, None, AT).await, Err(NotaryError::Moved)));
+    let receipt = notary.receipt(&done, None, AT).await.unwrap();
+    assert_eq!(receipt_claims(&receipt).unwrap().state, "succeeded");
+    *log.says.lock().unwrap() = Some(LogEntry { payload: b"{".to_vec(), ..entry_for(&done) });
+    assert!(matches!(notary.receipt(&done, None, AT).await, Err(NotaryError::Unread { .. })));
+}

@@ -1,0 +1,122 @@
+//! A look at a database from outside, as `placet doctor` takes it.
+//!
+//! Owns the questions that a start would ask. Invariant: nothing is written, no epoch is taken, nobody is fenced.
+
+use sqlx::postgres::PgConnection;
+use sqlx::{Row as _, query, raw_sql};
+use tokio::time::timeout;
+
+use super::config::PostgresConfig;
+use super::connect::{Connector, Purpose};
+use super::error::OpenError;
+use super::migrate::{self, Tables};
+use super::rows::number;
+use super::witness::Witness;
+
+/// What a look at a database found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Which ledger it keeps; `None`: its tables are not there yet, and the first start may make them.
+    pub store_id: Option<String>,
+    /// How many nodes are at work on it.
+    pub nodes: u64,
+}
+
+/// Looks whether a node could start on a database, without starting one.
+///
+/// # Errors
+/// [`OpenError`]: why it could not.
+pub async fn inspect(config: &PostgresConfig) -> Result<Inspection, OpenError> {
+    config.check()?;
+    let connector = Connector::new(config.url.clone(), config.wait);
+    let looking = async {
+        let connected = connector.connect(Purpose::Writing).await;
+        let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
+        raw_sql("BEGIN READ ONLY")
+            .execute(&mut connection)
+            .await
+            .map_err(OpenError::refused("be looked at"))?;
+        look(&mut connection, config).await
+    };
+    // Each host may take its time to answer; what is asked then is answered at once.
+    let hosts = u32::try_from(config.url.hosts.len()).unwrap_or(u32::MAX).saturating_add(1);
+    match timeout(config.wait.saturating_mul(hosts), looking).await {
+        Ok(found) => found,
+        Err(_elapsed) => Err(OpenError::Unreachable {
+            hosts: config.url.to_string(),
+            why: format!("no answer within {} ms", config.wait.as_millis()),
+        }),
+    }
+}
+
+async fn look(
+    connection: &mut PgConnection,
+    config: &PostgresConfig,
+) -> Result<Inspection, OpenError> {
+    match migrate::look(connection).await? {
+        Tables::Absent => {
+            may_make_tables(connection).await?;
+            return Ok(Inspection { store_id: None, nodes: 0 });
+        }
+        Tables::Earlier => may_change_tables(connection).await?,
+        Tables::Current => {}
+    }
+    may_use_tables(connection).await?;
+    if let Some(folder) = config.witness.as_ref().filter(|folder| folder.is_dir())
+        && let Some(witness) = Witness::read(folder)?
+    {
+        witness.check(connection, folder).await?;
+    }
+    let row = query(
+        "SELECT store_id, (SELECT count(*) FROM placet.epochs \
+             WHERE fenced_by IS NULL AND closed_ms IS NULL AND lease_until > clock_timestamp()) AS nodes \
+         FROM placet.ledger WHERE id = 1",
+    );
+    let told = OpenError::refused;
+    let row = row.fetch_one(connection).await.map_err(told("tell which ledger it keeps"))?;
+    let store_id = row.try_get("store_id").map_err(told("tell which ledger it keeps"))?;
+    let nodes: i64 = row.try_get("nodes").map_err(told("tell who is at work"))?;
+    Ok(Inspection { store_id: Some(store_id), nodes: number(nodes) })
+}
+
+/// What is asked for an answer to what this role may do.
+const RIGHTS: &str = "tell what this role may do";
+
+async fn may_make_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
+    let asked = "SELECT has_database_privilege(current_database(), 'CREATE') AS may";
+    let why = "they are not there yet, and this role may not make a schema in this database";
+    may(connection, asked, ("make the tables", why)).await
+}
+
+async fn may_change_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
+    let asked = "SELECT has_schema_privilege('placet', 'CREATE') AS may";
+    let why = "they are those of an earlier build, and this role may not add to them";
+    may(connection, asked, ("bring the tables up to date", why)).await
+}
+
+async fn may(
+    connection: &mut PgConnection,
+    asked: &'static str,
+    (what, why): (&'static str, &str),
+) -> Result<(), OpenError> {
+    let row = query(asked).fetch_one(connection).await.map_err(OpenError::refused(RIGHTS))?;
+    if row.try_get("may").map_err(OpenError::refused(RIGHTS))? {
+        return Ok(());
+    }
+    Err(OpenError::Refused { what, why: why.to_owned() })
+}
+
+async fn may_use_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
+    let rows = query(
+        "SELECT c.relname::text AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE n.nspname = 'placet' AND c.relkind = 'r' AND NOT (has_table_privilege(c.oid, 'SELECT') \
+           AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')) \
+         ORDER BY c.relname",
+    );
+    let rows = rows.fetch_all(connection).await.map_err(OpenError::refused(RIGHTS))?;
+    let Some(row) = rows.first() else { return Ok(()) };
+    let name: String = row.try_get("name").map_err(OpenError::refused(RIGHTS))?;
+    let why = format!("this role lacks the right to read and change `{name}`");
+    Err(OpenError::Refused { what: "let this node work", why })
+}

@@ -1,0 +1,110 @@
+//! The approval desk in a shared database: many nodes at once, tables of an earlier build, and lists of many.
+
+use placet_ledger::store::{ApprovalQuery, DeskQuery};
+use sqlx::Row as _;
+
+use super::*;
+use crate::postgres::read::approvals_sql;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_is_used_exactly_as_often_as_it_says_by_all_nodes_together() {
+    let database = database().await;
+    let mut nodes = Vec::new();
+    for number in 0..3 {
+        nodes.push(open(database.config(&format!("node-{number}"))).await);
+    }
+    put_desk(&*nodes[0], &grant("desk_1", 20, nodes[0].now())).await;
+    let mut racers = tokio::task::JoinSet::new();
+    for node in &nodes {
+        for _ in 0..4 {
+            let node = Arc::clone(node);
+            racers.spawn(async move {
+                let mut used = 0_u32;
+                loop {
+                    match node.commit(spends("desk_1")).await {
+                        Ok(_) => used += 1,
+                        Err(StoreError::GrantSpent) => return used,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+    }
+    assert_eq!(racers.join_all().await.into_iter().sum::<u32>(), 20);
+    for node in &nodes {
+        assert_eq!(desk_of(&**node, "desk_1").await.unwrap().uses, 20);
+    }
+    let open_at = Some(nodes[0].now());
+    let none = DeskQuery { open_at, limit: 9, ..DeskQuery::default() };
+    assert_eq!(nodes[1].desk_entries(&none).await.unwrap(), Vec::new());
+}
+
+#[tokio::test]
+async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
+    let database = database().await;
+    let store = open(database.config("node-1")).await;
+    let claimed = claim(&*store, "key");
+    let asked = approval(&claimed, "apr_1", NOW_MS);
+    hold(&*store, &claimed, &asked).await;
+    store.close().await.unwrap();
+    let before = "DROP TABLE placet.desk; DROP INDEX placet.approvals_place; DROP INDEX placet.approvals_tenant_state; \
+         DROP INDEX placet.approvals_capability; DELETE FROM placet.migrations WHERE version = 2";
+    drop(database.sql(before).await);
+    let store = open(database.config("node-1")).await;
+    let query = ApprovalQuery {
+        tenant: Some(tenant("acme")),
+        capability: Some(asked.capability.clone()),
+        newest_first: true,
+        limit: 5,
+        ..ApprovalQuery::default()
+    };
+    assert_eq!(store.approvals(&query).await.unwrap(), [asked]);
+    put_desk(&*store, &grant("desk_1", 1, store.now())).await;
+    store.commit(spends("desk_1")).await.unwrap();
+}
+
+/// Pages of an inbox, and an operation's past, among many approvals: each is read from an index, none by reading all rows.
+#[tokio::test]
+async fn lists_of_approvals_are_read_from_an_index() {
+    let database = database().await;
+    let store = open(database.config("node-1")).await;
+    let claimed = claim(&*store, "key");
+    let template = serde_json::to_string(&approval(&claimed, "apr_1", NOW_MS)).unwrap();
+    let template = template.replace('\'', "''").replace("notes/erase", "notes/NUMBER");
+    let fill = format!(
+        "INSERT INTO placet.approvals (approval_id, record_id, call_id, tenant, state, rev, place, record) \
+         SELECT 'many_' || n, '\\x00', 'call_' || n, 'tenant-' || n % 5, \
+           CASE WHEN n % 500 < 5 THEN 'pending' ELSE 'consumed' END, 1, int8send(n) || 'many'::bytea, \
+           replace('{template}', 'NUMBER', 'op' || n % 50) \
+         FROM generate_series(1, 20000) AS n; ANALYZE placet.approvals"
+    );
+    drop(database.sql(&fill).await);
+    let (of_tenant, pending) = (Some(tenant("tenant-1")), Some("pending".to_owned()));
+    let operation = Some("notes/op1".parse().unwrap());
+    let newest = ApprovalQuery { newest_first: true, limit: 20, ..ApprovalQuery::default() };
+    for (query, index) in [
+        (newest.clone(), "approvals_"),
+        (ApprovalQuery { state: pending.clone(), ..newest.clone() }, "approvals_"),
+        (ApprovalQuery { tenant: of_tenant.clone(), ..newest.clone() }, "approvals_"),
+        (
+            ApprovalQuery { tenant: of_tenant.clone(), state: pending, ..newest.clone() },
+            "approvals_tenant_state",
+        ),
+        (
+            ApprovalQuery { tenant: of_tenant, capability: operation, ..newest.clone() },
+            "approvals_capability",
+        ),
+    ] {
+        let sql = approvals_sql(&query)
+            .replace("$1", "'many_19000'")
+            .replace("$2", "20")
+            .replace("$3", "'tenant-1'")
+            .replace("$4", "'pending'")
+            .replace("$5", "'notes/op1'");
+        let plan = database.sql(&format!("EXPLAIN {sql}")).await;
+        let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
+        let plan = plan.join("\n");
+        assert!(plan.contains(index), "{plan}");
+        assert!(!plan.contains("Seq Scan"), "{plan}");
+    }
+}

@@ -1,0 +1,55 @@
+//! A look at a database, and that it is nothing but one.
+
+use super::*;
+use crate::postgres::inspect;
+
+#[tokio::test]
+async fn a_look_says_what_is_there_and_leaves_no_trace() {
+    let database = database().await;
+    let config = || database.config("node-1");
+    let found = inspect(&config()).await.unwrap();
+    assert_eq!((found.store_id, found.nodes), (None, 0));
+    let schemas = database.sql("SELECT 1 FROM pg_namespace WHERE nspname = 'placet'").await;
+    assert!(schemas.is_empty(), "it made tables");
+
+    let (store, report) = PostgresStore::open(config()).await.unwrap();
+    let found = inspect(&config()).await.unwrap();
+    assert_eq!((found.store_id, found.nodes), (Some(report.store_id), 1));
+    // Under the node's own name too nobody is fenced.
+    make(&*store, "key", true).await;
+    assert_eq!(database.sql("SELECT 1 FROM placet.epochs").await.len(), 1);
+    store.close().await.unwrap();
+    assert_eq!(inspect(&config()).await.unwrap().nodes, 0);
+}
+
+#[tokio::test]
+async fn what_a_start_would_be_refused_for_is_found_without_one() {
+    let database = database().await;
+    let clerk = format!("looker_{}", database.name);
+    drop(database.sql(&format!("CREATE ROLE {clerk} LOGIN")).await);
+    let url = format!("postgres://{clerk}@127.0.0.1:{}/{}", database.server.port(), database.name);
+    let why = async |config: PostgresConfig| inspect(&config).await.unwrap_err().to_string();
+    let said = why(config(&url, "node-1")).await;
+    assert!(said.contains("may not make a schema"), "{said}");
+
+    open(database.config("node-1")).await.close().await.unwrap();
+    let grant = format!(
+        "GRANT USAGE ON SCHEMA placet TO {clerk}; GRANT SELECT ON ALL TABLES IN SCHEMA placet TO {clerk}"
+    );
+    drop(database.sql(&grant).await);
+    let said = why(config(&url, "node-1")).await;
+    assert!(said.contains("lacks the right") && said.contains("`approvals`"), "{said}");
+    let grant = format!("GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA placet TO {clerk}");
+    drop(database.sql(&grant).await);
+    inspect(&config(&url, "node-1")).await.unwrap();
+
+    let newer = "INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES (99, 'later', '', now())";
+    drop(database.sql(newer).await);
+    let said = why(database.config("node-1")).await;
+    assert!(said.contains("migration 99"), "{said}");
+    // Tables of an earlier build are brought up to date by a start; this role may not.
+    drop(database.sql("DELETE FROM placet.migrations WHERE version > 1").await);
+    inspect(&database.config("node-1")).await.unwrap();
+    let said = why(config(&url, "node-1")).await;
+    assert!(said.contains("bring the tables up to date"), "{said}");
+}

@@ -1,0 +1,254 @@
+//! What every store promises about the approval desk, and about the lists that approvers look at.
+
+use std::sync::Arc;
+
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::desk::DeskEntry;
+use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, Store, StoreError};
+use placet_types::clock::Timestamp;
+use placet_types::desk::DeskKind;
+
+use super::super::*;
+
+pub(crate) async fn desk_entries_move_as_their_machine_says(store: Arc<dyn Store>) {
+    let proposed = desk_entry("desk_1", grant_body(3), 1, store.now());
+    let voted = proposed.cast(desk_vote(&proposed, "ben"), store.now()).unwrap();
+    let offer = |entry: &DeskEntry| puts_desk(&[entry]);
+    for wrong in [&voted, &DeskEntry { uses: 1, ..proposed.clone() }] {
+        assert_eq!(store.commit(offer(wrong)).await, Err(StoreError::Conflict));
+    }
+    assert_eq!(desk_of(&*store, "desk_1").await, None);
+    put_desk(&*store, &proposed).await;
+    let ended = voted.ended(note("ben", store.now())).unwrap();
+    for wrong in [
+        proposed.clone(),
+        DeskEntry { rev: 3, ..voted.clone() },
+        DeskEntry { reason: "something else".to_owned(), ..voted.clone() },
+        DeskEntry { body: grant_body(4), ..voted.clone() },
+        DeskEntry { tenant: tenant("globex"), ..voted.clone() },
+        ended.clone(),
+    ] {
+        assert_eq!(store.commit(offer(&wrong)).await, Err(StoreError::Conflict), "{wrong:?}");
+        assert_eq!(desk_of(&*store, "desk_1").await.as_ref(), Some(&proposed));
+    }
+    // Several steps of one entry in one commit.
+    store.commit(puts_desk(&[&voted, &ended])).await.unwrap();
+    assert_eq!(desk_of(&*store, "desk_1").await.as_ref(), Some(&ended));
+    let back = DeskEntry { state: voted.state.clone(), rev: 4, ..ended };
+    assert_eq!(store.commit(offer(&back)).await, Err(StoreError::Conflict));
+}
+
+pub(crate) async fn a_grant_is_used_exactly_as_often_as_it_says(store: Arc<dyn Store>) {
+    put_desk(&*store, &grant("desk_1", 5, store.now())).await;
+    let mut racers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let store = Arc::clone(&store);
+        racers.spawn(async move {
+            let mut used = 0_u32;
+            for _ in 0..3 {
+                match store.commit(spends("desk_1")).await {
+                    Ok(_) => used += 1,
+                    Err(refused) => assert_eq!(refused, StoreError::GrantSpent),
+                }
+                tokio::task::yield_now().await;
+            }
+            used
+        });
+    }
+    assert_eq!(racers.join_all().await.into_iter().sum::<u32>(), 5);
+    let spent = desk_of(&*store, "desk_1").await.unwrap();
+    assert_eq!((spent.uses, spent.rev, spent.uses_left()), (5, 6, Some(0)));
+    // Who ends it has to have read its last use.
+    let stale = grant("desk_1", 5, spent.created_at).ended(note("ben", store.now())).unwrap();
+    assert_eq!(store.commit(puts_desk(&[&stale])).await, Err(StoreError::Conflict));
+    put_desk(&*store, &spent.ended(note("ben", store.now())).unwrap()).await;
+}
+
+pub(crate) async fn a_grant_that_is_not_in_force_lets_nothing_pass(store: Arc<dyn Store>) {
+    let (now, minute) = (store.now(), 60_000);
+    let shifted = |id: &str, by: i64| {
+        let entry = grant(id, 5, now);
+        DeskEntry {
+            starts_at: entry.starts_at.plus_ms(by),
+            expires_at: entry.starts_at.plus_ms(by + minute),
+            ..entry
+        }
+    };
+    for entry in [
+        shifted("over", -minute),
+        shifted("later", minute),
+        desk_entry("proposed", grant_body(5), 1, now),
+        desk_entry("glass", glass_body(), 0, now),
+        grant("none", 0, now),
+        grant("ended", 5, now),
+    ] {
+        put_desk(&*store, &entry).await;
+    }
+    let ended = grant("ended", 5, now).ended(note("ben", now)).unwrap();
+    put_desk(&*store, &ended).await;
+    let opened = run("run_1", 5);
+    let mut changes = synced();
+    changes.runs.push(opened.clone());
+    store.commit(changes).await.unwrap();
+    let claimed = claim(&*store, "key");
+    assert_eq!(store.claim(claimed.clone()).await.unwrap(), ClaimAnswer::Claimed);
+    let dispatching = |id: &str| {
+        let mut changes = puts(&[&dispatched(&*store, &claimed)]);
+        changes.spend = Some(desk_id(id));
+        changes.reserve = Some(reservation(&opened, 1));
+        changes.audit.push(event("sent"));
+        changes
+    };
+    for id in ["over", "later", "proposed", "glass", "none", "ended", "absent"] {
+        let refused = store.commit(dispatching(id)).await;
+        assert_eq!(refused, Err(StoreError::GrantSpent), "{id}");
+        assert!(desk_of(&*store, id).await.is_none_or(|entry| entry.uses == 0));
+    }
+    // All of it or nothing: the claim and the budget are as they were.
+    assert_eq!(store.effect(claimed.record_id).await.unwrap(), Some(claimed.clone()));
+    assert_eq!(store.run(&opened.key).await.unwrap(), Some(opened.clone()));
+    put_desk(&*store, &shifted("now", -minute / 2)).await;
+    store.commit(dispatching("now")).await.unwrap();
+    assert_eq!(desk_of(&*store, "now").await.unwrap().uses, 1);
+    // A refused commit is no use either.
+    assert_eq!(store.commit(dispatching("now")).await, Err(StoreError::Conflict));
+    assert_eq!(desk_of(&*store, "now").await.unwrap().uses, 1);
+}
+
+async fn desk_list(store: &dyn Store, query: DeskQuery) -> String {
+    let found = store.desk_entries(&query).await.unwrap();
+    let ids = found.iter().map(|entry| entry.desk_id.as_str().to_owned());
+    ids.collect::<Vec<_>>().join(" ")
+}
+
+/// Six entries, made out of order, two of them at the same moment.
+async fn furnish(store: &dyn Store, now: Timestamp) -> DeskQuery {
+    let made = |entry: DeskEntry, tenant_name: &str, by: i64| DeskEntry {
+        created_at: now.plus_ms(by),
+        tenant: tenant(tenant_name),
+        ..entry
+    };
+    let glass = made(desk_entry("c", glass_body(), 1, now), "acme", 20);
+    for entry in [
+        made(grant("a", 1, now), "acme", 30),
+        made(grant("b", 1, now), "globex", 10),
+        glass.clone(),
+        made(desk_entry("d", freeze_body(), 0, now), "acme", 20),
+        made(desk_entry("e", handover_body(), 0, now), "acme", -5),
+        made(desk_entry("f", grant_body(7), 1, now), "acme", 40),
+    ] {
+        put_desk(store, &entry).await;
+    }
+    put_desk(store, &glass.cast(desk_vote(&glass, "ben"), now).unwrap()).await;
+    DeskQuery { limit: 10, ..DeskQuery::default() }
+}
+
+pub(crate) async fn desk_entries_are_listed_oldest_first(store: Arc<dyn Store>) {
+    let now = store.now();
+    let all = furnish(&*store, now).await;
+    let list = |query: DeskQuery| desk_list(&*store, query);
+    let acme = || DeskQuery { tenant: Some(tenant("acme")), ..all.clone() };
+    let kind = |kind| DeskQuery { kind: Some(kind), ..all.clone() };
+    assert_eq!(list(all.clone()).await, "e b c d a f");
+    assert_eq!(list(acme()).await, "e c d a f");
+    assert_eq!(list(kind(DeskKind::Grant)).await, "b a f");
+    assert_eq!(list(DeskQuery { kind: Some(DeskKind::Grant), ..acme() }).await, "a f");
+    assert_eq!(list(kind(DeskKind::Handover)).await, "e");
+    assert_eq!(list(DeskQuery { tenant: Some(tenant("acm")), ..all.clone() }).await, "");
+    assert_eq!(list(DeskQuery { limit: 2, ..all.clone() }).await, "e b");
+    assert_eq!(list(DeskQuery { limit: 0, ..all.clone() }).await, "");
+    let after = |id: &str, query| DeskQuery { after: Some(desk_id(id)), ..query };
+    assert_eq!(list(DeskQuery { limit: 2, ..after("c", acme()) }).await, "d a");
+    assert_eq!(list(after("f", all.clone())).await, "");
+}
+
+pub(crate) async fn open_desk_entries_are_those_that_may_still_matter(store: Arc<dyn Store>) {
+    let now = store.now();
+    let all = furnish(&*store, now).await;
+    let list = |query: DeskQuery| desk_list(&*store, query);
+    let open = |at| DeskQuery { open_at: Some(at), ..all.clone() };
+    assert_eq!(list(open(now)).await, "e b c d a f");
+    let after = DeskQuery { after: Some(desk_id("c")), limit: 2, ..open(now) };
+    assert_eq!(list(after).await, "d a");
+    // Used up: over. Its time over: over, but for the glass, which waits for its review.
+    store.commit(spends("a")).await.unwrap();
+    assert_eq!(list(open(now)).await, "e b c d f");
+    let end = desk_of(&*store, "b").await.unwrap().expires_at;
+    assert_eq!(list(open(end.plus_ms(-1))).await, "e b c d f");
+    assert_eq!(list(open(end)).await, "c");
+    let grants =
+        DeskQuery { kind: Some(DeskKind::Grant), tenant: Some(tenant("globex")), ..open(now) };
+    assert_eq!(list(grants).await, "b");
+    let glass = desk_of(&*store, "c").await.unwrap();
+    let ended = glass.ended(note("ben", now)).unwrap();
+    put_desk(&*store, &ended).await;
+    assert_eq!(list(open(end)).await, "c");
+    put_desk(&*store, &ended.reviewed(note("eve", now)).unwrap()).await;
+    assert_eq!(list(open(end)).await, "");
+    assert_eq!(list(open(now)).await, "e b d f");
+    assert_eq!(list(all.clone()).await, "e b c d a f");
+}
+
+pub(crate) async fn approvals_are_listed_in_both_orders_and_by_operation(store: Arc<dyn Store>) {
+    // Some at one moment, some years apart, one before 1970.
+    let year = 31_536_000_000;
+    let times = [-50, 0, 5, 5, 5, 6, year, year + 1, 40 * year, NOW_MS - 70_000, NOW_MS, NOW_MS];
+    for (number, created_ms) in times.into_iter().enumerate() {
+        let tenant = if number % 4 == 0 { "globex" } else { "acme" };
+        let claimed = claim_of(tenant, &format!("key-{number}"), store.epoch());
+        let mut asked = approval(&claimed, &format!("apr_{number:02}"), created_ms);
+        asked.capability =
+            if number % 3 == 0 { "notes/push" } else { "notes/erase" }.parse().unwrap();
+        hold(&*store, &claimed, &asked).await;
+        if number % 2 == 0 {
+            let mut changes = synced();
+            changes.approvals.push(approval_moved(&asked, ApprovalState::Denied));
+            store.commit(changes).await.unwrap();
+        }
+    }
+    let everything = ApprovalQuery { limit: 99, ..ApprovalQuery::default() };
+    let all = store.approvals(&everything).await.unwrap();
+    assert_eq!(all.len(), times.len());
+    for tenant_name in [None, Some("acme"), Some("globex"), Some("nobody")] {
+        for state in [None, Some("pending"), Some("denied")] {
+            for capability in [None, Some("notes/push"), Some("notes/erase"), Some("notes/pus")] {
+                for newest_first in [false, true] {
+                    let fits = |approval: &&ApprovalRecord| {
+                        tenant_name.is_none_or(|name| approval.chain.tenant().as_str() == name)
+                            && state.is_none_or(|state| approval.state.name() == state)
+                            && capability
+                                .is_none_or(|wanted| approval.capability.to_string() == wanted)
+                    };
+                    let mut wanted: Vec<_> = all.iter().filter(fits).cloned().collect();
+                    if newest_first {
+                        wanted.reverse();
+                    }
+                    let query = ApprovalQuery {
+                        tenant: tenant_name.map(tenant),
+                        state: state.map(str::to_owned),
+                        capability: capability.map(|capability| capability.parse().unwrap()),
+                        newest_first,
+                        ..everything.clone()
+                    };
+                    assert_eq!(paged(&*store, &query, 2).await, wanted, "{query:?}");
+                    assert_eq!(store.approvals(&query).await.unwrap(), wanted, "{query:?}");
+                }
+            }
+        }
+    }
+    let nothing = ApprovalQuery { newest_first: true, ..ApprovalQuery::default() };
+    assert_eq!(store.approvals(&nothing).await.unwrap(), Vec::new());
+}
+
+async fn paged(store: &dyn Store, query: &ApprovalQuery, limit: usize) -> Vec<ApprovalRecord> {
+    let mut found: Vec<ApprovalRecord> = Vec::new();
+    loop {
+        let after = found.last().map(|last| last.approval_id.clone());
+        let page = store.approvals(&ApprovalQuery { after, limit, ..query.clone() }).await.unwrap();
+        let is_last = page.len() < limit;
+        found.extend(page);
+        if is_last {
+            return found;
+        }
+    }
+}
