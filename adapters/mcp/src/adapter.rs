@@ -19,6 +19,7 @@ use rmcp::{
     service::{Peer, PeerRequestOptions, RequestHandle, RoleClient, ServiceError},
 };
 use tokio::{
+    runtime::Handle,
     sync::Mutex,
     task::JoinHandle,
     time::{Instant, sleep, timeout, timeout_at},
@@ -191,23 +192,23 @@ impl McpAdapter {
         };
         let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
         let sending = self.link.peer.send_request_with_option(prepared.request, options);
-        let mut handle = match timeout_at(deadline, sending).await {
-            Ok(Ok(handle)) => handle,
+        let mut asked = match timeout_at(deadline, sending).await {
+            Ok(Ok(handle)) => Asked(Some(handle)),
             // It was not even queued.
             Ok(Err(_)) | Err(_) => {
                 let why = "the connection takes no more calls".to_owned();
                 return Outcome::NothingHappened(AdapterError::Unavailable(why));
             }
         };
-        let answer = match timeout_at(deadline, &mut handle.rx).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_closed)) => {
+        let listening = Duration::from_millis(prepared.listen_ms);
+        // A call that is listened for is not cancelled before: a server that heeds it would never say what it has done.
+        let until = deadline.checked_add(listening).unwrap_or(deadline);
+        let answer = match timeout_at(until, asked.answer()).await {
+            Ok(Some(answer)) => answer,
+            Ok(None) => {
                 return Outcome::Unknown("the connection ended before the answer".to_owned());
             }
-            Err(_elapsed) => {
-                give_up(handle);
-                return Outcome::Unknown(format!("no answer within {timeout_ms} ms"));
-            }
+            Err(_elapsed) => return Outcome::Unknown(format!("no answer within {timeout_ms} ms")),
         };
         let mut outcome = self.judge(answer, capability);
         if let Outcome::Done(answer) = &mut outcome {
@@ -282,13 +283,27 @@ fn judge_fault(fault: Fault, capability: &Capability) -> Outcome {
     }
 }
 
-/// Tells the server that nobody waits any more, without waiting for it.
-fn give_up(handle: RequestHandle<RoleClient>) {
-    tokio::spawn(async move {
-        // Best effort: the outcome is unknown either way.
-        let reason = Some("deadline exceeded".to_owned());
-        let _told = timeout(CANCEL_WAIT, handle.cancel(reason)).await.is_ok();
-    });
+/// A request whose answer has not come. Who lets go of it before tells the server that nobody waits any more.
+struct Asked(Option<RequestHandle<RoleClient>>);
+
+impl Asked {
+    /// The answer; `None` when the connection has ended.
+    async fn answer(&mut self) -> Option<Result<ServerResult, ServiceError>> {
+        let answer = (&mut self.0.as_mut()?.rx).await.ok();
+        self.0 = None;
+        answer
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let (Some(handle), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
+        drop(runtime.spawn(async move {
+            // Best effort: the outcome is unknown either way.
+            let reason = Some("deadline exceeded".to_owned());
+            let _told = timeout(CANCEL_WAIT, handle.cancel(reason)).await.is_ok();
+        }));
+    }
 }
 
 #[async_trait]

@@ -34,6 +34,7 @@ pub(crate) struct Prepared {
     pub(crate) request: ClientRequest,
     pub(crate) meta: RequestMetaObject,
     pub(crate) timeout_ms: u64,
+    pub(crate) listen_ms: u64,
     pub(crate) mutation: Option<Mutation>,
 }
 
@@ -74,6 +75,7 @@ pub(crate) fn prepare(
         request: ClientRequest::CallToolRequest(call),
         meta: meta(capability, dispatch, conditions),
         timeout_ms: conditions.timeout_ms,
+        listen_ms: conditions.listen_ms,
         mutation: capability.is_write_class().then(|| mutation(capability, dispatch.args())),
     })
 }

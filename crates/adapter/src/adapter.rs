@@ -31,7 +31,8 @@ pub trait Adapter: Send + Sync + fmt::Debug {
 
     /// Performs one call. The only method that may have an effect.
     ///
-    /// Never panics on what the endpoint answers, never outlives `conditions.timeout_ms`, and never tries again by itself.
+    /// Never panics on what the endpoint answers, never outlives `conditions.timeout_ms` with `conditions.listen_ms` after it, and never
+    /// tries again by itself.
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome;
 
     /// Asks whether the effect of a token happened. Has no effect, and never outlives `inquiry.timeout_ms`.
@@ -60,6 +61,9 @@ pub struct Inquiry {
 pub struct Conditions {
     /// How long the call may take, in milliseconds, by the monotonic clock (TM-11).
     pub timeout_ms: u64,
+    /// How much longer an answer that is late is listened for, in milliseconds. Nobody waits for it any more, but it is evidence: what
+    /// became of a call whose outcome was called unknown. Nothing is begun in this time.
+    pub listen_ms: u64,
     /// The credential to attach; minted after the gate.
     pub credential: Option<Credential>,
     /// The W3C trace headers of the adapter's span.

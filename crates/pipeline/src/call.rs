@@ -23,7 +23,7 @@ use placet_types::{
         result::{ResultStatus, ToolResultEnvelope},
     },
     error::Execution,
-    ids::{GroupId, IdempotencyKey, RecordId, RequestId, StepId, ToolCallId},
+    ids::{DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
     run_context::{RunContext, RunRequest},
@@ -33,6 +33,7 @@ use crate::{
     answer::{Answer, Held},
     context::{Abandoned, Context},
     desk::resume::ResumeGuard,
+    hands::Hand,
     submission::Submission,
 };
 
@@ -90,6 +91,8 @@ pub(crate) struct Built {
     pub(crate) retries: u32,
     /// How often it was decided upon again because policies changed on its way.
     pub(crate) decided_again: u32,
+    /// Whether people are asked although a standing grant seems to cover it: one was used up at the moment of the dispatch.
+    pub(crate) without_grants: bool,
     /// When the run's latency budget for this call ends; set by its first try, and the same for all (TM-11).
     pub(crate) deadline: Option<Instant>,
 }
@@ -119,6 +122,7 @@ impl Built {
             caller: Caller::Recorded(Box::new(identity)),
             retries: 0,
             decided_again: 0,
+            without_grants: false,
             deadline: None,
             resumed: Some(Box::new(resumed)),
         }
@@ -164,6 +168,8 @@ pub(crate) struct Gated {
     pub(crate) permit: Permit,
     /// The record it runs under; absent for a read that nobody held.
     pub(crate) record: Option<EffectRecord>,
+    /// The break-glass record that it was decided under.
+    pub(crate) broken: Option<DeskId>,
 }
 
 /// Executed and settled; only the answer is missing.
@@ -183,6 +189,8 @@ pub(crate) struct Passage {
     /// When this passage began: a call that was held begins anew when it is taken up.
     pub(crate) began: Instant,
     record_id: Option<RecordId>,
+    /// Held to the end, also of a record that is another one's to answer for.
+    hand: Option<Hand>,
     sent: bool,
     admission: Option<OwnedSemaphorePermits>,
     resume: Option<ResumeGuard>,
@@ -214,6 +222,7 @@ impl Passage {
             accepted_at,
             began: Instant::now(),
             record_id: None,
+            hand: None,
             sent: false,
             admission,
             resume: None,
@@ -223,6 +232,7 @@ impl Passage {
 
     /// Says under which record the call runs, so that an abandoned call is answered from it.
     pub(crate) fn runs_under(&mut self, record_id: RecordId) {
+        self.hand = Some(self.context.hands.take(record_id));
         self.record_id = Some(record_id);
     }
 

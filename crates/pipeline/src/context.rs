@@ -36,9 +36,10 @@ use crate::{
     admission::Admission,
     answer::{Answer, RefusedCall},
     catalog::Catalog,
-    desk::resume::Resuming,
+    desk::{Desk, resume::Resuming},
     figures::Figures,
     fleet,
+    hands::Hands,
     recovery::asking::Asked,
     registry::{Owner, Registry},
     settings::Settings,
@@ -65,7 +66,9 @@ pub(crate) struct Context {
     pub(crate) rates: Rates,
     pub(crate) ports: Ports,
     pub(crate) routes: Routes,
+    pub(crate) desk: Desk,
     pub(crate) resuming: Resuming,
+    pub(crate) hands: Hands,
     pub(crate) surfaces: Surfaces,
     pub(crate) stopping: CancellationToken,
     pub(crate) standing: Standing,
@@ -196,8 +199,8 @@ impl Context {
                     )
                     .await
                 }
-                EffectState::PendingApproval { approval_id, expires_at } => {
-                    self.routes.approval_asked(approval_id, *expires_at);
+                EffectState::PendingApproval { approval_id, .. } => {
+                    self.routes.approval_asked(approval_id);
                     recorded::answer(self, &record, false).await
                 }
                 EffectState::Rearmed { .. } => {
@@ -342,10 +345,16 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
             ErrorCode::Overloaded,
             "the policies changed while this call was decided; repeat it",
         ),
+        LedgerError::GrantSpent => Refusal::new(
+            ErrorCode::InProgress,
+            "a standing grant was used up at this moment; repeat the call",
+        )
+        .with_retry_after_ms(50),
         LedgerError::Store(_) => unavailable(),
-        LedgerError::PermitMismatch | LedgerError::WrongState(_) | LedgerError::Encoding(_) => {
-            internal(error)
-        }
+        LedgerError::PermitMismatch
+        | LedgerError::EditMismatch
+        | LedgerError::WrongState(_)
+        | LedgerError::Encoding(_) => internal(error),
     };
     refusal.with_detail(error)
 }

@@ -4,12 +4,13 @@
 
 mod assembly;
 mod authentication;
+mod desk;
 mod drills;
 pub mod evidence;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 
 use placet_adapter::adapter::Connector;
 use placet_identity::{Secrets, VerifiedCaller, Verifier};
@@ -45,7 +46,7 @@ use crate::{
     answer::Answer,
     call::{Call, Passage, Planned},
     context::Context,
-    desk::people,
+    desk::{decide, people, show},
     operator, queries, rearm, recovery,
     registry::Owner,
     settings::Settings,
@@ -154,12 +155,16 @@ impl Engine {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
-        let orphans = recovery::adopt_orphans(&context).await.map_err(|error| kept(&error))?;
+        let adopted = recovery::adopt_orphans(&context).await;
+        if let Some(error) = adopted.failed {
+            // What was taken over is this epoch's, which is over with this process: the next start takes it over again.
+            return Err(kept(&error));
+        }
         let tree = Arc::new(Tree::default());
         root::start(&context, &tree)
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        let recovered = recovery::recover(&context, orphans).await;
+        let recovered = recovery::recover(&context, adopted.records).await;
         if recovered.unknown > 0 || recovered.queued > 0 {
             let (unknown, queued) = (recovered.unknown, recovered.queued);
             tracing::warn!(unknown, queued, "calls were under way when the process ended");
@@ -200,11 +205,12 @@ impl Engine {
         };
         let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
         let owner = Owner::of(&caller.chain());
-        let progress = context.registry.enter(&call_id, owner, Answer::InProgress(call_id.clone()));
+        let told = Answer::InProgress(call_id.clone());
+        let progress = context.registry.enter(&call_id, owner.clone(), told);
         let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places));
         let stage = Planned { submission, caller };
         context.routes.build(context, Call { passage, stage });
-        Ok(Ticket::new(Arc::clone(context), call_id, progress))
+        Ok(Ticket::new(Arc::clone(context), (call_id, owner), progress))
     }
 
     /// How a call of the caller's stands.
@@ -224,15 +230,9 @@ impl Engine {
         caller: &VerifiedCaller,
         id: &ToolCallId,
     ) -> Result<Ticket, Refusal> {
-        let answer = queries::call(&self.context, caller, id).await?;
+        let progress = queries::follow(&self.context, caller, id).await?;
         let owner = Owner::of(&caller.chain());
-        let known = self.context.registry.follow(id, &owner);
-        let progress = match known {
-            Some(progress) if !answer.is_final() || *progress.borrow() == answer => progress,
-            // It ended, and only the ledger remembers: nothing will change any more.
-            Some(_) | None => watch::Sender::new(answer).subscribe(),
-        };
-        Ok(Ticket::new(Arc::clone(&self.context), id.clone(), progress))
+        Ok(Ticket::new(Arc::clone(&self.context), (id.clone(), owner), progress))
     }
 
     /// The tools that some circumstance could let the caller call.
@@ -264,7 +264,7 @@ impl Engine {
         caller: &VerifiedCaller,
         id: &ApprovalId,
     ) -> Result<ApprovalDetail, Refusal> {
-        people::show(&self.context, caller, id).await
+        show::show(&self.context, caller, id).await
     }
 
     /// Takes a person's decision on an approval.
@@ -277,7 +277,7 @@ impl Engine {
         id: &ApprovalId,
         request: DecisionRequest,
     ) -> Result<ApprovalView, Refusal> {
-        people::decide(&self.context, caller, id, request).await
+        decide::decide(&self.context, caller, id, request).await
     }
 
     /// One effect record, for its owner or an operator.

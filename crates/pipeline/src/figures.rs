@@ -124,6 +124,16 @@ impl Figures {
         self.0.set_approvals_pending(approvals);
     }
 
+    /// A standing grant was used.
+    pub(crate) fn grant_used(&self) {
+        self.0.count_grant_used();
+    }
+
+    /// So many break-glass records wait for their review.
+    pub(crate) fn reviews_due(&self, due: usize) {
+        self.0.set_reviews_due(due);
+    }
+
     /// An actor was started again; workers count by their stage.
     pub(crate) fn restarted(&self, path: &str) {
         let role = path.trim_start_matches("root/");

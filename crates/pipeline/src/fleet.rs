@@ -37,14 +37,14 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
     if !dead.is_empty() {
         tracing::warn!(epochs = ?dead, "nodes were silent for too long and are fenced");
     }
-    let orphans = recovery::adopt_orphans(context).await?;
-    if !orphans.is_empty() {
-        let recovered = recovery::recover(context, orphans).await;
+    let adopted = recovery::adopt_orphans(context).await;
+    if !adopted.records.is_empty() {
+        let recovered = recovery::recover(context, adopted.records).await;
         let (unknown, queued) = (recovered.unknown, recovered.queued);
         tracing::warn!(unknown, queued, "calls of nodes that died were taken over");
     }
     context.routes.look_again();
-    Ok(())
+    adopted.failed.map_or(Ok(()), Err)
 }
 
 /// One look at the calls that somebody waits for and that nobody here tells of.

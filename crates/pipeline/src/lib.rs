@@ -5,6 +5,7 @@
 
 pub mod answer;
 pub mod catalog;
+pub mod desk;
 pub mod engine;
 pub mod settings;
 pub mod submission;
@@ -16,9 +17,9 @@ mod adapters;
 mod admission;
 mod call;
 mod context;
-mod desk;
 mod figures;
 mod fleet;
+mod hands;
 mod operator;
 mod policies;
 mod queries;

@@ -2,6 +2,10 @@
 //!
 //! Owns the rule that ids of others answer as ids that do not exist.
 
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
 use placet_identity::VerifiedCaller;
 use placet_ledger::record::EffectState;
 use placet_types::{
@@ -57,6 +61,54 @@ pub(crate) async fn call(
             let approval = own.ok_or_else(unknown)?;
             Ok(recorded::refused_call(call_id, of_approval(&approval)))
         }
+    }
+}
+
+/// A view on a call of the caller's, to wait by.
+pub(crate) async fn follow(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    call_id: &ToolCallId,
+) -> Result<watch::Receiver<Answer>, Refusal> {
+    let answer = call(context, caller, call_id).await?;
+    let owner = Owner::of(&caller.chain());
+    match context.registry.follow(call_id, &owner) {
+        Some(progress) if !answer.is_final() || *progress.borrow() == answer => Ok(progress),
+        // It ended, and only the ledger remembers: nothing will change any more.
+        _ if answer.is_final() => Ok(watch::Sender::new(answer).subscribe()),
+        _ => Ok(wait_for(context, call_id, (owner, answer))),
+    }
+}
+
+/// A view on an open call that nobody here has waited for up to now.
+pub(crate) fn wait_for(
+    context: &Arc<Context>,
+    call_id: &ToolCallId,
+    (owner, answer): (Owner, Answer),
+) -> watch::Receiver<Answer> {
+    let progress = context.registry.enter(call_id, owner, answer);
+    let (owner, call_id) = (Arc::clone(context), call_id.clone());
+    // It may have moved since it was read, before there was anybody to tell.
+    context.registry.spawn(async move { catch_up(&owner, &call_id).await });
+    progress
+}
+
+async fn catch_up(context: &Context, call_id: &ToolCallId) {
+    let store = context.ledger.store();
+    match store.effect_of_call(call_id).await {
+        Ok(Some(record)) => {
+            if store.is_shared() {
+                drop(context.watch(&record));
+            }
+            let answer = recorded::answer(context, &record, false).await;
+            context.registry.publish(call_id, answer);
+        }
+        Ok(None) => {
+            let approval = store.approval_of_call(call_id).await.ok().flatten();
+            let end = approval.as_ref().map_or_else(recorded::void, of_approval);
+            context.registry.publish(call_id, recorded::refused_call(call_id, end));
+        }
+        Err(error) => context.noticed(&error.into()),
     }
 }
 

@@ -31,8 +31,6 @@ use crate::{
 const PAGE: usize = 1_000;
 /// How many are worked on at a time: their commits go to the disk together.
 const AT_A_TIME: usize = 256;
-/// What is kept back from a key's window, in milliseconds, for clocks that differ.
-const WINDOW_MARGIN_MS: i64 = 5_000;
 
 /// What recovery did.
 #[derive(Debug, Default, Clone, Copy)]
@@ -41,25 +39,61 @@ pub(crate) struct Recovered {
     pub(crate) queued: usize,
 }
 
-/// Takes over the calls that were under way in processes that are over. What another survivor was faster with is left to it.
-pub(crate) async fn adopt_orphans(context: &Context) -> Result<Vec<EffectRecord>, LedgerError> {
-    let mut adopted = Vec::new();
+/// What was taken over, and why no more was.
+#[derive(Debug, Default)]
+pub(crate) struct Adopted {
+    /// This process's duty from now on, whatever else went wrong.
+    pub(crate) records: Vec<EffectRecord>,
+    pub(crate) failed: Option<LedgerError>,
+}
+
+/// Takes over the calls that were under way in processes that are over. What another survivor was faster with is left to it, and one
+/// that cannot be taken over keeps no other from it.
+pub(crate) async fn adopt_orphans(context: &Context) -> Adopted {
+    let mut adopted = Adopted::default();
     let mut query = EffectQuery { orphaned: true, limit: PAGE, ..EffectQuery::default() };
     loop {
-        let page = context.ledger.store().effects(&query).await?;
-        let Some(last) = page.last() else { return Ok(adopted) };
+        let page = match context.ledger.store().effects(&query).await {
+            Ok(page) => page,
+            Err(error) => {
+                adopted.failed.get_or_insert(error.into());
+                return adopted;
+            }
+        };
+        let Some(last) = page.last() else { return adopted };
         query.after = Some(last.record_id);
         let adopting =
             page.into_iter().map(|record| async move { context.ledger.adopt(&record).await });
         let taken: Vec<_> = stream::iter(adopting).buffer_unordered(AT_A_TIME).collect().await;
         for result in taken {
             match result {
-                Ok(record) => adopted.push(record),
+                Ok(record) => adopted.records.push(record),
                 Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
-                Err(error) => return Err(error),
+                Err(LedgerError::Store(StoreError::Illegal(error))) => {
+                    tracing::error!(%error, "a call of a process that is over cannot be taken over");
+                }
+                Err(error) => {
+                    adopted.failed.get_or_insert(error);
+                }
             }
         }
+        if adopted.failed.as_ref().is_some_and(concerns_all) {
+            return adopted;
+        }
     }
+}
+
+/// Whether the ledger would refuse the next one as well.
+const fn concerns_all(error: &LedgerError) -> bool {
+    matches!(
+        error,
+        LedgerError::Store(
+            StoreError::Unreachable(_)
+                | StoreError::Fenced
+                | StoreError::Stopped(_)
+                | StoreError::NoSpace
+        )
+    )
 }
 
 /// Goes through what was taken over: what is certain is recorded at once, what needs an adapter is queued.
@@ -74,6 +108,7 @@ pub(crate) async fn recover(context: &Arc<Context>, orphans: Vec<EffectRecord>) 
 async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let EffectState::Dispatched(attempt) = &record.state else { return false };
     let attempt = attempt.clone();
+    let hand = context.hands.take(record.record_id);
     let owner = Owner::of_scope(&record.scope);
     let told = Answer::InProgress(record.call_id.clone());
     drop(context.registry.enter(&record.call_id, owner, told));
@@ -83,7 +118,10 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
         return false;
     }
     let owner = Arc::clone(context);
-    context.registry.spawn(async move { by_class(&owner, record, &attempt).await });
+    context.registry.spawn(async move {
+        let _hand = hand;
+        by_class(&owner, record, &attempt).await;
+    });
     true
 }
 
@@ -106,13 +144,11 @@ async fn by_class(context: &Arc<Context>, record: EffectRecord, attempt: &Attemp
 
 /// Whether the target still recognises the token of an attempt.
 pub(crate) fn is_within_window(context: &Context, attempt: &Attempt) -> bool {
-    let Class::Keyed { window_ms } = attempt.class else { return false };
-    let window = i64::try_from(window_ms).unwrap_or(i64::MAX).saturating_sub(WINDOW_MARGIN_MS);
-    context.ledger.store().age_ms(attempt.first_dispatched_at).is_some_and(|age_ms| age_ms < window)
+    matches!(attempt.class, Class::Keyed { .. }) && context.ledger.may_repeat_for_ms(attempt) > 0
 }
 
 /// Records that nobody can say, and tells the waiters.
-pub(crate) async fn unknown(context: &Context, record: &EffectRecord, reason: &str) {
+pub(crate) async fn unknown(context: &Arc<Context>, record: &EffectRecord, reason: &str) {
     let answer = recorded::give_up(context, record, reason).await;
     context.registry.publish(&record.call_id, answer);
 }
@@ -141,6 +177,12 @@ pub(crate) async fn take_up(
         .ok_or("the tool is not offered any more")?;
     if target.contract.digest != parked.binding.contract_digest {
         return Err("the contract has changed since the call was sent".to_owned());
+    }
+    if let EffectState::Dispatched(attempt) = &record.state
+        && (parked.binding.contract_digest, parked.binding.digest())
+            != (attempt.contract_digest, attempt.request_digest)
+    {
+        return Err("what was kept of the call is not what was sent".to_owned());
     }
     let tool = record.scope.capability.tool_name();
     let fields = CallFields {

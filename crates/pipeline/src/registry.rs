@@ -144,7 +144,10 @@ impl Registry {
         let waited = |entry: &Entry| {
             let told = entry.progress.receiver_count() > 0
                 || entry.others.iter().any(|other| other.receiver_count() > 0);
-            told || entry.watched.is_none() || entry.progress.borrow().is_final()
+            // What is held costs nothing here while nobody waits for it: the ledger tells whoever asks.
+            let is_held = matches!(&*entry.progress.borrow(), Answer::Held(_));
+            let is_final = entry.progress.borrow().is_final();
+            told || is_final || (entry.watched.is_none() && !is_held)
         };
         entries.by_call.retain(|_, entry| waited(entry));
         let open = |entry: &Entry| !entry.progress.borrow().is_final();

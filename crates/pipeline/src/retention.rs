@@ -1,4 +1,5 @@
-//! Retention: results become tombstones, and tombstones whose keys tell their age are dropped (T10, decision 27).
+//! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are
+//! dropped (T10, decision 27).
 //!
 //! Owns which records are due. Invariants: a key that had an effect is never free again, unless it is refused as too old from then on;
 //! every round is bounded, and no call waits for one.
@@ -9,7 +10,7 @@ use placet_ledger::{
     keys::time_of,
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
-    store::{EffectQuery, StoreError},
+    store::{ApprovalQuery, EffectQuery, StoreError},
 };
 use placet_types::{
     clock::Timestamp,
@@ -65,6 +66,46 @@ pub(crate) async fn sweep(context: &Context) {
         context.noticed(&error);
         tracing::warn!(%error, "tombstones could not be dropped");
     }
+    if let Err(error) = drop_proposals(context).await {
+        context.noticed(&error);
+        tracing::warn!(%error, "what approvers were shown could not be dropped");
+    }
+}
+
+/// Approvals that are void have no record any more, so what was shown of them is dropped here once its time is over.
+async fn drop_proposals(context: &Context) -> Result<(), LedgerError> {
+    let retention = &context.settings.ledger.retention;
+    let store = context.ledger.store();
+    let mut query = ApprovalQuery {
+        state: Some("void".to_owned()),
+        limit: retention.batch.clamp(1, 1_000),
+        ..ApprovalQuery::default()
+    };
+    for _ in 0..BATCHES_MAX {
+        if context.stopping() {
+            break;
+        }
+        let page = store.approvals(&query).await?;
+        let Some(last) = page.last() else { break };
+        query.after = Some(last.approval_id.clone());
+        let now = store.now();
+        let mut due = Vec::new();
+        for approval in page {
+            let tenant = approval.chain.tenant();
+            let over = approval.expires_at < retention.results_since(tenant, now);
+            // Of most it is gone since an earlier round.
+            let is_there =
+                |found: &Result<_, _>| !matches!(found, Err(StoreError::ContentMissing(_)));
+            if over && is_there(&store.content(tenant, approval.proposal).await) {
+                due.push(approval);
+            }
+        }
+        if !due.is_empty() {
+            context.ledger.forget_proposals(&due).await?;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
 }
 
 async fn go_through(context: &Context, state: &'static str) -> Result<(), LedgerError> {

@@ -9,25 +9,26 @@ use tokio::sync::watch;
 
 use placet_types::ids::ToolCallId;
 
-use crate::{answer::Answer, context::Context};
+use crate::{answer::Answer, context::Context, queries, registry::Owner};
 
 /// A view on one call.
 #[derive(Debug)]
 pub struct Ticket {
     context: Arc<Context>,
     call_id: ToolCallId,
+    owner: Owner,
     progress: watch::Receiver<Answer>,
     /// Whether it follows the call that its own was a duplicate of.
     replays: bool,
 }
 
 impl Ticket {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         context: Arc<Context>,
-        call_id: ToolCallId,
+        (call_id, owner): (ToolCallId, Owner),
         progress: watch::Receiver<Answer>,
     ) -> Self {
-        Self { context, call_id, progress, replays: false }
+        Self { context, call_id, owner, progress, replays: false }
     }
 
     /// The call; of a duplicate of a held call, that one.
@@ -85,9 +86,11 @@ impl Ticket {
         if held.call_id == self.call_id {
             return false;
         }
-        let Some(original) = self.context.registry.follow_original(&held.call_id) else {
-            return false;
-        };
+        let original = self.context.registry.follow_original(&held.call_id);
+        let original = original.unwrap_or_else(|| {
+            let standing = (self.owner.clone(), answer.clone());
+            queries::wait_for(&self.context, &held.call_id, standing)
+        });
         self.call_id = held.call_id.clone();
         self.progress = original;
         self.replays = true;

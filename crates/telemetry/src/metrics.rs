@@ -124,6 +124,8 @@ struct Inner {
     approvals_pending: Gauge,
     approvals: Family<ResultLabels, Counter>,
     approval_wait_seconds: Histogram,
+    grants_used: Counter,
+    break_glass_reviews_due: Gauge,
     decision_seconds: Histogram,
     mode_misclassified: Counter,
     permission_violations: Counter,
@@ -238,6 +240,16 @@ impl Metrics {
     pub fn record_approval(&self, result: &'static str, waited: Duration) {
         self.inner.approvals.get_or_create_owned(&ResultLabels { result }).inc();
         self.inner.approval_wait_seconds.observe(waited.as_secs_f64());
+    }
+
+    /// A standing grant let a call pass.
+    pub fn count_grant_used(&self) {
+        self.inner.grants_used.inc();
+    }
+
+    /// How many break-glass records wait for their review now.
+    pub fn set_reviews_due(&self, due: usize) {
+        self.inner.break_glass_reviews_due.set(i64::try_from(due).unwrap_or(i64::MAX));
     }
 
     /// Policy decided, within this time.

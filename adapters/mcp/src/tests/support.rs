@@ -130,6 +130,7 @@ pub(super) fn dispatch(contract: &Contract, tool: &str, args: Value) -> Dispatch
 pub(super) fn within(timeout_ms: u64) -> Conditions {
     Conditions {
         timeout_ms,
+        listen_ms: 0,
         credential: None,
         trace: TraceHeaders {
             traceparent: Some(TRACEPARENT.to_owned()),

@@ -1,26 +1,25 @@
 //! The desk actor: the timers of the approval desk.
 //!
-//! Owns when something is due: an expiry, a resumption, another try. Holds no state that the ledger does not: a desk that comes up
-//! reads everything again. Timers are entries of a map, never a task each.
+//! Owns when something is due: an expiry, another group, a resumption, another try. Holds no state that the ledger does not: a desk that
+//! comes up reads everything again. Timers are entries of the board, never a task each.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
-use placet_ledger::store::ApprovalQuery;
-use placet_types::{clock::Timestamp, ids::ApprovalId};
+use placet_ledger::{
+    approval::ApprovalState,
+    store::{ApprovalQuery, StoreError},
+};
+use placet_types::ids::ApprovalId;
 
 use crate::{
     actors::tree::{Tree, injected_fault},
     adapters::ports::backoff,
     call::Identity,
     context::Context,
-    desk::resume,
+    desk::{board::Due, drift, resume, timers as desk_timers},
 };
 
 /// How often the desk looks at its timers.
@@ -29,20 +28,25 @@ const TICK: Duration = Duration::from_millis(250);
 const UNHEARD_OF: Duration = Duration::from_secs(60);
 /// How long another node is given to take up what people agreed to there.
 const OTHERS_FIRST: Duration = Duration::from_secs(3);
-/// How many approvals are read at a time when the desk comes up.
+/// How many approvals are read at a time.
 const PAGE: usize = 1_000;
+/// How many pages are read in one round, where other nodes may have moved what is on them: a look at everything takes several rounds
+/// when much waits, and each stays short.
+const PAGES_IN_ROUND: usize = 5;
+/// How many approvals are taken up at one tick, of those that are due.
+const DUE_AT_ONCE: usize = 500;
 
 /// What the desk is told.
 #[derive(Debug)]
 pub(crate) enum DeskMessage {
-    /// People are asked.
-    Asked { approval_id: ApprovalId, expires_at: Timestamp },
+    /// People are asked, and nobody may have noted that.
+    Asked { approval_id: ApprovalId },
     /// The call may run: people agreed, or its caller is back with fresh authority.
     Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
     /// The call could not run now.
     RetryLater { approval_id: ApprovalId },
     /// The approval has ended, or its call is on its way.
-    Over { approval_id: ApprovalId, expires_at: Timestamp },
+    Over { approval_id: ApprovalId },
     /// Look for approvals that other nodes asked for, or that people agreed to there.
     Read,
     /// Look at the timers.
@@ -61,8 +65,9 @@ pub(crate) struct DeskActor {
 /// Its timers.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    expiries: BTreeMap<(Timestamp, ApprovalId), ()>,
     retries: HashMap<ApprovalId, (Instant, u32)>,
+    /// Where the look at everything stands that other nodes may have moved.
+    swept_to: Option<ApprovalId>,
 }
 
 impl Actor for DeskActor {
@@ -78,9 +83,14 @@ impl Actor for DeskActor {
         // First reachable, then reading: what is told meanwhile waits in the mailbox, what was told before is in the ledger.
         self.context.routes.set_desk(myself.clone());
         let mut timers = Timers::default();
+        self.context.desk.board.begin_sweep();
         for state in ["pending", "approved"] {
-            self.read(state, &mut timers).await?;
+            drop(self.read(state, (None, usize::MAX), &mut timers).await?);
         }
+        self.settle_unseen().await?;
+        self.context.desk.follow(&self.context).await;
+        let context = Arc::clone(&self.context);
+        self.context.registry.spawn(async move { drift::contracts(&context).await });
         self.tree.enter("root/desk", &myself, || DeskMessage::Fault);
         myself.send_interval(TICK, || DeskMessage::Tick);
         Ok(timers)
@@ -93,9 +103,7 @@ impl Actor for DeskActor {
         timers: &mut Timers,
     ) -> Result<(), ActorProcessingErr> {
         match message {
-            DeskMessage::Asked { approval_id, expires_at } => {
-                timers.expiries.insert((expires_at, approval_id), ());
-            }
+            DeskMessage::Asked { approval_id } => self.look_up(&approval_id).await,
             DeskMessage::Resume { approval_id, renewed } => {
                 // An approved call is never forgotten: tried again unless a later message says otherwise.
                 timers.retries.insert(approval_id.clone(), (Instant::now() + UNHEARD_OF, 0));
@@ -110,15 +118,10 @@ impl Actor for DeskActor {
                 let due = Instant::now() + backoff(tries.saturating_add(1));
                 timers.retries.insert(approval_id, (due, tries));
             }
-            DeskMessage::Over { approval_id, expires_at } => {
-                timers.retries.remove(&approval_id);
-                timers.expiries.remove(&(expires_at, approval_id));
-            }
+            DeskMessage::Over { approval_id } => drop(timers.retries.remove(&approval_id)),
             DeskMessage::Read => {
-                for state in ["pending", "approved"] {
-                    if let Err(error) = self.read(state, timers).await {
-                        tracing::warn!(%error, "the approvals of other nodes could not be read");
-                    }
+                if let Err(error) = self.sweep(timers).await {
+                    tracing::warn!(%error, "the approvals of other nodes could not be read");
                 }
             }
             DeskMessage::Tick => self.tick(timers),
@@ -129,26 +132,69 @@ impl Actor for DeskActor {
 }
 
 impl DeskActor {
-    async fn read(&self, state: &str, timers: &mut Timers) -> Result<(), ActorProcessingErr> {
+    /// Reads approvals in a state, after one of them, so many pages; answers where to go on, if there may be more.
+    async fn read(
+        &self,
+        state: &str,
+        (after, pages): (Option<ApprovalId>, usize),
+        timers: &mut Timers,
+    ) -> Result<Option<ApprovalId>, StoreError> {
         let is_shared = self.context.ledger.store().is_shared();
         let grace = if is_shared { OTHERS_FIRST } else { Duration::ZERO };
         let mut query = ApprovalQuery {
             state: Some(state.to_owned()),
             limit: PAGE,
+            after,
             ..ApprovalQuery::default()
         };
-        loop {
+        for _ in 0..pages {
             let page = self.context.ledger.store().approvals(&query).await?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else { return Ok(None) };
             query.after = Some(last.approval_id.clone());
+            let is_last = page.len() < PAGE;
             for approval in page {
-                timers.expiries.insert((approval.expires_at, approval.approval_id.clone()), ());
-                if state == "approved" {
+                self.context.desk.moved(&self.context, &approval);
+                if approval.state == ApprovalState::Approved {
                     // Where it is shared, the node that people told takes it up; this one if nothing comes of that.
                     let due = Instant::now() + grace;
                     timers.retries.entry(approval.approval_id).or_insert((due, 0));
                 }
             }
+            if is_last {
+                return Ok(None);
+            }
+        }
+        Ok(query.after)
+    }
+
+    /// One round of the look at everything that other nodes may have moved.
+    async fn sweep(&self, timers: &mut Timers) -> Result<(), StoreError> {
+        drop(self.read("approved", (None, PAGES_IN_ROUND), timers).await?);
+        let from = timers.swept_to.take();
+        timers.swept_to = self.read("pending", (from, PAGES_IN_ROUND), timers).await?;
+        if timers.swept_to.is_none() {
+            self.settle_unseen().await?;
+            self.context.desk.board.begin_sweep();
+        }
+        Ok(())
+    }
+
+    /// What is on the board and was not come upon has moved elsewhere.
+    async fn settle_unseen(&self) -> Result<(), StoreError> {
+        for approval_id in self.context.desk.board.unseen(PAGE) {
+            match self.context.ledger.store().approval(&approval_id).await? {
+                Some(approval) => self.context.desk.moved(&self.context, &approval),
+                None => self.context.desk.board.forget(&approval_id),
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_up(&self, approval_id: &ApprovalId) {
+        match self.context.ledger.store().approval(approval_id).await {
+            Ok(Some(approval)) => self.context.desk.moved(&self.context, &approval),
+            Ok(None) => {}
+            Err(error) => self.context.noticed(&error.into()),
         }
     }
 
@@ -156,19 +202,19 @@ impl DeskActor {
         if self.context.stopping() {
             return;
         }
-        let now = self.context.ledger.store().now();
-        while let Some(((at, approval_id), ())) = timers.expiries.pop_first() {
-            if at > now {
-                timers.expiries.insert((at, approval_id), ());
-                break;
-            }
-            timers.retries.remove(&approval_id);
+        let board = &self.context.desk.board;
+        for due in board.due(self.context.ledger.store().now(), DUE_AT_ONCE) {
             let context = Arc::clone(&self.context);
-            self.context
-                .registry
-                .spawn(async move { resume::expire(&context, &approval_id).await });
+            self.context.registry.spawn(async move {
+                match due {
+                    Due::Expiry(approval_id) => resume::expire(&context, &approval_id).await,
+                    Due::Escalation(approval_id) => {
+                        desk_timers::escalate(&context, &approval_id).await;
+                    }
+                }
+            });
         }
-        self.context.metrics.pending(timers.expiries.len());
+        self.context.metrics.pending(board.pending());
         let now = Instant::now();
         let due: Vec<ApprovalId> = timers
             .retries

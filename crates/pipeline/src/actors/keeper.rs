@@ -18,15 +18,21 @@ use tokio::time::Instant;
 use crate::{
     actors::tree::{Tree, injected_fault},
     context::Context,
-    fleet, rearm,
+    desk::drift,
+    fleet, hands, rearm,
     recovery::asking,
     retention,
 };
 
 /// How often the keeper looks at what is due.
 const TICK: Duration = Duration::from_millis(50);
+/// In how many looks at the fleet dispatches are looked for once that nobody is at work on.
+const HANDS_EVERY: u64 = 5;
 /// How often re-armed calls are looked for that wait to be sent.
 const REARMED_EVERY_MS: u64 = 5_000;
+
+/// How often at least what is in force at the desk is read again, because other nodes change it too.
+const FORCE_EVERY_MS: u64 = 1_000;
 
 /// What the keeper is told.
 #[derive(Debug)]
@@ -98,6 +104,15 @@ impl KeeperActor {
             }),
             self.chore(REARMED_EVERY_MS, |context| {
                 Box::pin(async move { rearm::send_waiting(&context).await })
+            }),
+            self.chore(settings.fleet_every_ms.saturating_mul(HANDS_EVERY), |context| {
+                Box::pin(async move { hands::look(&context).await })
+            }),
+            self.chore(settings.fleet_every_ms.min(FORCE_EVERY_MS), |context| {
+                Box::pin(async move { context.desk.follow(&context).await })
+            }),
+            self.chore(self.context.settings.live_list_ms_max, |context| {
+                Box::pin(async move { drift::round(&context).await })
             }),
             self.chore(settings.ask_every_ms, |context| {
                 Box::pin(async move { asking::round(&context).await })

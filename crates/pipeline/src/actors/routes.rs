@@ -13,7 +13,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 use ractor::{ActorRef, MessagingErr};
 
-use placet_types::{clock::Timestamp, ids::ApprovalId};
+use placet_types::ids::ApprovalId;
 
 use crate::{
     actors::{desk::DeskMessage, policy::PolicyMessage, worker::WorkerMessage},
@@ -156,9 +156,9 @@ impl Routes {
         self.tell_desk(DeskMessage::Read);
     }
 
-    /// An approval was asked for.
-    pub(crate) fn approval_asked(&self, approval_id: &ApprovalId, expires_at: Timestamp) {
-        self.tell_desk(DeskMessage::Asked { approval_id: approval_id.clone(), expires_at });
+    /// An approval was asked for, and nobody may have noted that.
+    pub(crate) fn approval_asked(&self, approval_id: &ApprovalId) {
+        self.tell_desk(DeskMessage::Asked { approval_id: approval_id.clone() });
     }
 
     /// Enough people agreed: the call may run.
@@ -180,8 +180,8 @@ impl Routes {
     }
 
     /// An approval has come to its end: consumed, denied, void or expired.
-    pub(crate) fn approval_over(&self, approval_id: &ApprovalId, expires_at: Timestamp) {
-        self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone(), expires_at });
+    pub(crate) fn approval_over(&self, approval_id: &ApprovalId) {
+        self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone() });
     }
 
     /// A desk that is down reads everything from the ledger when it comes up, so a message may be lost here.

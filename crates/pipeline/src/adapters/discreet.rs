@@ -4,10 +4,13 @@
 //! that echoes its headers or its environment is common; what it echoes would stand in the ledger for as long as results are kept.
 //! Not here: secrets of other contracts, which this target never had.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{GeneralPurpose, STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
 use placet_adapter::{
     adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry},
     outcome::{AdapterError, Answer, Outcome, Probe},
@@ -17,7 +20,7 @@ use placet_types::contract::{
     Contract, LiveTool,
     file::{EnvValue, TransportFile},
 };
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 /// What stands in the place of a secret.
@@ -42,14 +45,16 @@ impl DiscreetConnector {
 impl Connector for DiscreetConnector {
     async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
         let names = secrets_of(&contract);
+        let given = Given { names, secrets: Arc::clone(&self.secrets), values: Mutex::default() };
+        // Before and after: a child that is started in between may have been given either.
+        drop(given.scrub());
         let inner = self.inner.connect(contract).await;
-        let secrets = Arc::clone(&self.secrets);
-        let scrub = Scrub::new(&names, &secrets);
+        let scrub = given.scrub();
         let inner = inner.map_err(|error| scrub.error(error))?;
-        if names.is_empty() {
+        if given.names.is_empty() {
             return Ok(inner);
         }
-        Ok(Box::new(Discreet { inner, names, secrets }))
+        Ok(Box::new(Discreet { inner, given }))
     }
 }
 
@@ -73,8 +78,37 @@ fn secrets_of(contract: &Contract) -> Vec<String> {
 #[derive(Debug)]
 struct Discreet {
     inner: Box<dyn Adapter>,
+    given: Given,
+}
+
+/// How many values of secrets are remembered of a connection: those of the first reading and the newest ones.
+const VALUES_MAX: usize = 64;
+
+/// What a target was given: a child has the values in its environment with which it was started, however often they are rotated since.
+#[derive(Debug)]
+struct Given {
     names: Vec<String>,
     secrets: Arc<Secrets>,
+    values: Mutex<Vec<SecretString>>,
+}
+
+impl Given {
+    /// Everything that the target may have been given so far; reads the secrets as they are now. One that cannot be read was not given to
+    /// anybody either.
+    fn scrub(&self) -> Scrub {
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        let mut values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        for value in self.names.iter().filter_map(|name| self.secrets.get(name).ok()) {
+            if values.iter().any(|known| known.expose_secret() == value.expose_secret()) {
+                continue;
+            }
+            if values.len() >= VALUES_MAX {
+                values.remove(self.names.len().min(VALUES_MAX.saturating_sub(1)));
+            }
+            values.push(SecretString::from(value.expose_secret()));
+        }
+        Scrub::default().and(values.iter().map(|value| value.expose_secret().to_owned()))
+    }
 }
 
 #[async_trait]
@@ -118,33 +152,49 @@ impl Adapter for Discreet {
 
 impl Discreet {
     fn scrub(&self) -> Scrub {
-        Scrub::new(&self.names, &self.secrets)
+        self.given.scrub()
     }
 }
 
 /// What is looked for; shows nowhere.
-struct Scrub(Vec<String>);
+#[derive(Default)]
+struct Scrub {
+    /// The secrets, and as they stand within JSON.
+    plain: Vec<String>,
+    /// What is in any Base64 of a text that holds one.
+    encoded: Vec<String>,
+}
 
 impl Scrub {
-    /// The secrets of these names as they are now; one that cannot be read was not given to anybody either.
-    fn new(names: &[String], secrets: &Secrets) -> Self {
-        let values = names.iter().filter_map(|name| secrets.get(name).ok());
-        Self(Vec::new()).and(values.map(|value| value.expose_secret().to_owned()))
-    }
-
     fn and(mut self, values: impl IntoIterator<Item = String>) -> Self {
         for value in values.into_iter().filter(|value| value.len() >= BYTES_MIN) {
-            self.0.push(STANDARD.encode(&value));
-            self.0.push(value);
+            for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+                for before in 0..3 {
+                    self.encoded.extend(within_base64(engine, &value, before));
+                }
+            }
+            if let Ok(quoted) = serde_json::to_string(&value) {
+                let inner = quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+                let escaped = inner.unwrap_or(&quoted);
+                self.plain.extend([escaped.replace('/', "\\/"), escaped.to_owned()]);
+            }
+            self.plain.push(value);
         }
+        // The longer ones first: a secret may be part of another.
+        self.plain.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.plain.dedup();
+        self.encoded.sort_unstable_by(|a, b| b.len().cmp(&a.len()).then_with(|| a.cmp(b)));
+        self.encoded.dedup();
         self
     }
 
     fn text(&self, text: String) -> String {
-        if !self.0.iter().any(|secret| text.contains(secret.as_str())) {
+        let holds = |secret: &String| text.contains(secret.as_str());
+        if !self.plain.iter().chain(&self.encoded).any(holds) {
             return text;
         }
-        self.0.iter().fold(text, |text, secret| text.replace(secret.as_str(), REMOVED))
+        let text = self.encoded.iter().fold(text, |text, part| without_base64(&text, part));
+        self.plain.iter().fold(text, |text, secret| text.replace(secret.as_str(), REMOVED))
     }
 
     fn value(&self, value: Value) -> Value {
@@ -197,17 +247,47 @@ impl Scrub {
     }
 }
 
+/// What of a secret stands in the Base64 of every text that has it behind `before` bytes, counted by threes: whatever comes before and
+/// after it.
+fn within_base64(engine: &GeneralPurpose, secret: &str, before: usize) -> Option<String> {
+    let bytes: Vec<u8> = std::iter::repeat_n(0, before).chain(secret.bytes()).collect();
+    // A digit holds six bits: the first ones are shared with what comes before, the last one with what comes after.
+    let shared = before.saturating_mul(8).div_ceil(6);
+    let whole = bytes.len().saturating_mul(8).checked_div(6)?;
+    let encoded = engine.encode(&bytes);
+    encoded.get(shared..whole).map(str::to_owned)
+}
+
+/// The text without the Base64 that `part` stands in.
+fn without_base64(text: &str, part: &str) -> String {
+    let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '-' | '_');
+    let (mut kept, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once(part) {
+        kept.push_str(before.trim_end_matches(is_digit));
+        kept.push_str(REMOVED);
+        rest = after.trim_start_matches(is_digit).trim_start_matches('=');
+    }
+    kept.push_str(rest);
+    kept
+}
+
 #[cfg(test)]
 mod tests {
     use placet_adapter::outcome::{AdapterError, Answer, Outcome};
     use placet_types::envelope::result::{Citation, Mutation};
     use serde_json::json;
 
-    use super::{REMOVED, Scrub};
+    use base64::{
+        Engine as _,
+        engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
+    };
+    use placet_identity::Secrets;
+
+    use super::{Given, REMOVED, Scrub};
 
     #[test]
     fn a_secret_leaves_no_part_of_an_answer() {
-        let scrub = Scrub(Vec::new()).and(["s3cret-value".to_owned(), "tiny".to_owned()]);
+        let scrub = Scrub::default().and(["s3cret-value".to_owned(), "tiny".to_owned()]);
         let answer = Answer {
             output: json!({
                 "headers": {"authorization": "Bearer s3cret-value", "s3cret-value": [1, "s3cret-value"]},
@@ -231,11 +311,63 @@ mod tests {
 
     #[test]
     fn a_secret_leaves_no_error() {
-        let scrub = Scrub(Vec::new()).and(["s3cret-value".to_owned()]);
+        let scrub = Scrub::default().and(["s3cret-value".to_owned()]);
         let refused = AdapterError::Refused("no such key s3cret-value".to_owned());
         let text = format!("{:?}", scrub.outcome(Outcome::NothingHappened(refused)));
         assert!(text.contains(REMOVED) && !text.contains("s3cret-value"), "{text}");
         let unknown = Outcome::Unknown("reset after s3cret-value".to_owned());
         assert!(!format!("{:?}", scrub.outcome(unknown)).contains("s3cret-value"));
+    }
+
+    #[test]
+    fn a_secret_leaves_nothing_of_itself_in_base64() {
+        // With bits that differ between the two alphabets.
+        let secret = "s3cret?>~\u{ff}value";
+        let scrub = Scrub::default().and([secret.to_owned()]);
+        for engine in [&STANDARD, &STANDARD_NO_PAD, &URL_SAFE, &URL_SAFE_NO_PAD] {
+            for (before, after) in [("", ""), ("u:", ""), ("me:", "x"), ("user:", "\n"), ("", "yz")]
+            {
+                let said =
+                    format!("Basic {} kept", engine.encode(format!("{before}{secret}{after}")));
+                assert_eq!(
+                    scrub.text(said),
+                    format!("Basic {REMOVED} kept"),
+                    "{before:?} {after:?}"
+                );
+            }
+        }
+        let other = format!("Basic {} kept", STANDARD.encode("user:something else"));
+        assert_eq!(scrub.text(other.clone()), other);
+    }
+
+    #[test]
+    fn a_secret_within_json_within_text_is_found() {
+        let secret = "a\"b\\c/d\nlong";
+        let scrub = Scrub::default().and([secret.to_owned()]);
+        let text = json!({ "password": secret }).to_string();
+        let slashes = text.replace('/', "\\/");
+        for said in [text, slashes] {
+            let told = scrub.text(said);
+            assert!(!told.contains("long") && told.contains(REMOVED), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_was_rotated_since_is_still_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("key");
+        std::fs::write(&file, "first-value").unwrap();
+        let source = placet_identity::SecretSource::File(file.clone());
+        let secrets = Secrets::new([("key".to_owned(), source)].into());
+        let given = Given {
+            names: vec!["key".to_owned()],
+            secrets: std::sync::Arc::new(secrets),
+            values: std::sync::Mutex::default(),
+        };
+        drop(given.scrub());
+        std::fs::write(&file, "second-value").unwrap();
+        let told = given.scrub().text("first-value, second-value".to_owned());
+        assert_eq!(told, format!("{REMOVED}, {REMOVED}"));
+        assert!(!format!("{given:?}").contains("-value"));
     }
 }

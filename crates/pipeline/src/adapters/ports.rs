@@ -38,6 +38,9 @@ use crate::{
 /// What a tool must have been given before running out of time counts as its failure.
 const FAIR: Duration = Duration::from_secs(1);
 
+/// How long an adapter may take to list its tools where nobody waits for it.
+const COMPARED_IN: Duration = Duration::from_secs(10);
+
 /// A port for each adapter.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
@@ -192,6 +195,18 @@ impl Port {
     /// How the connection stands.
     pub(crate) fn connection(&self) -> Connection {
         self.connection.borrow().clone()
+    }
+
+    /// Whether the live definition of a capability differs from its pin; not when it cannot be compared at this moment.
+    pub(crate) async fn is_drifted(
+        &self,
+        connection: &dyn Adapter,
+        capability: &Capability,
+        fresh_ms: u64,
+    ) -> bool {
+        let check = self.pins.check(connection, capability, fresh_ms);
+        let checked = tokio::time::timeout(COMPARED_IN, check).await;
+        matches!(checked, Ok(Err(AdapterError::Drifted(_))))
     }
 
     /// Whether the breaker refuses.

@@ -17,7 +17,6 @@ use placet_ledger::{
 };
 use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval};
 use placet_types::{
-    clock::Timestamp,
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, RecordId},
     json::canonical_digest,
@@ -44,8 +43,12 @@ pub(crate) async fn resume(
     let (approval, record) = match waiting(context, approval_id).await {
         Ok(Waiting::Yes(found)) => *found,
         Ok(Waiting::NotYet) => return,
-        Ok(Waiting::Over(expires_at)) => {
-            return context.routes.approval_over(approval_id, expires_at);
+        Ok(Waiting::Over(approval)) => {
+            match approval {
+                Some(approval) => context.desk.moved(context, &approval),
+                None => context.desk.board.forget(approval_id),
+            }
+            return context.routes.approval_over(approval_id);
         }
         Err(error) => {
             tracing::warn!(%error, %approval_id, "an approved call could not be read");
@@ -72,13 +75,14 @@ pub(crate) async fn resume(
 enum Waiting {
     Yes(Box<(ApprovalRecord, EffectRecord)>),
     NotYet,
-    Over(Timestamp),
+    /// How it stands now, if it is there at all.
+    Over(Option<Box<ApprovalRecord>>),
 }
 
 async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting, StoreError> {
     let store = context.ledger.store();
     let Some(approval) = store.approval(approval_id).await? else {
-        return Ok(Waiting::Over(store.now()));
+        return Ok(Waiting::Over(None));
     };
     match approval.state {
         ApprovalState::Approved => {}
@@ -86,14 +90,14 @@ async fn waiting(context: &Context, approval_id: &ApprovalId) -> Result<Waiting,
         ApprovalState::Denied
         | ApprovalState::Expired
         | ApprovalState::Void { .. }
-        | ApprovalState::Consumed { .. } => return Ok(Waiting::Over(approval.expires_at)),
+        | ApprovalState::Consumed { .. } => return Ok(Waiting::Over(Some(Box::new(approval)))),
     }
     let record = store.effect(approval.record_id).await?;
     let waits = |record: &EffectRecord| matches!(&record.state, EffectState::Approved { approval_id: id, .. } if id == approval_id);
     Ok(match record.filter(waits) {
         Some(record) => Waiting::Yes(Box::new((approval, record))),
         // Moved on between the two reads.
-        None => Waiting::Over(approval.expires_at),
+        None => Waiting::Over(Some(Box::new(approval))),
     })
 }
 
@@ -149,7 +153,7 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
 }
 
 /// `Call::<Built>` from what was parked, every digest verified; else why the approval is void.
-fn restore(
+pub(crate) fn restore(
     context: &Context,
     (approval, record, parked): (&ApprovalRecord, &EffectRecord, ParkedCall),
     renewed: Option<Box<Identity>>,
@@ -211,9 +215,10 @@ pub(crate) async fn void(
     let told = recorded::void();
     let end = ApprovalState::Void { reason: format!("{}: {}", told.code, told.message) };
     match context.ledger.end_approval(approval, end, event).await {
-        Ok(_) => {
+        Ok(ended) => {
+            context.desk.moved(context, &ended);
             context.metrics.approval_ended("void", approval, context.ledger.store().now().as_ms());
-            context.routes.approval_over(&approval.approval_id, approval.expires_at);
+            context.routes.approval_over(&approval.approval_id);
             publish_end(context, record, told.with_detail(reason)).await;
         }
         Err(error) => {
@@ -226,30 +231,35 @@ pub(crate) async fn void(
 /// Ends an approval whose time is over.
 pub(crate) async fn expire(context: &Arc<Context>, approval_id: &ApprovalId) {
     if let Err(error) = try_expire(context, approval_id).await {
-        // The next look says whether it moved on meanwhile, or the ledger could not be asked.
+        // The board tells again: whether it moved on meanwhile, or the ledger could not be asked.
         tracing::info!(%error, %approval_id, "an approval could not be ended as it expired");
-        context.routes.approval_asked(approval_id, context.ledger.store().now());
     }
 }
 
 async fn try_expire(context: &Arc<Context>, approval_id: &ApprovalId) -> Result<(), LedgerError> {
     let store = context.ledger.store();
-    let Some(approval) = store.approval(approval_id).await? else { return Ok(()) };
-    if !matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved) {
+    let Some(approval) = store.approval(approval_id).await? else {
+        context.desk.board.forget(approval_id);
+        return Ok(());
+    };
+    context.desk.moved(context, &approval);
+    if !matches!(approval.state, ApprovalState::Pending | ApprovalState::Approved)
+        || approval.expires_at > store.now()
+    {
         return Ok(());
     }
-    if approval.expires_at > store.now() {
-        context.routes.approval_asked(approval_id, approval.expires_at);
-        return Ok(());
-    }
-    let Some(record) = store.effect(approval.record_id).await? else { return Ok(()) };
-    if record.state.approval_id() != Some(approval_id) {
+    let record = store.effect(approval.record_id).await?;
+    let waits = |record: &EffectRecord| record.state.approval_id() == Some(approval_id);
+    let Some(record) = record.filter(waits) else {
         // What it waited for has ended without it, as late evidence does.
+        context.desk.board.forget(approval_id);
         return Ok(());
-    }
+    };
     let mut event = ending(&approval, &record);
     event.code = Some(ErrorCode::ApprovalExpired);
-    context.ledger.end_approval(&approval, ApprovalState::Expired, event).await?;
+    let ended = context.ledger.end_approval(&approval, ApprovalState::Expired, event).await?;
+    context.desk.moved(context, &ended);
+    context.routes.approval_over(approval_id);
     context.metrics.approval_ended("expired", &approval, store.now().as_ms());
     publish_end(context, &record, recorded::denied(ErrorCode::ApprovalExpired)).await;
     Ok(())

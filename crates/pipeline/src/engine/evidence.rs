@@ -24,6 +24,9 @@ use placet_types::{
 use super::Engine;
 use crate::context::lookup_refusal;
 
+/// How often a record that moves on while a receipt is made of it is read.
+const RECEIPT_TRIES: u32 = 8;
+
 /// A signed statement of what became of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ReceiptView {
@@ -92,18 +95,23 @@ impl Engine {
         id: &ToolCallId,
     ) -> Result<ReceiptView, Refusal> {
         let notary = self.notary()?;
-        let record = match self.settled(caller, id).await {
-            Err(refusal) if refusal.code == ErrorCode::NotFound => return Err(unrecorded()),
-            found => found?,
-        };
-        // What was to be sent may be deleted by now, or never have been built: the receipt does without it then.
-        let parked = self.context.ledger.parked(&record).await.ok();
-        let digest = parked.map(|parked| parked.binding.digest());
-        let receipt = notary.receipt(&record, digest, self.context.ledger.store().now()).await;
-        match receipt {
-            Ok(receipt) => Ok(ReceiptView { receipt }),
-            Err(NotaryError::NoEntry) => Err(unrecorded()),
-            Err(error) => Err(self.unproved(&error)),
+        let mut tries = 1_u32;
+        loop {
+            let record = match self.settled(caller, id).await {
+                Err(refusal) if refusal.code == ErrorCode::NotFound => return Err(unrecorded()),
+                found => found?,
+            };
+            // What was to be sent may be deleted by now, or never have been built: the receipt does without it then.
+            let parked = self.context.ledger.parked(&record).await.ok();
+            let digest = parked.map(|parked| parked.binding.digest());
+            match notary.receipt(&record, digest, self.context.ledger.store().now()).await {
+                Ok(receipt) => return Ok(ReceiptView { receipt }),
+                Err(NotaryError::NoEntry) => return Err(unrecorded()),
+                Err(NotaryError::Moved) if tries < RECEIPT_TRIES => {
+                    tries = tries.saturating_add(1);
+                }
+                Err(error) => return Err(self.unproved(&error)),
+            }
         }
     }
 
@@ -191,7 +199,10 @@ impl Engine {
                 self.context.die(format!("the log is not what was signed before: {error}"));
                 lookup_refusal(error)
             }
-            NotaryError::Store(_) | NotaryError::Seal(_) => lookup_refusal(error),
+            NotaryError::Store(_)
+            | NotaryError::Seal(_)
+            | NotaryError::Moved
+            | NotaryError::Unread { .. } => lookup_refusal(error),
         }
     }
 }

@@ -38,6 +38,10 @@ const SETTLE_WAIT_MS: i64 = 600_000;
 const PAGE: usize = 100;
 /// How many unknown outcomes the times of the last question are kept of.
 const ASKED_KEPT: usize = 10_000;
+/// How many attempts are remembered by when they came to be known; a forgotten one is waited for anew.
+const KNOWN_KEPT: usize = 100_000;
+/// The most that an attempt may take, in milliseconds.
+const ATTEMPT_MS_MAX: i64 = 600_000;
 
 /// When which unknown outcome was last asked about, and how often.
 #[derive(Debug, Default)]
@@ -48,6 +52,8 @@ pub(crate) struct Asked {
 #[derive(Debug, Default)]
 struct AskedState {
     due: HashMap<RecordId, (Instant, u32)>,
+    /// Since when this process has known which attempt of a record.
+    known: HashMap<RecordId, (u32, Instant)>,
     after: Option<RecordId>,
 }
 
@@ -69,6 +75,19 @@ impl Asked {
         let pause = pause.min(Duration::from_secs(3_600));
         state.due.insert(record_id, (now + pause, times.saturating_add(1)));
         true
+    }
+
+    /// For how long this process has known the attempt, by a clock that nobody sets.
+    fn known_for(&self, record_id: RecordId, attempt: &Attempt) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.known.len() >= KNOWN_KEPT {
+            state.known.clear();
+        }
+        let known = state.known.entry(record_id).or_insert((attempt.number, Instant::now()));
+        if known.0 != attempt.number {
+            *known = (attempt.number, Instant::now());
+        }
+        known.1.elapsed()
     }
 
     fn turn(&self, next: Option<Option<RecordId>>) -> Option<RecordId> {
@@ -96,10 +115,21 @@ pub(crate) fn settle_delay(
     target.capability.probe.as_ref().map(|plan| plan.settle_delay_ms)
 }
 
-/// Milliseconds until "not found" counts; none or less: it does.
-fn until_settled_ms(context: &Context, attempt: &Attempt, settle_delay_ms: u64) -> i64 {
+/// Milliseconds until "not found" counts; none or less: it does. Two clocks have to agree: the wall clock, which may have been set
+/// forward, says that the deadline and the delay are over, and the monotonic one that as much time has passed since this process first
+/// knew of the attempt.
+fn until_settled_ms(
+    context: &Context,
+    (record_id, attempt): (RecordId, &Attempt),
+    settle_delay_ms: u64,
+) -> i64 {
     let delay = i64::try_from(settle_delay_ms).unwrap_or(i64::MAX);
-    attempt.deadline_at.plus_ms(delay).since_ms(context.ledger.store().now())
+    let by_wall = attempt.deadline_at.plus_ms(delay).since_ms(context.ledger.store().now());
+    let took_ms = attempt.deadline_at.since_ms(attempt.first_dispatched_at);
+    let known = context.asked.known_for(record_id, attempt).as_millis();
+    let known_ms = i64::try_from(known).unwrap_or(i64::MAX);
+    let must_pass = took_ms.clamp(0, ATTEMPT_MS_MAX).saturating_add(delay);
+    by_wall.max(must_pass.saturating_sub(known_ms))
 }
 
 /// Asks about a call that was taken over until it is known what became of it, or for long enough.
@@ -111,7 +141,7 @@ pub(crate) async fn until_known(
 ) {
     let mut asked = 0_u32;
     while asked < ASKED_MAX {
-        let wait_ms = until_settled_ms(context, attempt, settle_delay_ms);
+        let wait_ms = until_settled_ms(context, (record.record_id, attempt), settle_delay_ms);
         match ask(context, &record, attempt).await {
             Probe::Committed(answer) => {
                 let told = settle::late(context, &record, answer).await;
@@ -200,21 +230,22 @@ pub(crate) async fn round(context: &Arc<Context>) {
     }
 }
 
-async fn about_unknown(context: &Context, record: &EffectRecord) {
+async fn about_unknown(context: &Arc<Context>, record: &EffectRecord) {
     let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
     let Some(delay_ms) = settle_delay(context, record, attempt) else { return };
+    // Its time counts from the first look, not from the first question.
+    let until_ms = until_settled_ms(context, (record.record_id, attempt), delay_ms);
     let Some(port) = context.ports.of(record.scope.capability.adapter()) else { return };
     let Connection::Up(adapter) = port.connection() else { return port.wake() };
     if !context.asked.is_due(record.record_id) {
         return;
     }
-    let settled = until_settled_ms(context, attempt, delay_ms) <= 0;
     let probe = question(adapter, record, attempt).await;
     let by = Resolution::Probe { attempt: attempt.number };
     let resolved = match probe {
         Probe::Committed(answer) => committed(context, record, (answer, by)).await,
         // It speaks for the arm's last attempt only, unless that was its first.
-        Probe::NotFound if settled && !attempt.after_unknown => {
+        Probe::NotFound if until_ms <= 0 && !attempt.after_unknown => {
             resolve::did_not_happen(context, record, by).await
         }
         Probe::NotFound | Probe::Unknown => return,

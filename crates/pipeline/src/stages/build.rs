@@ -50,6 +50,7 @@ pub(crate) fn build(
         resumed: None,
         retries: 0,
         decided_again: 0,
+        without_grants: false,
         deadline: None,
     })
 }
@@ -73,7 +74,11 @@ fn resolve(context: &Context, caller: &VerifiedCaller, tool: &str) -> Result<Tar
     }
 }
 
-fn validate(target: &Target, args: &Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
+/// The effective arguments: validated, with their defaults.
+pub(crate) fn validate(
+    target: &Target,
+    args: &Map<String, Value>,
+) -> Result<Map<String, Value>, Refusal> {
     let schema = target.capability.arguments.as_ref().map_err(|why| {
         Refusal::new(ErrorCode::ToolNotFound, "there is no such tool")
             .with_detail(format_args!("quarantined: {why}"))

@@ -5,6 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
 use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
@@ -25,37 +26,34 @@ use placet_ledger::{
 use placet_policy::permit::Permit;
 use placet_telemetry::trace::AdapterFields;
 use placet_types::{
-    contract::{Dedup, file::TransportFile},
+    contract::file::TransportFile,
     error::ErrorCode,
-    ids::ToolCallId,
+    ids::{ApprovalId, ToolCallId},
     mode::EngineMode,
 };
 
 use crate::{
     adapters::ports::Lease,
-    call::{Brokered, Call, Gated, Invoked, Passage, Resumed},
+    call::{Brokered, Call, Gated, Invoked, Passage},
     context::{Context, ledger_refusal},
-    recovery,
+    desk::drift,
     stages::{
-        duplicate,
-        hold::{envelope_of, parked_of},
+        again, duplicate,
         invoke::trace_headers,
         recorded,
         refuse::{self, Refused},
         resolve::{self, Late},
-        result::Subject,
+        result::{self, Subject},
         settle, unsettled,
     },
 };
 
-/// How often a call is tried again where its contract makes that safe.
-const RETRIES_MAX: u32 = 2;
 /// How often a call is decided again because policies changed on its way.
 const DECIDED_AGAIN_MAX: u32 = 20;
-/// The pause before a retry, in milliseconds; doubles with each.
-const RETRY_PAUSE_MS: u64 = 50;
 /// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
 const GRACE_MS: u64 = 1_000;
+/// The same for one that goes on listening, and so says nothing.
+const GRACE_LISTENING_MS: u64 = 100;
 
 /// What `prepare` got ready.
 #[derive(Debug)]
@@ -73,7 +71,7 @@ struct Executing {
 
 /// Dispatches, executes and settles one permitted call.
 pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Ready) {
-    let Call { mut passage, stage: Gated { brokered, permit, record } } = call;
+    let Call { mut passage, stage: Gated { brokered, permit, record, broken } } = call;
     if context.engine_mode() == EngineMode::Lockdown {
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
@@ -81,16 +79,15 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     }
     let call_id = record.as_ref().map_or_else(|| passage.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&passage, &brokered, (&permit, &call_id));
-    let intent = intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id));
+    let mut intent = intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id));
+    // Every use of a break-glass record is found by its name.
+    intent.audit.desk.extend(broken);
+    let granted = permit.grant().is_some();
     let approval_id = permit.approval_id().cloned();
     let armed = match &record {
         Some(record) => {
             passage.runs_under(record.record_id);
-            let mut envelope = envelope_of(&passage, &brokered);
-            envelope.approval_mode_effective = permit.mode_effective();
-            envelope.policy_decision_id = Some(permit.decision().id.clone());
-            let parked = parked_of(&passage, &brokered, envelope);
-            let parked = matches!(record.state, EffectState::Claimed { .. }).then_some(parked);
+            let parked = again::parked_anew(context, (&passage, &brokered), &permit, record).await;
             let dedup = &brokered.built.target.capability.dedup;
             context.ledger.dispatch(permit, intent, record, parked.as_ref(), dedup).await
         }
@@ -110,8 +107,11 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
                 Some(record) => passage.goes_on_as(&record.call_id),
                 None => passage.is_sent(),
             }
-            if let (Some(id), Some(approval)) = (approval_id, approval_of(&brokered)) {
-                context.routes.approval_over(&id, approval.expires_at);
+            if granted {
+                context.metrics.grant_used();
+            }
+            if let Some(id) = approval_id {
+                consumed(context, &id).await;
             }
             dispatched(context, passage, Executing { brokered, subject }, (armed, ready)).await;
         }
@@ -125,6 +125,17 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             }
             not_dispatched(context, passage, (brokered, record), error).await;
         }
+    }
+}
+
+/// An approval was used: the desk is done with it.
+async fn consumed(context: &Context, approval_id: &ApprovalId) {
+    context.routes.approval_over(approval_id);
+    match context.ledger.store().approval(approval_id).await {
+        Ok(Some(approval)) => context.desk.moved(context, &approval),
+        Ok(None) => context.desk.board.forget(approval_id),
+        // The next reading finds it.
+        Err(error) => context.noticed(&error.into()),
     }
 }
 
@@ -155,7 +166,16 @@ async fn not_dispatched(
 ) {
     let now = context.ledger.store().now();
     let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
-    if expired && matches!(error, LedgerError::WrongState(_)) {
+    let moved =
+        matches!(error, LedgerError::WrongState(_) | LedgerError::Store(StoreError::Conflict));
+    if expired && moved {
+        return decide_again(context, passage, brokered, record);
+    }
+    if matches!(error, LedgerError::GrantSpent) {
+        // Used up, or ended, since it was decided: people are asked as if there were none.
+        context.desk.follow(context).await;
+        let mut brokered = brokered;
+        brokered.built.without_grants = true;
         return decide_again(context, passage, brokered, record);
     }
     let mut refusal = ledger_refusal(&error);
@@ -193,6 +213,7 @@ async fn dispatched(
 ) {
     let Armed { dispatch, settlement } = armed;
     let started = Instant::now();
+    let ready = again::within_window(context, &executing.brokered, settlement.record(), ready);
     let (outcome, late) = call_adapter(context, &executing.brokered, dispatch, ready).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     note_answer(context, &passage, &executing.brokered, (&outcome, started.elapsed())).await;
@@ -201,14 +222,14 @@ async fn dispatched(
     if let Some(record) = settlement.record()
         && late.is_none()
         && matches!(outcome, AdapterOutcome::Unknown(_))
-        && may_repeat_keyed(context, &brokered, record)
+        && again::may_repeat_keyed(context, &brokered, record)
     {
         let record = record.clone();
-        return send_again(context, Call { passage, stage: brokered }, record).await;
+        return again::send_again(context, Call { passage, stage: brokered }, record).await;
     }
     let again = settlement.record_id().is_none()
-        && retries < RETRIES_MAX
-        && may_repeat(&brokered, &outcome);
+        && retries < again::RETRIES_MAX
+        && again::may_repeat(&brokered, &outcome);
     let late = late.zip(settlement.record().cloned()).map(|(task, record)| Late {
         task,
         record_id: record.record_id,
@@ -231,11 +252,14 @@ async fn dispatched(
         Err(unsettled) => unsettled.tell(context, passage).await,
         Ok(_) if again => {
             // Through the gate, since every try needs a permit of its own.
-            tokio::time::sleep(pause_before(retries)).await;
+            tokio::time::sleep(again::pause_before(retries)).await;
             brokered.built.retries = retries.saturating_add(1);
             context.routes.gate(context, Call { passage, stage: brokered });
         }
         Ok(result) => {
+            if let Some(approval) = approval_of(&brokered) {
+                context.desk.settled(context, approval);
+            }
             context.routes.give_back(context, Call { passage, stage: Invoked { result } })
         }
     }
@@ -243,7 +267,7 @@ async fn dispatched(
 
 /// Figures and events of what an adapter answered.
 async fn note_answer(
-    context: &Context,
+    context: &Arc<Context>,
     passage: &Passage,
     brokered: &Brokered,
     (outcome, took): (&AdapterOutcome, Duration),
@@ -254,54 +278,12 @@ async fn note_answer(
         context.metrics.breaker(capability.adapter(), port.is_open());
     }
     if let AdapterOutcome::NothingHappened(AdapterError::Drifted(_)) = outcome {
+        drift::drifted(context, capability);
         let mut event = refuse::event_of(AuditKind::Security, passage, brokered);
         event.code = Some(ErrorCode::ValidationError);
         event.note = Some("the tool is not what its contract says".to_owned());
         context.note(event).await;
     }
-}
-
-/// Whether a keyed call whose outcome is unknown may be sent again at once: its key is known to the target, and there is time.
-fn may_repeat_keyed(context: &Context, brokered: &Brokered, record: &EffectRecord) -> bool {
-    let due = Instant::now() + pause_before(brokered.built.retries);
-    brokered.built.retries < RETRIES_MAX
-        && brokered.built.deadline.is_some_and(|deadline| deadline > due)
-        && record
-            .state
-            .attempt()
-            .is_some_and(|attempt| recovery::is_within_window(context, attempt))
-        && !context.stopping()
-}
-
-/// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
-async fn send_again(context: &Arc<Context>, call: Call<Brokered>, record: EffectRecord) {
-    let Call { passage, stage: mut brokered } = call;
-    let resumed = async {
-        let parked = context.ledger.parked(&record).await?;
-        let approval = match record.state.approval_id() {
-            Some(id) => context.ledger.store().approval(id).await?,
-            None => None,
-        };
-        Ok::<_, LedgerError>(Resumed { record: record.clone(), approval, parked })
-    };
-    match resumed.await {
-        Ok(resumed) => {
-            tokio::time::sleep(pause_before(brokered.built.retries)).await;
-            brokered.built.retries = brokered.built.retries.saturating_add(1);
-            brokered.built.resumed = Some(Box::new(resumed));
-            context.routes.gate(context, Call { passage, stage: brokered });
-        }
-        Err(error) => {
-            context.noticed(&error);
-            let reason = format!("it was sent, and cannot be read to be sent again: {error}");
-            let answer = recorded::give_up(context, &record, &reason).await;
-            passage.finish(answer);
-        }
-    }
-}
-
-fn pause_before(retries: u32) -> Duration {
-    Duration::from_millis(RETRY_PAUSE_MS.saturating_mul(1_u64 << retries.min(8)))
 }
 
 /// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours. A task that does not end in its time
@@ -316,8 +298,10 @@ async fn call_adapter(
     let Ready { lease, credential, deadline } = ready;
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());
+    let listen_ms = listening_ms(context, brokered);
     let conditions = Conditions {
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        listen_ms,
         credential,
         trace: trace_headers(&span),
     };
@@ -331,12 +315,13 @@ async fn call_adapter(
         Some(connection.invoke(dispatch, conditions).await)
     };
     let mut task = tokio::spawn(invoking.instrument(span));
-    let limit = timeout.saturating_add(Duration::from_millis(GRACE_MS));
+    let grace_ms = if listen_ms > 0 { GRACE_LISTENING_MS } else { GRACE_MS };
+    let limit = timeout.saturating_add(Duration::from_millis(grace_ms));
     let (outcome, late) = match tokio::time::timeout(limit, &mut task).await {
         Ok(Ok(Some(outcome))) => (outcome, None),
         Ok(Ok(None)) => {
             // The tool was not asked, so its breaker hears nothing.
-            let reason = "the latency budget ran out before it was sent".to_owned();
+            let reason = "its time ran out before it was sent".to_owned();
             return (AdapterOutcome::NothingHappened(AdapterError::Unavailable(reason)), None);
         }
         Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
@@ -347,6 +332,13 @@ async fn call_adapter(
     };
     lease.report(&outcome);
     (outcome, late)
+}
+
+/// For how long an answer is listened for that is late: only where a record waits for it, and while not too many others are late.
+fn listening_ms(context: &Context, brokered: &Brokered) -> u64 {
+    let may_have_acted = brokered.built.target.capability.is_write_class();
+    let is_heard = may_have_acted && context.late.available_permits() > 0;
+    if is_heard { context.settings.ledger.late_answers_ms } else { 0 }
 }
 
 /// The span of one attempt, below the invoke stage's.
@@ -362,20 +354,6 @@ fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
         attempt,
     };
     placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
-}
-
-/// Whether the contract makes it safe to try again by itself, and there is time for it.
-fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool {
-    let due = Instant::now() + pause_before(brokered.built.retries);
-    if brokered.built.deadline.is_some_and(|deadline| deadline <= due) {
-        return false;
-    }
-    let unreachable =
-        matches!(outcome, AdapterOutcome::NothingHappened(AdapterError::Unavailable(_)));
-    match &brokered.built.target.capability.dedup {
-        Dedup::ReadOnly => unreachable,
-        Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => false,
-    }
 }
 
 fn subject_of(
@@ -394,17 +372,20 @@ fn subject_of(
         approval_id: permit.approval_id().cloned(),
         traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
         accepted_at: passage.accepted_at,
+        edited_args: edited_args(brokered),
     }
+}
+
+/// The arguments that run, fields marked sensitive masked, where an approver narrowed them.
+fn edited_args(brokered: &Brokered) -> Option<Value> {
+    let approval = approval_of(brokered).filter(|approval| !approval.edits.is_empty());
+    approval
+        .and_then(|_| result::shown_args(&brokered.built.target.capability, &brokered.built.args))
 }
 
 /// What an attempt costs: a keyed one that is repeated was paid for, since the target does it once.
 fn cents_of(brokered: &Brokered) -> u64 {
-    let repeated = brokered
-        .built
-        .resumed
-        .as_ref()
-        .is_some_and(|resumed| matches!(resumed.record.state, EffectState::Dispatched(_)));
-    if repeated { 0 } else { brokered.built.target.capability.cost_cents }
+    if again::is_repeated(brokered) { 0 } else { brokered.built.target.capability.cost_cents }
 }
 
 fn intent_of(

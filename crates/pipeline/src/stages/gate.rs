@@ -5,8 +5,6 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use placet_ledger::{
     approval::ApprovalRecord,
     ledger::LedgerError,
@@ -15,7 +13,8 @@ use placet_ledger::{
     store::{ClaimAnswer, StoreError},
 };
 use placet_policy::{
-    facts::{ApprovalFacts, BudgetView, Facts},
+    facts::BudgetView,
+    permit::Permit,
     verdict::{Denial, DenialKind, Hold, Verdict},
 };
 use placet_types::{
@@ -29,7 +28,7 @@ use crate::{
     context::{Context, ledger_refusal, lookup_refusal},
     retention,
     stages::{
-        duplicate, hold, recorded,
+        duplicate, facts, hold, recorded,
         refuse::{self, Refused},
     },
 };
@@ -59,13 +58,28 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     if let Some(refusal) = context.standing.cannot_decide() {
         return refuse(context, call, refusal).await;
     }
-    let verdict = match decide(context, &call, &run, record.as_ref()) {
-        Ok(verdict) => verdict,
+    let decided = match facts::decide_call(context, &call.stage, &run, record.as_ref()).await {
+        Ok(decided) => decided,
         Err(refusal) => return refuse(context, call, refusal).await,
     };
-    record_on_span(context, &call, &verdict, first);
-    match verdict {
+    record_on_span(context, &call, &decided.verdict, first);
+    let broken = decided.broken;
+    match decided.verdict {
         Verdict::Permit(permit) => {
+            if let Some(approved) = risen(&call.stage, &permit) {
+                let decision = permit.decision().clone();
+                let refusal = Refusal::new(
+                    ErrorCode::ModeUpgraded,
+                    "the call has become stronger than the one that people agreed to",
+                )
+                .with_detail(format_args!(
+                    "{} since {}",
+                    permit.mode_effective().as_str(),
+                    approved.as_str()
+                ));
+                let refused = Refused::of(refusal, Some(&decision));
+                return refuse::brokered(context, call, refused).await;
+            }
             let capability = &call.stage.binding.capability;
             let per_minute = call.stage.built.target.contract.limits.calls_per_minute_max;
             if let Err(refusal) =
@@ -75,9 +89,10 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 let refused = Refused { passing: true, ..Refused::of(refusal, Some(&decision)) };
                 return refuse::brokered(context, call, refused).await;
             }
-            context
-                .routes
-                .invoke(context, call.advance(|brokered| Gated { brokered, permit, record }));
+            context.routes.invoke(
+                context,
+                call.advance(|brokered| Gated { brokered, permit, record, broken }),
+            );
         }
         Verdict::Hold(held) => held_by_policy(context, call, record, (held, budget_of(&run))).await,
         Verdict::Deny(denial) => denied(context, call, denial).await,
@@ -206,7 +221,8 @@ async fn resumed_of(context: &Context, record: EffectRecord) -> Result<Resumed, 
     Ok(Resumed { record, approval, parked })
 }
 
-fn budget_of(run: &RunRecord) -> BudgetView {
+/// What a run may still use up.
+pub(crate) fn budget_of(run: &RunRecord) -> BudgetView {
     BudgetView {
         calls_left: run.calls_left(),
         cents_left: run.cents_left(),
@@ -215,56 +231,18 @@ fn budget_of(run: &RunRecord) -> BudgetView {
     }
 }
 
-fn approval_facts(approval: &ApprovalRecord) -> ApprovalFacts {
-    ApprovalFacts {
-        approval_id: approval.approval_id.clone(),
-        request_digest: approval.request_digest,
-        shown_digest: approval.proposal,
-        expires_at: approval.expires_at,
-        votes: approval.votes.clone(),
-    }
-}
-
-fn decide(
-    context: &Context,
-    call: &Call<Brokered>,
-    run: &RunRecord,
-    record: Option<&EffectRecord>,
-) -> Result<Verdict, Refusal> {
-    let stage = &call.stage;
-    let now = context.ledger.store().now();
-    authority_holds(stage, now)?;
-    let args = Value::Object(stage.built.args.clone());
-    let approval = stage
-        .built
-        .resumed
-        .as_ref()
-        .and_then(|resumed| resumed.approval.as_ref())
-        .map(approval_facts);
-    let facts = Facts {
-        chain: &stage.identity.chain,
-        user_groups: &stage.identity.user_groups,
-        contract: &stage.built.target.contract,
-        capability: &stage.built.target.capability,
-        args: &args,
-        binding: &stage.binding,
-        mode_requested: stage.built.mode_requested,
-        safety_mode: run.safety_mode,
-        engine_mode: context.engine_mode(),
-        budget: budget_of(run),
-        now,
-        approval: approval.as_ref(),
-        attested: true,
-        key: record.map(|record| record.record_id),
-    };
-    let started = tokio::time::Instant::now();
-    let verdict = context.policy.load().decide(&facts, context.fresh_decision_id()?);
-    context.metrics.decided(started.elapsed());
-    Ok(verdict)
+/// The mode that people agreed to, where the call has become stronger since (TM-15).
+fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
+    let approval = stage.built.resumed.as_ref()?.approval.as_ref()?;
+    let used = permit.approval_id() == Some(&approval.approval_id);
+    (used && permit.mode_effective() > approval.mode).then_some(approval.mode)
 }
 
 /// A delegated call needs a delegation that still holds, however long it waited (TM-08).
-fn authority_holds(stage: &Brokered, now: placet_types::clock::Timestamp) -> Result<(), Refusal> {
+pub(crate) fn authority_holds(
+    stage: &Brokered,
+    now: placet_types::clock::Timestamp,
+) -> Result<(), Refusal> {
     let delegated = stage.built.target.capability.mode_highest == ApprovalMode::Delegated
         || stage.built.target.capability.also.contains(&ApprovalMode::Delegated);
     if delegated && stage.identity.authority_until <= now {
@@ -353,6 +331,7 @@ async fn reopen(
     let mut passage = call.passage;
     match context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await {
         Ok(reopened) => {
+            context.desk.moved(context, &reopened);
             passage.leaves_record();
             let trace_id = passage.trace_id.clone();
             passage.park(recorded::held_of(&record, &reopened, trace_id));
@@ -378,7 +357,7 @@ const fn told(kind: DenialKind) -> &'static str {
     }
 }
 
-async fn denied(context: &Context, call: Call<Brokered>, denial: Denial) {
+async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
     let message = told(denial.kind);
     if matches!(denial.kind, DenialKind::Policy | DenialKind::Ceiling | DenialKind::ModeUpgraded) {
         context.metrics.denied();
@@ -389,7 +368,7 @@ async fn denied(context: &Context, call: Call<Brokered>, denial: Denial) {
     refuse::brokered(context, call, refused).await;
 }
 
-async fn refuse(context: &Context, call: Call<Brokered>, refusal: Refusal) {
+async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) {
     let passing = matches!(
         refusal.code,
         ErrorCode::CredentialExpired

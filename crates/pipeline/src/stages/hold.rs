@@ -14,14 +14,19 @@ use placet_ledger::{
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
-use placet_policy::{facts::BudgetView, verdict::Hold};
+use placet_policy::{
+    facts::BudgetView,
+    verdict::{Decision, Hold},
+};
 use placet_types::{
     approval::Requirement,
+    clock::Timestamp,
     envelope::{
         call::{CallVersion, ToolCallEnvelope},
-        proposal::{Evidence, ProposalVersion, ToolProposalEnvelope},
+        proposal::{Evidence, ProposalVersion, SimilarCall, ToolProposalEnvelope},
     },
     error::Refusal,
+    ids::ApprovalId,
     json::canonical_digest,
 };
 
@@ -29,6 +34,7 @@ use crate::{
     answer::Held,
     call::{Brokered, Call, Passage},
     context::{Context, ledger_refusal},
+    desk::similar,
     stages::{
         duplicate,
         refuse::{self, Refused},
@@ -49,7 +55,7 @@ pub(crate) async fn park(
         // What is parked is the recorded call, whoever sent it again.
         call.passage.goes_on_as(&claimed.call_id);
     }
-    let proposal = match proposal_of(context, &call, &hold, budget) {
+    let proposal = match proposal_of(context, &call, &hold, budget).await {
         Ok(proposal) => proposal,
         Err(refusal) => {
             let refused = Refused::of(refusal, Some(&hold.decision));
@@ -63,7 +69,7 @@ pub(crate) async fn park(
     event.decision = refuse::decision_json(&hold.decision);
     match context.ledger.hold(&claimed, &parked, &proposal, event).await {
         Ok(approval) => {
-            context.routes.approval_asked(&approval.approval_id, approval.expires_at);
+            context.desk.moved(context, &approval);
             if context.ledger.store().is_shared() {
                 // People may agree on another node, which then executes it.
                 drop(context.watch(&claimed));
@@ -90,16 +96,13 @@ pub(crate) async fn park(
     }
 }
 
-fn proposal_of(
+async fn proposal_of(
     context: &Context,
     call: &Call<Brokered>,
     hold: &Hold,
     budget: BudgetView,
 ) -> Result<ToolProposalEnvelope, Refusal> {
     let stage = &call.stage;
-    let args = Value::Object(stage.built.args.clone());
-    let capability = &stage.built.target.capability;
-    let preview = capability.arguments.as_ref().map_or(Value::Null, |schema| schema.redact(&args));
     let requirement = Requirement {
         expires_in_ms: hold.requirement.expires_in_ms.clamp(1_000, LIFETIME_MS_MAX),
         ..hold.requirement.clone()
@@ -108,9 +111,42 @@ fn proposal_of(
     let mut envelope = envelope_of(&call.passage, stage);
     envelope.approval_mode_effective = hold.decision.mode_effective;
     envelope.policy_decision_id = Some(hold.decision.id.clone());
-    Ok(ToolProposalEnvelope {
-        envelope_version: ProposalVersion::V1,
+    let of = (&stage.identity.chain, &stage.built.target.capability.id);
+    let similar = similar::of(context, of, stage.request_digest).await;
+    Ok(proposal_from(Draft {
+        stage,
+        envelope,
+        requirement,
+        decision: &hold.decision,
+        budget,
         approval_id: context.fresh_approval_id()?,
+        expires_at: context.ledger.store().now().plus_ms(lifetime_ms),
+        similar,
+    }))
+}
+
+/// What a proposal is made of.
+#[derive(Debug)]
+pub(crate) struct Draft<'a> {
+    pub(crate) stage: &'a Brokered,
+    pub(crate) envelope: ToolCallEnvelope,
+    pub(crate) requirement: Requirement,
+    pub(crate) decision: &'a Decision,
+    pub(crate) budget: BudgetView,
+    pub(crate) approval_id: ApprovalId,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) similar: Vec<SimilarCall>,
+}
+
+/// A held call with its frozen evidence.
+pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
+    let Draft { stage, decision, budget, .. } = draft;
+    let args = Value::Object(stage.built.args.clone());
+    let capability = &stage.built.target.capability;
+    let preview = capability.arguments.as_ref().map_or(Value::Null, |schema| schema.redact(&args));
+    ToolProposalEnvelope {
+        envelope_version: ProposalVersion::V1,
+        approval_id: draft.approval_id,
         evidence: Evidence {
             request_digest: stage.request_digest,
             effective_args_digest: stage.built.args_digest,
@@ -119,17 +155,17 @@ fn proposal_of(
             contract_digest: stage.binding.contract_digest,
             target: stage.binding.target.clone(),
             credential: stage.binding.credential.clone(),
-            bundle_digest: hold.decision.bundle_digest,
+            bundle_digest: decision.bundle_digest,
             calls_left_after: budget.calls_left.saturating_sub(1),
             cents_left_after: budget.cents_left.saturating_sub(capability.cost_cents),
             description: capability.description.clone(),
-            similar: Vec::new(),
+            similar: draft.similar,
             edited: None,
         },
-        call: envelope,
-        requirement,
-        expires_at: context.ledger.store().now().plus_ms(lifetime_ms),
-    })
+        call: draft.envelope,
+        requirement: draft.requirement,
+        expires_at: draft.expires_at,
+    }
 }
 
 /// The call envelope exactly as it will run (TM-02).

@@ -23,6 +23,7 @@ use crate::{
     adapters::ports::Lease,
     call::{Call, Gated},
     context::Context,
+    desk::drift,
     stages::{
         execute::{self, Ready},
         refuse::{self, Refused},
@@ -124,10 +125,13 @@ fn shown(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(500).collect()
 }
 
-async fn refuse_prepared(context: &Context, call: Call<Gated>, refusal: Refusal) {
+async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, refusal: Refusal) {
     let decision = call.stage.permit.decision().clone();
     // What is no longer what was approved voids the approval; what is merely not there yet is waited for.
     let drifted = refusal.code == ErrorCode::ValidationError;
+    if drifted {
+        drift::drifted(context, &call.stage.brokered.binding.capability);
+    }
     let refused =
         Refused { passing: !drifted, security: drifted, ..Refused::of(refusal, Some(&decision)) };
     let call = call.advance(|gated| {

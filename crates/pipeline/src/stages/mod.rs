@@ -2,10 +2,12 @@
 //!
 //! In the order of a call: build, broker, gate, invoke, return.
 
+pub(crate) mod again;
 pub(crate) mod broker;
 pub(crate) mod build;
 pub(crate) mod duplicate;
 pub(crate) mod execute;
+pub(crate) mod facts;
 pub(crate) mod gate;
 pub(crate) mod hold;
 pub(crate) mod invoke;

@@ -2,9 +2,11 @@
 //!
 //! Owns the table "what a duplicate receives". Never executes anything.
 
+use std::sync::Arc;
+
 use placet_ledger::{
     approval::ApprovalRecord,
-    ledger::LedgerError,
+    ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState},
     store::StoreError,
 };
@@ -19,7 +21,10 @@ use crate::{
     answer::{Answer, Held, RefusedCall},
     context::{Context, lookup_refusal},
     registry::Owner,
-    stages::result::{Subject, refusal_of, unknown},
+    stages::{
+        result::{Subject, edited_args, refusal_of, unknown},
+        unsettled::{self, Finding},
+    },
 };
 
 /// How `record` stands, as an answer. `replayed` marks the recorded result of an earlier call.
@@ -185,9 +190,10 @@ pub(crate) async fn held(
 }
 
 /// Records that the outcome of a dispatch is unknown, and answers so.
-pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &str) -> Answer {
+pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
     let parked = context.ledger.parked(record).await.ok();
     let mut subject = Subject::of_record(record, parked.as_ref());
+    subject.edited_args = edited_args(context, record, parked.as_ref()).await;
     if let EffectState::Dispatched(attempt) = &record.state {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
@@ -198,8 +204,15 @@ pub(crate) async fn give_up(context: &Context, record: &EffectRecord, reason: &s
             context.metrics.indeterminate();
             of_result(result, false)
         }
+        // It was settled otherwise, or it is another one's by now.
+        Err(LedgerError::Store(StoreError::Conflict)) => now(context, record).await,
         Err(error) => {
             context.noticed(&error);
+            if matches!(error, LedgerError::Store(StoreError::Unreachable(_))) {
+                let outcome = Outcome::Unknown(reason.to_owned());
+                let finding = Finding { outcome, result: result.clone(), is_probed: false };
+                unsettled::keep_trying(context, record.clone(), finding);
+            }
             refused(record, unrecorded(&error), result.policy_decision_id.clone())
         }
     }

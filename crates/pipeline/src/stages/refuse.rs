@@ -2,6 +2,8 @@
 //!
 //! Owns what happens to a claim or a parked approval when its call is refused before anything was sent.
 
+use std::sync::Arc;
+
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
@@ -75,7 +77,7 @@ impl<'a> Refused<'a> {
 }
 
 /// Refuses a brokered call before anything was sent.
-pub(crate) async fn brokered(context: &Context, call: Call<Brokered>, refused: Refused<'_>) {
+pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
     let Call { mut passage, stage } = call;
     let Refused { refusal, decision, passing, security } = refused;
     let security = security || is_security(refusal.code);
@@ -181,12 +183,16 @@ async fn approved(
     let reason = format!("{}: {}", refusal.code, refusal.message);
     let end = if expired { ApprovalState::Expired } else { ApprovalState::Void { reason } };
     match context.ledger.end_approval(&approval, end, event).await {
-        Ok(_) => {
+        Ok(ended) => {
             let name = if expired { "expired" } else { "void" };
+            context.desk.moved(context, &ended);
             context.metrics.approval_ended(name, &approval, context.ledger.store().now().as_ms());
-            context.routes.approval_over(&approval.approval_id, approval.expires_at);
+            context.routes.approval_over(&approval.approval_id);
             let told = if expired {
                 recorded::denied(ErrorCode::ApprovalExpired)
+            } else if refusal.code == ErrorCode::ModeUpgraded {
+                // That the call has become stronger is said as such (TM-15).
+                refusal
             } else {
                 recorded::void().with_detail(&refusal)
             };

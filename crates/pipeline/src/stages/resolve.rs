@@ -5,13 +5,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::Instant};
 
 use placet_adapter::outcome::Outcome as AdapterOutcome;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::{LedgerError, Outcome},
-    record::{EffectRecord, Resolution},
+    record::{EffectRecord, EffectState, Resolution},
     store::StoreError,
 };
 use placet_types::{
@@ -31,6 +31,9 @@ use crate::{
 
 /// How often evidence is brought again when the record moved meanwhile.
 const TRIES: usize = 8;
+/// How long an answer is kept back for the end of another arm, and how often it is looked whether that has come.
+const KEPT_BACK: Duration = Duration::from_secs(1_200);
+const REST: Duration = Duration::from_millis(500);
 
 /// An adapter's task that did not end in its time, and the attempt it is.
 #[derive(Debug)]
@@ -51,6 +54,7 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
     context.registry.spawn(async move {
         let limit = Duration::from_millis(owner.settings.ledger.late_answers_ms);
         let Late { task, record_id, attempt, subject, capability } = late;
+        let listening = task.abort_handle();
         let answered = tokio::select! {
             () = owner.stopping.cancelled() => None,
             answered = tokio::time::timeout(limit, task) => answered.ok().and_then(Result::ok).flatten(),
@@ -58,6 +62,9 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
         if let Some(outcome) = answered {
             let concluded = settle::conclude(&owner, &capability, subject, outcome);
             bring(&owner, record_id, attempt, concluded).await;
+        } else {
+            // Its connection need not wait for what nobody hears.
+            listening.abort();
         }
         drop(place);
     });
@@ -72,7 +79,8 @@ async fn bring(
     if matches!(outcome, Outcome::Unknown(_)) {
         return;
     }
-    for _ in 0..TRIES {
+    let (mut tries, since) = (0_usize, Instant::now());
+    while tries < TRIES {
         let record = match context.ledger.store().effect(record_id).await {
             Ok(Some(record)) => record,
             Ok(None) => return,
@@ -81,13 +89,35 @@ async fn bring(
         let by = Resolution::LateAnswer { attempt };
         match with(context, &record, (outcome.clone(), by), &result).await {
             Ok(()) => return,
-            Err(LedgerError::Store(StoreError::Conflict)) => {}
+            Err(LedgerError::Store(StoreError::Conflict)) => tries = tries.saturating_add(1),
+            // Another arm is under way. What this one did counts where that one's outcome is unknown in the end.
+            Err(LedgerError::WrongState(_))
+                if matches!(outcome, Outcome::Succeeded) && is_overtaken(&record, attempt) =>
+            {
+                if since.elapsed() > KEPT_BACK || !rest(context).await {
+                    return tracing::warn!(%record_id, attempt, "a late answer came to nothing: another arm is under way still");
+                }
+            }
             Err(error) => {
                 context.noticed(&error);
                 // It was resolved otherwise, or the answer speaks for one attempt of several.
                 return tracing::info!(%error, %record_id, "a late answer changes nothing");
             }
         }
+    }
+}
+
+/// Whether another arm is under way than the one of `attempt`.
+fn is_overtaken(record: &EffectRecord, attempt: u32) -> bool {
+    matches!(record.state, EffectState::Dispatched(_))
+        && record.unknown.as_ref().is_some_and(|unknown| unknown.attempt.number == attempt)
+}
+
+/// Waits a little; says whether to go on, which a stopping engine does not.
+async fn rest(context: &Context) -> bool {
+    tokio::select! {
+        () = context.stopping.cancelled() => false,
+        () = tokio::time::sleep(REST) => true,
     }
 }
 

@@ -2,18 +2,21 @@
 //!
 //! Owns the shape of every answer that says what became of an effect. Does not decide what became of it.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use placet_adapter::outcome::Answer as AdapterAnswer;
 use placet_ledger::{parked::ParkedCall, record::EffectRecord};
 use placet_types::{
     clock::Timestamp,
+    contract::Capability,
     envelope::result::{
         Cost, Latency, Mutation, ResultError, ResultStatus, ResultVersion, ToolResultEnvelope,
     },
     error::{ErrorCode, Execution, Refusal},
     ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
 };
+
+use crate::context::Context;
 
 /// Which call a result is of.
 #[derive(Debug, Clone)]
@@ -28,6 +31,8 @@ pub(crate) struct Subject {
     pub(crate) approval_id: Option<ApprovalId>,
     pub(crate) traceparent: Option<String>,
     pub(crate) accepted_at: Timestamp,
+    /// The arguments that ran, fields marked sensitive masked, where an approver narrowed them.
+    pub(crate) edited_args: Option<Value>,
 }
 
 impl Subject {
@@ -44,6 +49,7 @@ impl Subject {
             approval_id: None,
             traceparent: parked.and_then(|p| p.traceparent.clone()),
             accepted_at: record.created_at,
+            edited_args: None,
         }
     }
 
@@ -72,8 +78,29 @@ impl Subject {
             replayed: false,
             error: None,
             trace_context: self.traceparent,
+            edited_args: self.edited_args,
         }
     }
+}
+
+/// Arguments as they may be shown: fields marked sensitive masked.
+pub(crate) fn shown_args(capability: &Capability, args: &Map<String, Value>) -> Option<Value> {
+    let schema = capability.arguments.as_ref().ok()?;
+    Some(schema.redact(&Value::Object(args.clone())))
+}
+
+/// The same of a recorded call, where its approval says that an approver narrowed them.
+pub(crate) async fn edited_args(
+    context: &Context,
+    record: &EffectRecord,
+    parked: Option<&ParkedCall>,
+) -> Option<Value> {
+    let approval_id = record.state.approval_id()?;
+    let approval = context.ledger.store().approval(approval_id).await.ok().flatten()?;
+    let args = &parked.filter(|_| !approval.edits.is_empty())?.envelope.args;
+    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
+    // A tool that is gone has no schema to say what may be shown.
+    Some(target.and_then(|target| shown_args(&target.capability, args)).unwrap_or(Value::Null))
 }
 
 /// Puts an adapter's answer into a result; a write that names no change is said to have written its capability.

@@ -27,8 +27,8 @@ use crate::{
     stages::{
         invoke::{logged, unavailable},
         recorded, refuse,
-        result::{Subject, error_of, fill, unknown},
-        unsettled,
+        result::{Subject, edited_args, error_of, fill, unknown},
+        unsettled::{self, Finding},
     },
 };
 
@@ -166,7 +166,8 @@ impl Unsettled {
         if let Some(record) = &record
             && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
         {
-            unsettled::keep_trying(context, record.clone(), (outcome, (*result).clone()));
+            let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
+            unsettled::keep_trying(context, record.clone(), finding);
             let refusal = recorded::unrecorded(&error);
             return refuse::tell(context, passage, refusal, result.policy_decision_id);
         }
@@ -186,7 +187,7 @@ impl Unsettled {
 
 /// Settles a call of an earlier epoch whose outcome an adapter could still tell.
 pub(crate) async fn late(
-    context: &Context,
+    context: &Arc<Context>,
     record: &EffectRecord,
     answer: AdapterAnswer,
 ) -> Answer {
@@ -210,7 +211,7 @@ pub(crate) async fn found(
 }
 
 /// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
-pub(crate) async fn not_found(context: &Context, record: &EffectRecord) -> Answer {
+pub(crate) async fn not_found(context: &Arc<Context>, record: &EffectRecord) -> Answer {
     let subject = subject_of(context, record).await;
     let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
     let refusal = Refusal::new(
@@ -224,6 +225,7 @@ pub(crate) async fn not_found(context: &Context, record: &EffectRecord) -> Answe
 async fn subject_of(context: &Context, record: &EffectRecord) -> Subject {
     let parked = context.ledger.parked(record).await.ok();
     let mut subject = Subject::of_record(record, parked.as_ref());
+    subject.edited_args = edited_args(context, record, parked.as_ref()).await;
     if let Some(attempt) = record.state.attempt() {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
@@ -232,15 +234,21 @@ async fn subject_of(context: &Context, record: &EffectRecord) -> Subject {
 }
 
 async fn recovered(
-    context: &Context,
+    context: &Arc<Context>,
     record: &EffectRecord,
     outcome: Outcome,
     result: ToolResultEnvelope,
 ) -> Answer {
     let (outcome, result) = spoken_for(context, Some(record), outcome, result);
-    match context.ledger.settle_recovered(record, outcome, &result).await {
+    match context.ledger.settle_recovered(record, outcome.clone(), &result).await {
         Ok(_) => recorded::of_result(result, false),
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
+        Err(error @ LedgerError::Store(StoreError::Unreachable(_))) => {
+            context.noticed(&error);
+            let finding = Finding { outcome, result, is_probed: true };
+            unsettled::keep_trying(context, record.clone(), finding);
+            recorded::refused(record, recorded::unrecorded(&error), None)
+        }
         Err(error) => {
             context.noticed(&error);
             recorded::refused(record, recorded::unrecorded(&error), None)

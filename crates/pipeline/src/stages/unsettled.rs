@@ -25,18 +25,38 @@ use crate::{
     },
 };
 
+/// What became of a dispatch, and waits to be kept.
+#[derive(Debug)]
+pub(crate) struct Finding {
+    pub(crate) outcome: Outcome,
+    pub(crate) result: ToolResultEnvelope,
+    /// Whether it is the answer of a tool that was asked about the dispatch.
+    pub(crate) is_probed: bool,
+}
+
 /// Tries to keep an outcome that its caller was not told of.
-pub(crate) fn keep_trying(
-    context: &Arc<Context>,
-    record: EffectRecord,
-    (outcome, result): (Outcome, ToolResultEnvelope),
-) {
+pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding: Finding) {
     let owner = Arc::clone(context);
+    let hand = context.hands.take(record.record_id);
     context.registry.spawn(async move {
+        let _hand = hand;
+        let Finding { outcome, result, is_probed } = finding;
         let mut tries = 0_u32;
         while rest(&owner, &mut tries).await {
-            match owner.ledger.settle_again(&record, outcome.clone(), &result).await {
-                Ok(kept) => return owner.registry.forget(&kept.call_id),
+            let outcome = outcome.clone();
+            let is_unknown = matches!(outcome, Outcome::Unknown(_));
+            let kept = if is_probed {
+                owner.ledger.settle_recovered(&record, outcome, &result).await
+            } else {
+                owner.ledger.settle_again(&record, outcome, &result).await
+            };
+            match kept {
+                Ok(kept) => {
+                    if is_unknown {
+                        owner.metrics.indeterminate();
+                    }
+                    return owner.registry.forget(&kept.call_id);
+                }
                 Err(LedgerError::Store(StoreError::Unreachable(_))) => {}
                 // It was kept when the connection broke, or somebody else has ended it.
                 Err(LedgerError::Store(StoreError::Conflict)) => return,
@@ -55,7 +75,9 @@ pub(crate) fn keep_trying(
 /// Looks whether a dispatch was kept whose commit could not be confirmed. Nothing was sent for it, and that is what is recorded then.
 pub(crate) fn take_back(context: &Arc<Context>, record_id: RecordId, decision_id: DecisionId) {
     let owner = Arc::clone(context);
+    let hand = context.hands.take(record_id);
     context.registry.spawn(async move {
+        let _hand = hand;
         let mut tries = 0_u32;
         while rest(&owner, &mut tries).await {
             let record = match owner.ledger.store().effect(record_id).await {

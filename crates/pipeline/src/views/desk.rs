@@ -309,6 +309,7 @@ pub enum Arrangement {
         #[serde(default)]
         pattern: Option<ArgumentPattern>,
         /// How often.
+        #[schemars(range(min = 1, max = 10_000))]
         uses_max: u32,
         /// The digest of what was shown of the approval.
         digest: Digest,
@@ -330,6 +331,7 @@ pub enum DeskAct {
         /// Yes or no.
         decision: VoteChoice,
         /// Why.
+        #[schemars(length(min = 1, max = 2000))]
         reason: String,
         /// The digest of what was shown.
         digest: Digest,
@@ -337,11 +339,13 @@ pub enum DeskAct {
     /// Ends it before its time.
     End {
         /// Why.
+        #[schemars(length(min = 1, max = 2000))]
         reason: String,
     },
     /// Looks at it afterwards.
     Review {
         /// With what result.
+        #[schemars(length(min = 1, max = 2000))]
         note: String,
     },
 }

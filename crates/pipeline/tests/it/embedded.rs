@@ -27,7 +27,7 @@ impl Clock for Standing {
     }
 }
 
-async fn open(folder: &Path) -> Arc<EmbeddedStore> {
+pub(crate) async fn open(folder: &Path) -> Arc<EmbeddedStore> {
     let config = EmbeddedConfig::new(folder);
     let opening =
         tokio::task::spawn_blocking(move || EmbeddedStore::open(config, Arc::new(Standing)));
@@ -36,12 +36,22 @@ async fn open(folder: &Path) -> Arc<EmbeddedStore> {
 
 /// The next process over the folder; the one before is over.
 async fn process(store: &Arc<EmbeddedStore>, witness: &Arc<Witness>) -> World {
+    process_that(store, witness, false).await
+}
+
+/// The same, whose spans go nowhere if it is quiet.
+pub(crate) async fn process_that(
+    store: &Arc<EmbeddedStore>,
+    witness: &Arc<Witness>,
+    is_quiet: bool,
+) -> World {
     let kept_in: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(store);
     // Fresh ids for each process.
     let epochs = Arc::new(MemoryStore::new(Standing.now()));
     let ids = (0..store.epoch()).fold(epochs, |ids, _| Arc::new(ids.restarted()));
     let witness = Arc::clone(witness);
-    World::with(Make { store: ids, witness, kept_in: Some(kept_in), ..Make::default() }).await
+    let make = Make { store: ids, witness, kept_in: Some(kept_in), ..Make::default() };
+    World::with(Make { is_quiet, ..make }).await
 }
 
 async fn reaches(store: &EmbeddedStore, state: &str) -> EffectRecord {

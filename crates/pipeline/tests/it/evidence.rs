@@ -56,7 +56,7 @@ async fn a_late_answer_changes_nothing_when_an_operator_was_faster() {
     let ben = world.person("ben").await;
     let request = serde_json::from_value(request).unwrap();
     world.engine.resolve(&ben, record.record_id, request).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     assert_eq!(world.witness.effects("note").len(), 1, "the answer has come meanwhile");
     assert_eq!(finished(world.call(hasty("note")).await).output["by"], "hand");
 }
@@ -263,6 +263,26 @@ async fn a_process_that_was_paused_past_the_deadline_does_not_begin_the_effect()
 /// The run's budget is fixed by its first call.
 fn plan_in_same_run() -> serde_json::Value {
     hasty("note")
+}
+
+#[tokio::test]
+async fn a_late_answer_of_the_first_arm_counts_when_the_second_ends_unknown() {
+    let ledger = LedgerSettings { rearm_people: 1, ..quick() };
+    let world = World::with(Make { ledger, ..Make::default() }).await;
+    let mut call = plan("note", "s1", "a");
+    call["run"]["run_budget"] = json!({"tool_latency_ms_max": 1_000});
+    world.witness.behave("note", Behaviour::Slow(Duration::from_millis(1_700)));
+    refused(world.call(call.clone()).await);
+    world.witness.behave("note", Behaviour::Slow(Duration::from_secs(3_600)));
+    world.rearm("ben").await.unwrap();
+    let second = world.reaches("dispatched").await;
+    assert_eq!(second.state.attempt().unwrap().number, 2);
+    let record = world.reaches("succeeded").await;
+    let EffectState::Succeeded { resolved_by, .. } = &record.state else { panic!("{record:?}") };
+    assert_eq!(*resolved_by, Some(Resolution::LateAnswer { attempt: 1 }));
+    assert!(record.updated_at >= second.updated_at && record.rev > second.rev.saturating_add(1));
+    assert!(finished(world.call(call).await).replayed);
+    assert_eq!(world.witness.effects("note").len(), 1);
 }
 
 #[tokio::test]

@@ -4,7 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 
-use placet_ledger::store::Store;
+use placet_ledger::{
+    audit::AuditKind,
+    store::{EffectQuery, Store, StoreError},
+    testing::Fault,
+};
 use placet_pipeline::answer::Answer;
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
@@ -12,7 +16,7 @@ use placet_types::{
     error::{ErrorCode, Execution},
 };
 
-use crate::fake::Behaviour;
+use crate::fake::{Behaviour, Probing};
 use crate::world::{Make, World, bundle, finished, held, plan, refused};
 
 const A_WHILE: Duration = Duration::from_millis(400);
@@ -152,6 +156,99 @@ async fn a_node_that_dies_is_taken_over_from_by_class() {
         another["step_id"] = json!("s9");
         assert_eq!(refused(one.call(another).await).code, ErrorCode::LedgerUnavailable);
     }
+}
+
+#[tokio::test]
+async fn the_oldest_node_takes_over_from_one_that_started_after_it() {
+    let one = World::new().await;
+    let two = one.node().await;
+    two.witness.behave("note", Behaviour::Slow(Duration::from_secs(3_600)));
+    drop(two.send(long("note")).await);
+    let before = one.reaches("dispatched").await;
+    assert_eq!(before.state.attempt().unwrap().duty(), 2);
+    two.store.fall_silent();
+    let after = one.reaches("indeterminate").await;
+    assert_eq!(after.state.attempt().unwrap().duty(), 1);
+    assert_eq!(one.witness.effects("note").len(), 0);
+}
+
+#[tokio::test]
+async fn what_was_taken_over_is_recovered_though_the_next_take_over_fails() {
+    let one = World::new().await;
+    let two = one.node().await;
+    two.witness.behave("note", Behaviour::Slow(Duration::from_secs(3_600)));
+    for step in ["s1", "s2", "s3"] {
+        let mut call = long("note");
+        call["step_id"] = json!(step);
+        drop(two.send(call).await);
+    }
+    let of = async |state: &str| {
+        let query =
+            EffectQuery { state: Some(state.to_owned()), limit: 10, ..EffectQuery::default() };
+        one.store.effects(&query).await.unwrap().len()
+    };
+    while of("dispatched").await < 3 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    for error in [
+        StoreError::Unreachable("a moment".to_owned()),
+        StoreError::Damaged("one of them".to_owned()),
+    ] {
+        one.store.fail_once_on(AuditKind::Adopted, Fault::Refuse(error));
+        two.store.fall_silent();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for _ in 0..500 {
+        if of("indeterminate").await == 3 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} of 3 are recovered", of("indeterminate").await);
+}
+
+#[tokio::test]
+async fn what_a_take_over_finds_out_is_recorded_though_the_ledger_is_away_for_a_moment() {
+    for (tool, probing, state) in
+        [("note", Probing::Unknown, "indeterminate"), ("book", Probing::Committed, "succeeded")]
+    {
+        let one = World::new().await;
+        let two = one.node().await;
+        *one.witness.probing.lock().unwrap() = probing;
+        two.witness.behave(tool, Behaviour::Slow(Duration::from_secs(3_600)));
+        drop(two.send(long(tool)).await);
+        one.reaches("dispatched").await;
+        let away = StoreError::Unreachable("a moment".to_owned());
+        one.store.fail_once_on(AuditKind::Settled, Fault::Refuse(away));
+        two.store.fall_silent();
+        one.reaches(state).await;
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_was_taken_over_without_a_word_is_found_and_recovered() {
+    let one = World::new().await;
+    let two = one.node().await;
+    two.witness.behave("note", Behaviour::Slow(Duration::from_secs(3_600)));
+    drop(two.send(long("note")).await);
+    one.reaches("dispatched").await;
+    one.store.fail_once_on(AuditKind::Adopted, Fault::Unconfirmed);
+    two.store.fall_silent();
+    tokio::time::sleep(A_WHILE).await;
+    let record = one.record().await;
+    assert_eq!((record.state.name(), record.state.attempt().unwrap().duty()), ("dispatched", 1));
+    one.store.advance_ms(700_000);
+    one.reaches("indeterminate").await;
+}
+
+#[tokio::test]
+async fn a_call_that_somebody_is_at_work_on_is_left_to_them_however_late_it_is() {
+    let one = World::new().await;
+    one.witness.behave("note", Behaviour::Slow(Duration::from_millis(1_500)));
+    let mut call = one.send(long("note")).await;
+    one.reaches("dispatched").await;
+    one.store.advance_ms(700_000);
+    finished(call.settled(0).await);
 }
 
 #[tokio::test]

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use placet_ledger::store::Store;
+use placet_ledger::store::{Store, StoreError};
 use placet_pipeline::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_types::{
+    approval::VoteChoice,
     error::{ErrorCode, Execution},
     ids::TenantId,
 };
 
 use crate::fake::Behaviour;
-use crate::world::{Make, World, finished, plan, quick, refused};
+use crate::world::{Make, World, finished, held, plan, quick, refused};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 /// A UUID of version 7 that was made when the world begins.
@@ -94,6 +95,28 @@ async fn a_tenant_may_keep_its_results_for_another_time() {
     assert!(finished(world.call(keyed("order-1")).await).replayed);
     world.store.advance_ms(1_500);
     world.reaches("tombstone").await;
+}
+
+#[tokio::test]
+async fn what_approvers_were_shown_goes_with_the_result_in_the_time_of_its_tenant() {
+    let own = TenantRetention { results_ms: Some(DAY_MS.unsigned_abs()), tombstones_ms: None };
+    let tenants = BTreeMap::from([(TenantId::new("acme").unwrap(), own)]);
+    let retention = Retention { tenants, ..quick().retention };
+    let ledger = LedgerSettings { retention, ..quick() };
+    let world = World::with(Make { ledger, ..Make::default() }).await;
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    let approval = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
+    let tenant = approval.chain.tenant().clone();
+    assert!(world.store.content(&tenant, approval.proposal).await.is_ok());
+    world.store.advance_ms(DAY_MS + DAY_MS / 2);
+    world.reaches("tombstone").await;
+    let shown = world.store.content(&tenant, approval.proposal).await;
+    assert!(matches!(shown, Err(StoreError::ContentMissing(_))), "{shown:?}");
+    // That it was approved, by whom and on what digest, stays.
+    let kept = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
+    assert_eq!((kept.votes, kept.proposal), (approval.votes, approval.proposal));
 }
 
 #[tokio::test]

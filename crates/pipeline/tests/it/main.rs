@@ -13,6 +13,8 @@ mod approvals;
 #[cfg(test)]
 mod calls;
 #[cfg(test)]
+mod desk;
+#[cfg(test)]
 mod embedded;
 #[cfg(test)]
 mod evidence;

@@ -299,6 +299,57 @@ async fn a_second_attempt_that_had_no_effect_does_not_speak_for_the_first() {
     assert_eq!(refused(next.call(long("send")).await).execution, Execution::Unknown);
 }
 
+#[tokio::test]
+async fn a_key_is_not_sent_again_when_its_window_closes_while_the_dispatch_is_kept() {
+    const WINDOW_MS: i64 = 86_400_000;
+    let world = World::new().await;
+    world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+    let before = dispatched(&world, "send").await;
+    world.store.advance_ms(WINDOW_MS - 6_000);
+    world.store.fail_once_on(AuditKind::Dispatched, Fault::Slow(7_000));
+    let next = World::over(Arc::clone(&world.store), Arc::default()).await;
+    let after = settled(&next, &before).await;
+    assert_eq!((after.state.name(), after.attempts), ("indeterminate", 2));
+    assert!(next.witness.effects("send").is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_jumped_forward_does_not_make_not_found_count() {
+    let world = World::new().await;
+    world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
+    let before = dispatched(&world, "book").await;
+    world.store.advance_ms(24 * 3_600_000);
+    let witness = Arc::new(crate::fake::Witness::default());
+    *witness.probing.lock().unwrap() = Probing::NotFound;
+    let next = World::over(Arc::clone(&world.store), witness).await;
+    tokio::time::sleep(Duration::from_secs(590)).await;
+    let state = async || next.store.effect(before.record_id).await.unwrap().unwrap().state;
+    assert_eq!(state().await.name(), "dispatched", "its ten minutes are not over");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(state().await.name(), "failed_retriable");
+}
+
+#[tokio::test]
+async fn a_retry_under_a_new_contract_is_kept_as_it_was_sent() {
+    let world = World::new().await;
+    world.witness.behave("send", Behaviour::NothingHappened);
+    refused(world.call(long("send")).await);
+    world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+    let with_another_contract = async |store: &Arc<placet_ledger::testing::MemoryStore>,
+                                       witness| {
+        let store = Arc::new(store.restarted());
+        World::with(Make { store, witness, breaker_failures: 999, ..Make::default() }).await
+    };
+    let witness = Arc::clone(&world.witness);
+    let second = with_another_contract(&world.store, witness).await;
+    // It goes on under the id of the call that made the record.
+    drop(second.send(long("send")).await);
+    let sent = second.reaches("dispatched").await;
+    let third = with_another_contract(&second.store, Arc::default()).await;
+    assert_eq!(settled(&third, &sent).await.state.name(), "succeeded");
+    assert_eq!(third.witness.effects("send"), [sent.state.attempt().unwrap().token.clone()]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
     for (probing, state) in [
@@ -314,7 +365,8 @@ async fn a_probe_that_breaks_or_hangs_leaves_an_unknown_outcome() {
         *witness.probing.lock().unwrap() = probing;
         world.store.advance_ms(3_600_000);
         let next = World::over(Arc::clone(&world.store), witness).await;
-        let waiting = tokio::time::timeout(Duration::from_secs(120), async {
+        // "Not found" counts once as much time has passed as the call had.
+        let waiting = tokio::time::timeout(Duration::from_secs(660), async {
             while next.store.effect(before.record_id).await.unwrap().unwrap().state.is_open() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

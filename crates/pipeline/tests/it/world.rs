@@ -30,6 +30,7 @@ use placet_pipeline::{
     views::{DecisionRequest, RearmRequest, RecordView},
 };
 use placet_policy::bundle::{BundleSource, PolicyFile};
+use placet_store::notary::Notary;
 use placet_telemetry::{capture::Capture, export::TelemetryConfig, metrics::Metrics};
 use placet_types::{
     approval::VoteChoice,
@@ -103,8 +104,10 @@ fn contract(breaker_failures: u32) -> Contract {
 
 fn directory() -> Directory {
     let directory: Directory = serde_json::from_value(json!({"tenants": {"acme": {
-        "groups": {"approvers": {}, "operators": {}},
+        "groups": {"approvers": {}, "operators": {}, "finance": {}, "directors": {}, "auditors": {}, "freeze-approvers": {}, "emergency": {}},
         "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]}, "dora": {"groups": ["operators"]},
+                  "finn": {"groups": ["finance"]}, "fia": {"groups": ["finance"]}, "dan": {"groups": ["directors"]}, "eve": {"groups": ["auditors"]},
+                  "fay": {"groups": ["freeze-approvers"]}, "emil": {"groups": ["emergency"]}, "ema": {"groups": ["emergency"]}, "leo": {},
                   "gone": {"groups": ["approvers", "operators"], "active": false}},
         "agents": {"bot": {"owner": "ana", "display": "The bot"}, "other": {"owner": "ana"}}
     }}}))
@@ -144,6 +147,10 @@ pub(crate) struct Make {
     pub(crate) ledger: LedgerSettings,
     /// Where the engine keeps, if not in `store`.
     pub(crate) kept_in: Option<Arc<dyn Store>>,
+    /// Who signs, and shows the audit chain.
+    pub(crate) notary: Option<Arc<Notary>>,
+    /// Whether spans go nowhere: those that tests look at stay in memory.
+    pub(crate) is_quiet: bool,
 }
 
 impl Default for Make {
@@ -156,6 +163,8 @@ impl Default for Make {
             bundle: bundle(),
             ledger: quick(),
             kept_in: None,
+            notary: None,
+            is_quiet: false,
         }
     }
 }
@@ -210,8 +219,20 @@ impl World {
     }
 
     pub(crate) async fn with(make: Make) -> Self {
-        let Make { store, witness, calls, breaker_failures, bundle, ledger, kept_in } = make;
-        subscribe();
+        let Make {
+            store,
+            witness,
+            calls,
+            breaker_failures,
+            bundle,
+            ledger,
+            kept_in,
+            notary,
+            is_quiet,
+        } = make;
+        if !is_quiet {
+            subscribe();
+        }
         let clock = Arc::new(StandingClock(Mutex::new(BEGINNING)));
         let key = DevKey::generate().unwrap();
         let tenant = TenantId::new("acme").unwrap();
@@ -247,7 +268,7 @@ impl World {
             clock: Arc::<StandingClock>::clone(&clock),
             ids: Arc::new(Counter(AtomicU64::new(first_id))),
             metrics: Metrics::new(),
-            notary: None,
+            notary,
         })
         .await
         .unwrap();
@@ -380,6 +401,11 @@ impl World {
         let caller = self.person(operator).await;
         let request = RearmRequest { evidence: "not in the target".to_owned() };
         self.engine.rearm(&caller, self.record().await.record_id, request).await
+    }
+
+    /// Moves the clock that tokens are made by to the time of the store: whoever signs in from now on is fresh.
+    pub(crate) fn tell_time(&self) {
+        *self.clock.0.lock().unwrap() = self.store.now();
     }
 
     pub(crate) fn now(&self) -> Timestamp {

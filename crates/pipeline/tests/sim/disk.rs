@@ -15,18 +15,19 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use placet_ledger::{
     approval::ApprovalRecord,
+    desk::DeskEntry,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord},
     store::{
-        ApprovalQuery, Changes, ClaimAnswer, Committed, EffectChange, EffectQuery, PolicyState,
-        Store, StoreError,
+        ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectChange, EffectQuery,
+        PolicyState, Store, StoreError,
     },
     testing::{Kept, MemoryStore, ready},
 };
 use placet_types::{
     clock::{Clock, Timestamp},
     digest::Digest,
-    ids::{ApprovalId, RecordId, TenantId, ToolCallId},
+    ids::{ApprovalId, DeskId, RecordId, TenantId, ToolCallId},
 };
 
 /// A guard that is taken out.
@@ -238,6 +239,14 @@ impl Store for SimStore {
 
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         self.memory.approvals(query).await
+    }
+
+    async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
+        self.memory.desk_entry(desk_id).await
+    }
+
+    async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
+        self.memory.desk_entries(query).await
     }
 
     async fn close(&self) -> Result<(), StoreError> {

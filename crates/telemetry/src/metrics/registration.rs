@@ -66,6 +66,9 @@ impl Inner {
         let help = "Circuit breaker of an adapter: 0 closed, 1 half open, 2 open";
         let breaker_state: Family<_, Gauge> = r.count("breaker_state", help);
         let (approvals, approvals_pending, approval_wait_seconds) = approvals(&mut r);
+        let grants_used = r.count("grants_used", "Calls that a standing grant let pass");
+        let help = "Break-glass records that wait for their review now";
+        let break_glass_reviews_due = r.count("break_glass_reviews_due", help);
         let help = "Time that policy takes to decide";
         let decision_seconds = r.seconds("decision", help, Histogram::new(SHORT_SECONDS));
         let help = "Calls that asked for another approval mode than the one that governs them";
@@ -95,6 +98,8 @@ impl Inner {
             approvals_pending,
             approvals,
             approval_wait_seconds,
+            grants_used,
+            break_glass_reviews_due,
             decision_seconds,
             mode_misclassified,
             permission_violations,

@@ -64,6 +64,8 @@ fn everything_that_was_recorded_is_in_the_text() {
     metrics.record_stage(Stage::Gate, Duration::from_micros(300));
     metrics.set_breaker("files", BreakerState::Open);
     metrics.set_approvals_pending(3);
+    metrics.count_grant_used();
+    metrics.set_reviews_due(2);
     metrics.record_approval("approved", Duration::from_secs(90));
     metrics.count_duplicate(Duplicate::Replayed);
     metrics.count_duplicate(Duplicate::Conflict);
@@ -85,6 +87,8 @@ fn everything_that_was_recorded_is_in_the_text() {
         (r#"placet_breaker_state{adapter="files"}"#, 2.0),
         (r#"placet_inflight{adapter="files"}"#, 1.0),
         ("placet_approvals_pending", 3.0),
+        ("placet_grants_used_total", 1.0),
+        ("placet_break_glass_reviews_due", 2.0),
         (r#"placet_approvals_total{result="approved"}"#, 1.0),
         ("placet_replays_total", 1.0),
         (r#"placet_duplicates_total{what="conflict"}"#, 1.0),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use serde_json::json;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use placet_adapter::{
     adapter::{Conditions, Credential},
@@ -359,4 +359,33 @@ async fn a_server_that_does_not_read_holds_up_neither_a_call_nor_the_close() {
     assert!(begun.elapsed() < Duration::from_secs(2));
     adapter.close().await;
     assert!(begun.elapsed() < Duration::from_secs(15));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_late_is_heard_while_somebody_listens_and_cancelled_when_nobody_does() {
+    let contract = contract(python("good"), |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let slow = |ms: u64| dispatch(&contract, "slow", json!({"ms": ms}));
+    let listening = |listen_ms| Conditions { listen_ms, ..within(100) };
+    let heard = adapter.invoke(slow(600), listening(10_000)).await;
+    assert!(matches!(heard, Outcome::Done(_)), "{heard:?}");
+    let answer = done(call(adapter.as_ref(), &contract, "cancelled", json!({})).await);
+    assert_eq!(answer.output["structured"]["cancelled"], json!([]), "it was cancelled");
+
+    let began = Instant::now();
+    let unheard = adapter.invoke(slow(5_000), listening(300)).await;
+    assert!(matches!(unheard, Outcome::Unknown(_)), "{unheard:?}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // Whoever lets go of a call that is listened for cancels it too.
+    let let_go =
+        timeout(Duration::from_millis(300), adapter.invoke(slow(5_000), listening(60_000)));
+    assert!(let_go.await.is_err());
+    for _ in 0..100 {
+        let answer = done(call(adapter.as_ref(), &contract, "cancelled", json!({})).await);
+        if answer.output["structured"]["cancelled"].as_array().is_some_and(|ids| ids.len() == 2) {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the server was not told");
 }

@@ -1,0 +1,150 @@
+//! What people do with entries of the desk: agree or not, end, look at afterwards.
+//!
+//! Owns the way from an act to a move of the entry. Who may is Cedar's answer; what an entry may become is the ledger's.
+
+use std::sync::Arc;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::VoteError,
+    desk::{DeskEntry, DeskError, DeskNote},
+    ledger::LedgerError,
+    store::StoreError,
+};
+use placet_policy::manage::DeskActKind;
+use placet_types::{
+    approval::VoteChoice,
+    desk::DeskBody,
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::DeskId,
+};
+
+use super::{
+    arrange::{self, allowed},
+    asker::{self, Capacity},
+    decide, entries, people,
+};
+use crate::{
+    context::{Context, ledger_refusal},
+    views::desk::{DeskAct, DeskEntryView},
+};
+
+/// How often an act is tried again when another one came first.
+const TRIES: usize = 8;
+
+/// Does something with an entry.
+pub(crate) async fn act(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    desk_id: &DeskId,
+    act: DeskAct,
+) -> Result<DeskEntryView, Refusal> {
+    asker::must_be_person(caller)?;
+    if let Some(refusal) = context.standing.cannot_decide() {
+        return Err(refusal);
+    }
+    let (text, pointer) = match &act {
+        DeskAct::Decide { reason, .. } | DeskAct::End { reason } => (reason, "/reason"),
+        DeskAct::Review { note } => (note, "/note"),
+    };
+    people::check_reason(text, pointer)?;
+    for _ in 0..TRIES {
+        let entry = entries::visible(context, caller, desk_id).await?;
+        let (next, what) = moved(context, caller, (&entry, &act)).await?;
+        match arrange::keep(context, caller, (&next, &what)).await {
+            Ok(()) => {
+                context.desk.arranged(context, next.clone()).await;
+                return Ok(entries::view_of(context, &next));
+            }
+            // It moved on between reading and writing: how, the next look says.
+            Err(LedgerError::Store(StoreError::Conflict)) => {}
+            Err(error) => {
+                context.noticed(&error);
+                return Err(ledger_refusal(&error));
+            }
+        }
+    }
+    Err(decide::crowded())
+}
+
+/// The entry as the act makes it, and what the audit says of that.
+async fn moved(
+    context: &Context,
+    caller: &VerifiedCaller,
+    (entry, act): (&DeskEntry, &DeskAct),
+) -> Result<(DeskEntry, String), Refusal> {
+    let now = context.ledger.store().now();
+    let by = caller.actor.principal().id.clone();
+    match act {
+        DeskAct::Decide { decision, reason, digest } => {
+            decided(context, caller, (entry, *decision, reason, *digest)).await
+        }
+        DeskAct::End { reason } => {
+            let act = match &entry.body {
+                DeskBody::Grant(_) => DeskActKind::RevokeGrant,
+                DeskBody::BreakGlass(_) => DeskActKind::EndBreakGlass,
+                DeskBody::Freeze(_) => DeskActKind::LiftFreeze,
+                DeskBody::Handover(_) => DeskActKind::TakeBack,
+            };
+            allowed(context, caller, (act, entry)).await?;
+            let next = entry.ended(DeskNote { by, at: now, text: reason.clone() });
+            Ok((next.map_err(|error| unmoved(&error))?, "ended".to_owned()))
+        }
+        DeskAct::Review { note } => {
+            let next = entry.reviewed(DeskNote { by, at: now, text: note.clone() });
+            let next = next.map_err(|error| unmoved(&error))?;
+            allowed(context, caller, (DeskActKind::ReviewBreakGlass, entry)).await?;
+            Ok((next, "reviewed".to_owned()))
+        }
+    }
+}
+
+async fn decided(
+    context: &Context,
+    caller: &VerifiedCaller,
+    (entry, decision, reason, shown): (&DeskEntry, VoteChoice, &String, Digest),
+) -> Result<(DeskEntry, String), Refusal> {
+    let now = context.ledger.store().now();
+    let person = &caller.actor.principal().id;
+    if entries::deciders(entry).contains(person) {
+        return Err(decide::not_counted(&VoteError::Twice));
+    }
+    let capacity = match &entry.body {
+        DeskBody::Grant(grant) => {
+            let action = decide::action_of(decision);
+            match asker::capacity_for_grant(context, caller, (entry, grant), action) {
+                Ok(capacity) => capacity,
+                Err(refusal) => {
+                    let act = DeskActKind::View;
+                    let told = arrange::refused(context, caller, (act, &refusal)).await;
+                    return Err(told);
+                }
+            }
+        }
+        DeskBody::BreakGlass(_) => {
+            allowed(context, caller, (DeskActKind::ConfirmBreakGlass, entry)).await?;
+            own(context, caller)
+        }
+        DeskBody::Freeze(_) | DeskBody::Handover(_) => {
+            return Err(unmoved(&DeskError::Over(entry.state.name())));
+        }
+    };
+    let vote = decide::vote_of((caller, &capacity), (decision, reason, shown), now);
+    let next = entry.cast(vote, now).map_err(|error| decide::not_counted(&error))?;
+    Ok((next, decide::noted(decision, &capacity)))
+}
+
+/// The caller in their own right.
+fn own(context: &Context, caller: &VerifiedCaller) -> Capacity {
+    Capacity {
+        stands_for: None,
+        groups: asker::groups_of(context, caller),
+        groups_as_of: caller.actor.groups_as_of(),
+        authenticated_at: caller.actor.authenticated_at(),
+    }
+}
+
+fn unmoved(error: &DeskError) -> Refusal {
+    Refusal::new(ErrorCode::ValidationError, error.to_string())
+}

@@ -1,0 +1,315 @@
+//! Deciding on an approval, alone or on several together.
+//!
+//! Owns what a decision does. Invariants: a decision names the digest of what was shown, and is recorded with it; one that comes late or
+//! twice changes nothing and says so; of several decided together each is asked about, counted and recorded by itself.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState, VoteError},
+    audit::AuditKind,
+    ledger::LedgerError,
+    store::StoreError,
+};
+use placet_policy::review::{ReviewAction, ReviewRefusal};
+use placet_types::{
+    approval::{Vote, VoteChoice},
+    clock::Timestamp,
+    digest::Digest,
+    error::{ErrorCode, Problem, Refusal},
+    ids::{ApprovalId, CapabilityId},
+};
+use serde_json::Value;
+
+use super::{
+    asker::{self, Capacity},
+    people, resume, show,
+};
+use crate::{
+    context::{Context, ledger_refusal},
+    stages::recorded,
+    views::{
+        ApprovalView, DecisionRequest,
+        desk::{TOGETHER_MAX, TogetherItem, TogetherRefusal, TogetherRequest, TogetherView},
+    },
+};
+
+/// How often a decision is tried again when another one came first.
+const TRIES: usize = 8;
+
+/// Takes a decision.
+pub(crate) async fn decide(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    approval_id: &ApprovalId,
+    request: DecisionRequest,
+) -> Result<ApprovalView, Refusal> {
+    may_decide_at_all(context, caller, &request.reason)?;
+    for _ in 0..TRIES {
+        let approval = people::visible(context, caller, approval_id).await?;
+        let capacity = review(context, caller, (&approval, action_of(request.decision))).await?;
+        let cast = (request.decision, request.reason.as_str(), request.digest);
+        match self::cast(context, (caller, &capacity), &approval, cast).await {
+            // It moved on between reading and voting: how, the next look says.
+            Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
+            Err(LedgerError::Vote(error)) => return Err(not_counted(&error)),
+            Err(error) => {
+                context.noticed(&error);
+                return Err(ledger_refusal(&error));
+            }
+            Ok(next) => {
+                after_vote(context, &next).await;
+                return Ok(people::view_of(&next));
+            }
+        }
+    }
+    Err(crowded())
+}
+
+/// Refuses whoever cannot decide on anything here and now.
+pub(crate) fn may_decide_at_all(
+    context: &Context,
+    caller: &VerifiedCaller,
+    reason: &str,
+) -> Result<(), Refusal> {
+    people::check_reason(reason, "/reason")?;
+    asker::must_be_person(caller)?;
+    context.standing.cannot_decide().map_or(Ok(()), Err)
+}
+
+/// So many decide at the same time that this one did not come through.
+pub(crate) fn crowded() -> Refusal {
+    Refusal::new(
+        ErrorCode::InProgress,
+        "others are deciding at this moment; look at the approval again",
+    )
+}
+
+/// What Cedar is asked of a decision.
+pub(crate) const fn action_of(choice: VoteChoice) -> ReviewAction {
+    match choice {
+        VoteChoice::Approve => ReviewAction::Approve,
+        VoteChoice::Deny => ReviewAction::Deny,
+    }
+}
+
+/// The vote of somebody in a capacity.
+pub(crate) fn vote_of(
+    (caller, capacity): (&VerifiedCaller, &Capacity),
+    (choice, reason, shown): (VoteChoice, &str, Digest),
+    at: Timestamp,
+) -> Vote {
+    Vote {
+        approver: caller.actor.principal().id.clone(),
+        stands_for: capacity.stands_for.clone(),
+        authenticated_at: capacity.authenticated_at,
+        groups: capacity.groups.clone(),
+        groups_as_of: capacity.groups_as_of,
+        choice,
+        reason: reason.to_owned(),
+        at,
+        shown_digest: shown,
+    }
+}
+
+async fn cast(
+    context: &Context,
+    who: (&VerifiedCaller, &Capacity),
+    approval: &ApprovalRecord,
+    (choice, reason, shown): (VoteChoice, &str, Digest),
+) -> Result<ApprovalRecord, LedgerError> {
+    let vote = vote_of(who, (choice, reason, shown), context.ledger.store().now());
+    let mut event = people::event_of(AuditKind::Voted, who.0, approval);
+    event.note = Some(noted(choice, who.1));
+    event.digests.insert("shown".to_owned(), shown);
+    context.ledger.vote(approval, vote, event).await
+}
+
+/// What the audit says of a decision.
+pub(crate) fn noted(choice: VoteChoice, capacity: &Capacity) -> String {
+    let word = match choice {
+        VoteChoice::Approve => "approved",
+        VoteChoice::Deny => "denied",
+    };
+    match &capacity.stands_for {
+        Some(colleague) => format!("{word} for {colleague}"),
+        None => word.to_owned(),
+    }
+}
+
+/// What a vote, or an edit, leads to.
+pub(crate) async fn after_vote(context: &Arc<Context>, approval: &ApprovalRecord) {
+    context.desk.moved(context, approval);
+    let now_ms = context.ledger.store().now().as_ms();
+    match approval.state {
+        ApprovalState::Approved => {
+            context.metrics.approval_ended("approved", approval, now_ms);
+            if let Ok(Some(record)) = context.ledger.store().effect(approval.record_id).await {
+                let standing = recorded::answer(context, &record, false).await;
+                context.registry.publish(&approval.call_id, standing);
+            }
+            context.routes.approved(&approval.approval_id);
+        }
+        ApprovalState::Denied => {
+            context.routes.approval_over(&approval.approval_id);
+            context.metrics.approval_ended("denied", approval, now_ms);
+            if let Ok(Some(record)) = context.ledger.store().effect(approval.record_id).await {
+                let refusal = recorded::denied(ErrorCode::ApprovalDenied);
+                resume::publish_end(context, &record, refusal).await;
+            }
+        }
+        ApprovalState::Pending
+        | ApprovalState::Expired
+        | ApprovalState::Void { .. }
+        | ApprovalState::Consumed { .. } => {}
+    }
+}
+
+/// A decision that does not count.
+pub(crate) fn not_counted(error: &VoteError) -> Refusal {
+    let refusal = Refusal::new(ErrorCode::ValidationError, error.to_string());
+    match error {
+        VoteError::Stale => refusal.with_problems(vec![Problem {
+            pointer: "/digest".to_owned(),
+            problem: "is not the digest of the current proposal".to_owned(),
+        }]),
+        VoteError::Late { .. } | VoteError::Twice | VoteError::Full | VoteError::Unchanged => {
+            refusal
+        }
+    }
+}
+
+/// Asks Cedar whether the caller may do this, and says in words why not.
+pub(crate) async fn review(
+    context: &Context,
+    caller: &VerifiedCaller,
+    (approval, action): (&ApprovalRecord, ReviewAction),
+) -> Result<Capacity, Refusal> {
+    // What is over, or decided by the same person before, is said as such: nothing is given away by it.
+    if approval.state != ApprovalState::Pending {
+        return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
+    }
+    let person = &caller.actor.principal().id;
+    let refused = match asker::capacity(context, caller, approval, action) {
+        Ok(capacity) => return Ok(capacity),
+        Err(refusal) => refusal,
+    };
+    if asker::deciders(approval).any(|decider| decider == person) {
+        return Err(not_counted(&VoteError::Twice));
+    }
+    let mut event = people::event_of(AuditKind::Security, caller, approval);
+    event.code = Some(refused.code);
+    event.note = Some(refused.to_string());
+    context.note(event).await;
+    let now = context.ledger.store().now();
+    Err(not_entitled(&refused, &show::why_not(context, caller, (approval, now))))
+}
+
+fn not_entitled(refusal: &ReviewRefusal, why: &str) -> Refusal {
+    let message = format!("you may not decide on this approval: {why}");
+    Refusal::new(refusal.code, message).with_detail(refusal)
+}
+
+/// Takes one decision on several approvals. Only those are decided together that the same policies hold, of the same operation and with
+/// arguments of the same shape: the first one that can be seen says which.
+pub(crate) async fn together(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    request: TogetherRequest,
+) -> Result<TogetherView, Refusal> {
+    may_decide_at_all(context, caller, &request.reason)?;
+    if request.approvals.is_empty() || request.approvals.len() > TOGETHER_MAX {
+        let problem = format!("must be 1 to {TOGETHER_MAX} approvals");
+        return Err(Refusal::new(ErrorCode::ValidationError, "too many or too few at once")
+            .with_problems(vec![Problem { pointer: "/approvals".to_owned(), problem }]));
+    }
+    let mut view = TogetherView { decided: Vec::new(), refused: Vec::new() };
+    let mut kind = None;
+    let mut named = BTreeSet::new();
+    for item in &request.approvals {
+        let outcome = if named.insert(item.approval_id.clone()) {
+            one_of(context, caller, (&request, item), &mut kind).await
+        } else {
+            Err(Refusal::new(ErrorCode::ValidationError, "it is named twice"))
+        };
+        match outcome {
+            Ok(decided) => view.decided.push(decided),
+            Err(refusal) => view.refused.push(TogetherRefusal {
+                approval_id: item.approval_id.clone(),
+                code: refusal.code,
+                message: refusal.message,
+            }),
+        }
+    }
+    Ok(view)
+}
+
+/// What is equal of all approvals that are decided together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Kind {
+    capability: CapabilityId,
+    policies: BTreeSet<String>,
+    shape: BTreeSet<String>,
+}
+
+async fn one_of(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    (request, item): (&TogetherRequest, &TogetherItem),
+    kind: &mut Option<Kind>,
+) -> Result<ApprovalView, Refusal> {
+    let approval = people::visible(context, caller, &item.approval_id).await?;
+    let proposal = context.ledger.proposal(&approval).await;
+    let proposal = proposal.map_err(|error| ledger_refusal(&error))?;
+    let mut shape = BTreeSet::new();
+    shape_of(&Value::Object(proposal.call.args), "", &mut shape);
+    let reasons = approval.requirement.reasons.iter();
+    let own = Kind {
+        capability: approval.capability.clone(),
+        policies: reasons.map(|reason| reason.policy.clone()).collect(),
+        shape,
+    };
+    let differs = match kind.get_or_insert_with(|| own.clone()) {
+        first if first.capability != own.capability => Some("it is for another operation"),
+        first if first.policies != own.policies => Some("other policies hold it"),
+        first if first.shape != own.shape => Some("its arguments have another shape"),
+        _ => None,
+    };
+    if let Some(differs) = differs {
+        let message = format!("{differs} than the first; decide on it by itself");
+        return Err(Refusal::new(ErrorCode::ValidationError, message));
+    }
+    let decision = DecisionRequest {
+        decision: request.decision,
+        reason: request.reason.clone(),
+        digest: item.digest,
+    };
+    decide(context, caller, &item.approval_id, decision).await
+}
+
+/// The places of a value and what kind of thing stands there; the items of a list count as one.
+fn shape_of(value: &Value, place: &str, shape: &mut BTreeSet<String>) {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    };
+    shape.insert(format!("{place}:{kind}"));
+    match value {
+        Value::Object(fields) => {
+            for (name, inner) in fields {
+                shape_of(inner, &format!("{place}/{name}"), shape);
+            }
+        }
+        Value::Array(items) => {
+            for inner in items {
+                shape_of(inner, &format!("{place}/*"), shape);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}

@@ -1,0 +1,225 @@
+//! What is in force at the desk: freezes, break-glass records, standing grants and handovers, in memory.
+//!
+//! Owns the view that the gate looks at. The ledger has the entries: the view is read again after every change made here, and at least
+//! every second where other nodes change them too. Invariant: what the view allows too long, the commit of a dispatch refuses (a grant
+//! that is used up), or Cedar decides upon with the time of the store.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use arc_swap::ArcSwap;
+use serde_json::Value;
+
+use placet_ledger::{
+    desk::{DeskEntry, DeskState},
+    ledger::LedgerError,
+    store::DeskQuery,
+};
+use placet_types::{
+    clock::Timestamp,
+    desk::{BreakGlass, DeskBody, DeskKind, Grant, Handover},
+    digest::Digest,
+    ids::{AdapterName, CapabilityId, DeskId, GroupId, PrincipalId, TenantId},
+    principal::PrincipalChain,
+};
+
+use super::board::look::Duty;
+use crate::{context::Context, registry::Owner};
+
+/// How many entries are read at a time.
+const PAGE: usize = 500;
+/// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
+const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
+
+/// The view, and the right to renew it.
+#[derive(Debug, Default)]
+pub(crate) struct Force {
+    open: ArcSwap<Open>,
+    renewing: tokio::sync::Mutex<()>,
+}
+
+/// The open entries of all tenants.
+#[derive(Debug, Default)]
+pub(crate) struct Open {
+    by_tenant: HashMap<TenantId, Vec<Arc<DeskEntry>>>,
+}
+
+/// A break-glass record that a call runs under.
+#[derive(Debug, Clone)]
+pub(crate) struct Broken {
+    pub(crate) desk_id: DeskId,
+    pub(crate) glass: BreakGlass,
+    pub(crate) by: PrincipalId,
+    pub(crate) until: Timestamp,
+}
+
+impl Force {
+    /// The entries as last read.
+    pub(crate) fn open(&self) -> Arc<Open> {
+        self.open.load_full()
+    }
+
+    /// Reads the open entries again; answers those that have changed since.
+    pub(crate) async fn renew(
+        &self,
+        context: &Context,
+    ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+        // One at a time: a reading that began later ends later, and so is never replaced by an older one.
+        let _one_at_a_time = self.renewing.lock().await;
+        let store = context.ledger.store();
+        let mut query =
+            DeskQuery { open_at: Some(store.now()), limit: PAGE, ..DeskQuery::default() };
+        let mut next = Open::default();
+        let before = self.open();
+        let mut changed = Vec::new();
+        loop {
+            let page = store.desk_entries(&query).await?;
+            let Some(last) = page.last() else { break };
+            query.after = Some(last.desk_id.clone());
+            for entry in page {
+                let known = before.find(&entry.tenant, &entry.desk_id);
+                let entry = match known {
+                    Some(known) if known.rev == entry.rev => known,
+                    _ => {
+                        let entry = Arc::new(entry);
+                        changed.push(Arc::clone(&entry));
+                        entry
+                    }
+                };
+                next.by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
+            }
+        }
+        for entry in before.by_tenant.values().flatten() {
+            if next.find(&entry.tenant, &entry.desk_id).is_none()
+                && let Some(entry) = store.desk_entry(&entry.desk_id).await?
+            {
+                changed.push(Arc::new(entry));
+            }
+        }
+        self.open.store(Arc::new(next));
+        Ok(changed)
+    }
+}
+
+impl Open {
+    fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
+        self.by_tenant.get(tenant).into_iter().flatten()
+    }
+
+    fn find(&self, tenant: &TenantId, desk_id: &DeskId) -> Option<Arc<DeskEntry>> {
+        self.of(tenant).find(|entry| entry.desk_id == *desk_id).cloned()
+    }
+
+    /// Whether calls of this adapter are frozen.
+    pub(crate) fn is_frozen(
+        &self,
+        tenant: &TenantId,
+        adapter: &AdapterName,
+        now: Timestamp,
+    ) -> bool {
+        self.of(tenant).any(|entry| match &entry.body {
+            DeskBody::Freeze(freeze) => {
+                entry.is_in_force(now)
+                    && (freeze.adapters.is_empty() || freeze.adapters.contains(adapter))
+            }
+            DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Handover(_) => false,
+        })
+    }
+
+    /// The break-glass record that a call may run under; the one that lasts longest.
+    pub(crate) fn broken(
+        &self,
+        chain: &PrincipalChain,
+        capability: &CapabilityId,
+        now: Timestamp,
+    ) -> Option<Broken> {
+        let broken = self.of(chain.tenant()).filter_map(|entry| {
+            let DeskBody::BreakGlass(glass) = &entry.body else { return None };
+            let fits = entry.is_in_force(now)
+                && glass.agent.as_ref().is_none_or(|agent| *agent == chain.actor.id)
+                && glass.capability.as_ref().is_none_or(|only| only == capability);
+            fits.then(|| Broken {
+                desk_id: entry.desk_id.clone(),
+                glass: glass.clone(),
+                by: entry.by.clone(),
+                until: entry.expires_at,
+            })
+        });
+        broken.max_by_key(|broken| broken.until)
+    }
+
+    /// The standing grants that cover a call, those first that end first.
+    pub(crate) fn grants(
+        &self,
+        chain: &PrincipalChain,
+        (capability, contract): (&CapabilityId, Digest),
+        (args, now): (&Value, Timestamp),
+    ) -> Vec<Arc<DeskEntry>> {
+        let covers = |grant: &Grant| {
+            grant.capability == *capability
+                && grant.contract_digest == contract
+                && Owner::of(&grant.chain) == Owner::of(chain)
+                && grant.pattern.covers(args)
+        };
+        let mut grants: Vec<_> = self
+            .of(chain.tenant())
+            .filter(|entry| match &entry.body {
+                DeskBody::Grant(grant) => entry.is_in_force(now) && covers(grant),
+                DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) => false,
+            })
+            .cloned()
+            .collect();
+        grants.sort_by_key(|entry| entry.expires_at);
+        grants
+    }
+
+    /// The duties that were handed over to a person, with those of the groups that are still true of whoever handed over.
+    pub(crate) fn duties(
+        &self,
+        context: &Context,
+        (tenant, person): (&TenantId, &PrincipalId),
+        now: Timestamp,
+    ) -> Vec<Duty> {
+        let handed = self.of(tenant).filter_map(|entry| {
+            let DeskBody::Handover(handover) = &entry.body else { return None };
+            let is_theirs = entry.is_in_force(now) && handover.to == *person;
+            is_theirs.then(|| duty_of(context, entry, handover, now))
+        });
+        handed.filter(|duty| !duty.groups.is_empty()).collect()
+    }
+
+    /// How many break-glass records wait for their review.
+    pub(crate) fn reviews_due(&self, tenant: &TenantId, now: Timestamp) -> u32 {
+        let due = self.of(tenant).filter(|entry| is_review_due(entry, now)).count();
+        u32::try_from(due).unwrap_or(u32::MAX)
+    }
+
+    /// The same in all tenants.
+    pub(crate) fn all_reviews_due(&self, now: Timestamp) -> usize {
+        self.by_tenant.values().flatten().filter(|entry| is_review_due(entry, now)).count()
+    }
+}
+
+fn duty_of(context: &Context, entry: &DeskEntry, handover: &Handover, now: Timestamp) -> Duty {
+    let author = context.directory.user(&entry.tenant, &entry.by);
+    let is_active = author.is_none_or(|author| author.active);
+    // What their token said when they handed over counts for a day, as claims do in a vote.
+    let claimed = now.since_ms(entry.created_at) <= CLAIMS_AGE_MS_MAX;
+    let still = |group: &&GroupId| {
+        is_active && (claimed || author.is_some_and(|author| author.groups.contains(*group)))
+    };
+    let groups: BTreeSet<GroupId> = handover.groups.iter().filter(still).cloned().collect();
+    Duty { author: entry.by.clone(), groups, since: entry.created_at }
+}
+
+/// Whether a break-glass record is over, was in force, and nobody has looked at it yet.
+pub(crate) fn is_review_due(entry: &DeskEntry, now: Timestamp) -> bool {
+    let over = match &entry.state {
+        DeskState::Active => now >= entry.expires_at,
+        DeskState::Ended { .. } => !entry.votes.is_empty(),
+        DeskState::Proposed | DeskState::Denied | DeskState::Reviewed { .. } => false,
+    };
+    entry.kind() == DeskKind::BreakGlass && over
+}

@@ -1,0 +1,246 @@
+//! One approval with everything its approvers are shown: the frozen evidence, what the caller may do, what became of the call.
+//!
+//! Owns the words in which somebody is told why they cannot decide. Invariant: nothing that a schema marks sensitive leaves here, neither
+//! in the arguments nor in the result.
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_policy::review::ReviewAction;
+use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::ApprovalId};
+
+use super::{
+    asker::{self, Capacity},
+    decide::vote_of,
+    people,
+};
+use crate::{
+    context::{Context, ledger_refusal},
+    views::{
+        ApprovalDetail,
+        desk::{NextEscalation, OutcomeView, ReviewStanding},
+    },
+};
+
+/// One approval with what its approvers are shown.
+pub(crate) async fn show(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval_id: &ApprovalId,
+) -> Result<ApprovalDetail, Refusal> {
+    let approval = people::visible(context, caller, approval_id).await?;
+    let mut proposal =
+        context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
+    // What is shown is masked; the digests cover the real values.
+    proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
+    let standing = standing_of(context, caller, &approval);
+    let outcome = outcome_of(context, &approval).await?;
+    Ok(ApprovalDetail { approval: people::view_of(&approval), proposal, standing, outcome })
+}
+
+/// What became of the call, with its result as it is kept: whoever may see what was approved may see what came of it.
+async fn outcome_of(
+    context: &Context,
+    approval: &ApprovalRecord,
+) -> Result<Option<OutcomeView>, Refusal> {
+    let store = context.ledger.store();
+    let record = store.effect(approval.record_id).await;
+    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+    // The key may have been taken by a later call since.
+    let Some(record) = record.filter(|record| record.call_id == approval.call_id) else {
+        return Ok(None);
+    };
+    let mut output = None;
+    if let Some(digest) = record.state.result() {
+        // What retention has deleted is not shown any more.
+        let kept = context.ledger.result(&record, digest).await.ok();
+        output = kept.map(|result| result.output).filter(|output| !output.is_null());
+        if let (Some(shown), Ok(parked)) = (&mut output, context.ledger.parked(&record).await) {
+            let secrets = sensitive_texts(context, approval, &parked.envelope.args);
+            mask(shown, &secrets);
+        }
+    }
+    Ok(Some(OutcomeView {
+        state: record.state.name().to_owned(),
+        code: record.state.code(),
+        output,
+        updated_at: record.updated_at,
+    }))
+}
+
+/// The sensitive arguments of a call as text: a tool that repeats them in its answer does not give them away by that.
+fn sensitive_texts(
+    context: &Context,
+    approval: &ApprovalRecord,
+    args: &serde_json::Map<String, serde_json::Value>,
+) -> Vec<String> {
+    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
+    let args = serde_json::Value::Object(args.clone());
+    let places = target
+        .and_then(|target| {
+            let schema = target.capability.arguments.as_ref().ok()?;
+            Some(schema.sensitive_pointers(&args))
+        })
+        .unwrap_or_default();
+    let values = places.iter().filter_map(|place| args.pointer(place));
+    let texts = values.flat_map(texts_of);
+    texts.filter(|text| text.len() >= SECRET_BYTES_MIN).collect()
+}
+
+/// A shorter text is found in everything, and hides nothing.
+const SECRET_BYTES_MIN: usize = 4;
+
+fn texts_of(value: &serde_json::Value) -> Vec<String> {
+    match value {
+        serde_json::Value::String(text) => vec![text.clone()],
+        serde_json::Value::Number(number) => vec![number.to_string()],
+        serde_json::Value::Array(items) => items.iter().flat_map(texts_of).collect(),
+        serde_json::Value::Object(fields) => fields.values().flat_map(texts_of).collect(),
+        serde_json::Value::Null | serde_json::Value::Bool(_) => Vec::new(),
+    }
+}
+
+fn mask(value: &mut serde_json::Value, secrets: &[String]) {
+    match value {
+        serde_json::Value::String(text) => {
+            for secret in secrets {
+                if text.contains(secret.as_str()) {
+                    *text = text.replace(secret.as_str(), "[sensitive]");
+                }
+            }
+        }
+        serde_json::Value::Number(number) => {
+            if secrets.contains(&number.to_string()) {
+                *value = serde_json::Value::String("[sensitive]".to_owned());
+            }
+        }
+        serde_json::Value::Array(items) => {
+            items.iter_mut().for_each(|item| mask(item, secrets));
+        }
+        serde_json::Value::Object(fields) => {
+            fields.values_mut().for_each(|field| mask(field, secrets));
+        }
+        serde_json::Value::Null | serde_json::Value::Bool(_) => {}
+    }
+}
+
+/// What the caller may do with an approval, as policy sees it now.
+pub(crate) fn standing_of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> ReviewStanding {
+    let now = context.ledger.store().now();
+    let over = approval.state != ApprovalState::Pending || now >= approval.expires_at;
+    let may = |action| {
+        let asked = !over && asker::is_person(caller);
+        asked.then(|| asker::capacity(context, caller, approval, action).ok()).flatten()
+    };
+    let approves = may(ReviewAction::Approve);
+    let fresh = asker::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
+    let why_not = approves.is_none().then(|| why_not(context, caller, (approval, now)));
+    ReviewStanding {
+        may_approve: approves.is_some(),
+        may_deny: may(ReviewAction::Deny).is_some(),
+        may_edit: may(ReviewAction::Edit).is_some(),
+        needs_fresh_auth: approves.is_none()
+            && fresh
+            && is_ready_but_stale(context, caller, approval),
+        why_not,
+        stands_for: approves.as_ref().and_then(|capacity| capacity.stands_for.clone()),
+        completes: approves
+            .as_ref()
+            .is_some_and(|capacity| completes((caller, capacity), approval, now)),
+        progress: people::progress_of(approval),
+        next_escalation: next_escalation(approval),
+        grantable: approves.is_some() && !approval.requirement.once_only,
+    }
+}
+
+/// Whether nothing but an old sign-in keeps the caller from deciding.
+fn is_ready_but_stale(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> bool {
+    let lenient = ApprovalRecord {
+        requirement: placet_types::approval::Requirement {
+            fresh_auth_ms: None,
+            ..approval.requirement.clone()
+        },
+        ..approval.clone()
+    };
+    approval.state == ApprovalState::Pending
+        && asker::is_person(caller)
+        && asker::capacity(context, caller, &lenient, ReviewAction::Approve).is_ok()
+}
+
+fn completes(
+    (caller, capacity): (&VerifiedCaller, &Capacity),
+    approval: &ApprovalRecord,
+    now: Timestamp,
+) -> bool {
+    let vote = vote_of((caller, capacity), (VoteChoice::Approve, "", approval.proposal), now);
+    approval.cast(vote, now).is_ok_and(|next| next.state == ApprovalState::Approved)
+}
+
+fn next_escalation(approval: &ApprovalRecord) -> Option<NextEscalation> {
+    let at = approval.escalation_due()?;
+    let next = usize::try_from(approval.escalated).ok()?;
+    let escalation = approval.requirement.escalations.get(next)?;
+    Some(NextEscalation { at, group: escalation.group.clone() })
+}
+
+/// Why somebody may not agree, in words.
+pub(crate) fn why_not(
+    context: &Context,
+    caller: &VerifiedCaller,
+    (approval, now): (&ApprovalRecord, Timestamp),
+) -> String {
+    if approval.state != ApprovalState::Pending {
+        return format!("it is {} already: nothing is left to decide", approval.state.name());
+    }
+    if now >= approval.expires_at {
+        return "its time is over: nothing is left to decide".to_owned();
+    }
+    if !asker::is_person(caller) {
+        return "only people decide, in their own name".to_owned();
+    }
+    let person = &caller.actor.principal().id;
+    if let Some(vote) = approval.votes.iter().find(|vote| {
+        vote.shown_digest == approval.proposal
+            && (vote.approver == *person || vote.stands_for.as_ref() == Some(person))
+    }) {
+        return if vote.approver == *person {
+            "you have decided on this already".to_owned()
+        } else {
+            format!("{} has decided on this already, in your place", vote.approver)
+        };
+    }
+    let agent = context.directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
+    if agent.is_some_and(|agent| agent.owner == *person) {
+        return "you answer for the agent that asks: somebody else has to decide".to_owned();
+    }
+    if approval.chain.on_behalf_of.as_ref().is_some_and(|user| user.id == *person) {
+        return "the call is made for you: somebody else has to decide".to_owned();
+    }
+    let entry = context.directory.user(caller.tenant(), person);
+    if entry.is_some_and(|entry| !entry.active) {
+        return "your account is not active".to_owned();
+    }
+    let asked = approval.asked();
+    let groups = asker::groups_of(context, caller);
+    let is_asked = asked.iter().any(|group| groups.contains(*group))
+        || asker::duties(context, caller)
+            .iter()
+            .any(|duty| asked.iter().any(|group| duty.groups.contains(*group)));
+    if !is_asked {
+        let names: Vec<&str> = asked.iter().map(|group| group.as_str()).collect();
+        return format!("you are in none of the groups that are asked: {}", names.join(", "));
+    }
+    let fresh_ms = approval.requirement.fresh_auth_ms;
+    if asker::needs_fresh_auth(fresh_ms, caller, now) {
+        let minutes = fresh_ms.unwrap_or(0).div_ceil(60_000);
+        return format!("sign in again: this asks for a sign-in at most {minutes} minutes ago");
+    }
+    "the policies do not let you decide on this".to_owned()
+}

@@ -1,0 +1,71 @@
+//! Similar past calls: what people decided when the same agent asked for the same operation before.
+//!
+//! Owns which earlier calls an approver is shown. Bounded: only the newest are looked through.
+
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    store::ApprovalQuery,
+};
+use placet_types::{
+    digest::Digest,
+    envelope::proposal::{SIMILAR_MAX, SimilarCall, SimilarDecision},
+    ids::CapabilityId,
+    principal::PrincipalChain,
+};
+
+use crate::context::Context;
+
+/// Among how many of the newest approvals of the operation is looked.
+const LOOKED_THROUGH: usize = 20;
+
+/// The newest calls of the same operation by the same agent that people decided on. None where the ledger cannot tell: they help to
+/// decide, and nothing is decided by them.
+pub(crate) async fn of(
+    context: &Context,
+    (chain, capability): (&PrincipalChain, &CapabilityId),
+    request_digest: Digest,
+) -> Vec<SimilarCall> {
+    let query = ApprovalQuery {
+        tenant: Some(chain.tenant().clone()),
+        capability: Some(capability.clone()),
+        newest_first: true,
+        limit: LOOKED_THROUGH,
+        ..ApprovalQuery::default()
+    };
+    let found = context.ledger.store().approvals(&query).await;
+    let found = found.unwrap_or_else(|error| {
+        tracing::info!(%error, "similar calls could not be looked up");
+        Vec::new()
+    });
+    let is_similar = |approval: &&ApprovalRecord| {
+        approval.chain.actor.id == chain.actor.id
+            && !approval.votes.is_empty()
+            && approval.state != ApprovalState::Pending
+    };
+    let mut similar = Vec::new();
+    for approval in found.iter().filter(is_similar).take(SIMILAR_MAX) {
+        similar.push(similar_of(context, approval, request_digest).await);
+    }
+    similar
+}
+
+async fn similar_of(
+    context: &Context,
+    approval: &ApprovalRecord,
+    request_digest: Digest,
+) -> SimilarCall {
+    let record = context.ledger.store().effect(approval.record_id).await.ok().flatten();
+    let record = record.filter(|record| record.call_id == approval.call_id);
+    let decision = |vote: &placet_types::approval::Vote| SimilarDecision {
+        approver: vote.approver.clone(),
+        choice: vote.choice,
+    };
+    SimilarCall {
+        approval_id: approval.approval_id.clone(),
+        asked_at: approval.created_at,
+        state: approval.state.name().to_owned(),
+        outcome: record.map(|record| record.state.name().to_owned()),
+        decisions: approval.votes.iter().map(decision).collect(),
+        same_request: approval.request_digest == request_digest,
+    }
+}

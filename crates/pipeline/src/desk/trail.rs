@@ -1,0 +1,233 @@
+//! The trail of one call: its steps from plan to effect, from the audit chain.
+//!
+//! Owns where in the chain is looked. The chain has no index by call: what the ledger keeps of it says when it moved, and the entries
+//! around those moments are read, a bounded number of them. Invariant: whoever may not see the call learns nothing, not even that there
+//! is one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    approval::ApprovalRecord,
+    audit::AuditEvent,
+    log::{AuditLog, LogEntry},
+    record::EffectRecord,
+    store::StoreError,
+};
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::ToolCallId,
+};
+
+use super::asker;
+use crate::{
+    context::{Context, lookup_refusal},
+    views::desk::TrailStep,
+};
+
+/// How many entries between the first and the last moment are read without looking for the moments between.
+const SPAN_MAX: u64 = 8_192;
+/// How many entries are read after each moment, where there are more.
+const AFTER_EACH: u64 = 512;
+/// How many are read at a time.
+const READ: u64 = 256;
+/// For how long after a moment its entry may have been written, in milliseconds.
+const LATER_MS: i64 = 5_000;
+/// The most moments that are looked for.
+const MOMENTS_MAX: usize = 64;
+
+/// What is known of a call.
+struct Traced {
+    record: Option<EffectRecord>,
+    approval: Option<ApprovalRecord>,
+}
+
+/// The steps of a call, in order.
+pub(crate) async fn of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    call_id: &ToolCallId,
+) -> Result<Vec<TrailStep>, Refusal> {
+    let store = context.ledger.store();
+    let record = store.effect_of_call(call_id).await.map_err(|error| lookup_refusal(&error))?;
+    let approval = store.approval_of_call(call_id).await.map_err(|error| lookup_refusal(&error))?;
+    let traced = Traced { record, approval };
+    if !may_see(context, caller, &traced) {
+        return Err(Refusal::new(ErrorCode::NotFound, "there is no such call"));
+    }
+    let Some(notary) = &context.notary else {
+        return Err(Refusal::new(ErrorCode::NotFound, "this service keeps no audit chain to show"));
+    };
+    let moments = moments_of(&traced, store.now());
+    let search = Search { log: notary.log(), call_id, traced: &traced };
+    let mut steps = search.steps(&moments).await.map_err(|error| lookup_refusal(&error))?;
+    if !asker::is_person(caller) {
+        // A note may name a policy, which is nothing for the one who is refused.
+        steps.iter_mut().for_each(|step| step.note = None);
+    }
+    steps.sort_by(|one, other| (one.at, &one.log, one.seq).cmp(&(other.at, &other.log, other.seq)));
+    Ok(steps)
+}
+
+fn may_see(context: &Context, caller: &VerifiedCaller, traced: &Traced) -> bool {
+    let chain = caller.chain();
+    let viewer = asker::viewer(context, caller);
+    let by_record = traced.record.as_ref().is_some_and(|record| {
+        chain.key_scope(&record.scope.capability) == record.scope
+            || (viewer.is_auditor && record.scope.tenant == viewer.tenant)
+    });
+    let by_approval =
+        traced.approval.as_ref().is_some_and(|approval| asker::may_view(context, caller, approval));
+    by_record || by_approval
+}
+
+/// When the call moved, as far as its records say.
+fn moments_of(traced: &Traced, now: Timestamp) -> Vec<Timestamp> {
+    let mut moments = BTreeSet::new();
+    let mut is_over = true;
+    if let Some(record) = &traced.record {
+        moments.extend([record.created_at, record.updated_at]);
+        is_over = record.state.is_settled();
+        if let Some(attempt) = record.state.attempt() {
+            moments.insert(attempt.first_dispatched_at);
+        }
+    }
+    if let Some(approval) = &traced.approval {
+        moments.insert(approval.created_at);
+        moments.extend(approval.votes.iter().map(|vote| vote.at));
+        moments.extend(approval.edits.iter().map(|edit| edit.at));
+        let made = usize::try_from(approval.escalated).unwrap_or(0);
+        let escalations = approval.requirement.escalations.iter().take(made);
+        moments.extend(escalations.map(|escalation| {
+            let after_ms = i64::try_from(escalation.after_ms).unwrap_or(i64::MAX);
+            approval.created_at.plus_ms(after_ms)
+        }));
+        if let placet_ledger::approval::ApprovalState::Consumed { at, .. } = &approval.state {
+            moments.insert(*at);
+        }
+        if approval.expires_at <= now {
+            moments.insert(approval.expires_at);
+        }
+    }
+    if !is_over {
+        moments.insert(now);
+    }
+    moments.into_iter().take(MOMENTS_MAX).collect()
+}
+
+struct Search<'a> {
+    log: &'a dyn AuditLog,
+    call_id: &'a ToolCallId,
+    traced: &'a Traced,
+}
+
+/// What is read of an entry: the events in it.
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    audit: Vec<Value>,
+}
+
+impl Search<'_> {
+    async fn steps(&self, moments: &[Timestamp]) -> Result<Vec<TrailStep>, StoreError> {
+        let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
+            return Ok(Vec::new());
+        };
+        let mut steps = Vec::new();
+        for head in self.log.heads().await? {
+            let name = head.log.as_str();
+            let from = self.first_at(name, head.size, *first).await?;
+            let until = self.first_at(name, head.size, last.plus_ms(LATER_MS)).await?;
+            let until = until.saturating_add(1).min(head.size.saturating_add(1));
+            if until.saturating_sub(from) <= SPAN_MAX {
+                self.read(name, (from, until), &mut steps).await?;
+                continue;
+            }
+            let mut read_to = from;
+            for moment in moments {
+                let at = self.first_at(name, head.size, *moment).await?.max(read_to);
+                read_to = at.saturating_add(AFTER_EACH).min(head.size.saturating_add(1));
+                self.read(name, (at, read_to), &mut steps).await?;
+            }
+        }
+        Ok(steps)
+    }
+
+    /// The first entry of a log that was written at that moment or later: entries are in the order of time.
+    async fn first_at(&self, log: &str, size: u64, at: Timestamp) -> Result<u64, StoreError> {
+        let (mut low, mut high) = (1_u64, size.saturating_add(1));
+        while low < high {
+            let middle = low.midpoint(high);
+            let entry = self.log.entries(log, middle, 1).await?.into_iter().next();
+            if entry.is_none_or(|entry| entry.at_ms >= at.as_ms()) {
+                high = middle;
+            } else {
+                low = middle.saturating_add(1);
+            }
+        }
+        Ok(low)
+    }
+
+    async fn read(
+        &self,
+        log: &str,
+        (from, until): (u64, u64),
+        steps: &mut Vec<TrailStep>,
+    ) -> Result<(), StoreError> {
+        let mut next = from;
+        while next < until {
+            let many = until.saturating_sub(next).min(READ);
+            let entries =
+                self.log.entries(log, next, usize::try_from(many).unwrap_or(usize::MAX)).await?;
+            let Some(last) = entries.last() else { return Ok(()) };
+            next = last.seq.saturating_add(1);
+            for entry in &entries {
+                self.steps_in(log, entry, steps);
+            }
+        }
+        Ok(())
+    }
+
+    fn steps_in(&self, log: &str, entry: &LogEntry, steps: &mut Vec<TrailStep>) {
+        // An entry without events, or of a later form, is no step.
+        let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else { return };
+        let events = payload.audit.into_iter();
+        let events = events.filter_map(|event| serde_json::from_value::<AuditEvent>(event).ok());
+        steps.extend(events.filter(|event| self.is_of(event)).map(|event| step(log, entry, event)));
+    }
+
+    fn is_of(&self, event: &AuditEvent) -> bool {
+        if let Some(call_id) = &event.call_id {
+            return call_id == self.call_id;
+        }
+        let approval = self.traced.approval.as_ref();
+        event.approval_id.is_some()
+            && event.approval_id.as_ref() == approval.map(|approval| &approval.approval_id)
+    }
+}
+
+fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TrailStep {
+    let kind = serde_json::to_value(event.kind).ok();
+    let by = event.chain.as_ref().map(|chain| match &chain.on_behalf_of {
+        Some(user) => format!("{} for {}", chain.actor.id, user.id),
+        None => chain.actor.id.to_string(),
+    });
+    let mut digests: BTreeMap<String, Digest> = event.digests;
+    digests.retain(|_, digest| *digest != Digest::of(b""));
+    TrailStep {
+        log: log.to_owned(),
+        seq: entry.seq,
+        at: Timestamp::from_ms(entry.at_ms),
+        kind: kind.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        by,
+        code: event.code,
+        note: event.note,
+        digests,
+        hash: Digest::from_bytes(entry.hash).to_string(),
+    }
+}

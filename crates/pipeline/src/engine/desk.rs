@@ -1,0 +1,130 @@
+//! The approval desk, as the doors ask for it.
+//!
+//! Owns the list of what can be asked. Each verb lives in a module of `crate::desk`.
+
+use placet_identity::VerifiedCaller;
+use placet_types::{
+    desk::DeskKind,
+    error::Refusal,
+    ids::{ApprovalId, DeskId, ToolCallId},
+};
+
+use super::Engine;
+use crate::{
+    desk::{acts, arrange, decide, edit, entries, events::DeskFeed, inbox, trail},
+    views::{
+        ApprovalView,
+        desk::{
+            DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
+            TogetherRequest, TogetherView, TrailStep,
+        },
+    },
+};
+
+impl Engine {
+    /// A page of the approvals that the caller may see, and how things stand at the desk.
+    ///
+    /// # Errors
+    /// [`Refusal`] for a query that makes no sense, or when the ledger cannot be read.
+    pub async fn inbox(
+        &self,
+        caller: &VerifiedCaller,
+        query: InboxQuery,
+    ) -> Result<InboxView, Refusal> {
+        inbox::page(&self.context, caller, query).await
+    }
+
+    /// Narrows the arguments of a held call. Whoever does agrees to them by that; everybody else decides anew.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the person may not edit, was shown something else, the arguments do not fit the tool, or policy denies the call
+    /// with them.
+    pub async fn edit(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: EditRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        edit::edit(&self.context, caller, id, request).await
+    }
+
+    /// Takes one decision on several approvals of the same kind; each is decided and recorded by itself.
+    ///
+    /// # Errors
+    /// [`Refusal`] when nothing can be decided at all. What single approvals are refused for is in the answer.
+    pub async fn decide_together(
+        &self,
+        caller: &VerifiedCaller,
+        request: TogetherRequest,
+    ) -> Result<TogetherView, Refusal> {
+        decide::together(&self.context, caller, request).await
+    }
+
+    /// The entries of the desk that the caller may see, oldest first: all, or those of which something may still become.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the ledger cannot be read.
+    pub async fn desk_entries(
+        &self,
+        caller: &VerifiedCaller,
+        (kind, only_open): (Option<DeskKind>, bool),
+        (after, limit): (Option<&DeskId>, usize),
+    ) -> Result<Vec<DeskEntryView>, Refusal> {
+        entries::list(&self.context, caller, (kind, only_open), (after, limit)).await
+    }
+
+    /// One entry of the desk.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::NotFound`] for entries that the caller may not see.
+    pub async fn desk_entry(
+        &self,
+        caller: &VerifiedCaller,
+        id: &DeskId,
+    ) -> Result<DeskEntryView, Refusal> {
+        entries::show(&self.context, caller, id).await
+    }
+
+    /// Arranges something at the desk: a standing grant, a break-glass record, a freeze, a handover.
+    ///
+    /// # Errors
+    /// [`Refusal`] when policy does not let the caller, or it goes beyond a limit.
+    pub async fn arrange(
+        &self,
+        caller: &VerifiedCaller,
+        request: DeskRequest,
+    ) -> Result<DeskEntryView, Refusal> {
+        arrange::arrange(&self.context, caller, request).await
+    }
+
+    /// Decides on an entry of the desk, ends it, or looks at it afterwards.
+    ///
+    /// # Errors
+    /// [`Refusal`] when policy does not let the caller, or the entry does not move so.
+    pub async fn act(
+        &self,
+        caller: &VerifiedCaller,
+        id: &DeskId,
+        act: DeskAct,
+    ) -> Result<DeskEntryView, Refusal> {
+        acts::act(&self.context, caller, id, act).await
+    }
+
+    /// The way of one call from plan to effect, from the audit chain.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::NotFound`] for calls that the caller may not see.
+    pub async fn trail(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<Vec<TrailStep>, Refusal> {
+        trail::of(&self.context, caller, id).await
+    }
+
+    /// News of the desk, from now on, as far as the caller may see them.
+    #[must_use]
+    pub fn desk_events(&self, caller: &VerifiedCaller) -> DeskFeed {
+        self.context.desk.bell.listen(&self.context, caller)
+    }
+}

@@ -1,0 +1,187 @@
+//! Facts: what a decision about a call is made from, and the decision itself (TM-07).
+//!
+//! Owns what the gate tells policy of approvals, standing grants, freezes and break-glass. Decides nothing itself. Invariant: a standing
+//! grant is looked for only where people would be asked, and what it allows is a permit of the active policies with the grant's votes.
+
+use serde_json::Value;
+
+use placet_ledger::{
+    approval::ApprovalRecord,
+    desk::{DeskEntry, DeskState},
+    record::{EffectRecord, EffectState},
+    run::RunRecord,
+};
+use placet_policy::{
+    facts::{ApprovalFacts, ApprovalScope, BreakGlassFacts, Facts},
+    verdict::Verdict,
+};
+use placet_types::{
+    desk::DeskBody,
+    error::Refusal,
+    ids::{DeskId, RecordId},
+};
+
+use crate::{
+    call::Brokered,
+    context::Context,
+    desk::force::Broken,
+    stages::gate::{authority_holds, budget_of},
+};
+
+/// How many standing grants are tried for one call.
+const GRANTS_MAX: usize = 8;
+
+/// Under what a call is decided upon.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Circumstances<'a> {
+    pub(crate) run: &'a RunRecord,
+    pub(crate) record: Option<RecordId>,
+    pub(crate) approval: Option<&'a ApprovalFacts>,
+}
+
+/// A decision, and what it was made under.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) verdict: Verdict,
+    /// The break-glass record that policy was told of.
+    pub(crate) broken: Option<DeskId>,
+}
+
+/// Decides upon a call: with its approval, where it has one; where people would be asked, with a standing grant that covers it.
+pub(crate) async fn decide_call(
+    context: &Context,
+    stage: &Brokered,
+    run: &RunRecord,
+    record: Option<&EffectRecord>,
+) -> Result<Decided, Refusal> {
+    let approval = stage.built.resumed.as_ref().and_then(|resumed| resumed.approval.as_ref());
+    let approval = approval.map(approval_facts);
+    let circumstances = Circumstances {
+        run,
+        record: record.map(|record| record.record_id),
+        approval: approval.as_ref(),
+    };
+    let decided = decide(context, stage, &circumstances)?;
+    let Verdict::Hold(hold) = &decided.verdict else { return Ok(decided) };
+    if hold.requirement.once_only || approval.is_some() || stage.built.without_grants {
+        return Ok(decided);
+    }
+    for entry in grants_for(context, stage, record).await {
+        let DeskBody::Grant(grant) = &entry.body else { continue };
+        let facts = grant_facts(stage, &entry);
+        let tried =
+            decide(context, stage, &Circumstances { approval: Some(&facts), ..circumstances })?;
+        if let Verdict::Permit(permit) = &tried.verdict
+            && permit.mode_effective() <= grant.mode
+        {
+            return Ok(tried);
+        }
+    }
+    Ok(decided)
+}
+
+/// Has the active policies decide.
+pub(crate) fn decide(
+    context: &Context,
+    stage: &Brokered,
+    circumstances: &Circumstances<'_>,
+) -> Result<Decided, Refusal> {
+    let now = context.ledger.store().now();
+    authority_holds(stage, now)?;
+    let args = Value::Object(stage.built.args.clone());
+    let capability = &stage.built.target.capability;
+    let chain = &stage.identity.chain;
+    let open = context.desk.force.open();
+    let broken = open.broken(chain, &capability.id, now);
+    let glass = broken.as_ref().map(glass_facts);
+    let facts = Facts {
+        chain,
+        user_groups: &stage.identity.user_groups,
+        contract: &stage.built.target.contract,
+        capability,
+        args: &args,
+        binding: &stage.binding,
+        mode_requested: stage.built.mode_requested,
+        safety_mode: circumstances.run.safety_mode,
+        engine_mode: context.engine_mode(),
+        budget: budget_of(circumstances.run),
+        now,
+        approval: circumstances.approval,
+        frozen: open.is_frozen(chain.tenant(), capability.id.adapter(), now),
+        break_glass: glass.as_ref(),
+        attested: true,
+        key: circumstances.record,
+    };
+    let started = tokio::time::Instant::now();
+    let verdict = context.policy.load().decide(&facts, context.fresh_decision_id()?);
+    context.metrics.decided(started.elapsed());
+    Ok(Decided { verdict, broken: broken.map(|broken| broken.desk_id) })
+}
+
+fn glass_facts(broken: &Broken) -> BreakGlassFacts {
+    BreakGlassFacts {
+        ticket: broken.glass.ticket.clone(),
+        actor: broken.by.clone(),
+        until: broken.until,
+    }
+}
+
+fn approval_facts(approval: &ApprovalRecord) -> ApprovalFacts {
+    ApprovalFacts {
+        approval_id: Some(approval.approval_id.clone()),
+        scope: ApprovalScope::Once,
+        request_digest: approval.request_digest,
+        shown_digest: approval.proposal,
+        expires_at: approval.expires_at,
+        votes: approval.votes.clone(),
+        requirement: approval.requirement.clone(),
+        escalated: approval.escalated,
+        args_edited: !approval.edits.is_empty(),
+    }
+}
+
+fn grant_facts(stage: &Brokered, entry: &DeskEntry) -> ApprovalFacts {
+    ApprovalFacts {
+        approval_id: None,
+        scope: ApprovalScope::Standing(entry.desk_id.clone()),
+        request_digest: stage.request_digest,
+        shown_digest: entry.terms(),
+        expires_at: entry.expires_at,
+        votes: entry.votes.clone(),
+        requirement: entry.requirement.clone(),
+        escalated: 0,
+        args_edited: false,
+    }
+}
+
+/// The standing grants that may be used for a call: that of its earlier attempt, which has paid for it, else those in force.
+async fn grants_for(
+    context: &Context,
+    stage: &Brokered,
+    record: Option<&EffectRecord>,
+) -> Vec<std::sync::Arc<DeskEntry>> {
+    let now = context.ledger.store().now();
+    let chain = &stage.identity.chain;
+    let capability = &stage.built.target.capability.id;
+    match record.map(|record| &record.state) {
+        Some(EffectState::Dispatched(attempt)) => {
+            let Some(desk_id) = &attempt.grant else { return Vec::new() };
+            let entry = context.ledger.store().desk_entry(desk_id).await.ok().flatten();
+            // That it is used up by now does not matter: it was used for this very call.
+            let counts = |entry: &DeskEntry| {
+                entry.state == DeskState::Active && entry.starts_at <= now && now < entry.expires_at
+            };
+            entry.filter(counts).map(std::sync::Arc::new).into_iter().collect()
+        }
+        // What operators have sent again is for people to agree to.
+        Some(EffectState::Rearmed { .. }) => Vec::new(),
+        _ => {
+            let args = Value::Object(stage.built.args.clone());
+            let contract = stage.binding.contract_digest;
+            let open = context.desk.force.open();
+            let mut grants = open.grants(chain, (capability, contract), (&args, now));
+            grants.truncate(GRANTS_MAX);
+            grants
+        }
+    }
+}

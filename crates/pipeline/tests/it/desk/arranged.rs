@@ -1,0 +1,162 @@
+//! Break-glass, freezes and handovers: what is arranged beside single decisions.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use placet_ledger::audit::AuditKind;
+use placet_pipeline::views::desk::{Arrangement, DeskAct, DeskRequest};
+use placet_policy::bundle::BundleSource;
+use placet_types::{approval::VoteChoice, error::ErrorCode};
+
+use super::{ran, send, two_groups, world};
+use crate::world::{World, bundle, finished, held, plan};
+
+/// The shipped policies with the gates of the example, which a broken glass opens.
+fn breakable() -> BundleSource {
+    let mut source = bundle();
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
+    let text = std::fs::read_to_string(folder.join("examples/break-glass.cedar")).unwrap();
+    for file in &mut source.files {
+        if file.name == "20-gates.cedar" {
+            file.text = text.clone();
+        }
+    }
+    source
+}
+
+fn glass() -> serde_json::Value {
+    json!({"kind": "break_glass", "ticket": "INC-1"})
+}
+
+#[tokio::test]
+async fn a_broken_glass_needs_a_second_person_names_every_call_and_is_reviewed() {
+    let world = world(breakable()).await;
+    held(world.call(plan("erase", "s1", "x")).await);
+    assert!(world.arrange("leo", glass(), 3_600_000).await.is_err(), "not anybody");
+    assert!(world.arrange("emil", glass(), 9 * 3_600_000).await.is_err(), "too long");
+    let record = world.arrange("emil", glass(), 3_600_000).await.unwrap();
+    assert_eq!(record.state, "proposed");
+    held(world.call(plan("erase", "s2", "x")).await);
+    assert!(world.agree("emil", &record).await.is_err(), "not the same person");
+    assert_eq!(world.agree("ema", &record).await.unwrap().state, "active");
+    assert!(ran(&world.call(plan("erase", "s3", "x")).await));
+    let named =
+        world.store.audit().into_iter().any(|event| {
+            event.kind == AuditKind::Dispatched && event.desk.contains(&record.desk_id)
+        });
+    assert!(named, "the call names the record it ran under");
+    let review = || DeskAct::Review { note: "it was right".to_owned() };
+    let early = world.act("eve", &record.desk_id, review()).await.unwrap_err();
+    assert!(early.message.contains("still in force"), "{early:?}");
+    let ended = world.end("emil", &record).await.unwrap();
+    assert!(ended.review_due);
+    held(world.call(plan("erase", "s4", "x")).await);
+    let next = World::over(Arc::clone(&world.store), Arc::clone(&world.witness)).await;
+    assert_eq!(
+        next.engine
+            .inbox(&next.person("eve").await, Default::default())
+            .await
+            .unwrap()
+            .load
+            .reviews_due,
+        1
+    );
+    assert!(next.act("ema", &record.desk_id, review()).await.is_err(), "who took part");
+    let reviewed = next.act("eve", &record.desk_id, review()).await.unwrap();
+    assert_eq!((reviewed.state.as_str(), reviewed.review_due), ("reviewed", false));
+}
+
+#[tokio::test]
+async fn a_delegate_decides_for_a_colleague_and_the_record_names_both() {
+    let world = world(two_groups()).await;
+    let asked = held(world.call(send("s1", "a")).await);
+    assert!(world.vote("leo", &asked, VoteChoice::Approve).await.is_err());
+    let duty = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
+    let handover = world.arrange("finn", duty.clone(), 3_600_000).await.unwrap();
+    let standing = world.seen("leo", &asked).await.standing;
+    assert_eq!(standing.stands_for.as_ref().map(|id| id.as_str()), Some("finn"));
+    world.vote("leo", &asked, VoteChoice::Approve).await.unwrap();
+    let vote = world.seen("eve", &asked).await.approval.votes.remove(0);
+    assert_eq!(vote.approver.as_str(), "leo");
+    assert_eq!(vote.stands_for.as_ref().map(|id| id.as_str()), Some("finn"));
+    let voice = world.vote("finn", &asked, VoteChoice::Approve).await.unwrap_err();
+    assert!(voice.message.contains("already"), "one voice: {voice:?}");
+    let standing = world.seen("finn", &asked).await.standing;
+    assert!(standing.why_not.unwrap().contains("in your place"));
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    // A duty that was handed over is not handed on, and ends when it is taken back.
+    let on = json!({"kind": "handover", "to": "dan", "groups": ["finance"]});
+    let chained = world.arrange("leo", on, 3_600_000).await.unwrap_err();
+    assert_eq!(chained.code, ErrorCode::ValidationError);
+    world.end("finn", &handover).await.unwrap();
+    let later = held(world.call(send("s2", "b")).await);
+    assert!(world.vote("leo", &later, VoteChoice::Approve).await.is_err());
+}
+
+#[tokio::test]
+async fn nobody_stands_in_where_either_has_an_interest() {
+    let world = world(two_groups()).await;
+    let to_ana = json!({"kind": "handover", "to": "ana", "groups": ["finance"]});
+    world.arrange("finn", to_ana, 3_600_000).await.unwrap();
+    let to_leo = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
+    world.arrange("fia", to_leo, 3_600_000).await.unwrap();
+    let asked = held(world.call_as(world.agent_for("fia").await, send("s1", "a")).await);
+    // ana answers for the agent; the call is made for fia, for whom leo would decide.
+    assert!(world.vote("ana", &asked, VoteChoice::Approve).await.is_err());
+    assert!(world.vote("leo", &asked, VoteChoice::Approve).await.is_err());
+    assert!(world.seen("eve", &asked).await.approval.votes.is_empty());
+}
+
+#[tokio::test]
+async fn limits_of_what_can_be_arranged_are_kept() {
+    let world = world(bundle()).await;
+    let refused = async |person: &str, wanted: serde_json::Value, lasts_ms: u64| {
+        world.arrange(person, wanted, lasts_ms).await.unwrap_err().problems.remove(0).pointer
+    };
+    let day = 86_400_000;
+    let freeze = json!({"kind": "freeze", "name": "all year"});
+    assert_eq!(refused("dora", freeze, 32 * day).await, "/lasts_ms");
+    let freeze = json!({"kind": "freeze", "name": "x", "adapters": ["unheard-of"]});
+    assert_eq!(refused("dora", freeze, day).await, "/arrange/adapters");
+    let mine = json!({"kind": "handover", "to": "cy", "groups": ["finance"]});
+    assert_eq!(refused("ben", mine, day).await, "/arrange/groups");
+    let myself = json!({"kind": "handover", "to": "ben", "groups": ["approvers"]});
+    assert_eq!(refused("ben", myself, day).await, "/arrange/to");
+    let gone = json!({"kind": "handover", "to": "gone", "groups": ["approvers"]});
+    assert_eq!(refused("ben", gone, day).await, "/arrange/to");
+    assert_eq!(
+        refused("emil", json!({"kind": "break_glass", "ticket": " "}), 60_000).await,
+        "/arrange/ticket"
+    );
+    let starts_at = Some(world.now().plus_ms(60_000));
+    let arrange: Arrangement = serde_json::from_value(glass()).unwrap();
+    let later = DeskRequest { arrange, reason: "x".to_owned(), starts_at, lasts_ms: 60_000 };
+    let later = world.engine.arrange(&world.person("emil").await, later).await.unwrap_err();
+    assert_eq!(later.problems[0].pointer, "/starts_at");
+    assert!(world.arrange("cy", json!({"kind": "freeze", "name": "x"}), day).await.is_err());
+}
+
+#[tokio::test]
+async fn a_freeze_that_begins_later_is_in_the_calendar_and_holds_nothing_yet() {
+    let world = world(bundle()).await;
+    let arrange: Arrangement =
+        serde_json::from_value(json!({"kind": "freeze", "name": "release"})).unwrap();
+    let starts_at = Some(world.now().plus_ms(60_000));
+    let request = DeskRequest { arrange, reason: "r".to_owned(), starts_at, lasts_ms: 60_000 };
+    let entry = world.engine.arrange(&world.person("fay").await, request).await.unwrap();
+    assert_eq!((entry.state.as_str(), entry.in_force), ("scheduled", false));
+    assert!(ran(&world.call(plan("note", "s1", "x")).await));
+    world.store.advance_ms(60_001);
+    world.tell_time();
+    held(world.call(plan("note", "s2", "x")).await);
+    world.store.advance_ms(60_001);
+    world.tell_time();
+    assert!(ran(&world.call(plan("note", "s3", "x")).await));
+    let fay = world.person("fay").await;
+    let all = world.engine.desk_entries(&fay, (None, false), (None, 10));
+    assert_eq!(all.await.unwrap()[0].state, "expired");
+    let open = world.engine.desk_entries(&fay, (None, true), (None, 10));
+    assert!(open.await.unwrap().is_empty());
+}

@@ -1,0 +1,115 @@
+//! The inbox, its events, and what is seen by whom.
+
+use serde_json::json;
+
+use placet_pipeline::views::desk::{DeskEventKind, InboxOrder, InboxQuery, InboxView, Whose};
+use placet_types::{approval::VoteChoice, error::ErrorCode, mode::ApprovalMode};
+
+use super::{send, two_groups, world};
+use crate::world::{World, bundle, finished, held, plan};
+
+async fn inbox(world: &World, person: &str, query: InboxQuery) -> InboxView {
+    world.engine.inbox(&world.person(person).await, query).await.unwrap()
+}
+
+fn ids(view: &InboxView) -> Vec<&str> {
+    view.approvals.iter().map(|item| item.approval.approval_id.as_str()).collect()
+}
+
+#[tokio::test]
+async fn what_is_mine_to_decide_comes_first_and_is_counted() {
+    let world = world(two_groups()).await;
+    let erase = held(world.call(plan("erase", "s1", "a")).await);
+    world.store.advance_ms(1_000);
+    let both = held(world.call(send("s2", "b")).await);
+    world.store.advance_ms(1_000);
+    let fetch = held(world.call(plan("fetch", "s3", "c")).await);
+    let seen = inbox(&world, "ben", InboxQuery::default()).await;
+    assert_eq!((seen.total, seen.mine), (3, 3));
+    assert_eq!(ids(&seen), [&erase, &both, &fetch].map(|held| held.approval_id.as_str()));
+    world.vote("ben", &both, VoteChoice::Approve).await.unwrap();
+    let seen = inbox(&world, "ben", InboxQuery::default()).await;
+    assert_eq!((seen.total, seen.mine), (3, 2));
+    assert_eq!(ids(&seen), [&erase, &fetch, &both].map(|held| held.approval_id.as_str()));
+    let finance = inbox(&world, "finn", InboxQuery::default()).await;
+    assert_eq!(ids(&finance), [both.approval_id.as_str()]);
+    assert_eq!(
+        finance.approvals[0].progress.iter().map(|of| of.agreed).collect::<Vec<_>>(),
+        [1, 0]
+    );
+    let owner = inbox(&world, "ana", InboxQuery::default()).await;
+    assert_eq!((owner.total, owner.mine), (3, 0));
+    let auditor = inbox(&world, "eve", InboxQuery::default()).await;
+    assert_eq!((auditor.total, auditor.mine), (3, 0));
+    assert_eq!(inbox(&world, "leo", InboxQuery::default()).await.total, 0);
+    let load = seen.load;
+    assert_eq!(load.waiting_by_age[0], 3);
+    assert_eq!(load.waiting_by_group.values().copied().collect::<Vec<_>>(), [3, 1]);
+}
+
+#[tokio::test]
+async fn filters_search_order_and_pages_hold() {
+    let world = world(bundle()).await;
+    let erase = held(world.call(plan("erase", "s1", "a")).await);
+    let fetch = held(world.call(plan("fetch", "s2", "b")).await);
+    let for_leo = held(world.call_as(world.agent_for("leo").await, plan("erase", "s3", "c")).await);
+    let found = async |query: InboxQuery| {
+        ids(&inbox(&world, "ben", query).await).iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let id = |held: &placet_pipeline::answer::Held| held.approval_id.to_string();
+    let network = InboxQuery { mode: Some(ApprovalMode::Network), ..InboxQuery::default() };
+    assert_eq!(found(network).await, [id(&fetch)]);
+    let text = |text: &str| InboxQuery { search: Some(text.to_owned()), ..InboxQuery::default() };
+    assert_eq!(found(text("LEO")).await, [id(&for_leo)]);
+    assert_eq!(found(text("fake/FETCH")).await, [id(&fetch)]);
+    assert_eq!(found(text(erase.approval_id.as_str())).await, [id(&erase)]);
+    let newest = InboxQuery { order: InboxOrder::Newest, limit: 1, ..InboxQuery::default() };
+    assert_eq!(found(newest).await, [id(&for_leo)]);
+    let risk = InboxQuery { order: InboxOrder::Risk, offset: 2, ..InboxQuery::default() };
+    assert_eq!(found(risk).await, [id(&fetch)]);
+    let asked = InboxQuery { whose: Whose::Asked, ..InboxQuery::default() };
+    let mine = inbox(&world, "leo", asked).await;
+    assert_eq!(ids(&mine), [for_leo.approval_id.as_str()]);
+    world.vote("ben", &erase, VoteChoice::Deny).await.unwrap();
+    let denied = InboxQuery { state: Some("denied".to_owned()), ..InboxQuery::default() };
+    assert_eq!(found(denied).await, [id(&erase)]);
+    let wrong = InboxQuery { state: Some("lost".to_owned()), ..InboxQuery::default() };
+    let ben = world.person("ben").await;
+    assert_eq!(world.engine.inbox(&ben, wrong).await.unwrap_err().code, ErrorCode::ValidationError);
+}
+
+#[tokio::test]
+async fn news_reach_those_who_may_see_them_and_nobody_else() {
+    let world = world(bundle()).await;
+    let mut ben = world.engine.desk_events(&world.person("ben").await);
+    let mut leo = world.engine.desk_events(&world.person("leo").await);
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&DeskEventKind::Settled) {
+        let next = tokio::time::timeout(std::time::Duration::from_secs(20), ben.next()).await;
+        let event = next.unwrap().unwrap();
+        assert_eq!(event.approval_id.as_ref(), Some(&asked.approval_id));
+        kinds.push(event.kind);
+    }
+    use DeskEventKind as K;
+    assert_eq!(kinds, [K::Asked, K::Approved, K::Dispatched, K::Settled]);
+    let quiet = tokio::time::timeout(std::time::Duration::from_millis(100), leo.next()).await;
+    assert!(quiet.is_err(), "{quiet:?}");
+}
+
+#[tokio::test]
+async fn whoever_may_see_an_approval_sees_what_became_of_it_without_its_secrets() {
+    let world = world(bundle()).await;
+    let mut call = plan("erase", "s1", "a");
+    call["args"]["pin"] = json!("4711-secret");
+    let asked = held(world.call(call).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    let outcome = world.seen("cy", &asked).await.outcome.unwrap();
+    assert_eq!(outcome.state, "succeeded");
+    let output = outcome.output.unwrap();
+    assert_eq!(output["args"]["pin"], "[sensitive]", "{output}");
+    assert_eq!(output["args"]["what"], "a");
+}

@@ -1,0 +1,50 @@
+//! The trail of one call, from the audit chain of a store on disk.
+
+use std::sync::Arc;
+
+use placet_ledger::store::Store;
+use placet_pipeline::views::desk::TrailStep;
+use placet_store::{notary::Notary, seal::SealKey};
+use placet_types::{approval::VoteChoice, error::ErrorCode};
+
+use crate::{
+    embedded,
+    world::{Make, World, finished, held, plan},
+};
+
+fn kinds(steps: &[TrailStep]) -> Vec<&str> {
+    steps.iter().map(|step| step.kind.as_str()).collect()
+}
+
+#[tokio::test]
+async fn the_trail_of_a_call_leads_from_the_hold_to_the_effect() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = embedded::open(folder.path()).await;
+    let name = "placet.example/test".parse().unwrap();
+    let key = Arc::new(SealKey::from_seed("placet.example/key".parse().unwrap(), &[7; 32]));
+    let notary = Notary::new(key, name, Arc::clone(&store) as _, folder.path().join("seals"));
+    let world = World::with(Make {
+        kept_in: Some(Arc::clone(&store) as Arc<dyn Store>),
+        notary: Some(Arc::new(notary)),
+        ..Make::default()
+    })
+    .await;
+    let other = held(world.call(plan("erase", "s0", "other")).await);
+    let asked = held(world.call(plan("erase", "s1", "a")).await);
+    world.vote("cy", &other, VoteChoice::Deny).await.unwrap();
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    let trail =
+        async |person: &str| world.engine.trail(&world.person(person).await, &asked.call_id).await;
+    let steps = trail("eve").await.unwrap();
+    assert_eq!(kinds(&steps), ["held", "voted", "dispatched", "settled"], "{steps:?}");
+    assert_eq!(steps[1].by.as_deref(), Some("ben"));
+    assert!(steps.iter().all(|step| step.hash.starts_with("sha256:") && step.seq > 0));
+    assert!(steps.windows(2).all(|pair| pair[0].seq < pair[1].seq));
+    assert_eq!(trail("leo").await.unwrap_err().code, ErrorCode::NotFound);
+    // The agent sees its own call, and no words that could name a policy.
+    let own = world.engine.trail(&world.agent().await, &asked.call_id).await.unwrap();
+    assert!(own.len() == steps.len() && own.iter().all(|step| step.note.is_none()));
+    let other = world.engine.trail(&world.person("ben").await, &other.call_id).await.unwrap();
+    assert_eq!(kinds(&other), ["held", "voted"]);
+}
