@@ -17,6 +17,7 @@ use crate::{
     config::{IssuerConfig, KIND_CLAIM, KindRule},
     error::IdentityError,
     token::{ActorClaim, TokenRole, VerifiedToken},
+    verifier::IdTokenRules,
 };
 
 const AUDIENCES_MAX: usize = 32;
@@ -219,6 +220,26 @@ impl Judge<'_> {
             digest.as_bytes().iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>();
         Ok(format!("tok_{hex}"))
     }
+}
+
+/// What only an ID token must say: this sign-in, and this client alone where it is for several.
+pub(crate) fn check_id_token(
+    claims: &Map<String, Value>,
+    rules: &IdTokenRules<'_>,
+    verified: &VerifiedToken,
+) -> Result<(), IdentityError> {
+    let nonce = required_text(claims, "nonce", SUBJECT_BYTES_MAX)?;
+    if nonce != rules.nonce {
+        return Err(refused("nonce", "it is of another sign-in"));
+    }
+    let party = optional_text(claims, "azp")?;
+    if party.is_some_and(|party| party != rules.client_id) {
+        return Err(refused("azp", "it was issued to another client"));
+    }
+    if verified.audiences.len() > 1 && party.is_none() {
+        return Err(missing("azp"));
+    }
+    Ok(())
 }
 
 fn missing(claim: &str) -> IdentityError {

@@ -359,6 +359,6 @@ fn check_request(request: &MintRequest) -> Result<(), SetupError> {
     Err(SetupError::Mint { problem })
 }
 
-fn fill_random(bytes: &mut [u8]) -> Result<(), SetupError> {
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), SetupError> {
     OsRng.try_fill_bytes(bytes).or(Err(SetupError::NoRandomness))
 }

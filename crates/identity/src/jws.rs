@@ -114,6 +114,18 @@ impl<'a> Jws<'a> {
         Ok(())
     }
 
+    /// Whether the header allows that this is an ID token: it says `JWT`, or nothing.
+    pub(crate) fn check_id_token_type(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
+        let fits = self.header.get("typ").is_none_or(|typ| {
+            typ.as_str().is_some_and(|named| named.eq_ignore_ascii_case("JWT"))
+        });
+        if fits {
+            return Ok(());
+        }
+        let problem = "it was sent as an ID token, and the `typ` of the header is another";
+        Err(IdentityError::TypeRefused { issuer: issuer.issuer.clone(), problem })
+    }
+
     /// Whether the token is signed by `key`.
     pub(crate) fn check_signature(
         &self,

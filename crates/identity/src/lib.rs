@@ -1,7 +1,8 @@
 //! Who calls: verified identity from bearer tokens, the development key, and static secrets for outbound calls.
 //!
 //! Owns the only verifier of tokens, the key sets it checks against, the binding of a
-//! workload's token to a user's delegation, the local development key, and the reading of secrets at the time of use.
+//! workload's token to a user's delegation, sign-in of people with an OpenID provider, the local development key, and the reading of
+//! secrets at the time of use.
 //! Does not decide what anybody may do, does not open sockets itself, reads no clock and no environment.
 //!
 //! Invariants, written as absences:
@@ -18,6 +19,7 @@ mod jws;
 mod key_cache;
 mod key_set;
 mod secrets;
+mod sign_in;
 mod signature;
 mod token;
 mod verifier;
@@ -27,6 +29,7 @@ pub use config::{Algorithm, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource,
 pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_loopback};
 pub use error::{IdentityError, KeyError, SetupError};
 pub use secrets::{SecretError, SecretSource, Secrets};
+pub use sign_in::{Attempt, Callback, Provider, SignInConfig, SignInError, fresh_text};
 pub use token::{ActorClaim, TokenRole, VerifiedToken};
 pub use verifier::{RefreshFailure, Verifier};
 

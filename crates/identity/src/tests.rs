@@ -6,5 +6,6 @@ mod dev_key;
 mod key_sets;
 mod privacy;
 mod secrets;
+mod sign_in;
 mod support;
 mod tokens;

@@ -7,11 +7,11 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use placet_egress::EgressClient;
-use placet_types::clock::Clock;
+use placet_types::{clock::Clock, principal::PrincipalKind};
 
 use crate::{
-    claims::Judge,
-    config::{IdentityConfig, IssuerConfig},
+    claims::{Judge, check_id_token},
+    config::{IdentityConfig, IssuerConfig, KindRule},
     error::{IdentityError, KeyError, SetupError, echo},
     jws::Jws,
     key_cache::KeyCache,
@@ -33,6 +33,15 @@ struct Inner {
 struct Issuer {
     config: IssuerConfig,
     keys: Arc<KeyCache>,
+}
+
+/// What an ID token must say beyond what its issuer's configuration asks for.
+#[derive(Clone, Copy)]
+pub(crate) struct IdTokenRules<'a> {
+    /// For whom it is.
+    pub(crate) client_id: &'a str,
+    /// For which sign-in.
+    pub(crate) nonce: &'a str,
 }
 
 /// An issuer whose keys could not be loaded.
@@ -85,20 +94,42 @@ impl Verifier {
         role: TokenRole,
     ) -> Result<VerifiedToken, IdentityError> {
         let jws = Jws::parse(token)?;
+        let issuer = self.issuer_of(&jws)?;
+        jws.algorithm(&issuer.config)?;
+        jws.check_type(&issuer.config)?;
+        check_signature(&jws, issuer).await?;
+        self.judge(&issuer.config, role).token(jws.claims(), jws.signed())
+    }
+
+    /// Verifies the ID token of a sign-in (OpenID Connect Core, section 3.1.3.7): signed by the issuer, for this client, of this
+    /// attempt. The person it is about stands for themselves.
+    pub(crate) async fn verify_id_token(
+        &self,
+        token: &str,
+        rules: &IdTokenRules<'_>,
+    ) -> Result<VerifiedToken, IdentityError> {
+        let jws = Jws::parse(token)?;
+        let issuer = self.issuer_of(&jws)?;
+        jws.algorithm(&issuer.config)?;
+        jws.check_id_token_type(&issuer.config)?;
+        check_signature(&jws, issuer).await?;
+        // An ID token is about a person and for a client, whatever the issuer's access tokens are about and for.
+        let mut config = issuer.config.clone();
+        config.audiences = [rules.client_id.to_owned()].into();
+        config.kinds = KindRule::Fixed(PrincipalKind::User);
+        let verified = self.judge(&config, TokenRole::Actor).token(jws.claims(), jws.signed())?;
+        check_id_token(jws.claims(), rules, &verified)?;
+        Ok(verified)
+    }
+
+    fn issuer_of(&self, jws: &Jws<'_>) -> Result<&Issuer, IdentityError> {
         let claimed = jws.claimed_issuer()?;
         let unknown = || IdentityError::UnknownIssuer { issuer: echo(claimed) };
-        let Issuer { config, keys } = self.inner.issuers.get(claimed).ok_or_else(unknown)?;
-        let algorithm = jws.algorithm(config)?;
-        jws.check_type(config)?;
-        let key = keys.find(jws.kid()?, algorithm).await?;
-        jws.check_signature(&key, algorithm, config)?;
-        let judge = Judge {
-            issuer: config,
-            role,
-            now: self.inner.clock.now(),
-            leeway_s: self.inner.leeway_s,
-        };
-        judge.token(jws.claims(), jws.signed())
+        self.inner.issuers.get(claimed).ok_or_else(unknown)
+    }
+
+    fn judge<'a>(&self, issuer: &'a IssuerConfig, role: TokenRole) -> Judge<'a> {
+        Judge { issuer, role, now: self.inner.clock.now(), leeway_s: self.inner.leeway_s }
     }
 
     /// Loads every issuer's keys again, all at the same time. Keys that cannot be loaded stay in use for a while.
@@ -124,4 +155,10 @@ impl Verifier {
         let without = self.inner.issuers.iter().filter(|(_, issuer)| !issuer.keys.is_usable());
         without.map(|(name, _)| name.clone()).collect()
     }
+}
+
+async fn check_signature(jws: &Jws<'_>, issuer: &Issuer) -> Result<(), IdentityError> {
+    let algorithm = jws.algorithm(&issuer.config)?;
+    let key = issuer.keys.find(jws.kid()?, algorithm).await?;
+    jws.check_signature(&key, algorithm, &issuer.config)
 }

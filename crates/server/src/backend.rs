@@ -1,29 +1,35 @@
 //! What the doors ask of the engine, as a trait, so that the doors can be tested on answers that are hard to provoke.
 //!
-//! Owns the list of verbs; [`Engine`] is the one implementation outside of tests. Adds nothing to them.
+//! Owns the list of verbs; the engine ([`engine`]) is the one implementation outside of tests. Adds nothing to them.
 
 use std::future::Future;
 
-use placet_identity::VerifiedCaller;
+use placet_identity::VerifiedToken;
 use placet_pipeline::{
     answer::Answer,
-    engine::{
-        Engine,
-        evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    engine::evidence::{
+        AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView,
     },
     submission::{Inbound, Submission},
-    ticket::Ticket,
     views::{
         ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
         ResolutionRequest, ToolView,
+        desk::{
+            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
+            TogetherRequest, TogetherView, TrailStep,
+        },
     },
 };
 use placet_types::{
+    desk::DeskKind,
     error::Refusal,
-    ids::{ApprovalId, RecordId, ToolCallId},
+    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    principal::Principal,
 };
 
 use crate::request::Credentials;
+
+mod engine;
 
 /// One page of a list: which state, after which entry, how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,11 +45,19 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     type Caller: Clone + Send + Sync + 'static;
     /// A view on one call.
     type Ticket: Follow;
+    /// What happens at the desk, as one caller may see it.
+    type Feed: Feed;
 
     fn authenticate(
         &self,
         credentials: Credentials<'_>,
     ) -> impl Future<Output = Result<Self::Caller, Refusal>> + Send;
+
+    /// The caller that somebody is who signed in to the console.
+    fn signed_in(&self, token: VerifiedToken) -> Result<Self::Caller, Refusal>;
+
+    /// Who a caller is.
+    fn principal(&self, caller: &Self::Caller) -> Principal;
 
     fn submit(
         &self,
@@ -84,6 +98,60 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         id: &ApprovalId,
         request: DecisionRequest,
     ) -> impl Future<Output = Result<ApprovalView, Refusal>> + Send;
+
+    fn inbox(
+        &self,
+        caller: &Self::Caller,
+        query: InboxQuery,
+    ) -> impl Future<Output = Result<InboxView, Refusal>> + Send;
+
+    fn edit(
+        &self,
+        caller: &Self::Caller,
+        id: &ApprovalId,
+        request: EditRequest,
+    ) -> impl Future<Output = Result<ApprovalView, Refusal>> + Send;
+
+    fn decide_together(
+        &self,
+        caller: &Self::Caller,
+        request: TogetherRequest,
+    ) -> impl Future<Output = Result<TogetherView, Refusal>> + Send;
+
+    /// The state of the page is `open` or `all`; absent: `all`.
+    fn desk_entries(
+        &self,
+        caller: &Self::Caller,
+        kind: Option<DeskKind>,
+        page: &Page<DeskId>,
+    ) -> impl Future<Output = Result<Vec<DeskEntryView>, Refusal>> + Send;
+
+    fn desk_entry(
+        &self,
+        caller: &Self::Caller,
+        id: &DeskId,
+    ) -> impl Future<Output = Result<DeskEntryView, Refusal>> + Send;
+
+    fn arrange(
+        &self,
+        caller: &Self::Caller,
+        request: DeskRequest,
+    ) -> impl Future<Output = Result<DeskEntryView, Refusal>> + Send;
+
+    fn act(
+        &self,
+        caller: &Self::Caller,
+        id: &DeskId,
+        act: DeskAct,
+    ) -> impl Future<Output = Result<DeskEntryView, Refusal>> + Send;
+
+    fn trail(
+        &self,
+        caller: &Self::Caller,
+        id: &ToolCallId,
+    ) -> impl Future<Output = Result<Vec<TrailStep>, Refusal>> + Send;
+
+    fn desk_events(&self, caller: &Self::Caller) -> Self::Feed;
 
     fn record(
         &self,
@@ -158,143 +226,11 @@ pub(crate) trait Follow: Send + 'static {
     fn settled(&mut self, wait_ms: u64) -> impl Future<Output = Answer> + Send;
 }
 
-impl Backend for Engine {
-    type Caller = VerifiedCaller;
-    type Ticket = Ticket;
+/// What happens at the desk, one after the other.
+pub(crate) trait Feed: Send + 'static {
+    /// What happens next. None: some of it was missed, so that everything has to be looked at again.
+    fn next(&mut self) -> impl Future<Output = Option<DeskEvent>> + Send;
 
-    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
-        Self::authenticate(self, credentials.authorization, credentials.delegation).await
-    }
-
-    fn submit(
-        &self,
-        caller: VerifiedCaller,
-        submission: Submission,
-        inbound: Inbound,
-    ) -> Result<Ticket, Refusal> {
-        Self::submit(self, caller, submission, inbound)
-    }
-
-    async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
-        Self::call(self, caller, id).await
-    }
-
-    async fn follow(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Ticket, Refusal> {
-        Self::follow(self, caller, id).await
-    }
-
-    fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
-        Self::tools(self, caller)
-    }
-
-    async fn approvals(
-        &self,
-        caller: &VerifiedCaller,
-        page: &Page<ApprovalId>,
-    ) -> Result<Vec<ApprovalView>, Refusal> {
-        Self::approvals(self, caller, page.state.as_deref(), page.after.as_ref(), page.limit).await
-    }
-
-    async fn approval(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ApprovalId,
-    ) -> Result<ApprovalDetail, Refusal> {
-        Self::approval(self, caller, id).await
-    }
-
-    async fn decide(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ApprovalId,
-        request: DecisionRequest,
-    ) -> Result<ApprovalView, Refusal> {
-        Self::decide(self, caller, id, request).await
-    }
-
-    async fn record(&self, caller: &VerifiedCaller, id: RecordId) -> Result<RecordView, Refusal> {
-        Self::record(self, caller, id).await
-    }
-
-    async fn records(
-        &self,
-        caller: &VerifiedCaller,
-        page: &Page<RecordId>,
-    ) -> Result<Vec<RecordView>, Refusal> {
-        Self::records(self, caller, page.state.as_deref(), page.after, page.limit).await
-    }
-
-    async fn resolve(
-        &self,
-        caller: &VerifiedCaller,
-        id: RecordId,
-        request: ResolutionRequest,
-    ) -> Result<RecordView, Refusal> {
-        Self::resolve(self, caller, id, request).await
-    }
-
-    async fn rearm(
-        &self,
-        caller: &VerifiedCaller,
-        id: RecordId,
-        request: RearmRequest,
-    ) -> Result<RecordView, Refusal> {
-        Self::rearm(self, caller, id, request).await
-    }
-
-    async fn receipt(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ToolCallId,
-    ) -> Result<ReceiptView, Refusal> {
-        Self::receipt(self, caller, id).await
-    }
-
-    async fn checkpoints(&self, caller: &VerifiedCaller) -> Result<Vec<CheckpointView>, Refusal> {
-        Self::checkpoints(self, caller).await
-    }
-
-    fn audit_key(&self, caller: &VerifiedCaller) -> Result<AuditKeyView, Refusal> {
-        Self::audit_key(self, caller)
-    }
-
-    async fn inclusion(
-        &self,
-        caller: &VerifiedCaller,
-        log: &str,
-        place: (u64, Option<u64>),
-    ) -> Result<InclusionView, Refusal> {
-        Self::inclusion(self, caller, log, place).await
-    }
-
-    async fn consistency(
-        &self,
-        caller: &VerifiedCaller,
-        log: &str,
-        sizes: (u64, u64),
-    ) -> Result<ConsistencyView, Refusal> {
-        Self::consistency(self, caller, log, sizes).await
-    }
-
-    fn readiness(&self) -> Readiness {
-        Self::readiness(self)
-    }
-
-    fn metrics_text(&self) -> String {
-        self.metrics().encode()
-    }
-}
-
-impl Follow for Ticket {
-    fn current(&self) -> Answer {
-        Self::current(self)
-    }
-
-    async fn changed(&mut self) -> Answer {
-        Self::changed(self).await
-    }
-
-    async fn settled(&mut self, wait_ms: u64) -> Answer {
-        Self::settled(self, wait_ms).await
-    }
+    /// Whether nothing will come any more.
+    fn is_over(&self) -> bool;
 }

@@ -66,7 +66,7 @@ fn check_media_type(headers: &HeaderMap) -> Result<(), Failure> {
 }
 
 /// Reads a body up to its limit.
-async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
+pub(crate) async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Failure> {
     let mut chunks = pin!(body.into_data_stream());
     let mut whole = BytesMut::new();
     while let Some(chunk) = chunks.next().await {

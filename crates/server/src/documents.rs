@@ -8,13 +8,16 @@ use serde::{Deserialize, Serialize};
 use placet_pipeline::{
     answer::Held,
     engine::evidence::CheckpointView,
-    views::{ApprovalView, RecordView, ToolView},
+    views::{
+        ApprovalView, RecordView, ToolView,
+        desk::{DeskEntryView, TrailStep},
+    },
 };
 use placet_types::{
     approval::Requirement,
     clock::Timestamp,
     error::ErrorCode,
-    ids::{ApprovalId, RecordId, ToolCallId},
+    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
 };
 
 /// What `GET /v1/tools` answers.
@@ -32,6 +35,25 @@ pub struct ApprovalList {
     /// What to send as `after` for the next page; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<ApprovalId>,
+}
+
+/// What `GET /v1/desk` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DeskList {
+    /// The entries the caller may see, oldest first.
+    pub entries: Vec<DeskEntryView>,
+    /// What to send as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<DeskId>,
+}
+
+/// What `GET /v1/calls/{id}/trail` answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Trail {
+    /// The call.
+    pub call_id: ToolCallId,
+    /// What happened, in order.
+    pub steps: Vec<TrailStep>,
 }
 
 /// What `GET /v1/ledger` answers.

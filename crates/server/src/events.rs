@@ -1,7 +1,9 @@
-//! Server-sent events: one call followed to its end.
+//! Server-sent events: one call followed to its end, and what happens at the desk ([`desk`]).
 //!
 //! Owns the stream's life: it starts with how the call stands, sends every change, comments while nothing changes, and ends
 //! after the final answer, when its time is up or when the doors close. Holds a place among the streams until then.
+
+pub(crate) mod desk;
 
 use std::time::Duration;
 

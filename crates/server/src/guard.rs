@@ -6,6 +6,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName, StatusCode, Uri, header};
+use url::Url;
 
 use placet_types::error::{ErrorCode, Refusal};
 
@@ -48,6 +49,25 @@ impl Guard {
     pub(crate) fn with_addresses_allowed(mut self) -> Self {
         self.addresses_allowed = true;
         self
+    }
+
+    /// Also hears the pages of the console: under its public address, or else under the loopback names.
+    pub(crate) fn with_console(
+        mut self,
+        bound: SocketAddr,
+        public: Option<&Url>,
+    ) -> Result<Self, ConfigError> {
+        let Some(url) = public else {
+            let port = bound.port();
+            let names = ["localhost", "127.0.0.1", "[::1]"];
+            self.origins.extend(names.map(|name| format!("http://{name}:{port}")));
+            return Ok(self);
+        };
+        let origin = url.origin().ascii_serialization();
+        let host = origin.split_once("://").and_then(|(_, host)| HostName::parse(host));
+        self.hosts.push(host.ok_or_else(|| ConfigError::Origin { entry: url.to_string() })?);
+        self.origins.push(origin);
+        Ok(self)
     }
 
     /// Checks a request.

@@ -23,6 +23,7 @@ use crate::{
     backend::Backend,
     backups::Backups,
     config::{ConfigError, ServerConfig},
+    console::ConsoleSettings,
     door::{Door, Phase, reached},
     guard::Guard,
     router,
@@ -51,6 +52,12 @@ pub enum ServerError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// The development sign-in would be open to other machines.
+    #[error("the development sign-in is for loopback only, not for `{address}`")]
+    DevelopmentSignIn {
+        /// The address.
+        address: SocketAddr,
+    },
     /// A listener broke.
     #[error("the listener on `{address}` broke: {source}")]
     Listener {
@@ -68,6 +75,7 @@ pub struct Bound {
     main: Listener,
     admin: Listener,
     backups: Option<Arc<dyn Backups>>,
+    console: Option<ConsoleSettings>,
 }
 
 #[derive(Debug)]
@@ -85,7 +93,7 @@ pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
     config.check()?;
     let main = Listener::bind(config.listen, &config).await?;
     let admin = Listener::bind(config.admin_listen, &config).await?;
-    Ok(Bound { config, main, admin, backups: None })
+    Ok(Bound { config, main, admin, backups: None, console: None })
 }
 
 impl Listener {
@@ -103,6 +111,20 @@ impl Bound {
     #[must_use]
     pub fn with_backups(self, backups: Arc<dyn Backups>) -> Self {
         Self { backups: Some(backups), ..self }
+    }
+
+    /// Serves the console as well.
+    ///
+    /// # Errors
+    /// [`ServerError::DevelopmentSignIn`] when other machines could sign in as anybody; [`ServerError::Config`] when the console's
+    /// address cannot be one of ours.
+    pub fn with_console(mut self, console: ConsoleSettings) -> Result<Self, ServerError> {
+        if console.is_refused_on(self.main.address.ip()) {
+            return Err(ServerError::DevelopmentSignIn { address: self.main.address });
+        }
+        self.main.guard =
+            self.main.guard.with_console(self.main.address, console.public_url.as_ref())?;
+        Ok(Self { console: Some(console), ..self })
     }
 
     /// Where callers come in.
@@ -134,7 +156,7 @@ impl Bound {
         backend: B,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        let Self { config, main, admin, backups } = self;
+        let Self { config, main, admin, backups, console } = self;
         let (phase, watching) = watch::channel(Phase::Serving);
         let door = Door::new(backend, Arc::new(config.clone()), watching.clone());
         let slots =
@@ -144,7 +166,7 @@ impl Bound {
         let http = http_settings(&config);
 
         let main_loop = Accepting {
-            router: router::router(&door, main.guard.clone()),
+            router: router::router(&door, main.guard.clone(), console),
             listener: main,
             http: http.clone(),
             slots: Arc::clone(&slots),

@@ -11,10 +11,19 @@ pub(crate) enum Operation {
     SubmitCall,
     GetCall,
     FollowCall,
+    GetTrail,
     ListTools,
+    ReadInbox,
     ListApprovals,
     GetApproval,
     DecideApproval,
+    EditApproval,
+    DecideTogether,
+    ListDesk,
+    ArrangeAtDesk,
+    GetDeskEntry,
+    ActOnDeskEntry,
+    FollowDesk,
     ListRecords,
     GetRecord,
     ResolveRecord,
@@ -30,14 +39,23 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 18] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
+        Self::GetTrail,
         Self::ListTools,
+        Self::ReadInbox,
         Self::ListApprovals,
         Self::GetApproval,
         Self::DecideApproval,
+        Self::EditApproval,
+        Self::DecideTogether,
+        Self::ListDesk,
+        Self::ArrangeAtDesk,
+        Self::GetDeskEntry,
+        Self::ActOnDeskEntry,
+        Self::FollowDesk,
         Self::ListRecords,
         Self::GetRecord,
         Self::ResolveRecord,
@@ -54,14 +72,24 @@ impl Operation {
     /// Its method.
     pub(crate) const fn method(self) -> Method {
         match self {
-            Self::SubmitCall | Self::DecideApproval | Self::ResolveRecord | Self::RearmRecord => {
-                Method::POST
-            }
+            Self::SubmitCall
+            | Self::DecideApproval
+            | Self::EditApproval
+            | Self::DecideTogether
+            | Self::ArrangeAtDesk
+            | Self::ActOnDeskEntry
+            | Self::ResolveRecord
+            | Self::RearmRecord => Method::POST,
             Self::GetCall
             | Self::FollowCall
+            | Self::GetTrail
             | Self::ListTools
+            | Self::ReadInbox
             | Self::ListApprovals
             | Self::GetApproval
+            | Self::ListDesk
+            | Self::GetDeskEntry
+            | Self::FollowDesk
             | Self::ListRecords
             | Self::GetRecord
             | Self::GetReceipt
@@ -80,10 +108,18 @@ impl Operation {
             Self::SubmitCall => "/v1/calls",
             Self::GetCall => "/v1/calls/{id}",
             Self::FollowCall => "/v1/calls/{id}/events",
+            Self::GetTrail => "/v1/calls/{id}/trail",
             Self::ListTools => "/v1/tools",
+            Self::ReadInbox => "/v1/inbox",
             Self::ListApprovals => "/v1/approvals",
             Self::GetApproval => "/v1/approvals/{id}",
             Self::DecideApproval => "/v1/approvals/{id}/decisions",
+            Self::EditApproval => "/v1/approvals/{id}/edits",
+            Self::DecideTogether => "/v1/approvals/decisions",
+            Self::ListDesk | Self::ArrangeAtDesk => "/v1/desk",
+            Self::GetDeskEntry => "/v1/desk/{id}",
+            Self::ActOnDeskEntry => "/v1/desk/{id}/acts",
+            Self::FollowDesk => "/v1/desk/events",
             Self::ListRecords => "/v1/ledger",
             Self::GetRecord => "/v1/ledger/{id}",
             Self::ResolveRecord => "/v1/ledger/{id}/resolution",

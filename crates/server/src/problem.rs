@@ -153,7 +153,7 @@ impl Failure {
         &self.0.document
     }
 
-    fn log(&self) {
+    pub(crate) fn log(&self) {
         let Parts { document, detail } = &*self.0;
         // The caller's message may quote the caller's arguments: it is not for the log.
         let detail = detail.as_deref().unwrap_or_default();

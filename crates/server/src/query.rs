@@ -53,6 +53,20 @@ impl Params {
         self.text(name).map(parse).transpose()
     }
 
+    /// Takes one of a list of names, as what the name stands for.
+    pub(crate) fn one_of<T: Copy>(
+        &mut self,
+        name: &str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>, Failure> {
+        let Some(text) = self.text(name) else { return Ok(None) };
+        let found = choices.iter().find(|(choice, _)| *choice == text);
+        found.map(|(_, meant)| Some(*meant)).ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
+            Failure::malformed(format!("`{name}` must be one of `{}`", names.join("`, `")))
+        })
+    }
+
     /// Takes a whole number.
     pub(crate) fn number(
         &mut self,
@@ -110,6 +124,16 @@ mod tests {
         assert_eq!(twice.number("wait_ms", 0..=WAIT_MS_MAX, 0), Ok(20));
         assert!(twice.finish().is_err());
         assert!(params("frob=1").await.unwrap().finish().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_choice_is_one_of_its_names_exactly() {
+        let choices = [("open", 1_u8), ("all", 2)];
+        assert_eq!(params("state=all").await.unwrap().one_of("state", &choices), Ok(Some(2)));
+        assert_eq!(params("").await.unwrap().one_of("state", &choices), Ok(None));
+        for query in ["state=", "state=ALL", "state=alle", "state=%20all"] {
+            assert!(params(query).await.unwrap().one_of("state", &choices).is_err(), "{query}");
+        }
     }
 
     #[tokio::test]

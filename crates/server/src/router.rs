@@ -19,18 +19,27 @@ use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
     backend::Backend,
+    console::{self, Console, ConsoleSettings, Desk},
     door::Door,
     guard::Guard,
     operation::Operation,
     problem::Failure,
     request::{Caller, Credentials},
-    routes::{about, approvals, audit, calls, ledger, tools},
+    routes::{about, approvals, audit, calls, desk, inbox, ledger, tools},
 };
 
-/// Every operation, behind its checks.
-pub(crate) fn router<B: Backend>(door: &Door<B>, guard: Guard) -> Router {
+/// What an answer says that never changes.
+pub(crate) const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
+/// Every operation, behind its checks, and the console where there is one. It has `/` then, and shows programs what this is.
+pub(crate) fn router<B: Backend>(
+    door: &Door<B>,
+    guard: Guard,
+    console: Option<ConsoleSettings>,
+) -> Router {
     let mut router = Router::new();
-    for operation in Operation::ALL {
+    let operations = Operation::ALL.into_iter();
+    for operation in operations.filter(|operation| console.is_none() || *operation != Operation::About) {
         let mut route = handler(operation);
         if !operation.is_open() {
             route =
@@ -38,7 +47,12 @@ pub(crate) fn router<B: Backend>(door: &Door<B>, guard: Guard) -> Router {
         }
         router = router.route(operation.path(), route);
     }
-    surround(router.with_state(door.clone()), guard)
+    let mut router = router.with_state(door.clone());
+    if let Some(settings) = console {
+        let desk = Desk { door: door.clone(), console: Arc::new(Console::new(settings)) };
+        router = router.merge(console::router(desk));
+    }
+    surround(router, guard)
 }
 
 fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
@@ -46,10 +60,19 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::SubmitCall => post(calls::submit::<B>),
         Operation::GetCall => get(calls::get::<B>),
         Operation::FollowCall => get(calls::follow::<B>),
+        Operation::GetTrail => get(calls::trail::<B>),
         Operation::ListTools => get(tools::list::<B>),
+        Operation::ReadInbox => get(inbox::read::<B>),
         Operation::ListApprovals => get(approvals::list::<B>),
         Operation::GetApproval => get(approvals::get::<B>),
         Operation::DecideApproval => post(approvals::decide::<B>),
+        Operation::EditApproval => post(approvals::edit::<B>),
+        Operation::DecideTogether => post(approvals::decide_together::<B>),
+        Operation::ListDesk => get(desk::list::<B>),
+        Operation::ArrangeAtDesk => post(desk::arrange::<B>),
+        Operation::GetDeskEntry => get(desk::get::<B>),
+        Operation::ActOnDeskEntry => post(desk::act::<B>),
+        Operation::FollowDesk => get(desk::follow::<B>),
         Operation::ListRecords => get(ledger::list::<B>),
         Operation::GetRecord => get(ledger::get::<B>),
         Operation::ResolveRecord => post(ledger::resolve::<B>),
@@ -103,7 +126,10 @@ async fn check_names(
 /// Nothing this service says is for a cache, or to be read as anything but what it says it is.
 async fn seal(mut response: Response) -> Response {
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // But for the console's assets, whose paths change with them.
+    if headers.get(header::CACHE_CONTROL).is_none_or(|kept| kept != IMMUTABLE) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

@@ -6,6 +6,8 @@ pub(crate) mod about;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod calls;
+pub(crate) mod desk;
+pub(crate) mod inbox;
 pub(crate) mod ledger;
 pub(crate) mod tools;
 

@@ -2,6 +2,8 @@
 //!
 //! Owns two tenants: `tenant-a` has everything there is, `tenant-b` has nothing. A token is `Bearer` and the tenant's name.
 
+mod desk;
+mod door;
 mod samples;
 
 use std::{
@@ -9,12 +11,8 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, body::Body, response::Response};
-use http::{Request, StatusCode};
-use http_body_util::BodyExt as _;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
-use tower::ServiceExt as _;
 
 use placet_pipeline::{
     answer::Answer,
@@ -23,23 +21,28 @@ use placet_pipeline::{
     views::{
         ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
         ResolutionRequest, ToolView,
+        desk::{
+            DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
+            TogetherRequest, TogetherView, TrailStep,
+        },
     },
 };
 use placet_types::{
+    desk::DeskKind,
     digest::Digest,
     error::{ErrorCode, Refusal},
-    ids::{ApprovalId, RecordId, ToolCallId},
+    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    principal::Principal,
 };
 
 use crate::{
-    backend::{Backend, Follow, Page},
-    config::ServerConfig,
-    door::{Door, Phase},
-    guard::Guard,
+    backend::{Backend, Feed, Follow, Page},
     request::Credentials,
-    router,
 };
 
+pub(crate) use door::{Reply, TestDoor, get, post, submission};
+pub(crate) use desk::{FakeDesk, Happening};
+pub(crate) use samples::detail as sample_detail;
 use samples::{approval, detail, record};
 pub(crate) use samples::{call_id, finished, held, refused};
 
@@ -64,6 +67,10 @@ pub(crate) struct Fake {
     pub(crate) ready: bool,
     /// Whether a ticket is on a call that was forgotten.
     pub(crate) forgetful: bool,
+    /// What the desk shows and was asked.
+    pub(crate) desk: Arc<Mutex<FakeDesk>>,
+    /// What happens at the desk.
+    pub(crate) happening: Happening,
 }
 
 impl Fake {
@@ -75,6 +82,8 @@ impl Fake {
             decision_takes: Duration::ZERO,
             ready: true,
             forgetful: false,
+            desk: Arc::default(),
+            happening: Happening::default(),
         }
     }
 
@@ -136,16 +145,30 @@ fn a_bug_if(wanted: bool) {
 impl Backend for Fake {
     type Caller = String;
     type Ticket = FakeTicket;
+    type Feed = desk::FakeFeed;
 
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<String, Refusal> {
         match credentials.authorization.and_then(|value| value.strip_prefix("Bearer ")) {
             Some(tenant @ ("tenant-a" | "tenant-b")) => Ok(tenant.to_owned()),
+            // One that a development key minted.
+            Some(minted) if minted.matches('.').count() == 2 => Ok("tenant-a".to_owned()),
             _ => Err(Refusal::new(
                 ErrorCode::Unauthenticated,
                 "the token is not valid for this service",
             )
             .with_detail("no such tenant")),
         }
+    }
+
+    fn signed_in(&self, token: placet_identity::VerifiedToken) -> Result<String, Refusal> {
+        let tenant = token.tenant().to_string();
+        self.desk.lock().unwrap().signed_in.push(token);
+        Ok(format!("tenant-{tenant}"))
+    }
+
+    fn principal(&self, caller: &String) -> Principal {
+        let principal = json!({ "kind": "user", "tenant_id": caller, "id": "ben", "display": "Ben <b>" });
+        serde_json::from_value(principal).unwrap()
     }
 
     fn submit(
@@ -195,8 +218,9 @@ impl Backend for Fake {
         Ok(all.into_iter().take(page.limit).collect())
     }
 
-    async fn approval(&self, caller: &String, _: &ApprovalId) -> Result<ApprovalDetail, Refusal> {
-        of_a(caller, detail())
+    async fn approval(&self, caller: &String, id: &ApprovalId) -> Result<ApprovalDetail, Refusal> {
+        let shown = self.desk.lock().unwrap().detail.clone().unwrap_or_else(detail);
+        of_a(if *id == shown.approval.approval_id { caller } else { "nobody" }, shown)
     }
 
     async fn decide(
@@ -208,8 +232,81 @@ impl Backend for Fake {
         of_a(caller, ())?;
         tokio::time::sleep(self.decision_takes).await;
         a_bug_if(request.reason == "panic");
+        self.desk.lock().unwrap().refuse_if_told()?;
         self.decided.lock().unwrap().push(request);
         Ok(approval())
+    }
+
+    async fn inbox(&self, caller: &String, query: InboxQuery) -> Result<InboxView, Refusal> {
+        Ok(self.desk.lock().unwrap().inbox(caller, query))
+    }
+
+    async fn edit(
+        &self,
+        caller: &String,
+        _: &ApprovalId,
+        request: EditRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        of_a(caller, ())?;
+        let mut desk = self.desk.lock().unwrap();
+        desk.refuse_if_told()?;
+        desk.edits.push(request);
+        Ok(approval())
+    }
+
+    async fn decide_together(
+        &self,
+        caller: &String,
+        request: TogetherRequest,
+    ) -> Result<TogetherView, Refusal> {
+        of_a(caller, ())?;
+        Ok(self.desk.lock().unwrap().together(request))
+    }
+
+    async fn desk_entries(
+        &self,
+        caller: &String,
+        kind: Option<DeskKind>,
+        _: &Page<DeskId>,
+    ) -> Result<Vec<DeskEntryView>, Refusal> {
+        Ok(self.desk.lock().unwrap().entries(caller, kind))
+    }
+
+    async fn desk_entry(&self, caller: &String, id: &DeskId) -> Result<DeskEntryView, Refusal> {
+        of_a(caller, self.desk.lock().unwrap().entry(id)?)
+    }
+
+    async fn arrange(
+        &self,
+        caller: &String,
+        request: DeskRequest,
+    ) -> Result<DeskEntryView, Refusal> {
+        of_a(caller, ())?;
+        let mut desk = self.desk.lock().unwrap();
+        desk.refuse_if_told()?;
+        desk.arranged.push(request);
+        Ok(desk::entry(DeskKind::Freeze))
+    }
+
+    async fn act(
+        &self,
+        caller: &String,
+        id: &DeskId,
+        act: DeskAct,
+    ) -> Result<DeskEntryView, Refusal> {
+        of_a(caller, ())?;
+        let mut desk = self.desk.lock().unwrap();
+        desk.refuse_if_told()?;
+        desk.acts.push(act);
+        desk.entry(id)
+    }
+
+    async fn trail(&self, caller: &String, id: &ToolCallId) -> Result<Vec<TrailStep>, Refusal> {
+        of_a(if id.as_str() == CALL { caller } else { "nobody" }, desk::trail())
+    }
+
+    fn desk_events(&self, _: &String) -> desk::FakeFeed {
+        self.happening.feed()
     }
 
     async fn record(&self, caller: &String, id: RecordId) -> Result<RecordView, Refusal> {
@@ -282,117 +379,4 @@ impl Backend for Fake {
     fn metrics_text(&self) -> String {
         "# EOF\n".to_owned()
     }
-}
-
-/// The door of a test, without a socket.
-#[derive(Debug)]
-pub(crate) struct TestDoor {
-    pub(crate) fake: Fake,
-    pub(crate) phase: watch::Sender<Phase>,
-    pub(crate) router: Router,
-    pub(crate) admin: Router,
-}
-
-/// What a test got.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: http::HeaderMap,
-    pub(crate) body: Vec<u8>,
-}
-
-impl Reply {
-    pub(crate) async fn of(response: Response) -> Self {
-        let (parts, body) = response.into_parts();
-        let body = body.collect().await.unwrap().to_bytes().to_vec();
-        Self { status: parts.status, headers: parts.headers, body }
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap()
-    }
-
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.body.clone()).unwrap()
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().unwrap())
-    }
-
-    /// The code of a problem document, whose form is checked on the way.
-    pub(crate) fn code(&self) -> String {
-        assert_eq!(
-            self.header("content-type"),
-            Some("application/problem+json"),
-            "{}",
-            self.text()
-        );
-        let document = self.json();
-        assert_eq!(document["status"], self.status.as_u16());
-        document["error_code"].as_str().unwrap().to_owned()
-    }
-}
-
-impl TestDoor {
-    pub(crate) fn new() -> Self {
-        Self::with(Fake::new(), ServerConfig::default())
-    }
-
-    pub(crate) fn with(fake: Fake, config: ServerConfig) -> Self {
-        let (phase, watching) = watch::channel(Phase::Serving);
-        let main =
-            Guard::new(config.listen, &config.allowed_hosts, &config.allowed_origins).unwrap();
-        let admin = Guard::new(config.admin_listen, &config.allowed_hosts, &config.allowed_origins)
-            .unwrap();
-        let door = Door::new(fake.clone(), Arc::new(config), watching);
-        let (router, admin) =
-            (router::router(&door, main), crate::admin::router(&door, admin, None));
-        Self { fake, phase, router, admin }
-    }
-
-    pub(crate) async fn send(&self, request: Request<Body>) -> Reply {
-        Reply::of(self.open(request).await).await
-    }
-
-    /// The response with its body still to be read.
-    pub(crate) async fn open(&self, request: Request<Body>) -> Response {
-        self.router.clone().oneshot(request).await.unwrap()
-    }
-
-    pub(crate) async fn ask_admin(&self, path: &str, host: &str) -> Reply {
-        let request = Request::get(path).header("host", host).body(Body::empty()).unwrap();
-        Reply::of(self.admin.clone().oneshot(request).await.unwrap()).await
-    }
-
-    pub(crate) async fn get(&self, path: &str) -> Reply {
-        self.send(get(path)).await
-    }
-
-    pub(crate) async fn post(&self, path: &str, body: impl Into<Body>) -> Reply {
-        self.send(post(path, body)).await
-    }
-}
-
-/// A GET of tenant-a.
-pub(crate) fn get(path: &str) -> Request<Body> {
-    let request = Request::get(path)
-        .header("host", "localhost:7411")
-        .header("authorization", "Bearer tenant-a");
-    request.body(Body::empty()).unwrap()
-}
-
-/// A POST of tenant-a.
-pub(crate) fn post(path: &str, body: impl Into<Body>) -> Request<Body> {
-    Request::post(path)
-        .header("host", "localhost:7411")
-        .header("authorization", "Bearer tenant-a")
-        .header("content-type", "application/json")
-        .body(body.into())
-        .unwrap()
-}
-
-/// A call as a caller writes it.
-pub(crate) fn submission() -> Value {
-    json!({ "tool": "files__read", "args": { "path": "a.txt" }, "run": { "run_id": "run-1" } })
 }

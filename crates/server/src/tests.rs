@@ -2,5 +2,6 @@
 
 mod calls;
 mod coverage;
+mod desk;
 mod events;
 mod manners;

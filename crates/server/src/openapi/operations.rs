@@ -3,6 +3,8 @@
 //! Owns their texts, parameters and answers. Invariant: an operation that is not open names the credential it wants and the
 //! refusals every verified route can give.
 
+mod desk;
+
 use schemars::JsonSchema;
 use serde_json::{Value, json};
 use utoipa::openapi::{
@@ -45,6 +47,15 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::SubmitCall => submit_call(),
         Operation::GetCall => get_call(),
         Operation::FollowCall => follow_call(),
+        Operation::GetTrail => desk::get_trail(),
+        Operation::ReadInbox => desk::read_inbox(),
+        Operation::EditApproval => desk::edit_approval(),
+        Operation::DecideTogether => desk::decide_together(),
+        Operation::ListDesk => desk::list(),
+        Operation::ArrangeAtDesk => desk::arrange(),
+        Operation::GetDeskEntry => desk::get_entry(),
+        Operation::ActOnDeskEntry => desk::act(),
+        Operation::FollowDesk => desk::follow(),
         Operation::ListTools => start("listTools", "tools", "Lists the tools the caller may use")
             .response("200", ok::<ToolList>("The tools")),
         Operation::ListApprovals => {

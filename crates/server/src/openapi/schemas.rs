@@ -16,12 +16,19 @@ use placet_pipeline::{
     submission::Submission,
     views::{
         ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+        desk::{
+            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView,
+            TogetherRequest, TogetherView,
+        },
     },
 };
 use placet_types::envelope::result::ToolResultEnvelope;
 
 use crate::{
-    documents::{AboutDocument, ApprovalList, CheckpointList, HeldDocument, RecordList, ToolList},
+    documents::{
+        AboutDocument, ApprovalList, CheckpointList, DeskList, HeldDocument, RecordList, ToolList,
+        Trail,
+    },
     problem::ProblemDocument,
 };
 
@@ -52,6 +59,7 @@ pub(super) fn components() -> Components {
     name::<InclusionView>(&mut generator);
     name::<ConsistencyView>(&mut generator);
     name::<AboutDocument>(&mut generator);
+    name_of_the_desk(&mut generator);
     let schemas = generator.take_definitions(true);
     schemas
         .into_iter()
@@ -59,6 +67,19 @@ pub(super) fn components() -> Components {
             components.schema(name, carried(schema))
         })
         .build()
+}
+
+fn name_of_the_desk(generator: &mut SchemaGenerator) {
+    name::<InboxView>(generator);
+    name::<EditRequest>(generator);
+    name::<TogetherRequest>(generator);
+    name::<TogetherView>(generator);
+    name::<DeskList>(generator);
+    name::<DeskRequest>(generator);
+    name::<DeskEntryView>(generator);
+    name::<DeskAct>(generator);
+    name::<DeskEvent>(generator);
+    name::<Trail>(generator);
 }
 
 fn generator() -> SchemaGenerator {

@@ -98,6 +98,10 @@ async fn answers_fit_their_schemas() {
         ("/v1/tools", "/v1/tools"),
         ("/v1/approvals?limit=3", "/v1/approvals"),
         ("/v1/approvals/approval-1", "/v1/approvals/{id}"),
+        ("/v1/inbox", "/v1/inbox"),
+        ("/v1/desk", "/v1/desk"),
+        ("/v1/desk/grant", "/v1/desk/{id}"),
+        ("/v1/calls/call-1/trail", "/v1/calls/{id}/trail"),
         ("/v1/ledger", "/v1/ledger"),
         (record.as_str(), "/v1/ledger/{id}"),
     ] {
@@ -116,6 +120,23 @@ async fn answers_fit_their_schemas() {
     door.fake.call.send_replace(crate::testing::held());
     let held = door.get("/v1/calls/call-1").await;
     assert_fits(&document, &json!({ "$ref": "#/components/schemas/HeldDocument" }), &held.json());
+}
+
+/// Whoever copies an example must not be refused for its form.
+#[test]
+fn every_example_of_a_body_fits_its_schema() {
+    let document = document();
+    let mut seen = 0_u32;
+    for operation in Operation::ALL {
+        let method = operation.method().as_str().to_lowercase();
+        let content = &document["paths"][operation.path()][method]["requestBody"]["content"]["application/json"];
+        for example in content["examples"].as_object().into_iter().flat_map(|all| all.values()) {
+            assert!(example["summary"].is_string(), "{example}");
+            assert_fits(&document, &content["schema"], &example["value"]);
+            seen = seen.saturating_add(1);
+        }
+    }
+    assert_eq!(seen, 9);
 }
 
 fn assert_fits(document: &Value, schema: &Value, answer: &Value) {

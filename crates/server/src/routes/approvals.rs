@@ -1,10 +1,13 @@
-//! Approvals: which ones wait, what they are about, deciding them.
+//! Approvals: which ones wait, what they are about, deciding them, alone or together, and narrowing their arguments.
 //!
 //! Owns the routes; who may see and decide what is policy's.
 
 use axum::{extract::State, response::Response};
 
-use placet_pipeline::views::DecisionRequest;
+use placet_pipeline::views::{
+    DecisionRequest,
+    desk::{EditRequest, TogetherRequest},
+};
 use placet_types::ids::ApprovalId;
 
 use crate::{
@@ -60,4 +63,31 @@ pub(crate) async fn decide<B: Backend>(
     let backend = door.backend.clone();
     let approval = door.write(async move { backend.decide(&caller, &id, request).await }).await?;
     Ok(answer::json(&approval))
+}
+
+/// `POST /v1/approvals/{id}/edits`: narrower arguments in the place of those that people are asked about.
+pub(crate) async fn edit<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ApprovalId>,
+    params: Params,
+    StrictJson(request): StrictJson<EditRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let approval = door.write(async move { backend.edit(&caller, &id, request).await }).await?;
+    Ok(answer::json(&approval))
+}
+
+/// `POST /v1/approvals/decisions`: one decision on several approvals, each recorded by itself.
+pub(crate) async fn decide_together<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+    StrictJson(request): StrictJson<TogetherRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let view = door.write(async move { backend.decide_together(&caller, request).await }).await?;
+    Ok(answer::json(&view))
 }

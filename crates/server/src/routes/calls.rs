@@ -1,4 +1,4 @@
-//! Calls: sending one, asking about it, following it.
+//! Calls: sending one, asking about it, following it, and its trail.
 //!
 //! Owns how long a request waits. Invariant: a call never ends because its caller went away; a request that waits ends early
 //! when the doors close.
@@ -17,6 +17,7 @@ use crate::{
     answer,
     backend::{Backend, Follow},
     body::StrictJson,
+    documents::Trail,
     door::Door,
     events,
     problem::Failure,
@@ -90,4 +91,16 @@ pub(crate) async fn follow<B: Backend>(
     params.finish()?;
     let ticket = door.read(door.backend.follow(&caller, &id)).await?;
     events::respond(&door, ticket)
+}
+
+/// `GET /v1/calls/{id}/trail`: its way from plan to effect, from the audit chain.
+pub(crate) async fn trail<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<ToolCallId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let steps = door.read(door.backend.trail(&caller, &id)).await?;
+    Ok(answer::json(&Trail { call_id: id, steps }))
 }

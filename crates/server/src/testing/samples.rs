@@ -46,6 +46,7 @@ pub(crate) fn finished() -> Answer {
         replayed: false,
         error: None,
         trace_context: None,
+        edited_args: None,
     }))
 }
 
@@ -104,7 +105,7 @@ pub(super) fn approval() -> ApprovalView {
     }
 }
 
-pub(super) fn detail() -> ApprovalDetail {
+pub(crate) fn detail() -> ApprovalDetail {
     let digest = Digest::of(b"shown");
     let proposal = json!({
         "envelope_version": "contextos.tool_proposal.v1",

@@ -7,21 +7,33 @@ use serde_json::{Value, json};
 use placet_types::digest::Digest;
 
 use crate::{
+    config::ServerConfig,
     operation::Operation,
-    testing::{APPROVAL, CALL, Reply, TestDoor, record_id, submission},
+    testing::{APPROVAL, CALL, Fake, Reply, TestDoor, record_id, submission},
 };
 
 /// A path of the operation that exists for tenant-a.
 fn path(operation: Operation) -> String {
     let id = match operation {
-        Operation::GetCall | Operation::FollowCall | Operation::GetReceipt => CALL.to_owned(),
-        Operation::GetApproval | Operation::DecideApproval => APPROVAL.to_owned(),
+        Operation::GetCall
+        | Operation::FollowCall
+        | Operation::GetTrail
+        | Operation::GetReceipt => CALL.to_owned(),
+        Operation::GetApproval | Operation::DecideApproval | Operation::EditApproval => {
+            APPROVAL.to_owned()
+        }
+        Operation::GetDeskEntry | Operation::ActOnDeskEntry => "grant".to_owned(),
         Operation::GetRecord | Operation::ResolveRecord | Operation::RearmRecord => {
             record_id().to_string()
         }
         Operation::SubmitCall
         | Operation::ListTools
+        | Operation::ReadInbox
         | Operation::ListApprovals
+        | Operation::DecideTogether
+        | Operation::ListDesk
+        | Operation::ArrangeAtDesk
+        | Operation::FollowDesk
         | Operation::ListRecords
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
@@ -47,16 +59,32 @@ fn body(operation: Operation) -> Option<Value> {
         Operation::DecideApproval => {
             Some(json!({ "decision": "approve", "reason": "seen", "digest": Digest::of(b"shown") }))
         }
+        Operation::EditApproval => Some(
+            json!({ "args": { "path": "a" }, "reason": "less", "digest": Digest::of(b"shown") }),
+        ),
+        Operation::DecideTogether => Some(json!({
+            "decision": "deny", "reason": "seen",
+            "approvals": [{ "approval_id": APPROVAL, "digest": Digest::of(b"shown") }],
+        })),
+        Operation::ArrangeAtDesk => Some(json!({
+            "arrange": { "kind": "freeze", "name": "night" }, "reason": "closed", "lasts_ms": 3_600_000,
+        })),
+        Operation::ActOnDeskEntry => Some(json!({ "act": "end", "reason": "done" })),
         Operation::ResolveRecord => {
             Some(json!({ "outcome": "happened", "evidence": "seen in the folder" }))
         }
         Operation::RearmRecord => Some(json!({ "evidence": "it was never seen" })),
         Operation::GetCall
         | Operation::FollowCall
+        | Operation::GetTrail
         | Operation::GetReceipt
         | Operation::ListTools
+        | Operation::ReadInbox
         | Operation::ListApprovals
         | Operation::GetApproval
+        | Operation::ListDesk
+        | Operation::GetDeskEntry
+        | Operation::FollowDesk
         | Operation::ListRecords
         | Operation::GetRecord
         | Operation::ListCheckpoints
@@ -82,13 +110,30 @@ fn request(operation: Operation, token: Option<&str>, body: Option<String>) -> R
     request.body(body.map(Body::from).unwrap_or_default()).unwrap()
 }
 
+/// A door whose streams end soon: one of them is read to its end.
+fn door() -> TestDoor {
+    TestDoor::with(Fake::new(), ServerConfig { stream_ms_max: 20, ..ServerConfig::default() })
+}
+
+/// Whether nobody changed anything behind the door.
+fn is_untouched(door: &TestDoor) -> bool {
+    let desk = door.fake.desk.lock().unwrap();
+    let quiet = desk.edits.is_empty()
+        && desk.togethers.is_empty()
+        && desk.arranged.is_empty()
+        && desk.acts.is_empty();
+    quiet
+        && door.fake.submitted.lock().unwrap().is_empty()
+        && door.fake.decided.lock().unwrap().is_empty()
+}
+
 async fn ask(door: &TestDoor, operation: Operation, token: Option<&str>) -> Reply {
     door.send(request(operation, token, body(operation).map(|body| body.to_string()))).await
 }
 
 #[tokio::test]
 async fn every_operation_answers_its_own_tenant() {
-    let door = TestDoor::new();
+    let door = door();
     for operation in Operation::ALL {
         let reply = ask(&door, operation, Some("Bearer tenant-a")).await;
         assert_eq!(reply.status, 200, "{operation:?}: {}", reply.text());
@@ -97,7 +142,7 @@ async fn every_operation_answers_its_own_tenant() {
 
 #[tokio::test]
 async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
-    let door = TestDoor::new();
+    let door = door();
     let mut checked = 0_u32;
     for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_open()) {
         for token in
@@ -114,16 +159,13 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 80);
-    assert!(
-        door.fake.submitted.lock().unwrap().is_empty()
-            && door.fake.decided.lock().unwrap().is_empty()
-    );
+    assert_eq!(checked, 125);
+    assert!(is_untouched(&door));
 }
 
 #[tokio::test]
 async fn the_two_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
-    let door = TestDoor::new();
+    let door = door();
     let open: Vec<Operation> =
         Operation::ALL.into_iter().filter(|operation| operation.is_open()).collect();
     assert_eq!(open, [Operation::Describe, Operation::About]);
@@ -139,12 +181,18 @@ async fn the_two_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
 
 #[tokio::test]
 async fn another_tenants_token_sees_nothing_on_any_route() {
-    let door = TestDoor::new();
+    let door = door();
     for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_open()) {
         let reply = ask(&door, operation, Some("Bearer tenant-b")).await;
         match operation {
             Operation::ListTools => assert_eq!(reply.json(), json!({ "tools": [] })),
             Operation::ListApprovals => assert_eq!(reply.json(), json!({ "approvals": [] })),
+            Operation::ReadInbox => assert_eq!(reply.json()["approvals"], json!([])),
+            Operation::ListDesk => assert_eq!(reply.json(), json!({ "entries": [] })),
+            // Nothing that happens is for them.
+            Operation::FollowDesk => {
+                assert_eq!((reply.status.as_u16(), reply.text()), (200, String::new()))
+            }
             Operation::SubmitCall => assert_eq!(reply.code(), "TOOL_NOT_FOUND"),
             Operation::ListRecords => assert_eq!(reply.code(), "POLICY_DENIED"),
             // They are about the log as a whole, and name no tenant.
@@ -154,8 +202,14 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::ProveConsistency => assert_eq!(reply.status, 200),
             Operation::GetCall
             | Operation::FollowCall
+            | Operation::GetTrail
             | Operation::GetApproval
             | Operation::DecideApproval
+            | Operation::EditApproval
+            | Operation::DecideTogether
+            | Operation::ArrangeAtDesk
+            | Operation::GetDeskEntry
+            | Operation::ActOnDeskEntry
             | Operation::GetRecord
             | Operation::ResolveRecord
             | Operation::RearmRecord
@@ -167,16 +221,13 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
         }
         assert!(!reply.text().contains("tenant-a"), "{operation:?}: {}", reply.text());
     }
-    assert!(
-        door.fake.submitted.lock().unwrap().is_empty()
-            && door.fake.decided.lock().unwrap().is_empty()
-    );
+    assert!(is_untouched(&door));
 }
 
 /// Whoever is not verified learns nothing about bodies, ids and queries either: the answer is always the same.
 #[tokio::test]
 async fn the_caller_is_verified_before_anything_else_is_read() {
-    let door = TestDoor::new();
+    let door = door();
     let plain = ask(&door, Operation::SubmitCall, None).await;
     for request in [
         request(Operation::SubmitCall, None, Some("{not json".to_owned())),
@@ -198,10 +249,12 @@ async fn the_caller_is_verified_before_anything_else_is_read() {
 
 #[tokio::test]
 async fn an_id_that_is_malformed_unknown_or_anothers_answers_byte_for_byte_the_same() {
-    let door = TestDoor::new();
+    let door = door();
     for (operation, unknown) in [
         (Operation::GetCall, "call-2"),
         (Operation::FollowCall, "call-2"),
+        (Operation::GetTrail, "call-2"),
+        (Operation::GetDeskEntry, "desk-2"),
         (
             Operation::GetRecord,
             "sha256:0000000000000000000000000000000000000000000000000000000000000000",

@@ -1,0 +1,90 @@
+//! The code for the ID token: one request to the provider's token endpoint.
+//!
+//! Owns the request's form. Invariant: what the provider answers reaches nobody but the verifier; not even its error's words are kept.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use placet_types::json::{JsonLimits, parse_strict};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use url::form_urlencoded::{Serializer, byte_serialize};
+use zeroize::Zeroizing;
+
+use super::{Attempt, Metadata, Provider, SignInError};
+
+const ANSWER_BYTES_MAX: usize = 128 * 1024;
+
+impl Provider {
+    pub(super) async fn exchange(
+        &self,
+        metadata: &Metadata,
+        code: &str,
+        attempt: &Attempt,
+    ) -> Result<Zeroizing<String>, SignInError> {
+        let secret = self.secret().await?;
+        let request = self.token_request(metadata, (code, attempt), secret.as_ref())?;
+        let response = self.inner.egress.send(request).await;
+        let response = response.map_err(|error| self.unavailable(error.to_string()))?;
+        if response.status() != StatusCode::OK {
+            let status = response.status();
+            return Err(self.unavailable(format!("it answers the code with {status}")));
+        }
+        let limits = JsonLimits { bytes_max: ANSWER_BYTES_MAX, ..JsonLimits::default() };
+        let answer = parse_strict(response.body(), &limits).map_err(|_error| {
+            self.unavailable("its answer to the code is not the JSON that it must be")
+        })?;
+        let token = answer.get("id_token").and_then(Value::as_str);
+        token
+            .map(|token| Zeroizing::new(token.to_owned()))
+            .ok_or(SignInError::Refused { problem: "the provider's answer holds no ID token" })
+    }
+
+    /// The client's secret as it is now. Read where reading a file may block.
+    async fn secret(&self) -> Result<Option<SecretString>, SignInError> {
+        let Some(name) = self.inner.config.client_secret.clone() else { return Ok(None) };
+        let secrets = self.inner.secrets.clone();
+        let read = tokio::task::spawn_blocking(move || secrets.get(&name)).await;
+        match read {
+            Ok(Ok(secret)) => Ok(Some(secret)),
+            Ok(Err(error)) => Err(self.unavailable(error.to_string())),
+            Err(_interrupted) => Err(self.unavailable("reading the client's secret was interrupted")),
+        }
+    }
+
+    fn token_request(
+        &self,
+        metadata: &Metadata,
+        (code, attempt): (&str, &Attempt),
+        secret: Option<&SecretString>,
+    ) -> Result<Request<Bytes>, SignInError> {
+        let client_id = self.inner.config.client_id.as_str();
+        let mut form = Serializer::new(String::new());
+        form.append_pair("grant_type", "authorization_code")
+            .append_pair("code", code)
+            .append_pair("redirect_uri", &attempt.redirect_uri)
+            .append_pair("code_verifier", &attempt.verifier);
+        let mut request = Request::post(metadata.token_endpoint.as_str())
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        match secret {
+            Some(secret) if !metadata.secret_in_body => {
+                // Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
+                let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+                let pair = format!("{}:{}", encode(client_id), encode(secret.expose_secret()));
+                let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair)));
+                request = request.header(header::AUTHORIZATION, basic.as_str());
+            }
+            Some(secret) => {
+                form.append_pair("client_id", client_id)
+                    .append_pair("client_secret", secret.expose_secret());
+            }
+            None => {
+                form.append_pair("client_id", client_id);
+            }
+        }
+        request
+            .body(Bytes::from(form.finish()))
+            .map_err(|error| self.unavailable(error.to_string()))
+    }
+}

@@ -1,0 +1,264 @@
+//! The engine behind the doors.
+//!
+//! Owns nothing: each verb is the engine's own of the same name.
+
+use placet_identity::{VerifiedCaller, VerifiedToken};
+use placet_pipeline::{
+    answer::Answer,
+    desk::events::DeskFeed,
+    engine::{
+        Engine,
+        evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    },
+    submission::{Inbound, Submission},
+    ticket::Ticket,
+    views::{
+        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
+        ResolutionRequest, ToolView,
+        desk::{
+            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
+            TogetherRequest, TogetherView, TrailStep,
+        },
+    },
+};
+use placet_types::{
+    desk::DeskKind,
+    error::Refusal,
+    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
+    principal::Principal,
+};
+
+use super::{Backend, Feed, Follow, Page};
+use crate::request::Credentials;
+
+impl Backend for Engine {
+    type Caller = VerifiedCaller;
+    type Ticket = Ticket;
+    type Feed = DeskFeed;
+
+    async fn authenticate(&self, credentials: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
+        Self::authenticate(self, credentials.authorization, credentials.delegation).await
+    }
+
+    fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
+        VerifiedCaller::bind(token, None).map_err(|error| error.refusal())
+    }
+
+    fn principal(&self, caller: &VerifiedCaller) -> Principal {
+        caller.actor.principal().clone()
+    }
+
+    fn submit(
+        &self,
+        caller: VerifiedCaller,
+        submission: Submission,
+        inbound: Inbound,
+    ) -> Result<Ticket, Refusal> {
+        Self::submit(self, caller, submission, inbound)
+    }
+
+    async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
+        Self::call(self, caller, id).await
+    }
+
+    async fn follow(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Ticket, Refusal> {
+        Self::follow(self, caller, id).await
+    }
+
+    fn tools(&self, caller: &VerifiedCaller) -> Vec<ToolView> {
+        Self::tools(self, caller)
+    }
+
+    async fn approvals(
+        &self,
+        caller: &VerifiedCaller,
+        page: &Page<ApprovalId>,
+    ) -> Result<Vec<ApprovalView>, Refusal> {
+        Self::approvals(self, caller, page.state.as_deref(), page.after.as_ref(), page.limit).await
+    }
+
+    async fn approval(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+    ) -> Result<ApprovalDetail, Refusal> {
+        Self::approval(self, caller, id).await
+    }
+
+    async fn decide(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: DecisionRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        Self::decide(self, caller, id, request).await
+    }
+
+    async fn inbox(
+        &self,
+        caller: &VerifiedCaller,
+        query: InboxQuery,
+    ) -> Result<InboxView, Refusal> {
+        Self::inbox(self, caller, query).await
+    }
+
+    async fn edit(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ApprovalId,
+        request: EditRequest,
+    ) -> Result<ApprovalView, Refusal> {
+        Self::edit(self, caller, id, request).await
+    }
+
+    async fn decide_together(
+        &self,
+        caller: &VerifiedCaller,
+        request: TogetherRequest,
+    ) -> Result<TogetherView, Refusal> {
+        Self::decide_together(self, caller, request).await
+    }
+
+    async fn desk_entries(
+        &self,
+        caller: &VerifiedCaller,
+        kind: Option<DeskKind>,
+        page: &Page<DeskId>,
+    ) -> Result<Vec<DeskEntryView>, Refusal> {
+        let only_open = page.state.as_deref() == Some("open");
+        Self::desk_entries(self, caller, (kind, only_open), (page.after.as_ref(), page.limit)).await
+    }
+
+    async fn desk_entry(
+        &self,
+        caller: &VerifiedCaller,
+        id: &DeskId,
+    ) -> Result<DeskEntryView, Refusal> {
+        Self::desk_entry(self, caller, id).await
+    }
+
+    async fn arrange(
+        &self,
+        caller: &VerifiedCaller,
+        request: DeskRequest,
+    ) -> Result<DeskEntryView, Refusal> {
+        Self::arrange(self, caller, request).await
+    }
+
+    async fn act(
+        &self,
+        caller: &VerifiedCaller,
+        id: &DeskId,
+        act: DeskAct,
+    ) -> Result<DeskEntryView, Refusal> {
+        Self::act(self, caller, id, act).await
+    }
+
+    async fn trail(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<Vec<TrailStep>, Refusal> {
+        Self::trail(self, caller, id).await
+    }
+
+    fn desk_events(&self, caller: &VerifiedCaller) -> DeskFeed {
+        Self::desk_events(self, caller)
+    }
+
+    async fn record(&self, caller: &VerifiedCaller, id: RecordId) -> Result<RecordView, Refusal> {
+        Self::record(self, caller, id).await
+    }
+
+    async fn records(
+        &self,
+        caller: &VerifiedCaller,
+        page: &Page<RecordId>,
+    ) -> Result<Vec<RecordView>, Refusal> {
+        Self::records(self, caller, page.state.as_deref(), page.after, page.limit).await
+    }
+
+    async fn resolve(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: ResolutionRequest,
+    ) -> Result<RecordView, Refusal> {
+        Self::resolve(self, caller, id, request).await
+    }
+
+    async fn rearm(
+        &self,
+        caller: &VerifiedCaller,
+        id: RecordId,
+        request: RearmRequest,
+    ) -> Result<RecordView, Refusal> {
+        Self::rearm(self, caller, id, request).await
+    }
+
+    async fn receipt(
+        &self,
+        caller: &VerifiedCaller,
+        id: &ToolCallId,
+    ) -> Result<ReceiptView, Refusal> {
+        Self::receipt(self, caller, id).await
+    }
+
+    async fn checkpoints(&self, caller: &VerifiedCaller) -> Result<Vec<CheckpointView>, Refusal> {
+        Self::checkpoints(self, caller).await
+    }
+
+    fn audit_key(&self, caller: &VerifiedCaller) -> Result<AuditKeyView, Refusal> {
+        Self::audit_key(self, caller)
+    }
+
+    async fn inclusion(
+        &self,
+        caller: &VerifiedCaller,
+        log: &str,
+        place: (u64, Option<u64>),
+    ) -> Result<InclusionView, Refusal> {
+        Self::inclusion(self, caller, log, place).await
+    }
+
+    async fn consistency(
+        &self,
+        caller: &VerifiedCaller,
+        log: &str,
+        sizes: (u64, u64),
+    ) -> Result<ConsistencyView, Refusal> {
+        Self::consistency(self, caller, log, sizes).await
+    }
+
+    fn readiness(&self) -> Readiness {
+        Self::readiness(self)
+    }
+
+    fn metrics_text(&self) -> String {
+        self.metrics().encode()
+    }
+}
+
+impl Follow for Ticket {
+    fn current(&self) -> Answer {
+        Self::current(self)
+    }
+
+    async fn changed(&mut self) -> Answer {
+        Self::changed(self).await
+    }
+
+    async fn settled(&mut self, wait_ms: u64) -> Answer {
+        Self::settled(self, wait_ms).await
+    }
+}
+
+impl Feed for DeskFeed {
+    async fn next(&mut self) -> Option<DeskEvent> {
+        Self::next(self).await
+    }
+
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
+    }
+}

@@ -1,0 +1,200 @@
+//! The web console: the approval desk for people with a browser, served at `/`.
+//!
+//! Owns pages, sessions and sign-in. Decides nothing: every page shows what the backend answers to the person's own caller, and every
+//! form asks the backend for something that it may refuse.
+//!
+//! Invariants, written as absences:
+//! - no page is shown to who is not signed in, except the ones for signing in;
+//! - no `GET` changes anything at the desk, and no form is heard without the session's own token and our own origin;
+//! - no text reaches a page except escaped; no page runs a script or takes a style that is not ours.
+
+use std::{fmt, net::IpAddr, sync::Arc};
+
+use axum::{
+    Router, middleware,
+    routing::{get, post},
+};
+use placet_identity::{DevKey, Provider};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    ids::{GroupId, PrincipalId, TenantId},
+};
+use url::Url;
+
+use crate::{backend::Backend, door::Door};
+use session::{Attempts, Sessions};
+
+mod arrange;
+mod assets;
+mod calendar;
+mod call;
+mod charts;
+mod decide;
+mod edit;
+mod entries;
+mod entry;
+mod form;
+mod grant;
+mod headers;
+mod help;
+mod home;
+mod inbox;
+mod live;
+mod load;
+mod page;
+mod session;
+mod sign_in;
+mod together;
+mod trail;
+mod tree;
+mod visitor;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+/// How the console is served.
+#[derive(Debug, Clone)]
+pub struct ConsoleSettings {
+    /// Under which origin browsers reach it; absent: as the `Host` of a request says, which is for loopback.
+    pub public_url: Option<Url>,
+    /// With whom people sign in.
+    pub provider: Option<Provider>,
+    /// Signing in by choosing a name, on loopback only.
+    pub development: Option<Development>,
+    /// How long a session may be unused, in milliseconds.
+    pub idle_ms: u64,
+    /// How long a session lasts at most, in milliseconds.
+    pub session_ms: u64,
+    /// Sessions at the same time.
+    pub sessions_max: usize,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The longest that a session may be unused if nothing else is said: 30 minutes.
+pub const IDLE_MS: u64 = 30 * 60_000;
+/// The longest that a session lasts if nothing else is said: 8 hours.
+pub const SESSION_MS: u64 = 8 * 3_600_000;
+/// How many sessions there are at the same time if nothing else is said.
+pub const SESSIONS_MAX: usize = 4_096;
+
+/// Signing in without a provider: whoever can reach the port may be anybody of the directory.
+#[derive(Clone)]
+pub struct Development {
+    /// Whose tokens the engine accepts.
+    pub key: DevKey,
+    /// Our name in them.
+    pub audience: String,
+    /// Who can be chosen.
+    pub people: Vec<DevelopmentPerson>,
+}
+
+impl fmt::Debug for Development {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Development").field("people", &self.people.len()).finish_non_exhaustive()
+    }
+}
+
+/// Somebody of the directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DevelopmentPerson {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The name within it.
+    pub id: PrincipalId,
+    /// A name to read.
+    pub display: Option<String>,
+    /// The groups, to read.
+    pub groups: Vec<GroupId>,
+}
+
+impl ConsoleSettings {
+    /// A console that nobody can sign in to yet.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            public_url: None,
+            provider: None,
+            development: None,
+            idle_ms: IDLE_MS,
+            session_ms: SESSION_MS,
+            sessions_max: SESSIONS_MAX,
+            clock,
+        }
+    }
+
+    /// Whether the development sign-in would be open to other machines.
+    pub(crate) fn is_refused_on(&self, address: IpAddr) -> bool {
+        self.development.is_some() && placet_identity::refuse_off_loopback(address).is_err()
+    }
+}
+
+/// What the pages share.
+#[derive(Debug)]
+pub(crate) struct Console<C> {
+    settings: ConsoleSettings,
+    sessions: Sessions<C>,
+    attempts: Attempts,
+}
+
+impl<C: Clone> Console<C> {
+    pub(crate) fn new(settings: ConsoleSettings) -> Self {
+        let sessions = Sessions::new(&settings);
+        Self { settings, sessions, attempts: Attempts::default() }
+    }
+}
+
+impl<C> Console<C> {
+    fn now(&self) -> Timestamp {
+        self.settings.clock.now()
+    }
+
+    /// Whether cookies go over TLS only.
+    fn is_secure(&self) -> bool {
+        self.settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https")
+    }
+}
+
+/// The door and the console: what a page's handler is given.
+#[derive(Debug)]
+pub(crate) struct Desk<B: Backend> {
+    pub(crate) door: Door<B>,
+    pub(crate) console: Arc<Console<B::Caller>>,
+}
+
+impl<B: Backend> Clone for Desk<B> {
+    fn clone(&self) -> Self {
+        Self { door: self.door.clone(), console: Arc::clone(&self.console) }
+    }
+}
+
+/// Every route of the console.
+pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
+    let pages = Router::new()
+        .route("/", get(home::home::<B>))
+        .route("/approvals/{id}", get(call::show::<B>))
+        .route("/approvals/{id}/decision", post(decide::decide::<B>))
+        .route("/approvals/{id}/edit", get(edit::show::<B>).post(edit::edit::<B>))
+        .route("/approvals/{id}/grant", get(grant::show::<B>).post(grant::propose::<B>))
+        .route("/together", post(together::look::<B>))
+        .route("/together/decision", post(together::decide::<B>))
+        .route("/load", get(load::show::<B>))
+        .route("/calls/{id}/trail", get(trail::show::<B>))
+        .route("/grants", get(entries::grants::<B>))
+        .route("/break-glass", get(entries::break_glass::<B>).post(arrange::break_glass::<B>))
+        .route("/handovers", get(entries::handovers::<B>).post(arrange::handover::<B>))
+        .route("/calendar", get(calendar::show::<B>).post(arrange::freeze::<B>))
+        .route("/entries/{id}", get(entry::show::<B>).post(entry::act_on::<B>))
+        .route("/help", get(help::show::<B>))
+        .route("/live", get(live::follow::<B>))
+        .route("/sign-in", get(sign_in::show::<B>))
+        .route("/sign-in/start", get(sign_in::start::<B>))
+        .route("/sign-in/callback", get(sign_in::callback::<B>))
+        .route("/sign-in/development", post(sign_in::development::<B>))
+        .route("/sign-out", post(sign_in::sign_out::<B>))
+        .route("/signed-out", get(sign_in::signed_out::<B>))
+        .route(assets::STYLE_ROUTE, get(assets::style))
+        .route(assets::SCRIPT_ROUTE, get(assets::script));
+    pages.layer(middleware::map_response(headers::protect)).with_state(desk)
+}

@@ -1,0 +1,211 @@
+//! The page of one call: who, for whom, what exactly will run, why it was held, and what a decision does.
+//!
+//! Owns the page and its decision form. Invariant: the form names the digest of what the page shows, so that a page that is not the
+//! newest any more decides nothing.
+
+use axum::{
+    extract::State,
+    response::Response,
+};
+use http::StatusCode;
+use maud::{Markup, html};
+use placet_pipeline::views::ApprovalDetail;
+use placet_types::{clock::Timestamp, ids::ApprovalId};
+
+use super::{
+    Desk,
+    page::{Frame, Place, token},
+    tree,
+    visitor::{PageId, PageQuery, Trouble, Visitor},
+    words::{self, Tone},
+};
+use crate::backend::Backend;
+
+pub(super) use people::{line as vote_line, needs};
+
+mod evidence;
+mod people;
+
+/// What a page says before anything else.
+#[derive(Debug)]
+pub(super) struct Notice {
+    pub(super) status: StatusCode,
+    pub(super) class: &'static str,
+    pub(super) title: String,
+    pub(super) text: String,
+}
+
+/// `GET /approvals/{id}`.
+pub(super) async fn show<B: Backend>(
+    State(desk): State<Desk<B>>,
+    visitor: Visitor<B::Caller>,
+    PageId(id): PageId<ApprovalId>,
+    query: PageQuery,
+) -> Result<Response, Trouble> {
+    let done = match query.get("done") {
+        Some("approve") => Some("Your approval is recorded."),
+        Some("deny") => Some("Your denial is recorded."),
+        Some("edit") => Some("The arguments are changed, and your agreement to them is recorded."),
+        Some("fresh") => Some("You have signed in again. Now you can decide."),
+        Some(_) | None => None,
+    };
+    let notice = done.map(|text| Notice {
+        status: StatusCode::OK,
+        class: "notice good",
+        title: "Done".to_owned(),
+        text: text.to_owned(),
+    });
+    page(&desk, &visitor, &id, (notice, "")).await
+}
+
+/// The page, with a notice above it and words that somebody wrote already.
+pub(super) async fn page<B: Backend>(
+    desk: &Desk<B>,
+    visitor: &Visitor<B::Caller>,
+    id: &ApprovalId,
+    (notice, reason): (Option<Notice>, &str),
+) -> Result<Response, Trouble> {
+    let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
+    let now = desk.console.now();
+    let approval = &detail.approval;
+    let title = format!("{} · {}", approval.capability_id, approval.state);
+    let form = decision_form(&detail, visitor, reason);
+    let content = html! {
+        p.crumb { a href="/" { "Inbox" } " › " (approval.approval_id) }
+        @if let Some(notice) = &notice {
+            div class=(notice.class) role=(if notice.status.is_success() { "status" } else { "alert" }) {
+                h2 { (notice.title) }
+                p { (notice.text) }
+            }
+        }
+        div #head data-live { (head(&detail, now)) }
+        div.split {
+            div {
+                div #what data-live { (what(&detail)) }
+                div #why data-live { (why(&detail)) }
+                div #further data-live { (evidence::further(&detail, now)) }
+            }
+            div {
+                div #decide data-live { (form) }
+                div #people data-live { (people::progress(&detail, now)) (people::votes(&detail, now)) }
+                div #outcome data-live { (evidence::outcome(&detail, now)) }
+            }
+        }
+    };
+    let status = notice.map_or(StatusCode::OK, |notice| notice.status);
+    Ok(Frame { title: &title, place: Place::Elsewhere, now }.page_with(status, visitor, &content))
+}
+
+fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    let (approval, call) = (&detail.approval, &detail.proposal.call);
+    html! {
+        h1 { (approval.capability_id) " " (words::state(&approval.state)) }
+        @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (reason) } }
+        div.card {
+            dl.facts {
+                dt { "Who" } dd { (words::chain(&approval.principal_chain)) }
+                dt { "What it does" }
+                dd {
+                    (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))
+                    @if call.approval_mode_requested != call.approval_mode_effective {
+                        " " span.small.soft { "Asked for as " (call.approval_mode_requested) "." }
+                    }
+                    @if !detail.proposal.evidence.description.is_empty() {
+                        br; span.soft { (detail.proposal.evidence.description) }
+                    }
+                }
+                dt { "Where" } dd { (detail.proposal.evidence.target) }
+                dt { "Asked" } dd { (words::relative(approval.created_at, now)) " " span.small.soft { "(" (words::exact(approval.created_at)) ")" } }
+                dt { (if approval.state == "pending" { "Ends" } else { "Would have ended" }) }
+                dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
+            }
+        }
+    }
+}
+
+/// What exactly will run.
+fn what(detail: &ApprovalDetail) -> Markup {
+    let evidence = &detail.proposal.evidence;
+    html! {
+        section.card aria-labelledby="what-title" {
+            h2 #what-title { "What exactly will run" }
+            @match &evidence.edited {
+                None => { (tree::arguments(&evidence.preview)) }
+                Some(edited) => {
+                    p.notice.warn {
+                        strong { (edited.by) } " narrowed the arguments; what differs from what the agent asked for is marked. "
+                        "The reason: “" (edited.reason) "”"
+                    }
+                    (tree::difference(&edited.preview, &evidence.preview))
+                }
+            }
+        }
+    }
+}
+
+/// Why it was held, in words.
+fn why(detail: &ApprovalDetail) -> Markup {
+    let requirement = &detail.proposal.requirement;
+    html! {
+        section.card aria-labelledby="why-title" {
+            h2 #why-title { "Why it waits for people" }
+            @if requirement.reasons.is_empty() { p { "The policies of your tenant ask for it." } }
+            ul.reasons {
+                @for reason in &requirement.reasons {
+                    li { (reason.reason) " " span.small.soft { "(policy " (reason.policy) ")" } }
+                }
+            }
+            h3 { "What it needs" }
+            ul.reasons { @for need in people::needs(requirement) { li { (need) } } }
+        }
+    }
+}
+
+/// The form to decide with, or why there is none.
+fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str) -> Markup {
+    let (approval, standing) = (&detail.approval, &detail.standing);
+    let path = format!("/approvals/{}", approval.approval_id);
+    let may_decide = standing.may_approve || standing.may_deny;
+    html! {
+        section.card aria-labelledby="decide-title" {
+            h2 #decide-title { "Decide" }
+            @if standing.needs_fresh_auth {
+                p.notice.note {
+                    "This call wants somebody who has just proved who they are. "
+                    a.button.yes href={ "/sign-in/start?fresh=1&to=" (path) "%3Fdone%3Dfresh" } { "Sign in again" }
+                }
+            }
+            @if let Some(why_not) = &standing.why_not {
+                p.notice { (words::mark(Tone::Plain, "you cannot approve")) " " (words::sentence(why_not)) }
+            }
+            @if may_decide {
+                p { (people::on_approval(detail)) }
+                @if let Some(colleague) = &standing.stands_for {
+                    p.notice.note { "You decide in the place of " strong { (colleague) } ", who handed this over to you. The record will name both." }
+                }
+                form method="post" action={ (path) "/decision" } {
+                    (token(visitor))
+                    input type="hidden" name="digest" value=(approval.digest);
+                    div.field {
+                        label for="reason" { "Why" }
+                        textarea #reason name="reason" required maxlength="2000" aria-describedby="reason-hint" { (reason) }
+                        p #reason-hint.hint { "Kept with your name for the auditor, and told to the agent if you deny." }
+                    }
+                    div.row.wide-button {
+                        @if standing.may_approve { button.yes type="submit" name="decision" value="approve" { "Approve" } }
+                        @if standing.may_deny { button.no type="submit" name="decision" value="deny" { "Deny" } }
+                    }
+                }
+                p.hint { "You decide on what this page shows, digest " (words::digest(&approval.digest)) ". Should it change meanwhile, nothing is decided." }
+            } @else if standing.why_not.is_none() {
+                p { (if approval.state == "pending" { "You were not asked about this call." } else { "This call does not wait any more." }) }
+            }
+            @if standing.may_edit || standing.grantable {
+                p.row {
+                    @if standing.may_edit { a.button href={ (path) "/edit" } { "Narrow the arguments" } }
+                    @if standing.grantable { a.button href={ (path) "/grant" } { "Propose a standing grant" } }
+                }
+            }
+        }
+    }
+}

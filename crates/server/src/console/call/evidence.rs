@@ -1,0 +1,118 @@
+//! What else approvers are shown: earlier calls, what it uses up, digests; and what became of the call.
+//!
+//! Owns these parts of the page.
+
+use maud::{Markup, html};
+use placet_pipeline::views::ApprovalDetail;
+use placet_types::{approval::VoteChoice, clock::Timestamp, envelope::proposal::SimilarCall};
+
+use crate::console::{tree, words};
+
+/// Earlier calls, the run, the credential and the digests.
+pub(super) fn further(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    html! {
+        (similar(&detail.proposal.evidence.similar, now))
+        (uses(detail))
+        (digests(detail))
+    }
+}
+
+fn similar(calls: &[SimilarCall], now: Timestamp) -> Markup {
+    html! {
+        section.card aria-labelledby="similar-title" {
+            h2 #similar-title { "Earlier calls like this" }
+            @if calls.is_empty() { p { "People have not decided on a call of this operation by this agent before." } }
+            @else {
+                ul.list {
+                    @for call in calls {
+                        li {
+                            a href={ "/approvals/" (call.approval_id) } { (words::minute(call.asked_at)) } " "
+                            (words::state(&call.state))
+                            @if let Some(outcome) = &call.outcome { " " span.small.soft { "the call: " (words::spaced(&outcome.to_lowercase())) } }
+                            @if call.same_request { " " (words::mark(words::Tone::Note, "the very same request")) }
+                            @if !call.decisions.is_empty() {
+                                br;
+                                span.small {
+                                    @for (at, decision) in call.decisions.iter().enumerate() {
+                                        @if at > 0 { ", " }
+                                        (decision.approver) (match decision.choice { VoteChoice::Approve => " approved", VoteChoice::Deny => " denied" })
+                                    }
+                                }
+                            }
+                            span.unseen { " asked " (words::from_now(call.asked_at, now)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn uses(detail: &ApprovalDetail) -> Markup {
+    let (call, evidence) = (&detail.proposal.call, &detail.proposal.evidence);
+    let credential = &evidence.credential;
+    html! {
+        section.card aria-labelledby="uses-title" {
+            h2 #uses-title { "What it uses" }
+            dl.facts {
+                dt { "Credential" }
+                dd {
+                    @match &credential.source {
+                        None => "none",
+                        Some(source) => {
+                            code { (source) }
+                            @if let Some(audience) = &credential.audience { " for " code { (audience) } }
+                            @if !credential.scopes.is_empty() { " with " @for (at, scope) in credential.scopes.iter().enumerate() { @if at > 0 { ", " } code { (scope) } } }
+                        }
+                    }
+                }
+                dt { "Left of the run’s budget after it" }
+                dd { (evidence.calls_left_after) " calls, " (evidence.cents_left_after) " cents" }
+                dt { "Run" } dd { code { (call.run_id) } }
+                @if let Some(session) = &call.session_id { dt { "Conversation" } dd { code { (session) } } }
+                dt { "The whole way" }
+                dd { a href={ "/calls/" (detail.approval.call_id) "/trail" } { "Audit trail of this call" } }
+            }
+        }
+    }
+}
+
+fn digests(detail: &ApprovalDetail) -> Markup {
+    let evidence = &detail.proposal.evidence;
+    let rows = [
+        ("What you decide on", detail.approval.digest),
+        ("The request", evidence.request_digest),
+        ("The arguments, sensitive ones included", evidence.effective_args_digest),
+        ("The arguments as shown", evidence.preview_digest),
+        ("The contract", evidence.contract_digest),
+        ("The policies that held it", evidence.bundle_digest),
+    ];
+    html! {
+        details #digests.card {
+            summary { "Digests: what binds the decision to what runs" }
+            dl.facts {
+                @for (name, digest) in rows { dt { (name) } dd { code { (digest) } } }
+                dt { "Trace" } dd { code { (detail.proposal.call.trace_id) } }
+                dt { "Call" } dd { code { (detail.approval.call_id) } }
+            }
+        }
+    }
+}
+
+/// What became of the call.
+pub(super) fn outcome(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    let Some(outcome) = &detail.outcome else { return html! {} };
+    html! {
+        section.card aria-labelledby="outcome-title" {
+            h2 #outcome-title { "What became of the call" }
+            p {
+                strong { (words::spaced(&outcome.state.to_lowercase())) }
+                " " span.small.soft { (words::relative(outcome.updated_at, now)) }
+                @if let Some(code) = outcome.code { " " code { (code) } }
+            }
+            @if let Some(output) = &outcome.output {
+                details #output open { summary { "Its result" } (tree::arguments(output)) }
+            }
+        }
+    }
+}

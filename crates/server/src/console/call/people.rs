@@ -1,0 +1,113 @@
+//! The people of a call: who has to agree, who has, and what one more agreement does.
+//!
+//! Owns these words.
+
+use maud::{Markup, html};
+use placet_pipeline::views::ApprovalDetail;
+use placet_types::{
+    approval::{Requirement, Vote, VoteChoice},
+    clock::Timestamp,
+};
+
+use crate::console::{
+    charts,
+    words::{self, Tone},
+};
+
+/// What a requirement asks for, one sentence each.
+pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
+    let mut needs = Vec::new();
+    for (group, people) in &requirement.groups {
+        needs.push(format!("{} of {group} must agree.", words::people(*people)));
+    }
+    needs.push(format!("{} must agree in all; nobody counts twice.", words::people(requirement.quorum)));
+    if requirement.deny_threshold > 1 {
+        needs.push(format!("It ends when {} say no.", words::people(requirement.deny_threshold)));
+    } else {
+        needs.push("One person who says no ends it.".to_owned());
+    }
+    needs.push(format!("It ends unanswered after {}.", words::length(requirement.expires_in_ms)));
+    for escalation in &requirement.escalations {
+        needs.push(format!(
+            "After {} of silence {} of {} may agree instead.",
+            words::length(escalation.after_ms),
+            words::people(escalation.people),
+            escalation.group
+        ));
+    }
+    if let Some(fresh) = requirement.fresh_auth_ms {
+        needs.push(format!(
+            "Who agrees has proved who they are within the last {}.",
+            words::length(fresh)
+        ));
+    }
+    if requirement.once_only {
+        needs.push("People decide on each single call; no standing grant covers it.".to_owned());
+    }
+    needs
+}
+
+/// What happens when the reader approves.
+pub(super) fn on_approval(detail: &ApprovalDetail) -> Markup {
+    let standing = &detail.standing;
+    let open = standing.progress.iter().filter(|group| group.agreed < group.wanted);
+    html! {
+        @if !standing.may_approve { "You may say no to this call." }
+        @else if standing.completes {
+            "If you approve, " strong { "nobody else is needed" } ": the call is checked by the policies once more and then runs."
+        } @else {
+            "If you approve, " strong { "the call still waits for others" } ":"
+            ul.reasons {
+                @for group in open {
+                    li { (group.group) ": " (group.agreed) " of " (group.wanted) " have agreed so far" }
+                }
+            }
+        }
+    }
+}
+
+/// How far it is.
+pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    let standing = &detail.standing;
+    html! {
+        section.card aria-labelledby="progress-title" {
+            h2 #progress-title { "Who has to agree" }
+            @for group in &standing.progress { (charts::progress(group)) }
+            p.small.soft { (words::people(detail.approval.requirement.quorum)) " in all." }
+            @if let Some(next) = &standing.next_escalation {
+                p.small { "Unless it is decided, " strong { (next.group) } " is asked too, " (words::relative(next.at, now)) "." }
+            }
+        }
+    }
+}
+
+/// Who decided what so far.
+pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    let approval = &detail.approval;
+    html! {
+        section.card aria-labelledby="votes-title" {
+            h2 #votes-title { "Decisions so far" }
+            @if approval.votes.is_empty() { p { "None yet." } }
+            @else { ul.list { @for vote in &approval.votes { (line(vote, now)) } } }
+            @if approval.edits > 0 && approval.votes.iter().any(|vote| vote.shown_digest != approval.digest) {
+                p.small.soft { "Agreements from before the last change of the arguments do not count for what would run now." }
+            }
+        }
+    }
+}
+
+/// One decision.
+pub(in crate::console) fn line(vote: &Vote, now: Timestamp) -> Markup {
+    html! {
+        li {
+            @match vote.choice {
+                VoteChoice::Approve => (words::mark(Tone::Good, "approved")),
+                VoteChoice::Deny => (words::mark(Tone::Bad, "denied")),
+            }
+            " by " strong { (vote.approver) }
+            @if let Some(colleague) = &vote.stands_for { " in the place of " strong { (colleague) } }
+            " " span.small.soft { (words::relative(vote.at, now)) }
+            blockquote { (vote.reason) }
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The lists of what is arranged at the desk: grants, break-glass records, handovers.
+//!
+//! Owns the three pages with their forms for something new.
+
+use axum::{extract::State, response::Response};
+use maud::{Markup, html};
+use placet_pipeline::views::desk::DeskEntryView;
+use placet_types::{
+    clock::Timestamp,
+    desk::{DeskBody, DeskKind},
+};
+
+use super::{
+    Desk,
+    grant::{lasts, reason_field},
+    page::{Frame, Place, token},
+    visitor::{PageQuery, Trouble, Visitor},
+    words::{self, Tone},
+};
+use crate::backend::{Backend, Page};
+
+/// How many entries are asked for at once, and how often at most for one page.
+const LIMIT: usize = 200;
+const ROUNDS_MAX: usize = 10;
+
+/// The entries of a kind, newest first.
+pub(super) async fn of_kind<B: Backend>(
+    desk: &Desk<B>,
+    visitor: &Visitor<B::Caller>,
+    kind: DeskKind,
+    state: &str,
+) -> Result<Vec<DeskEntryView>, Trouble> {
+    let mut entries: Vec<DeskEntryView> = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        let after = entries.last().map(|entry| entry.desk_id.clone());
+        let page = Page { state: Some(state.to_owned()), after, limit: LIMIT };
+        let next = desk.door.backend.desk_entries(&visitor.caller, Some(kind), &page);
+        let next = desk.door.read(next).await?;
+        let is_last = next.len() < LIMIT;
+        entries.extend(next);
+        if is_last {
+            break;
+        }
+    }
+    entries.sort_by_key(|entry| std::cmp::Reverse(entry.created_at));
+    Ok(entries)
+}
+
+fn state_of(query: &PageQuery) -> &'static str {
+    if query.get("state") == Some("all") { "all" } else { "open" }
+}
+
+/// What stands above a list and below it.
+struct Words<'a> {
+    path: &'a str,
+    lede: &'a str,
+    none: &'a str,
+}
+
+async fn page<B: Backend>(
+    (desk, visitor, query): (&Desk<B>, &Visitor<B::Caller>, &PageQuery),
+    kind: DeskKind,
+    frame: (&str, Place),
+    words: Words<'_>,
+    form: Option<Markup>,
+) -> Result<Response, Trouble> {
+    let state = state_of(query);
+    let entries = of_kind(desk, visitor, kind, state).await?;
+    let (title, place) = frame;
+    let now = desk.console.now();
+    let content = html! {
+        h1 { (title) }
+        p.lede { (words.lede) }
+        nav.row.small aria-label="Which entries" {
+            a href=(words.path) aria-current=[(state == "open").then_some("true")] { "Those that count" }
+            a href={ (words.path) "?state=all" } aria-current=[(state == "all").then_some("true")] { "All, also past ones" }
+        }
+        div #list data-live { (list(&entries, words.none, now)) }
+        @if let Some(form) = &form { (form) }
+    };
+    Ok(Frame { title, place, now }.page(visitor, &content))
+}
+
+/// `GET /grants`.
+pub(super) async fn grants<B: Backend>(
+    State(desk): State<Desk<B>>,
+    visitor: Visitor<B::Caller>,
+    query: PageQuery,
+) -> Result<Response, Trouble> {
+    let words = Words {
+        path: "/grants",
+        lede: "Calls that people agreed to in advance, for a time and a number of uses. One is proposed from the page of a call that waits.",
+        none: "There is no standing grant.",
+    };
+    let frame = ("Standing grants", Place::Grants);
+    page((&desk, &visitor, &query), DeskKind::Grant, frame, words, None).await
+}
+
+/// `GET /break-glass`.
+pub(super) async fn break_glass<B: Backend>(
+    State(desk): State<Desk<B>>,
+    visitor: Visitor<B::Caller>,
+    query: PageQuery,
+) -> Result<Response, Trouble> {
+    let words = Words {
+        path: "/break-glass",
+        lede: "For an incident: somebody declares it with a ticket, another person confirms it, and policies that allow for it let calls pass \
+               for at most eight hours. Somebody who took no part reviews it afterwards.",
+        none: "No glass is broken.",
+    };
+    let form = declare_form(&visitor);
+    let frame = ("Break-glass", Place::BreakGlass);
+    page((&desk, &visitor, &query), DeskKind::BreakGlass, frame, words, Some(form)).await
+}
+
+/// `GET /handovers`.
+pub(super) async fn handovers<B: Backend>(
+    State(desk): State<Desk<B>>,
+    visitor: Visitor<B::Caller>,
+    query: PageQuery,
+) -> Result<Response, Trouble> {
+    let words = Words {
+        path: "/handovers",
+        lede: "Hand your duty as an approver over to a colleague for a while. Each decision of theirs in your place names both of you, and \
+               counts once.",
+        none: "Nothing is handed over.",
+    };
+    let form = handover_form(&visitor);
+    let frame = ("Handovers", Place::Handovers);
+    page((&desk, &visitor, &query), DeskKind::Handover, frame, words, Some(form)).await
+}
+
+fn declare_form<C>(visitor: &Visitor<C>) -> Markup {
+    html! {
+        section.card aria-labelledby="new-title" {
+            h2 #new-title { "Declare an emergency" }
+            form method="post" action="/break-glass" {
+                (token(visitor))
+                div.fields {
+                    div.field { label for="ticket" { "Ticket of the incident" } input #ticket name="ticket" required maxlength="200"; }
+                    div.field { label for="agent" { "Only for this agent (may be empty)" } input #agent name="agent" maxlength="128"; }
+                    div.field { label for="capability" { "Only for this operation (may be empty)" } input #capability name="capability" maxlength="200" placeholder="adapter/operation"; }
+                }
+                (lasts("1", "hours"))
+                (reason_field())
+                button.no type="submit" { "Declare it" }
+            }
+        }
+    }
+}
+
+fn handover_form<C>(visitor: &Visitor<C>) -> Markup {
+    html! {
+        section.card aria-labelledby="new-title" {
+            h2 #new-title { "Hand over" }
+            form method="post" action="/handovers" {
+                (token(visitor))
+                div.fields {
+                    div.field { label for="to" { "To whom" } input #to name="to" required maxlength="128"; }
+                    div.field {
+                        label for="groups" { "For which of your groups" }
+                        input #groups name="groups" required maxlength="1000" placeholder="approvers, finance";
+                    }
+                    div.field { label for="starts" { "From when on, UTC (empty: now)" } input #starts type="datetime-local" name="starts"; }
+                }
+                (lasts("1", "days"))
+                (reason_field())
+                button.yes type="submit" { "Hand over" }
+            }
+        }
+    }
+}
+
+fn list(entries: &[DeskEntryView], none: &str, now: Timestamp) -> Markup {
+    html! {
+        @if entries.is_empty() { p.card { (none) } }
+        @else {
+            table.table.folds {
+                caption.unseen { "Entries, newest first" }
+                thead { tr {
+                    th scope="col" { "What" } th scope="col" { "State" } th scope="col" { "By" }
+                    th scope="col" { "From" } th scope="col" { "Until" } th scope="col" { "Agreed" }
+                } }
+                tbody { @for entry in entries { (line(entry, now)) } }
+            }
+        }
+    }
+}
+
+fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
+    html! {
+        tr data-href={ "/entries/" (entry.desk_id) } {
+            th scope="row" { a href={ "/entries/" (entry.desk_id) } { (name(&entry.body)) } }
+            td data-label="State" {
+                (words::state(&entry.state))
+                @if entry.review_due { " " (words::mark(Tone::Warn, "review due")) }
+            }
+            td data-label="By" { (entry.by) }
+            td.nowrap data-label="From" { (words::relative(entry.starts_at, now)) }
+            td.nowrap data-label="Until" { (words::relative(entry.expires_at, now)) }
+            td data-label="Agreed" {
+                @match &entry.body {
+                    DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " uses" }
+                    DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) => {
+                        @if entry.votes.is_empty() { span.soft { "–" } }
+                        @for (at, vote) in entry.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What an entry is called in a list.
+pub(super) fn name(body: &DeskBody) -> String {
+    match body {
+        DeskBody::Grant(grant) => format!("{} by {}", grant.capability, grant.chain.actor.id),
+        DeskBody::BreakGlass(glass) => format!("Break-glass {}", glass.ticket),
+        DeskBody::Freeze(freeze) => freeze.name.clone(),
+        DeskBody::Handover(handover) => {
+            let groups: Vec<&str> = handover.groups.iter().map(|group| group.as_str()).collect();
+            format!("{} to {}", groups.join(", "), handover.to)
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Forms: read within limits, and only from who is signed in and comes from a page of ours.
+//!
+//! Owns the reading and the check against forged requests (CSRF). Invariant: there is no other way to a form's fields.
+
+use std::{str::FromStr, time::Duration};
+
+use axum::{
+    extract::{FromRequest, FromRequestParts as _, Request},
+    response::{IntoResponse as _, Response},
+};
+use http::{StatusCode, header};
+use placet_types::{
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+};
+
+use super::{
+    Desk,
+    visitor::{Trouble, Visitor, is_from_us, trouble},
+};
+use crate::{backend::Backend, body, problem::Failure};
+
+/// The largest form: the arguments of a call and a reason.
+pub(super) const FORM_BYTES_MAX: usize = 512 * 1024;
+/// The most fields: a page of the inbox chosen as a whole.
+const FIELDS_MAX: usize = 512;
+/// The name of the field with the session's token.
+pub(super) const CSRF_FIELD: &str = "form_token";
+/// The longest reason, in bytes.
+pub(super) const REASON_BYTES_MAX: usize = 2_000;
+
+/// The fields of a form, and who sent it.
+pub(super) struct Form<C> {
+    pub(super) visitor: Visitor<C>,
+    pub(super) fields: Fields,
+}
+
+/// The fields of a form.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Fields(Vec<(String, String)>);
+
+impl<B: Backend> FromRequest<Desk<B>> for Form<B::Caller> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, desk: &Desk<B>) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let visitor = Visitor::from_request_parts(&mut parts, desk).await?;
+        let read = read(desk, Request::from_parts(parts, body)).await;
+        let fields = read.map_err(Trouble::into_response)?;
+        let same = |token: &str| Digest::of(token.as_bytes()) == Digest::of(visitor.csrf.as_bytes());
+        if !fields.get(CSRF_FIELD).is_some_and(same) {
+            return Err(forged("the form is not one of this session").into_response());
+        }
+        Ok(Self { visitor, fields })
+    }
+}
+
+/// Reads a form of a page of ours, whoever sent it.
+pub(super) async fn read<B: Backend>(desk: &Desk<B>, request: Request) -> Result<Fields, Trouble> {
+    let headers = request.headers();
+    if !is_from_us(&desk.console, headers) {
+        return Err(forged("the form was not sent by a page of this console"));
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let is_form = kind.is_some_and(|kind| {
+        let essence = kind.split(';').next().unwrap_or_default().trim();
+        essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+    });
+    if !is_form {
+        return Err(trouble(ErrorCode::ValidationError, "this is not a form"));
+    }
+    let within = Duration::from_millis(desk.door.config().request_timeout_ms);
+    let bytes = tokio::time::timeout(within, body::read(request.into_body(), FORM_BYTES_MAX)).await;
+    let bytes = bytes
+        .map_err(|_elapsed| trouble(ErrorCode::DeadlineExceeded, "the form took too long to arrive"))??;
+    let fields: Vec<(String, String)> = url::form_urlencoded::parse(&bytes)
+        .take(FIELDS_MAX.saturating_add(1))
+        .map(|(name, value)| (name.into_owned(), value.into_owned()))
+        .collect();
+    if fields.len() > FIELDS_MAX {
+        return Err(trouble(ErrorCode::ValidationError, "the form has too many fields"));
+    }
+    Ok(Fields(fields))
+}
+
+fn forged(message: &str) -> Trouble {
+    let refusal = Refusal::new(
+        ErrorCode::PolicyDenied,
+        format!("{message}, so nothing was done; load the page again and send it from there"),
+    );
+    Trouble(Failure::with_status(refusal, StatusCode::FORBIDDEN))
+}
+
+impl Fields {
+    /// A field that is not empty, without the space around it.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// All fields of a name.
+    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.trim())
+    }
+
+    /// A field that has to be there and to be read as what it is.
+    pub(super) fn needed<T: FromStr>(&self, name: &str, what: &str) -> Result<T, Trouble> {
+        let value = self.get(name).and_then(|value| value.parse().ok());
+        value.ok_or_else(|| trouble(ErrorCode::ValidationError, &format!("{what} is missing or malformed")))
+    }
+
+    /// A field that may be empty, and is otherwise read as what it is.
+    pub(super) fn optional<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Trouble> {
+        if self.get(name).is_none() { Ok(None) } else { self.needed(name, what).map(Some) }
+    }
+
+    /// Why: never empty, never endless.
+    pub(super) fn reason(&self) -> Result<String, Trouble> {
+        match self.get("reason") {
+            Some(reason) if reason.len() <= REASON_BYTES_MAX => Ok(reason.replace("\r\n", "\n")),
+            Some(_) => Err(trouble(ErrorCode::ValidationError, "the reason is longer than 2000 bytes")),
+            None => Err(trouble(ErrorCode::ValidationError, "a reason is needed: say in a few words why")),
+        }
+    }
+
+    /// For how long: a number and a unit, in milliseconds.
+    pub(super) fn duration_ms(&self) -> Result<u64, Trouble> {
+        let count: u64 = self.needed("lasts", "how long it lasts")?;
+        let unit: u64 = match self.get("unit") {
+            Some("minutes") => 60_000,
+            Some("hours") => 3_600_000,
+            Some("days") => 86_400_000,
+            Some(_) | None => return Err(trouble(ErrorCode::ValidationError, "the unit of time is unknown")),
+        };
+        count
+            .checked_mul(unit)
+            .filter(|ms| *ms > 0)
+            .ok_or_else(|| trouble(ErrorCode::ValidationError, "it has to last some time, and not for ever"))
+    }
+}

@@ -1,0 +1,43 @@
+//! `/`: the inbox for a browser, what this service is for everybody else.
+//!
+//! Owns the choice between the two.
+
+use axum::{
+    extract::{FromRequestParts as _, Request, State},
+    response::{IntoResponse as _, Response},
+};
+use http::{HeaderMap, header};
+
+use super::{
+    Desk, inbox,
+    visitor::{PageQuery, Visitor},
+};
+use crate::{backend::Backend, routes::about};
+
+/// `GET /`.
+pub(super) async fn home<B: Backend>(State(desk): State<Desk<B>>, request: Request) -> Response {
+    if !is_browser(request.headers()) {
+        return about::about().await;
+    }
+    let (mut parts, _) = request.into_parts();
+    let visitor = match Visitor::from_request_parts(&mut parts, &desk).await {
+        Ok(visitor) => visitor,
+        Err(to_sign_in) => return to_sign_in,
+    };
+    let query = match PageQuery::from_request_parts(&mut parts, &desk).await {
+        Ok(query) => query,
+        Err(trouble) => return trouble.into_response(),
+    };
+    inbox::show(&desk, &visitor, &query).await.unwrap_or_else(|trouble| trouble.into_response())
+}
+
+/// Programs ask for JSON or for anything; browsers name HTML.
+fn is_browser(headers: &HeaderMap) -> bool {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.any(|value| {
+        value.split(',').any(|kind| {
+            let essence = kind.split(';').next().unwrap_or_default().trim();
+            essence.eq_ignore_ascii_case("text/html")
+        })
+    })
+}

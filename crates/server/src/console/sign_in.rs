@@ -1,0 +1,263 @@
+//! Signing in and out.
+//!
+//! Owns the round trip with the provider and the development sign-in. Invariants: a sign-in that another browser began is not finished;
+//! every sign-in makes a new session and ends the old one; nothing of it is logged but that it failed and why.
+
+use axum::{
+    extract::{Request, State},
+    response::{IntoResponse as _, Redirect, Response},
+};
+use http::{HeaderMap, StatusCode, header};
+use maud::{Markup, html};
+use placet_identity::{Callback, MintRequest, SignInError, fresh_text};
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    principal::PrincipalKind,
+};
+
+use super::{
+    Desk, Development,
+    form::{self, CSRF_FIELD, Fields, Form},
+    page::{Frame, Place},
+    session::Cookie,
+    visitor::{PageQuery, Trouble, encoded, local_path, own_origin, trouble},
+};
+use crate::{backend::Backend, problem::Failure, request::Credentials};
+
+const CALLBACK: &str = "/sign-in/callback";
+const SIGNED_OUT: &str = "/signed-out";
+
+/// `GET /sign-in`.
+pub(super) async fn show<B: Backend>(
+    State(desk): State<Desk<B>>,
+    query: PageQuery,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let to = local_path(query.get("to").unwrap_or("/"));
+    let settings = &desk.console.settings;
+    let (title, now) = ("Sign in", desk.console.now());
+    let browser = browser(&desk, &headers)?;
+    let content = html! {
+        div.card.narrow {
+            h1 { (title) }
+            @if let Some(provider) = &settings.provider {
+                p { "The approval desk is for people of your organisation." }
+                p { a.button.yes href={ "/sign-in/start?to=" (encoded(&to)) } { "Sign in with " (provider.name()) } }
+            }
+            @if let Some(development) = &settings.development { (people(development, &to, &browser)) }
+            @if settings.provider.is_none() && settings.development.is_none() {
+                p { "Nobody can sign in yet: the operator has to name an OpenID provider under " code { "console.sign_in" } " in the configuration." }
+            }
+        }
+    };
+    let mut response = Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content);
+    let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure());
+    response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok(response)
+}
+
+/// The people of the development directory, each with a button.
+fn people(development: &Development, to: &str, browser: &str) -> Markup {
+    html! {
+        h2 { "Development sign-in" }
+        p.notice.warn { "Whoever can reach this port may be anybody of the directory. It is there on loopback only." }
+        form method="post" action="/sign-in/development" {
+            input type="hidden" name=(CSRF_FIELD) value=(browser);
+            input type="hidden" name="to" value=(to);
+            ul.list {
+                @for (at, person) in development.people.iter().enumerate() {
+                    li.row.spread {
+                        span {
+                            strong { (person.display.as_deref().unwrap_or(person.id.as_str())) } " "
+                            span.soft.small {
+                                (person.tenant) "/" (person.id)
+                                @for group in &person.groups { ", " (group) }
+                            }
+                        }
+                        button type="submit" name="person" value=(at) aria-label={ "Sign in as " (person.id) " of " (person.tenant) } { "Sign in" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The browser that signs in, as its cookie names it; a new one gets a name.
+fn browser<B: Backend>(desk: &Desk<B>, headers: &HeaderMap) -> Result<String, Trouble> {
+    if let Some(known) = Cookie::SignIn.read(headers, desk.console.is_secure()) {
+        return Ok(known);
+    }
+    fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))
+}
+
+/// `GET /sign-in/start`: to the provider. Nothing changes but that this browser is expected back.
+pub(super) async fn start<B: Backend>(
+    State(desk): State<Desk<B>>,
+    query: PageQuery,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let to = local_path(query.get("to").unwrap_or("/"));
+    let is_fresh = query.get("fresh").is_some();
+    let Some(provider) = &desk.console.settings.provider else {
+        // Where people are chosen by name, choosing again is the proof.
+        return Ok(Redirect::to(&format!("/sign-in?to={}", encoded(&to))).into_response());
+    };
+    let origin = own_origin(&desk.console, &headers)
+        .ok_or_else(|| trouble(ErrorCode::ValidationError, "the address of this service is not known"))?;
+    let browser = browser(&desk, &headers)?;
+    let begun = provider.begin(&format!("{origin}{CALLBACK}"), is_fresh).await;
+    let (url, attempt) = begun.map_err(refused)?;
+    desk.console.attempts.remember(attempt, &browser, to);
+    let mut response = Redirect::to(url.as_str()).into_response();
+    let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure());
+    response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok(response)
+}
+
+/// `GET /sign-in/callback`: back from the provider.
+pub(super) async fn callback<B: Backend>(
+    State(desk): State<Desk<B>>,
+    query: PageQuery,
+    headers: HeaderMap,
+) -> Result<Response, Trouble> {
+    let unexpected = || {
+        trouble(
+            ErrorCode::Unauthenticated,
+            "this sign-in was not begun here, or too long ago; begin it again",
+        )
+    };
+    let provider = desk.console.settings.provider.as_ref().ok_or_else(unexpected)?;
+    let secure = desk.console.is_secure();
+    let browser = Cookie::SignIn.read(&headers, secure).ok_or_else(unexpected)?;
+    let text = |name| query.get(name).map(str::to_owned);
+    let state = text("state").ok_or_else(unexpected)?;
+    let (attempt, to) = desk.console.attempts.take(&state, &browser).ok_or_else(unexpected)?;
+    let callback = Callback {
+        code: text("code"),
+        state: Some(state),
+        issuer: text("iss"),
+        error: text("error"),
+    };
+    let token = provider.finish(attempt, callback).await.map_err(refused)?;
+    let caller = desk.door.backend.signed_in(token)?;
+    enter(&desk, &headers, caller, &to)
+}
+
+/// `POST /sign-in/development`.
+pub(super) async fn development<B: Backend>(
+    State(desk): State<Desk<B>>,
+    request: Request,
+) -> Result<Response, Trouble> {
+    let headers = request.headers().clone();
+    let fields: Fields = form::read(&desk, request).await?;
+    let browser = Cookie::SignIn.read(&headers, desk.console.is_secure());
+    if browser.is_none() || browser.as_deref() != fields.get(CSRF_FIELD) {
+        return Err(trouble(ErrorCode::PolicyDenied, "the sign-in was not begun in this browser; begin it again"));
+    }
+    let development = desk.console.settings.development.as_ref();
+    let development =
+        development.ok_or_else(|| trouble(ErrorCode::NotFound, "there is no development sign-in"))?;
+    let index: usize = fields.needed("person", "who signs in")?;
+    let person = development.people.get(index);
+    let person = person.ok_or_else(|| trouble(ErrorCode::ValidationError, "there is no such person"))?;
+    let mut request = MintRequest::new(
+        person.tenant.clone(),
+        PrincipalKind::User,
+        person.id.clone(),
+        development.audience.clone(),
+    );
+    request.display.clone_from(&person.display);
+    let token = development.key.mint(&request, &*desk.console.settings.clock);
+    let token = token.map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
+    let bearer = format!("Bearer {token}");
+    let credentials = Credentials { authorization: Some(&bearer), delegation: None };
+    let caller = desk.door.read(desk.door.backend.authenticate(credentials)).await?;
+    enter(&desk, &headers, caller, &local_path(fields.get("to").unwrap_or("/")))
+}
+
+/// A new session in the place of the one that was there.
+fn enter<B: Backend>(
+    desk: &Desk<B>,
+    headers: &HeaderMap,
+    caller: B::Caller,
+    to: &str,
+) -> Result<Response, Trouble> {
+    let secure = desk.console.is_secure();
+    let principal = desk.door.backend.principal(&caller);
+    if principal.kind != PrincipalKind::User {
+        return Err(trouble(ErrorCode::PolicyDenied, "the console is for people"));
+    }
+    if let Some(old) = Cookie::Session.read(headers, secure) {
+        desk.console.sessions.end(&old);
+    }
+    let id = desk.console.sessions.begin(caller, principal)?;
+    let mut response = Redirect::to(to).into_response();
+    let cookies = [Cookie::Session.set(&id, secure), Cookie::SignIn.clear(secure)];
+    let cookies = cookies.into_iter().flatten().map(|cookie| (header::SET_COOKIE, cookie));
+    for (name, value) in cookies {
+        response.headers_mut().append(name, value);
+    }
+    Ok(response)
+}
+
+/// `POST /sign-out`.
+pub(super) async fn sign_out<B: Backend>(
+    State(desk): State<Desk<B>>,
+    headers: HeaderMap,
+    form: Form<B::Caller>,
+) -> Response {
+    let secure = desk.console.is_secure();
+    if let Some(id) = Cookie::Session.read(&headers, secure) {
+        desk.console.sessions.end(&id);
+    }
+    drop(form);
+    let mut response = Redirect::to(SIGNED_OUT).into_response();
+    let cookie = Cookie::Session.clear(secure);
+    response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
+    response
+}
+
+/// `GET /signed-out`: with the way to sign out of the provider as well, as a link, because a form may not lead elsewhere.
+pub(super) async fn signed_out<B: Backend>(
+    State(desk): State<Desk<B>>,
+    headers: HeaderMap,
+) -> Response {
+    let provider = desk.console.settings.provider.as_ref();
+    let back = own_origin(&desk.console, &headers).map(|origin| format!("{origin}{SIGNED_OUT}"));
+    let further = match (provider, back) {
+        (Some(provider), Some(back)) => {
+            provider.sign_out_url(&back).await.map(|url| (provider.name(), url))
+        }
+        (_, _) => None,
+    };
+    let (title, now) = ("You are signed out", desk.console.now());
+    let content = html! {
+        div.card.narrow {
+            h1 { (title) }
+            p { "This browser holds no session of the console any more." }
+            div.row {
+                a.button.yes href="/sign-in" { "Sign in again" }
+                @if let Some((name, url)) = &further { a.button href=(url) rel="noreferrer" { "Sign out of " (name) " too" } }
+            }
+        }
+    };
+    Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content)
+}
+
+/// What of a failed sign-in the person is told; the rest is for the log.
+fn refused(error: SignInError) -> Trouble {
+    let refusal = match &error {
+        SignInError::Unavailable { .. } => {
+            Refusal::new(ErrorCode::AdapterUnavailable, "the sign-in provider cannot be used at present")
+        }
+        SignInError::NotFresh => Refusal::new(
+            ErrorCode::Unauthenticated,
+            "the provider did not ask you to prove who you are again, so it does not count as a fresh sign-in",
+        ),
+        SignInError::Refused { .. } | SignInError::Identity(_) => {
+            Refusal::new(ErrorCode::Unauthenticated, "the sign-in was refused; begin it again")
+        }
+    };
+    tracing::info!(error = %error, "a sign-in failed");
+    Trouble(Failure::new(refusal.with_detail(error)))
+}

@@ -1,0 +1,151 @@
+//! Tests of the console on an engine that says what a test wants: sessions, forms, pages, sign-in.
+
+mod forms;
+mod pages;
+mod sign_in;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::Request;
+
+use placet_identity::DevKey;
+use placet_types::clock::{Clock, Timestamp};
+
+use super::{ConsoleSettings, Development, DevelopmentPerson, headers::POLICY};
+use crate::{
+    config::ServerConfig,
+    testing::{Fake, Reply, TestDoor},
+};
+
+const HOST: &str = "localhost:7411";
+const ORIGIN: &str = "http://localhost:7411";
+
+#[derive(Debug)]
+struct StoppedClock;
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(1_790_000_000_000)
+    }
+}
+
+/// A door with the console, where `ana` of tenant-a can be chosen.
+fn settings() -> ConsoleSettings {
+    let mut settings = ConsoleSettings::new(Arc::new(StoppedClock));
+    settings.development = Some(Development {
+        key: DevKey::generate().unwrap(),
+        audience: "placet".to_owned(),
+        people: vec![DevelopmentPerson {
+            tenant: "a".parse().unwrap(),
+            id: "ana".parse().unwrap(),
+            display: Some("<script>Ana</script>".to_owned()),
+            groups: Vec::new(),
+        }],
+    });
+    settings
+}
+
+/// A browser: a cookie jar on a door.
+struct Browser {
+    door: TestDoor,
+    session: String,
+    csrf: String,
+}
+
+impl Browser {
+    fn door(settings: ConsoleSettings) -> TestDoor {
+        TestDoor::with_console(Fake::new(), ServerConfig::default(), Some(settings))
+    }
+
+    /// Somebody who has signed in.
+    async fn signed_in() -> Self {
+        Self::on(Self::door(settings())).await
+    }
+
+    async fn on(door: TestDoor) -> Self {
+        let begun = door.send(page("/sign-in", None)).await;
+        let waiting = cookie(&begun, "placet-sign-in").unwrap();
+        let form = format!("form_token={waiting}&person=0&to=/");
+        let entered = door.send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &form)).await;
+        assert_eq!(entered.status, 303, "{}", entered.text());
+        let session = cookie(&entered, "placet").unwrap();
+        let inbox = door.send(page("/", Some(&session))).await;
+        let text = inbox.text();
+        let csrf = text.split("name=\"form_token\" value=\"").nth(1).unwrap();
+        let csrf = csrf.split('"').next().unwrap().to_owned();
+        Self { door, session, csrf }
+    }
+
+    async fn get(&self, path: &str) -> Reply {
+        self.door.send(page(path, Some(&self.session))).await
+    }
+
+    /// A form with the session's token.
+    async fn post(&self, path: &str, form: &str) -> Reply {
+        self.send(form_post(path, &self.cookie(), &format!("form_token={}&{form}", self.csrf))).await
+    }
+
+    async fn send(&self, request: Request<Body>) -> Reply {
+        self.door.send(request).await
+    }
+
+    fn cookie(&self) -> String {
+        format!("placet={}", self.session)
+    }
+}
+
+/// A `GET` of a browser.
+fn page(path: &str, session: Option<&str>) -> Request<Body> {
+    let request = Request::get(path).header("host", HOST).header("accept", "text/html,*/*;q=0.8");
+    let request = match session {
+        Some(session) => request.header("cookie", format!("other=1; placet={session}")),
+        None => request,
+    };
+    request.body(Body::empty()).unwrap()
+}
+
+/// A form as a browser of today sends it.
+fn form_post(path: &str, cookie: &str, form: &str) -> Request<Body> {
+    Request::post(path)
+        .header("host", HOST)
+        .header("cookie", cookie)
+        .header("origin", ORIGIN)
+        .header("sec-fetch-site", "same-origin")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .body(Body::from(form.to_owned()))
+        .unwrap()
+}
+
+/// The value that an answer sets a cookie to.
+fn cookie(reply: &Reply, name: &str) -> Option<String> {
+    let lines = reply.headers.get_all("set-cookie").iter().map(|line| line.to_str().unwrap());
+    let found = lines.filter_map(|line| line.strip_prefix(&format!("{name}="))).next()?;
+    let (value, attributes) = found.split_once(';')?;
+    for wanted in ["Path=/", "HttpOnly", "SameSite=Lax"] {
+        assert!(attributes.contains(wanted), "{found}");
+    }
+    Some(value.to_owned())
+}
+
+/// Checks what every page has, and gives its text.
+fn checked(reply: &Reply) -> String {
+    assert_eq!(reply.header("content-security-policy"), Some(POLICY));
+    assert_eq!(reply.header("referrer-policy"), Some("same-origin"));
+    assert_eq!(reply.header("cross-origin-opener-policy"), Some("same-origin"));
+    assert_eq!(reply.header("cross-origin-resource-policy"), Some("same-origin"));
+    assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+    assert_eq!(reply.header("x-frame-options"), Some("DENY"));
+    assert_eq!(reply.header("cache-control"), Some("no-store"));
+    assert_eq!(reply.header("content-type"), Some("text/html; charset=utf-8"));
+    let text = reply.text();
+    assert_eq!(text.matches("<h1").count(), 1, "{text}");
+    for part in ["<html lang=\"en\"", "<main id=\"content\"", "class=\"skip\"", "aria-live=\"polite\""] {
+        assert!(text.contains(part), "{part}");
+    }
+    // One script, ours; nothing inline.
+    assert_eq!(text.matches("<script").count(), 1, "{text}");
+    assert!(!text.contains(" style=") && !text.contains("<style") && !text.contains("javascript:"), "{text}");
+    assert!(!text.contains(" onclick=") && !text.contains("onerror=\"") && !text.contains("onload="), "{text}");
+    text
+}

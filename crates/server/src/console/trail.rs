@@ -1,0 +1,54 @@
+//! A call's way from plan to effect, step by step, from the audit chain.
+//!
+//! Owns the page.
+
+use axum::{extract::State, response::Response};
+use maud::html;
+use placet_types::ids::ToolCallId;
+
+use super::{
+    Desk,
+    page::{Frame, Place},
+    visitor::{PageId, Trouble, Visitor},
+    words,
+};
+use crate::backend::Backend;
+
+/// `GET /calls/{id}/trail`.
+pub(super) async fn show<B: Backend>(
+    State(desk): State<Desk<B>>,
+    visitor: Visitor<B::Caller>,
+    PageId(id): PageId<ToolCallId>,
+) -> Result<Response, Trouble> {
+    let steps = desk.door.read(desk.door.backend.trail(&visitor.caller, &id)).await?;
+    let (title, now) = ("Audit trail", desk.console.now());
+    let content = html! {
+        p.crumb { a href="/" { "Inbox" } " › call " (id) }
+        h1 { (title) }
+        p.lede { "Every step that the audit chain holds of this call, in order. Each can be proved by its hash." }
+        div #trail data-live {
+            @if steps.is_empty() { p.card { "The chain holds no step of this call." } }
+            ol.trail {
+                @for step in &steps {
+                    li {
+                        strong { (words::spaced(&step.kind)) }
+                        @if let Some(by) = &step.by { " by " strong { (by) } }
+                        @if let Some(code) = step.code { " " code { (code) } }
+                        br;
+                        span.small.soft { (words::exact(step.at)) " · " (words::relative(step.at, now)) }
+                        @if let Some(note) = &step.note { blockquote { (note) } }
+                        details {
+                            summary.small { "Where it stands, and its digests" }
+                            dl.facts.small {
+                                dt { "Log" } dd { code { (step.log) } ", entry " (step.seq) }
+                                dt { "Hash" } dd { code { (step.hash) } }
+                                @for (name, digest) in &step.digests { dt { (words::spaced(name)) } dd { code { (digest) } } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    };
+    Ok(Frame { title, place: Place::Elsewhere, now }.page(&visitor, &content))
+}

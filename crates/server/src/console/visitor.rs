@@ -1,0 +1,168 @@
+//! Who is visiting: the session of a request, its origin, and the refusals as pages.
+//!
+//! Owns what every handler checks first. Invariant: a handler that changes something takes a [`Form`](super::form::Form), and no form
+//! is read before session, origin and token fit.
+
+use std::str::FromStr;
+
+use axum::{
+    extract::{FromRequestParts, Query},
+    response::{IntoResponse, Redirect, Response},
+};
+use http::{HeaderMap, HeaderName, Uri, header, request::Parts};
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    principal::Principal,
+};
+use tokio::{sync::watch, time::Instant};
+use url::form_urlencoded::byte_serialize;
+
+use super::{
+    Console, Desk, page,
+    session::{Cookie, Use},
+};
+use crate::{backend::Backend, problem::Failure, request::Id};
+
+/// Says that a page looks by itself, so that it does not keep its session alive.
+const LIVE: HeaderName = HeaderName::from_static("placet-live");
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+/// The longest path that is come back to after signing in.
+const RETURN_BYTES_MAX: usize = 1_024;
+
+/// A person who is signed in. It has no `Debug`: it holds the token of the session's forms.
+#[derive(Clone)]
+pub(super) struct Visitor<C> {
+    pub(super) caller: C,
+    pub(super) principal: Principal,
+    pub(super) csrf: String,
+    pub(super) ends_at: Instant,
+    pub(super) alive: watch::Receiver<()>,
+}
+
+/// A refusal, as a page.
+#[derive(Debug)]
+pub(super) struct Trouble(pub(super) Failure);
+
+impl<T: Into<Failure>> From<T> for Trouble {
+    fn from(failure: T) -> Self {
+        Self(failure.into())
+    }
+}
+
+impl IntoResponse for Trouble {
+    fn into_response(self) -> Response {
+        self.0.log();
+        page::trouble(&self.0)
+    }
+}
+
+/// A refusal in our own words.
+pub(super) fn trouble(code: ErrorCode, message: &str) -> Trouble {
+    Trouble(Failure::new(Refusal::new(code, message)))
+}
+
+impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk<B>) -> Result<Self, Response> {
+        let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
+        let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
+        let seen = id.and_then(|id| desk.console.sessions.find(&id, by));
+        let Some(seen) = seen else { return Err(to_sign_in(&parts.uri)) };
+        Ok(Self {
+            caller: seen.caller,
+            principal: seen.principal,
+            csrf: seen.csrf,
+            ends_at: seen.ends_at,
+            alive: seen.alive,
+        })
+    }
+}
+
+/// The way to the sign-in, and from there to where the person wanted to go.
+fn to_sign_in(uri: &Uri) -> Response {
+    let wanted = uri.path_and_query().map_or("/", |path| path.as_str());
+    Redirect::to(&format!("/sign-in?to={}", encoded(&local_path(wanted)))).into_response()
+}
+
+/// A part of a path or a query.
+pub(super) fn encoded(text: &str) -> String {
+    byte_serialize(text.as_bytes()).collect()
+}
+
+/// The path, if it is one of ours; else the inbox. What begins with two slashes would be another host.
+pub(super) fn local_path(path: &str) -> String {
+    let plain = path.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
+    let local = path.starts_with('/') && !path.starts_with("//") && !path.starts_with("/sign-");
+    let sound = plain && local && path.len() <= RETURN_BYTES_MAX;
+    if sound { path.to_owned() } else { "/".to_owned() }
+}
+
+/// Under which origin this request's browser knows us.
+pub(super) fn own_origin<C>(console: &Console<C>, headers: &HeaderMap) -> Option<String> {
+    if let Some(url) = &console.settings.public_url {
+        return Some(url.origin().ascii_serialization());
+    }
+    let host = headers.get(header::HOST)?.to_str().ok()?;
+    Some(format!("http://{host}"))
+}
+
+/// Whether a form was sent by a page of ours, as far as the browser says. One of the two headers is always there in a browser of today.
+pub(super) fn is_from_us<C>(console: &Console<C>, headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let origin = text(header::ORIGIN).map(|origin| {
+        own_origin(console, headers).is_some_and(|own| own.eq_ignore_ascii_case(origin))
+    });
+    let site = text(FETCH_SITE).map(|site| site == "same-origin");
+    let said = origin.is_some() || site.is_some();
+    said && origin.unwrap_or(true) && site.unwrap_or(true)
+}
+
+/// The id in the path. One that is not well-formed belongs to nothing.
+#[derive(Debug, Clone)]
+pub(super) struct PageId<T>(pub(super) T);
+
+impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for PageId<T> {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Trouble> {
+        let Id(id) = Id::from_request_parts(parts, state).await?;
+        Ok(Self(id))
+    }
+}
+
+/// The query of a page. What is unknown in it is left alone, so that old links and bookmarks go on working; every value is checked by
+/// whoever takes it.
+#[derive(Debug, Clone, Default)]
+pub(super) struct PageQuery(Vec<(String, String)>);
+
+/// The longest query, and the most parameters in it.
+const QUERY_BYTES_MAX: usize = 2_048;
+const PARAMETERS_MAX: usize = 32;
+
+impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
+    type Rejection = Trouble;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Trouble> {
+        let refused = || trouble(ErrorCode::ValidationError, "the address has a query that is too long or broken");
+        if parts.uri.query().is_some_and(|query| query.len() > QUERY_BYTES_MAX) {
+            return Err(refused());
+        }
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let Query(pairs) = pairs.map_err(|_rejection| refused())?;
+        if pairs.len() > PARAMETERS_MAX { Err(refused()) } else { Ok(Self(pairs)) }
+    }
+}
+
+impl PageQuery {
+    /// A value that is not empty.
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        let found = self.0.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+    }
+
+    /// A value that can be read as what it has to be; any other is as if it were not there.
+    pub(super) fn read<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.get(name).and_then(|value| value.parse().ok())
+    }
+}

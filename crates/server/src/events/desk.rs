@@ -1,0 +1,82 @@
+//! What happens at the desk, as server-sent events.
+//!
+//! Owns the stream's life: it begins with the answer's head, so that nothing is missed from then on; comments while nothing happens;
+//! says so when the reader fell behind; ends when its time is up or when the doors close. Holds a place among the streams until then.
+
+use std::time::Duration;
+
+use axum::response::{
+    IntoResponse, Response,
+    sse::{Event, KeepAlive, Sse},
+};
+use futures::{Stream, stream};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+
+use placet_pipeline::views::desk::DeskEvent;
+
+use crate::{
+    backend::{Backend, Feed},
+    door::Door,
+    problem::Failure,
+};
+
+/// The name of the event that says: some were missed, look at everything again.
+pub(crate) const BEHIND: &str = "behind";
+/// The name of every other event; its data say what happened.
+pub(crate) const DESK: &str = "desk";
+
+struct Follower<F, C> {
+    feed: F,
+    ends_at: Instant,
+    closing: C,
+    /// Free again when the stream is dropped.
+    _place: OwnedSemaphorePermit,
+}
+
+/// The events of the desk that `caller` may see.
+pub(crate) fn respond<B: Backend>(door: &Door<B>, caller: &B::Caller) -> Result<Response, Failure> {
+    let lifetime = Duration::from_millis(door.config().stream_ms_max);
+    let follower = Follower {
+        _place: door.stream_place()?,
+        feed: door.backend.desk_events(caller),
+        ends_at: Instant::now().checked_add(lifetime).unwrap_or_else(Instant::now),
+        closing: Box::pin(door.closing()),
+    };
+    let heartbeat =
+        KeepAlive::new().interval(Duration::from_millis(door.config().heartbeat_ms)).text("alive");
+    Ok(Sse::new(events(follower)).keep_alive(heartbeat).into_response())
+}
+
+fn events<F, C>(follower: Follower<F, C>) -> impl Stream<Item = Result<Event, axum::Error>>
+where
+    F: Feed,
+    C: Future<Output = ()> + Unpin,
+{
+    stream::unfold(follower, |mut follower| async move {
+        let event = match follower.next().await? {
+            News::Of(event) => Event::default().event(DESK).json_data(&event),
+            News::Missed => Ok(Event::default().event(BEHIND).data("{}")),
+        };
+        Some((event, follower))
+    })
+}
+
+enum News {
+    Of(DeskEvent),
+    Missed,
+}
+
+impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
+    /// What to send next; none when the stream is at its end.
+    async fn next(&mut self) -> Option<News> {
+        tokio::select! {
+            event = self.feed.next() => match event {
+                Some(event) => Some(News::Of(event)),
+                None if self.feed.is_over() => None,
+                None => Some(News::Missed),
+            },
+            () = tokio::time::sleep_until(self.ends_at) => None,
+            () = &mut self.closing => None,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The entries of the desk: standing grants, break-glass records, freezes, handovers; and what happens at the desk.
+//!
+//! Owns the routes; who may arrange, decide, end and see what is policy's.
+
+use axum::{extract::State, response::Response};
+
+use placet_pipeline::views::desk::{DeskAct, DeskRequest};
+use placet_types::{desk::DeskKind, ids::DeskId};
+
+use crate::{
+    answer,
+    backend::{Backend, Page},
+    body::StrictJson,
+    documents::DeskList,
+    door::Door,
+    events,
+    problem::Failure,
+    query::Params,
+    request::{Caller, Id},
+    routes::{checked_state, next_after},
+};
+
+/// Which entries there can be asked for: those of which something may still become, or all.
+pub(crate) const STATES: [&str; 2] = ["open", "all"];
+
+/// `GET /v1/desk`.
+pub(crate) async fn list<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    mut params: Params,
+) -> Result<Response, Failure> {
+    let kind = params.one_of("kind", &DeskKind::ALL.map(|kind| (kind.as_str(), kind)))?;
+    let state = checked_state(params.text("state"), &STATES)?;
+    let page = Page { state, after: params.id("after")?, limit: params.limit()? };
+    params.finish()?;
+    let entries = door.read(door.backend.desk_entries(&caller, kind, &page)).await?;
+    let next_after = next_after(&entries, page.limit, |entry| entry.desk_id.clone());
+    Ok(answer::json(&DeskList { entries, next_after }))
+}
+
+/// `POST /v1/desk`.
+pub(crate) async fn arrange<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+    StrictJson(request): StrictJson<DeskRequest>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let entry = door.write(async move { backend.arrange(&caller, request).await }).await?;
+    Ok(answer::json(&entry))
+}
+
+/// `GET /v1/desk/{id}`.
+pub(crate) async fn get<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<DeskId>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    Ok(answer::json(&door.read(door.backend.desk_entry(&caller, &id)).await?))
+}
+
+/// `POST /v1/desk/{id}/acts`.
+pub(crate) async fn act<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    Id(id): Id<DeskId>,
+    params: Params,
+    StrictJson(act): StrictJson<DeskAct>,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    let backend = door.backend.clone();
+    let entry = door.write(async move { backend.act(&caller, &id, act).await }).await?;
+    Ok(answer::json(&entry))
+}
+
+/// `GET /v1/desk/events`: what happens from now on, as far as the caller may see it.
+pub(crate) async fn follow<B: Backend>(
+    State(door): State<Door<B>>,
+    Caller(caller): Caller<B::Caller>,
+    params: Params,
+) -> Result<Response, Failure> {
+    params.finish()?;
+    events::desk::respond(&door, &caller)
+}

@@ -1,0 +1,157 @@
+//! The desk of the engine of a test: what it shows, and what it was asked.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+use tokio::sync::broadcast;
+
+use placet_identity::VerifiedToken;
+use placet_pipeline::views::{
+    ApprovalDetail,
+    desk::{
+        DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, InboxItem,
+        InboxQuery, InboxView, TogetherRefusal, TogetherRequest, TogetherView, TrailStep,
+    },
+};
+use placet_types::{
+    desk::DeskKind,
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::DeskId,
+};
+
+use super::{Feed, samples};
+
+/// What the desk shows and was asked.
+#[derive(Debug, Default)]
+pub(crate) struct FakeDesk {
+    /// The approval there is; absent: the sample.
+    pub(crate) detail: Option<ApprovalDetail>,
+    /// How many lines like it the inbox has.
+    pub(crate) waiting: Option<usize>,
+    /// What the next deed is refused with.
+    pub(crate) refuses: Option<Refusal>,
+    pub(crate) asked: Vec<InboxQuery>,
+    pub(crate) edits: Vec<EditRequest>,
+    pub(crate) togethers: Vec<TogetherRequest>,
+    pub(crate) arranged: Vec<DeskRequest>,
+    pub(crate) acts: Vec<DeskAct>,
+    pub(crate) signed_in: Vec<VerifiedToken>,
+}
+
+impl FakeDesk {
+    pub(crate) fn refuse_if_told(&mut self) -> Result<(), Refusal> {
+        self.refuses.take().map_or(Ok(()), Err)
+    }
+
+    pub(super) fn inbox(&mut self, caller: &str, query: InboxQuery) -> InboxView {
+        let total = if caller == "tenant-a" { self.waiting.unwrap_or(1) } else { 0 };
+        let shown = total.saturating_sub(query.offset).min(query.limit);
+        let approval = self.detail.clone().map_or_else(samples::approval, |shown| shown.approval);
+        let progress = samples::detail().standing.progress;
+        self.asked.push(query);
+        InboxView {
+            approvals: vec![InboxItem { approval, mine: true, progress }; shown],
+            total,
+            mine: total,
+            load: DeskLoad {
+                waiting_by_age: [3, 2, 1, 0, 4],
+                waiting_by_group: BTreeMap::from([("owners".parse().unwrap(), 10)]),
+                decided_in_ms: vec![30_000, 400_000, 5_000_000],
+                reviews_due: 1,
+            },
+        }
+    }
+
+    pub(super) fn together(&mut self, request: TogetherRequest) -> TogetherView {
+        let refused = request.approvals.iter().skip(1).map(|item| TogetherRefusal {
+            approval_id: item.approval_id.clone(),
+            code: ErrorCode::ApprovalVoid,
+            message: "it changed <meanwhile>".to_owned(),
+        });
+        let view =
+            TogetherView { decided: vec![samples::approval()], refused: refused.collect() };
+        self.togethers.push(request);
+        view
+    }
+
+    pub(super) fn entries(&self, caller: &str, kind: Option<DeskKind>) -> Vec<DeskEntryView> {
+        let kinds = DeskKind::ALL.into_iter().filter(|each| kind.is_none_or(|kind| kind == *each));
+        if caller == "tenant-a" { kinds.map(entry).collect() } else { Vec::new() }
+    }
+
+    pub(super) fn entry(&self, id: &DeskId) -> Result<DeskEntryView, Refusal> {
+        let all = self.entries("tenant-a", None);
+        let found = all.into_iter().find(|entry| entry.desk_id == *id);
+        found.ok_or_else(|| Refusal::new(ErrorCode::NotFound, "no such entry"))
+    }
+}
+
+/// An entry of a kind; its id is the kind's name.
+pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
+    let digest = Digest::of(b"entry");
+    let body = match kind {
+        DeskKind::Grant => json!({
+            "kind": "grant", "approval_id": "approval-1", "chain": samples::chain(), "capability": "files/delete",
+            "mode": "destructive", "contract_digest": digest, "uses_max": 3,
+            "pattern": { "/path": { "starts_with": "<i>reports/" }, "/count": { "at_most": 5 } },
+        }),
+        DeskKind::BreakGlass => json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }),
+        DeskKind::Freeze => json!({ "kind": "freeze", "name": "Year's end <b>" }),
+        DeskKind::Handover => json!({ "kind": "handover", "to": "ana", "groups": ["owners"] }),
+    };
+    serde_json::from_value(json!({
+        "desk_id": kind.as_str(), "state": if kind == DeskKind::BreakGlass { "proposed" } else { "active" },
+        "in_force": true, "review_due": kind == DeskKind::BreakGlass, "by": "ana", "reason": "because <u>",
+        "created_at": 0, "starts_at": 0, "expires_at": 86_400_000, "body": body,
+        "requirement": samples::requirement(), "votes": [], "uses": 1, "digest": digest,
+    }))
+    .unwrap()
+}
+
+pub(super) fn trail() -> Vec<TrailStep> {
+    let step = json!({
+        "log": "journal", "seq": 4, "at": 5, "kind": "approval_asked", "by": "agent-1 <b>",
+        "digests": { "request": Digest::of(b"request") }, "hash": "00ff",
+    });
+    vec![serde_json::from_value(step).unwrap()]
+}
+
+/// What happens at the desk, for whoever follows.
+#[derive(Debug, Clone)]
+pub(crate) struct Happening(pub(crate) broadcast::Sender<DeskEvent>);
+
+impl Default for Happening {
+    fn default() -> Self {
+        Self(broadcast::Sender::new(2))
+    }
+}
+
+impl Happening {
+    pub(super) fn feed(&self) -> FakeFeed {
+        FakeFeed(self.0.subscribe())
+    }
+
+    /// Something happens.
+    pub(crate) fn happen(&self) {
+        let event = json!({ "kind": "voted", "groups": ["owners"], "at": 1 });
+        self.0.send(serde_json::from_value(event).unwrap()).unwrap();
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FakeFeed(broadcast::Receiver<DeskEvent>);
+
+impl Feed for FakeFeed {
+    async fn next(&mut self) -> Option<DeskEvent> {
+        match self.0.recv().await {
+            Ok(event) => Some(event),
+            Err(broadcast::error::RecvError::Lagged(_)) => None,
+            Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        false
+    }
+}

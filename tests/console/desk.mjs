@@ -1,0 +1,322 @@
+// People at the approval desk in real Chromium, against a running Placet and a real OpenID provider. Driven by tests/it/console.rs.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { accessible, base, browser, check, decide, finish, order, proveAtProvider, refund, signIn, task, window_ } from "./support.mjs";
+
+const effects = () => { try { return readFileSync(task.witness, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)); } catch { return []; } };
+const state = (page) => page.locator("h1 .mark").innerText();
+const until = async (probe, what) => {
+  const end = Date.now() + 20_000;
+  for (;;) {
+    const found = await probe();
+    if (found) return found;
+    assert.ok(Date.now() < end, `in vain: ${what}`);
+    await new Promise((again) => setTimeout(again, 100));
+  }
+};
+
+const ben = await signIn("ben");
+const cleo = await signIn("cleo");
+const ana = await signIn("ana");
+
+await check("who is not signed in sees nothing but the sign-in, and comes back to where they wanted to go", async () => {
+  const page = await window_();
+  await page.goto(`${base}/calendar?month=2026-12`);
+  assert.ok(page.url().startsWith(`${base}/sign-in?to=`), page.url());
+  await page.getByRole("link", { name: /^Sign in with/ }).click();
+  await proveAtProvider(page, "ben");
+  await page.waitForURL(`${base}/calendar?month=2026-12`);
+  await page.context().close();
+});
+
+await check("the session's cookie is for nobody's script", async () => {
+  const cookies = await ben.context().cookies(base);
+  const session = cookies.find((cookie) => cookie.name === "placet");
+  assert.deepEqual([session.httpOnly, session.sameSite, session.path, session.expires], [true, "Lax", "/", -1]);
+  assert.equal(await ben.evaluate(() => document.cookie), "");
+});
+
+await check("hold, four eyes, two approvals, and the execution is seen in both windows without touching them", async () => {
+  const before = effects().length;
+  const held = await refund(order("two people"));
+  const row = (page) => page.locator(`tr[data-href="/approvals/${held.id}"]`);
+  // It appears by itself in both inboxes.
+  await row(ben).waitFor();
+  await row(cleo).waitFor();
+  await ben.goto(`${base}/approvals/${held.id}`);
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  assert.match(await ben.locator("#what").innerText(), /Ada Example[\s\S]*masked[\s\S]*Lamp, brass/);
+  assert.ok(!(await ben.content()).includes("1203 0000"), "the account is masked");
+
+  // Who answers for the agent sees it and cannot decide.
+  await ana.goto(`${base}/approvals/${held.id}`);
+  assert.equal(await ana.locator("#decide").getByRole("button", { name: "Approve", exact: true }).count(), 0);
+  assert.match(await ana.locator("#decide").innerText(), /cannot approve/i);
+
+  await decide(ben, "Approve", "the order is known to me");
+  assert.equal(await state(ben), "waits");
+  await cleo.locator("#people").getByText("the order is known to me").waitFor();
+  assert.match(await cleo.locator("#people").innerText(), /1 of 2/);
+  assert.equal(effects().length, before, "one is not enough");
+  // Nobody decides twice.
+  assert.equal(await ben.locator("#decide").getByRole("button", { name: "Approve", exact: true }).count(), 0);
+
+  await decide(cleo, "Approve", "I agree");
+  const result = await until(async () => { const answer = await held.again(); return answer.status === "succeeded" && answer; }, "it is executed");
+  assert.equal(result.output.structured?.refunded_cents ?? result.output.refunded_cents, 5100, JSON.stringify(result));
+  for (const page of [ben, cleo]) await page.locator("#outcome").getByText("5100").waitFor();
+  assert.equal(effects().length, before + 1);
+});
+
+await check("a denial ends it, and the agent is told so", async () => {
+  const held = await refund(order("no"));
+  await ben.goto(`${base}/approvals/${held.id}`);
+  await decide(ben, "Deny", "this order does not exist");
+  assert.equal(await state(ben), "denied");
+  const answer = await held.again();
+  assert.equal(answer.error_code ?? answer.error?.code, "APPROVAL_DENIED", JSON.stringify(answer));
+});
+
+await check("narrower arguments show as a difference, need everybody anew, and the agent learns of them", async () => {
+  const held = await refund(order("too much", 90_000));
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  await ben.goto(`${base}/approvals/${held.id}/edit`);
+  const text = await ben.locator("#args").inputValue();
+  assert.ok(text.includes("[sensitive]") && !text.includes("1203"), text);
+  await ben.locator("#args").fill("{ broken");
+  await ben.locator("#reason").fill("half of it");
+  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.locator("#problems").getByText("not JSON").waitFor();
+  assert.equal(await ben.locator("#args").inputValue(), "{ broken");
+  await ben.locator("#args").fill(text.replace("90000", "\"much\""));
+  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.locator("#problems").waitFor();
+  await ben.locator("#args").fill(text.replace("90000", "45000"));
+  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.waitForURL(`${base}/approvals/${held.id}?done=edit`);
+  // The other window was on the old proposal: it follows by itself.
+  await cleo.locator("#what del").first().waitFor();
+  assert.match(await cleo.locator("#what").innerText(), /90000[\s\S]*45000/);
+  await decide(cleo, "Approve", "half is fair");
+  const answer = await until(async () => { const answer = await held.again(); return answer.status === "succeeded" && answer; }, "it is executed");
+  assert.ok(JSON.stringify(answer.edited_args).includes("45000"), JSON.stringify(answer));
+  const done = effects().at(-1);
+  assert.equal(done.lines[0].cents, 45_000);
+  assert.equal(done.customer.account, "DE02 1203 0000 0000 2020 51", "what was masked kept its value");
+});
+
+await check("a stale page decides nothing and shows how it stands now", async () => {
+  const held = await refund(order("stale", 8_000));
+  // Without script the page does not follow, and everything works all the same.
+  const still = await signIn("cleo", { javaScriptEnabled: false });
+  await still.goto(`${base}/approvals/${held.id}`);
+  await ben.goto(`${base}/approvals/${held.id}/edit`);
+  await ben.locator("#args").fill((await ben.locator("#args").inputValue()).replace("8000", "7000"));
+  await ben.locator("#reason").fill("a little less");
+  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.waitForURL(/done=edit/);
+  await still.locator("#decide textarea").fill("I agree to 8000");
+  const answered = still.waitForResponse((response) => response.request().method() === "POST");
+  await still.locator("#decide").getByRole("button", { name: "Approve", exact: true }).click();
+  assert.equal((await answered).status(), 409);
+  const text = await still.locator("main").innerText();
+  assert.match(text, /This changed while you were looking at it[\s\S]*Nothing was decided/);
+  assert.match(text, /7000/);
+  assert.equal(await still.locator("#decide textarea").inputValue(), "I agree to 8000");
+  // Now that it is shown, the same words decide, still without script.
+  await still.locator("#decide").getByRole("button", { name: "Approve", exact: true }).click();
+  await still.waitForURL(/done=approve/);
+  await until(async () => (await held.again()).status === "succeeded", "it is executed");
+  await still.context().close();
+});
+
+await check("hostile arguments, reasons and names are text", async () => {
+  const attack = `"><img src=x onerror=alert(1)><script>alert(2)</script></textarea>'`;
+  const held = await refund({ ...order(attack), customer: { name: attack, account: attack } });
+  await ben.goto(`${base}/`);
+  await ben.locator(`tr[data-href="/approvals/${held.id}"]`).waitFor();
+  await ben.goto(`${base}/?q=${encodeURIComponent(attack)}`);
+  assert.equal(await ben.locator("#search").inputValue(), attack);
+  await ben.goto(`${base}/approvals/${held.id}`);
+  assert.ok((await ben.locator("#what").innerText()).includes(attack));
+  await decide(ben, "Deny", attack);
+  assert.ok((await ben.locator("#people").innerText()).includes(attack));
+  await ben.goto(`${base}/approvals/${held.id}/edit`);
+  await ben.goto(`${base}/calls/${held.call}/trail`);
+  for (const page of [ben, cleo]) {
+    assert.equal(await page.locator("img, main script").count(), 0);
+  }
+  // The page's own policy stops what no test thought of.
+  const ran = await ben.evaluate(() => {
+    const script = document.createElement("script");
+    script.textContent = "globalThis.ran = true";
+    document.body.append(script);
+    return Boolean(globalThis.ran);
+  }).catch(() => false);
+  assert.equal(ran, false);
+});
+
+await check("a form of another site does nothing", async () => {
+  const held = await refund(order("forged"));
+  await ben.goto(`${base}/approvals/${held.id}`);
+  const digest = await ben.locator("input[name=digest]").first().inputValue();
+  const token = await ben.locator("#decide input[name=form_token]").inputValue();
+  const page = await ben.context().newPage();
+  await page.route("http://evil.test/**", (route) => route.fulfill({
+    contentType: "text/html",
+    body: `<form method=post action="${base}/approvals/${held.id}/decision">
+      <input name=form_token value="${token}"><input name=digest value="${digest}">
+      <input name=reason value=forged><button name=decision value=approve>go</button></form>`,
+  }));
+  await page.goto("http://evil.test/");
+  const answered = page.waitForResponse((response) => response.request().method() === "POST");
+  await page.getByRole("button").click();
+  assert.ok([303, 403].includes((await answered).status()));
+  await page.close();
+  await ben.reload();
+  assert.equal(await state(ben), "waits");
+  assert.match(await ben.locator("#people").innerText(), /None yet/);
+  // A right form with another's token neither.
+  const status = await ben.evaluate(async ([id, digest]) => {
+    const form = new URLSearchParams({ form_token: "x".repeat(43), digest, reason: "forged", decision: "approve" });
+    return (await fetch(`/approvals/${id}/decision`, { method: "POST", body: form })).status;
+  }, [held.id, digest]);
+  assert.equal(status, 403);
+  await decide(ben, "Deny", "it was only a try");
+});
+
+await check("several calls are looked at and decided together", async () => {
+  const some = [await refund(order("one of three")), await refund(order("two of three")), await refund(order("three of three"))];
+  await ben.goto(`${base}/`);
+  for (const held of some) await ben.locator(`#pick-${held.id}`).check();
+  await ben.getByRole("button", { name: "Look at 3 chosen together" }).click();
+  assert.match(await ben.locator("main").innerText(), /one of three[\s\S]*two of three[\s\S]*three of three/);
+  await accessible(ben, "together");
+  await ben.locator("#reason").fill("a bad batch");
+  await ben.getByRole("button", { name: "Deny all 3" }).click();
+  await ben.getByText("3 decisions are recorded").waitFor();
+});
+
+await check("the keyboard moves, opens and never decides", async () => {
+  const held = await refund(order("by keys"));
+  await ben.goto(`${base}/?q=${held.id}`);
+  await ben.locator(`tr[data-href="/approvals/${held.id}"]`).waitFor();
+  await ben.keyboard.press("j");
+  await ben.keyboard.press("Enter");
+  await ben.waitForURL(`${base}/approvals/${held.id}`);
+  await ben.keyboard.press("a");
+  assert.equal(await ben.evaluate(() => document.activeElement.id), "reason");
+  // An update that comes while somebody writes takes neither the words nor the focus.
+  await ben.keyboard.type("because");
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  await decide(cleo, "Approve", "first");
+  await ben.locator("#people").getByText("first").waitFor();
+  assert.equal(await ben.locator("#reason").inputValue(), "because");
+  assert.equal(await ben.evaluate(() => document.activeElement.id), "reason");
+  await decide(ben, "Deny", "after all not");
+  await ben.keyboard.press("?");
+  await ben.waitForURL(`${base}/help`);
+});
+
+await check("a call that wants a fresh sign-in asks for it, and comes back to the same page", async () => {
+  const page = await signIn("cleo");
+  const held = await refund(order("fresh"));
+  await page.goto(`${base}/sign-in/start?fresh=1&to=/approvals/${held.id}`);
+  await page.locator("input[name=login]").waitFor();
+  assert.ok(!page.url().startsWith(base), "the provider asks again, although it knows the person");
+  await proveAtProvider(page, "cleo");
+  await page.waitForURL(`${base}/approvals/${held.id}`);
+  await page.context().close();
+});
+
+await check("a freeze, a handover, an emergency and a grant are arranged, shown and ended", async () => {
+  await ben.goto(`${base}/calendar`);
+  await ben.locator("#name").fill("Year-end <close>");
+  await ben.locator("#starts").fill("2027-12-30T00:00");
+  await ben.locator("#reason").fill("the books");
+  await ben.getByRole("button", { name: "Set the freeze" }).click();
+  await ben.getByRole("heading", { level: 1, name: /Year-end <close>/ }).waitFor();
+  await ben.goto(`${base}/calendar?month=2027-12`);
+  await ben.getByRole("link", { name: "Year-end <close>" }).first().click();
+  await ben.locator("#reason-end").fill("no need");
+  await ben.getByRole("button", { name: "End it" }).click();
+  await ben.waitForURL(/done=1/);
+
+  await ben.goto(`${base}/break-glass`);
+  await ben.locator("#ticket").fill("INC-7");
+  await ben.locator("#reason").fill("the till is on fire");
+  await ben.getByRole("button", { name: "Declare it" }).click();
+  await ben.getByRole("heading", { level: 1, name: /INC-7/ }).waitFor();
+  await cleo.goto(ben.url());
+  await cleo.locator("#reason-decide").fill("I see the smoke");
+  await cleo.getByRole("button", { name: "Agree" }).click();
+  await cleo.waitForURL(/done=1/);
+  assert.match(await cleo.locator("h1").innerText(), /in force/);
+  await cleo.locator("#reason-end").fill("it is out");
+  await cleo.getByRole("button", { name: "End it" }).click();
+  await cleo.getByText("review due").first().waitFor();
+
+  await ben.goto(`${base}/handovers`);
+  await ben.locator("#to").fill("dora");
+  await ben.locator("#groups").fill("approvers");
+  await ben.locator("#reason").fill("away on Friday");
+  await ben.getByRole("button", { name: "Hand over" }).click();
+  await ben.getByRole("heading", { level: 1, name: /approvers to dora/ }).waitFor();
+
+  const held = await refund(order("every day"));
+  await ben.goto(`${base}/approvals/${held.id}/grant`);
+  await ben.locator("fieldset", { hasText: "note" }).locator("select").selectOption("any");
+  await ben.locator("#uses").fill("3");
+  await ben.locator("#reason").fill("it comes every day");
+  await ben.getByRole("button", { name: "Propose the grant" }).click();
+  await ben.getByRole("heading", { level: 1, name: /till\/refund/ }).waitFor();
+});
+
+await check("signing out ends the session in every window", async () => {
+  const page = await signIn("dora");
+  const other = await page.context().newPage();
+  await other.goto(`${base}/help`);
+  await page.getByRole("button", { name: "Sign out" }).click();
+  await page.getByRole("heading", { level: 1, name: "You are signed out" }).waitFor();
+  assert.equal(await page.getByRole("link", { name: /^Sign out of/ }).count(), 1);
+  await other.reload();
+  assert.ok(other.url().startsWith(`${base}/sign-in`));
+  await page.context().close();
+});
+
+const held = await refund(order("to look at"));
+const pages = {
+  inbox: "/", finished: "/?state=consumed&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
+  grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", grants: "/grants?state=all",
+  "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: "/calendar?month=2027-12", help: "/help",
+  "not-found": "/approvals/none",
+};
+for (const scheme of ["light", "dark"]) {
+  const page = await signIn("ben", { colorScheme: scheme });
+  for (const [name, path] of Object.entries(pages)) {
+    await check(`axe finds nothing on ${name}, ${scheme}`, async () => {
+      await page.goto(base + path);
+      await accessible(page, `${name}, ${scheme}`);
+    });
+  }
+  await page.context().close();
+}
+await check("axe finds nothing on the sign-in, and pages fit a phone", async () => {
+  const outside = await window_();
+  await outside.goto(`${base}/sign-in`);
+  await accessible(outside, "sign-in");
+  const phone = await signIn("ben", { viewport: { width: 360, height: 740 } });
+  for (const [name, path] of Object.entries(pages)) {
+    await phone.goto(base + path);
+    const wide = await phone.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.ok(wide <= 0, `${name} is ${wide} px too wide`);
+  }
+});
+
+if (task.shots) {
+  const { shots } = await import("./shots.mjs");
+  await shots(pages, held);
+}
+await finish();
+void browser;

@@ -1,0 +1,54 @@
+// A small MCP server over stdio with one tool that gives money back: something worth asking people about.
+//
+//   node till.mjs WITNESS     each refund is a line of JSON in the file WITNESS
+
+import { appendFileSync } from "node:fs";
+import { createInterface } from "node:readline";
+
+const [witness] = process.argv.slice(2);
+const text = (more = {}) => ({ type: "string", maxLength: 4000, ...more });
+const inputSchema = {
+  type: "object",
+  properties: {
+    customer: {
+      type: "object",
+      properties: { name: text(), account: text({ "x-sensitive": true }) },
+      required: ["name", "account"],
+      additionalProperties: false,
+    },
+    lines: {
+      type: "array",
+      maxItems: 50,
+      items: {
+        type: "object",
+        properties: { item: text(), cents: { type: "integer", minimum: 0, maximum: 1000000 } },
+        required: ["item", "cents"],
+        additionalProperties: false,
+      },
+    },
+    note: text(),
+  },
+  required: ["customer", "lines"],
+  additionalProperties: false,
+};
+const tools = [{ name: "refund", description: "Gives a customer money back for the lines of an order.", inputSchema }];
+
+function result({ method, params }) {
+  if (method === "initialize") {
+    return { protocolVersion: params.protocolVersion, capabilities: { tools: {} }, serverInfo: { name: "till", version: "1" } };
+  }
+  if (method === "tools/list") return { tools };
+  if (method === "ping") return {};
+  if (method !== "tools/call" || params.name !== "refund") return undefined;
+  appendFileSync(witness, `${JSON.stringify(params.arguments)}\n`);
+  const cents = params.arguments.lines.reduce((sum, line) => sum + line.cents, 0);
+  return { content: [{ type: "text", text: `refunded ${cents} cents` }], structuredContent: { refunded_cents: cents } };
+}
+
+createInterface({ input: process.stdin }).on("line", (line) => {
+  const message = JSON.parse(line);
+  if (message.id === undefined) return;
+  const found = result(message);
+  const rest = found === undefined ? { error: { code: -32602, message: "no such thing" } } : { result: found };
+  process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", id: message.id, ...rest })}\n`);
+});
