@@ -1,6 +1,6 @@
 //! The disk alone: how often it makes an appended block durable.
 //!
-//! Owns the loop that every write rate stands beside: 4 KiB appended, `fdatasync`, and again. It uses the folder that the
+//! Owns the loop that every write rate stands beside: a batch (4 KiB unless said otherwise) appended, `fdatasync`, and again. It uses the folder that the
 //! engine's journal is in, while the engine is idle.
 
 use std::{
@@ -15,13 +15,18 @@ use tokio::time::Instant;
 
 use crate::stats::Sample;
 
-const BLOCK: [u8; 4_096] = [0x5a; 4_096];
+const BLOCK_BYTES: usize = 4_096;
 
-/// Appends and syncs for `length`.
+/// Appends a block and syncs, for `length`.
 pub(crate) async fn syncs(folder: &Path, length: Duration) -> Result<Sample> {
+    syncs_of(folder, length, BLOCK_BYTES).await
+}
+
+/// The same with batches of so many bytes.
+pub(crate) async fn syncs_of(folder: &Path, length: Duration, bytes: usize) -> Result<Sample> {
     let path = folder.join("fdatasync.bench");
     tokio::task::spawn_blocking(move || {
-        let sample = append_and_sync(&path, length);
+        let sample = append_and_sync(&path, length, bytes);
         fs::remove_file(&path).context("the file of the disk's figures stays")?;
         sample
     })
@@ -29,14 +34,15 @@ pub(crate) async fn syncs(folder: &Path, length: Duration) -> Result<Sample> {
     .context("the disk's loop broke")?
 }
 
-fn append_and_sync(path: &Path, length: Duration) -> Result<Sample> {
+fn append_and_sync(path: &Path, length: Duration, bytes: usize) -> Result<Sample> {
     let mut file =
         File::options().create_new(true).append(true).open(path).context("no file can be made")?;
+    let batch = vec![0x5a; bytes];
     let began = Instant::now();
     let mut latencies = Vec::new();
     while began.elapsed() < length {
         let sent = Instant::now();
-        file.write_all(&BLOCK).context("the disk takes nothing")?;
+        file.write_all(&batch).context("the disk takes nothing")?;
         file.sync_data().context("the disk does not sync")?;
         latencies.push(sent.elapsed());
     }

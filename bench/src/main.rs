@@ -1,19 +1,25 @@
-//! `placet-bench`: what a governed call costs, measured against the same call made directly, in the same run.
+//! `placet-bench`: what a governed call costs, measured against the same call made directly, in the same run; and what the
+//! ledger under it costs, by its size.
 //!
 //! Owns the order of the measurements and how long each may take. Does not judge: it prints figures with everything they
 //! depend on, and no test compares one of them with a time. Invariants: nothing but loopback is spoken to; every child
 //! that is started is ended; a call that fails ends the run instead of counting as a fast one.
 
+mod clock;
 mod contract;
 mod direct;
 mod disk;
 mod engine;
 mod http_client;
+mod ledger;
 mod load;
 mod machine;
 mod overhead;
 mod peer;
 mod policy;
+mod postgres;
+mod rates;
+mod records;
 mod report;
 mod stats;
 mod table;
@@ -26,9 +32,14 @@ use clap::{Parser, Subcommand};
 
 use self::{
     engine::Engine,
+    ledger::{
+        LedgerArgs,
+        part::{self, PartArgs},
+    },
     load::Plan,
     machine::Machine,
     peer::{Peer, Transport},
+    rates::RatesArgs,
     report::Report,
 };
 
@@ -48,14 +59,21 @@ struct Cli {
     /// The folder in which the temporary data folder is made [default: the one this program is in].
     #[arg(long, value_name = "DIR")]
     folder: Option<PathBuf>,
-    /// Used by the program itself.
+    /// What to measure instead of governed calls.
     #[command(subcommand)]
-    command: Option<Inner>,
+    command: Option<Other>,
 }
 
-/// What the program starts of itself.
+/// What is measured beside governed calls, and what the program starts of itself.
 #[derive(Debug, Subcommand)]
-enum Inner {
+enum Other {
+    /// Measure claims, starts, rebuilds, memory and bytes on disk of an embedded store that grows.
+    Ledger(LedgerArgs),
+    /// Measure durable writes and replays on the stores alone, beside the disk's own rate.
+    Rates(RatesArgs),
+    /// Do one part of the measurement of the ledger.
+    #[command(hide = true)]
+    Part(PartArgs),
     /// Be the MCP server that is called.
     #[command(hide = true)]
     Peer {
@@ -76,15 +94,21 @@ fn main() -> ExitCode {
 
 fn started(cli: &Cli) -> Result<()> {
     let runtime = tokio::runtime::Runtime::new().context("no runtime")?;
-    match cli.command {
-        Some(Inner::Peer { transport }) => runtime.block_on(peer::serve(transport)),
-        None => runtime.block_on(async {
-            tokio::select! {
-                measured = measure(cli) => measured,
-                _ = tokio::signal::ctrl_c() => bail!("stopped"),
+    runtime.block_on(async {
+        let measure = async {
+            match &cli.command {
+                Some(Other::Peer { transport }) => peer::serve(*transport).await,
+                Some(Other::Part(args)) => part::run(args).await,
+                Some(Other::Ledger(args)) => ledger::measure(args).await,
+                Some(Other::Rates(args)) => rates::measure(args).await,
+                None => measure(cli).await,
             }
-        }),
-    }
+        };
+        tokio::select! {
+            measured = measure => measured,
+            _ = tokio::signal::ctrl_c() => bail!("stopped"),
+        }
+    })
 }
 
 /// Measures everything and prints it.
@@ -129,7 +153,7 @@ fn say(to: &mut impl io::Write, text: &str) {
 mod tests {
     use clap::{CommandFactory as _, Parser as _};
 
-    use super::{Cli, Inner, peer::Transport};
+    use super::{Cli, Other, peer::Transport};
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -139,7 +163,7 @@ mod tests {
     #[test]
     fn a_peer_is_asked_for_by_its_transport_and_nothing_else() {
         let cli = Cli::try_parse_from(["placet-bench", "peer", "stdio"]).unwrap();
-        assert!(matches!(cli.command, Some(Inner::Peer { transport: Transport::Stdio })));
+        assert!(matches!(cli.command, Some(Other::Peer { transport: Transport::Stdio })));
         for wrong in [
             &["placet-bench", "peer"][..],
             &["placet-bench", "--quick", "peer", "stdio"],

@@ -176,6 +176,8 @@ impl Subject {
             },
             now: NOW,
             approval: None,
+            frozen: false,
+            break_glass: None,
             attested: true,
             key: Some(RecordId::derive(
                 &self.chain.key_scope(&capability.id),

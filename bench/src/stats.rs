@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Latencies of calls that ended, and how long it took to make them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,6 +16,12 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
+    /// Adds one call, made after the others.
+    pub(crate) fn add(&mut self, latency: Duration) {
+        self.latencies.push(latency);
+        self.elapsed = self.elapsed.saturating_add(latency);
+    }
+
     /// Adds what another round brought.
     pub(crate) fn join(&mut self, other: Self) {
         self.latencies.extend(other.latencies);
@@ -36,7 +42,7 @@ impl Sample {
 }
 
 /// What a sample says.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Figures {
     /// How many calls.
     pub(crate) calls: usize,

@@ -4,17 +4,22 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use crate::{policy, report::Report};
+use crate::{machine::Machine, policy, report::Report};
 
 /// The whole report.
 pub(crate) fn render(report: &Report) -> String {
-    let parts =
-        [machine(report), overhead(report), writes(report), replays(report), decisions(report)];
+    let parts = [
+        machine(&report.machine),
+        overhead(report),
+        writes(report),
+        replays(report),
+        decisions(report),
+    ];
     parts.join("\n\n")
 }
 
-fn machine(report: &Report) -> String {
-    let machine = &report.machine;
+/// What the figures were taken on.
+pub(crate) fn machine(machine: &Machine) -> String {
     let mut lines = vec![
         format!(
             "- machine: {} cores, {}, {}; load before the run: {}",
@@ -148,7 +153,7 @@ fn decisions(report: &Report) -> String {
 }
 
 /// A Markdown table whose first `words` columns are text; the others are numbers.
-fn table<const N: usize>(
+pub(crate) fn table<const N: usize>(
     header: [&str; N],
     words: usize,
     rows: impl Iterator<Item = [String; N]>,
@@ -165,11 +170,11 @@ fn table<const N: usize>(
     table.to_string()
 }
 
-fn whole(value: f64) -> String {
+pub(crate) fn whole(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}") } else { format!("{value:.0}") }
 }
 
-fn exact(value: f64) -> String {
+pub(crate) fn exact(value: f64) -> String {
     let text = format!("{value:.2}");
     if text == "-0.00" { "0.00".to_owned() } else { text }
 }

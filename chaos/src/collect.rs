@@ -41,6 +41,7 @@ pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
     let first = cluster.nodes.first().context("there is no node")?;
     if store == Store::Postgres {
         logs(cluster, first).await?;
+        fenced(cluster).await?;
     }
     cluster.release();
     for node in &cluster.nodes {
@@ -220,6 +221,19 @@ fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {
         let probe = Probe::LogEnd { log: log.to_owned(), entries, head: head.to_owned() };
         cluster.scene.recorder.record(What::Probe(Box::new(probe)));
     }
+}
+
+/// The starts that were shut out, as the database has them.
+async fn fenced(cluster: &Cluster) -> Result<()> {
+    const FENCED: &str = "SELECT epoch, fenced_ms FROM placet.epochs WHERE fenced_by IS NOT NULL";
+    let Some(postgres) = &cluster.postgres else { return Ok(()) };
+    let rows = postgres.lock().await.ask_data(FENCED).await?;
+    for row in rows.lines().filter(|row| !row.is_empty()) {
+        let (epoch, at_ms) = row.split_once('|').context("no row of a fenced start")?;
+        let probe = Probe::Fenced { epoch: epoch.parse()?, at_ms: at_ms.parse()? };
+        cluster.scene.recorder.record(What::Probe(Box::new(probe)));
+    }
+    Ok(())
 }
 
 /// What a check of the program's says.

@@ -12,22 +12,22 @@ use placet_types::clock::{Clock, Timestamp};
 
 /// The programs and libraries that were found.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Machine {
+pub struct Machine {
     /// Attaches to a process and kills it, fails or delays it at a system call.
-    pub(crate) strace: Option<PathBuf>,
+    pub strace: Option<PathBuf>,
     /// Starts a program that ends with us, and as another user.
-    pub(crate) setpriv: Option<PathBuf>,
+    pub setpriv: Option<PathBuf>,
     /// The library that shows a program another time.
-    pub(crate) faketime: Option<PathBuf>,
+    pub faketime: Option<PathBuf>,
     /// The folder with `initdb` and `postgres`.
-    pub(crate) postgres: Option<PathBuf>,
+    pub postgres: Option<PathBuf>,
     /// Whom the database server runs as when we are root, which it refuses to be: user and group.
-    pub(crate) unprivileged: Option<(u32, u32)>,
+    pub unprivileged: Option<(u32, u32)>,
 }
 
 impl Machine {
     /// Looks.
-    pub(crate) fn look() -> Self {
+    pub fn look() -> Self {
         let root = rustix::process::geteuid().is_root();
         Self {
             strace: found("strace"),
@@ -39,7 +39,7 @@ impl Machine {
     }
 
     /// Whether a database server can be started here.
-    pub(crate) fn can_serve_postgres(&self) -> bool {
+    pub fn can_serve_postgres(&self) -> bool {
         let allowed = !rustix::process::geteuid().is_root()
             || (self.unprivileged.is_some() && self.setpriv.is_some());
         self.postgres.is_some() && allowed
@@ -89,9 +89,9 @@ fn unprivileged() -> Option<(u32, u32)> {
 
 /// The time of the operating system, moved by so many milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Wall {
+pub struct Wall {
     /// By how much.
-    pub(crate) moved_ms: i64,
+    pub moved_ms: i64,
 }
 
 impl Clock for Wall {

@@ -10,13 +10,12 @@ mod fault;
 mod http;
 mod judge;
 mod load;
-mod machine;
 mod node;
 mod people;
-mod postgres;
 mod progress;
 mod round;
 mod run;
+mod sabotage;
 mod scene;
 mod schedule;
 mod seeded;
@@ -31,7 +30,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use placet_chaos::{history::fault::FaultKind, witness};
+use placet_chaos::{history::fault::FaultKind, machine, postgres, witness};
 
 use schedule::Store;
 
@@ -142,6 +141,8 @@ enum Part {
         /// The witness's log.
         witness: PathBuf,
     },
+    /// Take guards out of a build that allows it, one after another, and see each missed
+    Sabotage(sabotage::Options),
     /// Print the contract under which a deployment calls the witness.
     Contract {
         /// Where the witness listens.
@@ -190,6 +191,7 @@ fn started(cli: &Cli) -> Result<bool> {
                 say(&mut io::stdout().lock(), &judgement.report.text());
                 Ok(judgement.wrong.is_empty())
             }
+            Some(Part::Sabotage(options)) => sabotage::run(options).await,
             Some(Part::Contract { url, environment }) => contract(url, environment),
             None => tokio::select! {
                 ran = run::run(cli), if cli.target.is_empty() => ran,

@@ -36,7 +36,6 @@ const HALF_LIFE_MS: i64 = 6 * 60 * 60 * 1_000;
 pub(crate) struct People {
     bearers: BTreeMap<(String, String), Bearer>,
     delegated: BTreeMap<(String, String), Bearer>,
-    operators: BTreeMap<String, String>,
 }
 
 /// The directory of a deployment.
@@ -71,7 +70,6 @@ impl People {
         let key = DevKey::load_or_create(folder).context("no development key can be made")?;
         let clock = Wall { moved_ms: -HALF_LIFE_MS };
         let (mut bearers, mut delegated) = (BTreeMap::new(), BTreeMap::new());
-        let mut operators = BTreeMap::new();
         for tenant in TENANTS {
             let token = |kind, name: &str, act: Option<&str>| -> Result<String> {
                 let id = |text: &str| text.parse().map_err(|error| anyhow!("`{text}`: {error}"));
@@ -88,14 +86,12 @@ impl People {
                 delegated.insert(place.clone(), bearer.clone().on_behalf(&user)?);
                 bearers.insert(place, bearer);
             }
-            let [operator, _] = OPERATORS;
-            operators.insert(tenant.to_owned(), token(PrincipalKind::User, operator, None)?);
             for person in [OWNER].iter().chain(&APPROVERS).chain(&OPERATORS) {
                 let bearer = Bearer::new(&token(PrincipalKind::User, person, None)?)?;
                 bearers.insert((tenant.to_owned(), (*person).to_owned()), bearer);
             }
         }
-        Ok(Self { bearers, delegated, operators })
+        Ok(Self { bearers, delegated })
     }
 
     /// The tokens in a file, for a deployment that has its own people: a JSON object in which `acme/courier` and the other names
@@ -105,17 +101,12 @@ impl People {
         let tokens: BTreeMap<String, String> =
             serde_json::from_slice(&text).context("it is no object of texts")?;
         let mut bearers = BTreeMap::new();
-        let mut operators = BTreeMap::new();
         for (name, token) in &tokens {
             let (tenant, person) =
                 name.split_once('/').with_context(|| format!("`{name}` is not `tenant/name`"))?;
             bearers.insert((tenant.to_owned(), person.to_owned()), Bearer::new(token)?);
-            let [operator, _] = OPERATORS;
-            if person == operator {
-                operators.insert(tenant.to_owned(), token.clone());
-            }
         }
-        Ok(Self { bearers, delegated: BTreeMap::new(), operators })
+        Ok(Self { bearers, delegated: BTreeMap::new() })
     }
 
     /// Whether somebody plays this part.
@@ -132,12 +123,6 @@ impl People {
     pub(crate) fn bearer(&self, tenant: &str, name: &str) -> Result<&Bearer> {
         let place = (tenant.to_owned(), name.to_owned());
         self.bearers.get(&place).with_context(|| format!("there is no `{tenant}/{name}`"))
-    }
-
-    /// The token of an operator, for a command.
-    pub(crate) fn operator_token(&self, tenant: &str) -> Result<&str> {
-        let token = self.operators.get(tenant).map(String::as_str);
-        token.with_context(|| format!("there is no tenant `{tenant}`"))
     }
 
     /// An agent that acts for the user.

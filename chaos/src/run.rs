@@ -25,7 +25,7 @@ use crate::{
     say,
     schedule::{self, Frame, Schedule, Store, applies, faults_of},
     seeded::Chance,
-    seeds,
+    seeds::{self, Played},
     setup::{self, Abilities},
     shrink,
 };
@@ -37,23 +37,10 @@ const LOOKED_AT: usize = 48;
 pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     let own = std::env::current_exe().context("this program cannot find itself")?;
     let placet = locate(cli.placet.as_deref(), &own).await?;
-    let machine = Machine::look();
-    let abilities = Abilities::ask(&placet).await?;
     let base = cli.folder.clone().unwrap_or_else(std::env::temp_dir);
     fs::create_dir_all(&base).with_context(|| format!("`{}` cannot be made", base.display()))?;
     let folder = tempfile::Builder::new().prefix("placet-chaos-").tempdir_in(&base)?;
-    let commit = version(&placet).await;
-    let policies = setup::shipped_policies(&placet, folder.path()).await?;
-    let mut shop = Workshop {
-        policies,
-        placet,
-        abilities,
-        commit,
-        machine,
-        folder: folder.path().to_owned(),
-        postgres: None,
-        env: cli.env.clone(),
-    };
+    let mut shop = workshop(placet, folder.path(), cli.env.clone()).await?;
     let seed = cli.seed.unwrap_or_else(|| Moment::now().us);
     let mut run = Run::new(cli, &shop, seed)?;
     let kept = run.play_all(&mut shop).await?;
@@ -62,6 +49,24 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
         say(&mut io::stdout().lock(), &format!("kept: {}", path.display()));
     }
     run.conclude()
+}
+
+/// What rounds of this program are made with, in a folder.
+pub(crate) async fn workshop(
+    placet: PathBuf,
+    folder: &Path,
+    env: Vec<(String, String)>,
+) -> Result<Workshop> {
+    Ok(Workshop {
+        policies: setup::shipped_policies(&placet, folder).await?,
+        abilities: Abilities::ask(&placet).await?,
+        commit: version(&placet).await,
+        machine: Machine::look(),
+        folder: folder.to_owned(),
+        postgres: None,
+        placet,
+        env,
+    })
 }
 
 /// A run under way.
@@ -137,13 +142,19 @@ impl<'a> Run<'a> {
         }
         let until = Instant::now() + self.length;
         let mut failed = false;
-        for kept in seeds::kept()? {
+        // Whoever wants only some faults does not want those of the kept seeds.
+        let kept = if self.cli.faults.is_empty() { seeds::kept()? } else { Vec::new() };
+        for kept in kept {
             if self.stores.contains(&kept.store) && !failed {
                 let frame = Frame {
                     faults: FaultKind::ALL.iter().copied().collect(),
                     ..self.frame(kept.store, kept.nodes)
                 };
-                failed = self.play(shop, &schedule::draw(kept.seed, &frame)).await?;
+                let schedule = match kept.what {
+                    Played::Seed(seed) => schedule::draw(seed, &frame),
+                    Played::Schedule(schedule) => *schedule,
+                };
+                failed = self.play(shop, &schedule).await?;
             }
         }
         let mut turn = 0_usize;

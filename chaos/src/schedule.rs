@@ -115,6 +115,18 @@ pub(crate) enum Act {
         /// After the effect.
         after: bool,
     },
+    /// SIGKILL while whatever is written takes long: on its way to the disk, or behind a lock of the database (F4).
+    KillSlow {
+        /// How long each write takes, in milliseconds.
+        delay_ms: u64,
+        /// When it is killed, in milliseconds.
+        after_ms: u64,
+    },
+    /// One thread does not go on, and later does (F8).
+    Stuck {
+        /// How much later, in milliseconds.
+        ms: u64,
+    },
     /// SIGKILL, and again at system calls of the recovery (F5).
     KillInRecovery {
         /// Where each time.
@@ -158,7 +170,7 @@ pub(crate) enum Act {
     Expired,
     /// Backends of the database are ended (F20).
     Backends,
-    /// Connections are lost at COMMIT (F20).
+    /// Connections are lost at COMMIT, or the database takes it for a conflict (F20).
     Cut {
         /// When exactly.
         cut: Cut,
@@ -192,7 +204,11 @@ impl Act {
     /// The fault it stands for.
     pub(crate) const fn fault(&self) -> FaultKind {
         match self {
-            Self::Kill | Self::KillAt { .. } | Self::KillAtEffect { .. } => FaultKind::F4,
+            Self::Kill
+            | Self::KillAt { .. }
+            | Self::KillAtEffect { .. }
+            | Self::KillSlow { .. } => FaultKind::F4,
+            Self::Stuck { .. } => FaultKind::F8,
             Self::KillInRecovery { .. } => FaultKind::F5,
             Self::Pause { .. } => FaultKind::F9,
             Self::Clock { .. } => FaultKind::F10,
@@ -274,7 +290,7 @@ pub(crate) const fn applies(fault: FaultKind, store: Store) -> bool {
 }
 
 fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
-    const WEIGHTS: [(Doing, u32); 11] = [
+    const WEIGHTS: [(Doing, u32); 12] = [
         (Doing::Call, 40),
         (Doing::Copies, 14),
         (Doing::Again, 14),
@@ -286,6 +302,7 @@ fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
         (Doing::UpstreamEnds, 1),
         (Doing::Delayed, 2),
         (Doing::Result, 3),
+        (Doing::Rearmed, 2),
     ];
     let mut weights = BTreeMap::new();
     for (doing, weight) in WEIGHTS {
@@ -309,6 +326,11 @@ const MAKERS: &[Maker] = &[
     (FaultKind::F4, |_, _| Act::Kill),
     (FaultKind::F4, |chance, frame| Act::KillAt { at: kill_at(chance, frame) }),
     (FaultKind::F4, |chance, _| Act::KillAtEffect { after: chance.permille(500) }),
+    (FaultKind::F4, |chance, _| Act::KillSlow {
+        delay_ms: chance.within(100..400),
+        after_ms: chance.within(500..1_500),
+    }),
+    (FaultKind::F8, |chance, _| Act::Stuck { ms: chance.within(200..4_000) }),
     (FaultKind::F5, |chance, frame| {
         let times = chance.within(1..4);
         Act::KillInRecovery { at: (0..times).map(|_| in_recovery(chance, frame)).collect() }
@@ -333,7 +355,8 @@ const MAKERS: &[Maker] = &[
     (FaultKind::F18, |_, _| Act::Expired),
     (FaultKind::F20, |_, _| Act::Backends),
     (FaultKind::F20, |chance, _| {
-        let cut = if chance.permille(500) { Cut::BeforeCommit } else { Cut::AfterCommit };
+        const CUTS: [Cut; 3] = [Cut::BeforeCommit, Cut::AfterCommit, Cut::Conflict];
+        let cut = chance.pick(&CUTS).copied().unwrap_or(Cut::BeforeCommit);
         Act::Cut { cut, times: usize::try_from(chance.within(1..4)).unwrap_or(1) }
     }),
     (FaultKind::F20, |_, _| Act::FailOver),

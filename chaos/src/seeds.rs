@@ -4,20 +4,32 @@
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::schedule::Store;
+use crate::schedule::{Schedule, Store};
 
 /// The kept seeds.
 const KEPT: &str = include_str!("../seeds/regression.txt");
+/// The schedules of seeds that meant something else when they were kept.
+const SCHEDULES: [(&str, &str); 1] =
+    [("clock-and-window.json", include_str!("../seeds/clock-and-window.json"))];
 
 /// A kept seed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     /// On which store.
     pub(crate) store: Store,
     /// On how many nodes.
     pub(crate) nodes: usize,
-    /// The seed.
-    pub(crate) seed: u64,
+    /// What is played.
+    pub(crate) what: Played,
+}
+
+/// What is played of a kept seed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Played {
+    /// What is drawn from it now.
+    Seed(u64),
+    /// What was drawn from it then.
+    Schedule(Box<Schedule>),
 }
 
 /// Every kept seed.
@@ -37,7 +49,7 @@ fn read(text: &str) -> Result<Vec<Kept>> {
             line.split_once('#').with_context(|| format!("{} has no reason", place()))?;
         let fields: Vec<&str> = fields.split_whitespace().collect();
         let [store, nodes, seed] = fields.as_slice() else {
-            bail!("{} is not `store nodes seed # reason`", place())
+            bail!("{} is not `store nodes seed-or-schedule # reason`", place())
         };
         if reason.trim().is_empty() {
             bail!("{} has no reason", place());
@@ -48,31 +60,41 @@ fn read(text: &str) -> Result<Vec<Kept>> {
             other => bail!("{}: `{other}` is no store", place()),
         };
         let nodes = nodes.parse().with_context(place)?;
-        seeds.push(Kept { store, nodes, seed: seed.parse().with_context(place)? });
+        let kept = SCHEDULES.iter().find(|(name, _)| name == seed);
+        let what = match kept {
+            Some((_, schedule)) => {
+                Played::Schedule(serde_json::from_str(schedule).with_context(place)?)
+            }
+            None => Played::Seed(seed.parse().with_context(place)?),
+        };
+        seeds.push(Kept { store, nodes, what });
     }
     Ok(seeds)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kept, kept, read};
+    use super::{Kept, Played, SCHEDULES, kept, read};
     use crate::schedule::Store;
 
     #[test]
-    fn the_kept_seeds_can_be_read() {
-        kept().unwrap();
+    fn the_kept_seeds_can_be_read_and_every_kept_schedule_is_one_of_them() {
+        let all = kept().unwrap();
+        let is_schedule = |kept: &&Kept| matches!(kept.what, Played::Schedule(_));
+        assert_eq!(all.iter().filter(is_schedule).count(), SCHEDULES.len());
     }
 
     #[test]
     fn a_seed_is_kept_with_its_reason_or_not_at_all() {
         let seeds = read("# a remark\n\npostgres 3 17 # the fence was ignored\n").unwrap();
-        assert_eq!(seeds, [Kept { store: Store::Postgres, nodes: 3, seed: 17 }]);
+        assert_eq!(seeds, [Kept { store: Store::Postgres, nodes: 3, what: Played::Seed(17) }]);
         for wrong in [
             "embedded 1 17",
             "embedded 1 17 # ",
             "embedded 17 # x",
             "sled 1 17 # x",
             "embedded 1 x # x",
+            "embedded 1 none.json # x",
         ] {
             assert!(read(wrong).is_err(), "{wrong}");
         }

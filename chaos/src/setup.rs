@@ -39,8 +39,6 @@ pub(crate) const RETENTION_MS: u64 = 2_000;
 pub(crate) struct Abilities {
     /// Its configuration has the key `ledger`: another store than the embedded one, and for how long results are kept.
     pub(crate) ledger: bool,
-    /// `placet policy activate` changes policies without a restart.
-    pub(crate) activation: bool,
     /// `placet audit export` prints the log.
     pub(crate) export: bool,
 }
@@ -51,16 +49,11 @@ impl Abilities {
         let schema = said(placet, &["schema", "config"]).await?;
         let document: Value = serde_json::from_str(&schema).unwrap_or(Value::Null);
         let has = |key: &str| document.pointer(&format!("/properties/{key}")).is_some();
-        let policy = said(placet, &["policy", "--help"]).await?;
         let audit = said(placet, &["audit", "--help"]).await?;
         let lists = |help: &str, command: &str| {
             help.lines().any(|line| line.split_whitespace().next() == Some(command))
         };
-        Ok(Self {
-            ledger: has("ledger"),
-            activation: lists(&policy, "activate"),
-            export: lists(&audit, "export"),
-        })
+        Ok(Self { ledger: has("ledger"), export: lists(&audit, "export") })
     }
 }
 

@@ -98,9 +98,28 @@ pub(crate) struct Tracer {
 impl Tracer {
     /// Attaches to a process.
     pub(crate) async fn attach(strace: &Path, pid: u32, at: &At, report: &Path) -> Result<Self> {
+        Self::attach_as(&["-f", "-qq", "-o"], (strace, pid), at, report).await
+    }
+
+    /// Attaches to one thread and to no other.
+    pub(crate) async fn attach_thread(
+        strace: &Path,
+        thread: u32,
+        at: &At,
+        report: &Path,
+    ) -> Result<Self> {
+        Self::attach_as(&["-qq", "-o"], (strace, thread), at, report).await
+    }
+
+    async fn attach_as(
+        options: &[&str],
+        (strace, pid): (&Path, u32),
+        at: &At,
+        report: &Path,
+    ) -> Result<Self> {
         let mut command = Command::new(strace);
         command
-            .args(["-f", "-qq", "-o"])
+            .args(options)
             .arg(report)
             .args(at.arguments())
             .args(["-p", &pid.to_string()])

@@ -24,6 +24,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
         asked_for(id, story, findings);
     }
     once(world, &courses, findings);
+    together(world, &courses, findings);
     refused(world, findings);
     voters(world, &courses, findings);
     bundles(world, findings);
@@ -163,6 +164,37 @@ fn once(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut 
     }
 }
 
+/// An approval is consumed in the commit of the dispatch that it is for: a crash between the two would lose the agreement.
+fn together(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
+    for (approval, course) in courses {
+        let consumed = course.iter().find(|(_, image)| image.state == "consumed");
+        let Some((entry, image)) = consumed else { continue };
+        let dispatches = |change: &RecordChange| match change {
+            RecordChange::Put(record) => {
+                record.state == "dispatched"
+                    && record.record_id == image.record_id
+                    && record.approval_id.as_deref() == Some(*approval)
+            }
+            RecordChange::Removed { .. } | RecordChange::Forgotten { .. } => false,
+        };
+        if !entry.changes.iter().any(dispatches) {
+            let why = format!(
+                "{}#{} consumed it without the dispatch that it was for",
+                entry.log, entry.seq
+            );
+            let told = world.keys.values().find(|story| {
+                story.written.iter().any(|one| one.change.record_id() == image.record_id)
+            });
+            findings.broken(
+                Invariant::I10,
+                approval,
+                why,
+                told.map(Story::told).unwrap_or_default(),
+            );
+        }
+    }
+}
+
 /// A «no» that was accepted is the end.
 fn refused(world: &World<'_>, findings: &mut Findings) {
     let uses = uses(world);
@@ -209,7 +241,7 @@ fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mu
 /// Every dispatch was permitted by the policy that was active.
 fn bundles(world: &World<'_>, findings: &mut Findings) {
     let mut active: Option<&str> = None;
-    let mut since = i64::MIN;
+    let (mut since, mut by) = (i64::MIN, "");
     let mut earlier: Option<&str> = None;
     for entry in &world.entries {
         let changes = entry
@@ -219,6 +251,7 @@ fn bundles(world: &World<'_>, findings: &mut Findings) {
         for bundle in changes.filter_map(|audit| audit.digests.get("bundle")) {
             if active != Some(bundle.as_str()) {
                 (earlier, active, since) = (active, Some(bundle.as_str()), entry.at_ms);
+                by = &entry.log;
             }
         }
         let Some(active) = active else { continue };
@@ -231,7 +264,8 @@ fn bundles(world: &World<'_>, findings: &mut Findings) {
             .filter(|attempt| attempt.epoch == entry.epoch && attempt.owner == attempt.epoch)
         {
             // Two logs can write within one millisecond: then their order is not known.
-            let in_doubt = entry.at_ms == since && earlier == Some(attempt.bundle.as_str());
+            let in_doubt =
+                entry.log != by && entry.at_ms == since && earlier == Some(attempt.bundle.as_str());
             if attempt.bundle != active && !in_doubt {
                 let why = format!(
                     "{}#{} dispatched what another policy than the active one had permitted",

@@ -7,6 +7,7 @@ use super::{
     story::{KeyId, Story},
     world::World,
 };
+use crate::history::probe::Probe;
 
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     logs(world, findings);
@@ -35,11 +36,15 @@ fn logs(world: &World<'_>, findings: &mut Findings) {
 
 /// After an epoch was shut out, it has no later entry.
 fn fences(world: &World<'_>, findings: &mut Findings) {
-    let mut fenced: BTreeMap<u64, i64> = BTreeMap::new();
+    let fenced: BTreeMap<u64, i64> = world
+        .probes
+        .iter()
+        .filter_map(|probe| {
+            let Probe::Fenced { epoch, at_ms } = probe else { return None };
+            Some((*epoch, *at_ms))
+        })
+        .collect();
     for entry in &world.entries {
-        for epoch in &entry.fenced {
-            fenced.entry(*epoch).or_insert(entry.at_ms);
-        }
         if let Some(at_ms) = fenced.get(&entry.epoch).filter(|at_ms| entry.at_ms > **at_ms) {
             let why = format!(
                 "entry {} was written {} ms after epoch {} had been shut out",

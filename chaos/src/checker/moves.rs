@@ -108,12 +108,12 @@ fn attempt_number(image: &RecordImage) -> Option<(u32, &str)> {
     image.attempt.as_ref().map(|attempt| (attempt.number, attempt.token.as_str()))
 }
 
-/// Dispatched again: taken over by a later owner, or repeated because that does no harm.
+/// Dispatched again: taken over by another owner, or repeated because that does no harm.
 fn sent_again(from: &RecordImage, next: &RecordImage) -> Judged {
     let (Some(a), Some(b)) = (&from.attempt, &next.attempt) else {
         return Err("a dispatch without an attempt".to_owned());
     };
-    let adopted = AttemptImage { owner: b.owner, ..a.clone() } == *b && b.owner > a.owner;
+    let adopted = AttemptImage { owner: b.owner, ..a.clone() } == *b && b.owner != a.owner;
     let harmless = matches!(a.class.as_str(), "keyed" | "read_only") && a.class == b.class;
     let repeated = b.number > a.number && a.token == b.token && harmless;
     unless(adopted || repeated, "sent again without an answer, though it cannot be recognised")
@@ -154,6 +154,12 @@ fn resolution(
         let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
         return operator(world, &next.record_id, resolved.operator.as_deref(), act);
     }
+    // That the arm before had its effect is true whatever nobody knows about this one.
+    let before = from
+        .unknown
+        .as_ref()
+        .filter(|before| next.state == "succeeded" && resolved.attempt == Some(before.number));
+    let attempt = before.unwrap_or(attempt);
     unless(resolved.attempt == Some(attempt.number), "the evidence is about another attempt")?;
     let happened = story.effects.iter().any(|effect| effect.arrival.token == attempt.token);
     if next.state == "succeeded" {

@@ -199,7 +199,9 @@ fn invisible(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Fi
             .map(|written| written.entry.at_ms)
             .collect();
         let in_time = |at_ms: &i64| *at_ms <= at.wall_ms.saturating_add(CLOCK_MS);
-        let why = if recorded.is_empty() {
+        let why = if recorded.is_empty() && refused_in_the_log(world, reply) {
+            continue;
+        } else if recorded.is_empty() {
             "depends on what the log does not have"
         } else if world.clocks_agree() && !recorded.iter().any(in_time) {
             "depends on what was recorded only later"
@@ -210,6 +212,17 @@ fn invisible(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Fi
         findings.broken(Invariant::I6, id, why, story.told());
         return;
     }
+}
+
+/// A call that may be tried again, and whose agreement is over by then, is refused as a call of its own: its record stays as it is,
+/// and the refusal is an event.
+fn refused_in_the_log(world: &World<'_>, reply: &Reply) -> bool {
+    let mut events = world.entries.iter().flat_map(|entry| &entry.audit);
+    reply.answer == Answer::Denied
+        && reply.call_id.is_some()
+        && events.any(|event| {
+            event.kind == "refused" && event.call_id == reply.call_id && event.code == reply.code
+        })
 }
 
 /// The states, one of which an answer needs.

@@ -43,7 +43,7 @@ impl Injector {
         postgres.proxy().disarm();
         let made = postgres.proxy().cuts().saturating_sub(before);
         if made > 0 {
-            self.happened(format!("{made} connections lost, {cut:?}"));
+            self.happened(format!("{made} at COMMIT: {cut:?}"));
         }
         Ok(())
     }
@@ -52,6 +52,10 @@ impl Injector {
     pub(super) async fn fail_over(&self) -> Result<()> {
         let Some(postgres) = self.database() else { return Ok(()) };
         let mut postgres = postgres.lock().await;
+        if !postgres.has_replica() {
+            // It was promoted already.
+            return Ok(());
+        }
         self.cluster.excuse(AFTERMATH);
         postgres.fail_over().await?;
         self.happened("primary killed, synchronous replica promoted".to_owned());
@@ -104,7 +108,8 @@ impl Injector {
         Ok(())
     }
 
-    fn database(&self) -> Option<&std::sync::Arc<tokio::sync::Mutex<Postgres>>> {
+    /// The database that the nodes share.
+    pub(super) fn database(&self) -> Option<&std::sync::Arc<tokio::sync::Mutex<Postgres>>> {
         self.cluster.postgres.as_ref()
     }
 

@@ -8,6 +8,7 @@ mod damage;
 mod database;
 mod process;
 mod rules;
+mod slow;
 mod versions;
 
 use std::sync::Arc;
@@ -59,6 +60,10 @@ impl Injector {
             Act::Kill => self.kill(&node).await,
             Act::KillAt { at } => self.kill_at(&node, at).await,
             Act::KillAtEffect { after } => self.kill_at_effect(&node, *after, chance).await,
+            Act::KillSlow { delay_ms, after_ms } => {
+                self.kill_slow(&node, *delay_ms, *after_ms).await
+            }
+            Act::Stuck { ms } => self.stuck(&node, *ms, chance).await,
             Act::KillInRecovery { at } => self.kill_in_recovery(&node, at).await,
             Act::Pause { ms } => self.pause(&node, *ms).await,
             Act::Clock { by_s } => self.clock(&node, *by_s).await,

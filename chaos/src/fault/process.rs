@@ -3,7 +3,7 @@
 //! Owns how each is known to have happened: the process is gone, the kernel says it is stopped, strace reports, the answers have
 //! another date. Invariant: a node whose gate was taken is up again, or its failing to come up is a finding.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result};
 use placet_chaos::{
@@ -27,7 +27,7 @@ const INJECTED: Duration = Duration::from_millis(2_500);
 /// How long a stopping process may take: what is open is waited for.
 const STOPPED: Duration = Duration::from_secs(20);
 /// For how long ends of processes are explained by a failing disk.
-const AFTERMATH: Duration = Duration::from_secs(15);
+pub(super) const AFTERMATH: Duration = Duration::from_secs(15);
 
 impl Injector {
     /// SIGKILL.
@@ -298,17 +298,23 @@ impl Injector {
         Some(off.saturating_add(43_200).rem_euclid(86_400).saturating_sub(43_200))
     }
 
-    async fn attach(&self, node: &Node, at: &At) -> Result<Option<Tracer>> {
+    /// strace at a node; none where it is missing or the process is gone.
+    pub(super) async fn attach(&self, node: &Node, at: &At) -> Result<Option<Tracer>> {
         let (Some(strace), Some(pid)) = (&self.cluster.machine.strace, node.pid()) else {
             return Ok(None);
         };
-        let report = self.cluster.folder.join(format!("strace-{}-{}", node.number, node.starts()));
-        let report = (0..1_000)
-            .map(|number| report.with_extension(number.to_string()))
-            .find(|path| !path.try_exists().unwrap_or(true))
-            .context("there is no name for a report")?;
+        let report = self.report(node)?;
         // A process that ends while it is attached to is no fault of ours.
         Ok(Tracer::attach(strace, pid, at, &report).await.ok())
+    }
+
+    /// Where an strace writes that has not been there yet.
+    pub(super) fn report(&self, node: &Node) -> Result<PathBuf> {
+        let report = self.cluster.folder.join(format!("strace-{}-{}", node.number, node.starts()));
+        (0..1_000)
+            .map(|number| report.with_extension(number.to_string()))
+            .find(|path| !path.try_exists().unwrap_or(true))
+            .context("there is no name for a report")
     }
 }
 

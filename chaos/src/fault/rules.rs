@@ -2,7 +2,14 @@
 //!
 //! Owns that a change counts when a call met it.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fs,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result};
 use placet_chaos::history::{
@@ -50,34 +57,31 @@ impl Injector {
         Ok(())
     }
 
-    /// A policy forbids a tool while calls of it are under way; later it is taken back.
+    /// A policy forbids a tool while calls of it are under way; later it is taken back. Each change starts the nodes again, one after
+    /// another, so that some still know only the policies before.
     pub(super) async fn policy(&self, node: &Node, chance: &mut Chance) -> Result<()> {
-        if !self.cluster.setup.abilities.activation {
-            return self.credential(node, chance.within(100..800), chance).await;
+        let over = Arc::new(AtomicBool::new(false));
+        let mut calling = JoinSet::new();
+        for number in 0..self.cluster.nodes.len().saturating_add(2) {
+            let chance = chance.fork(&format!("caller-{number}"));
+            let (injector, over) = (self.clone(), Arc::clone(&over));
+            calling.spawn(async move { injector.push_until(&over, chance).await });
         }
-        let calls: Vec<_> = (0..24).map(|_| self.load.fresh(Some("push"), 0, chance)).collect();
-        let mut sent = JoinSet::new();
-        for (number, call) in calls.iter().enumerate() {
-            let (call, scene) = (Arc::clone(call), Arc::clone(&self.cluster.scene));
-            let sending = Sending::new(Why::New, node.number);
-            let delay = u64::try_from(number).unwrap_or(0).saturating_mul(40);
-            sent.spawn(async move {
-                sleep(Duration::from_millis(delay)).await;
-                call.send(&scene, &sending).await
-            });
-        }
-        self.activate(node, true).await?;
+        sleep(Duration::from_millis(200)).await;
+        let changed = async {
+            self.change_policies(node, true).await?;
+            sleep(Duration::from_millis(300)).await;
+            self.change_policies(node, false).await
+        };
+        let changed = changed.await;
+        over.store(true, Ordering::SeqCst);
         let (mut done, mut denied) = (0_u64, 0_u64);
-        while let Some(reply) = sent.join_next().await {
-            match reply {
-                Ok(Ok(reply)) if reply.answer == Answer::Succeeded => done = done.saturating_add(1),
-                Ok(Ok(reply)) if reply.code.as_deref() == Some("POLICY_DENIED") => {
-                    denied = denied.saturating_add(1);
-                }
-                _ => {}
-            }
+        while let Some(counted) = calling.join_next().await {
+            let (more_done, more_denied) = counted.unwrap_or_default();
+            done = done.saturating_add(more_done);
+            denied = denied.saturating_add(more_denied);
         }
-        self.activate(node, false).await?;
+        changed?;
         if denied > 0 {
             let detail = format!("forbidden under way: {done} done, {denied} denied");
             self.cluster.scene.injected(FaultKind::F15, Some(node.number), detail);
@@ -85,7 +89,26 @@ impl Injector {
         Ok(())
     }
 
-    async fn activate(&self, node: &Node, forbid: bool) -> Result<()> {
+    /// Calls a tool again and again: how often it was done, and how often policy denied it.
+    async fn push_until(&self, over: &AtomicBool, mut chance: Chance) -> (u64, u64) {
+        let (mut done, mut denied) = (0_u64, 0_u64);
+        while !over.load(Ordering::SeqCst) {
+            let call = self.load.fresh(Some("push"), 0, &mut chance);
+            let to = chance.index(self.cluster.nodes.len());
+            match call.send(&self.cluster.scene, &Sending::new(Why::New, to)).await {
+                Ok(reply) if reply.answer == Answer::Succeeded => done = done.saturating_add(1),
+                Ok(reply) if reply.code.as_deref() == Some("POLICY_DENIED") => {
+                    denied = denied.saturating_add(1);
+                }
+                _ => {}
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        (done, denied)
+    }
+
+    /// Writes the policies of every node, and starts one after another again: `first` before the others.
+    async fn change_policies(&self, first: &Node, forbid: bool) -> Result<()> {
         for node in &self.cluster.nodes {
             let path = node.folder.join("policies").join(ADDED);
             if forbid {
@@ -94,14 +117,10 @@ impl Injector {
                 fs::remove_file(&path).context("no policy to take back")?;
             }
         }
-        let [tenant, _] = crate::people::TENANTS;
-        let token = self.cluster.scene.people.operator_token(tenant)?;
-        let url = format!("http://{}", node.listen);
-        let env = [("PLACET_URL", url.as_str()), ("PLACET_TOKEN", token)];
-        let (code, said) =
-            node.run_with(&["policy", "activate"], &env, Duration::from_secs(30)).await?;
-        if code != Some(0) {
-            self.cluster.scene.find(format!("policies cannot be activated: {said}"));
+        self.stop(first).await?;
+        for node in self.cluster.nodes.iter().filter(|node| node.number != first.number) {
+            sleep(Duration::from_millis(300)).await;
+            self.stop(node).await?;
         }
         Ok(())
     }

@@ -36,9 +36,6 @@ pub struct JournalEntry {
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditImage>,
-    /// Epochs whose writers were shut out by this entry.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub fenced: Vec<u64>,
 }
 
 /// What became of a record.
@@ -139,7 +136,6 @@ impl JournalEntry {
             audit: list("audit")
                 .map(|one| AuditImage::read(one).ok_or_else(|| missing("audit")))
                 .collect::<Result<_, _>>()?,
-            fenced: list("fenced").filter_map(Value::as_u64).collect(),
         })
     }
 }

@@ -57,6 +57,13 @@ pub enum Probe {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
+    /// The database says that a start of a node was shut out.
+    Fenced {
+        /// The start, as its log is numbered.
+        epoch: u64,
+        /// When, by the database's clock.
+        at_ms: i64,
+    },
     /// What a run has spent.
     Budget {
         /// The tenant.

@@ -6,6 +6,7 @@
 pub(crate) mod call;
 pub(crate) mod finale;
 pub(crate) mod forms;
+mod rearmed;
 pub(crate) mod upstream;
 pub(crate) mod votes;
 
@@ -78,6 +79,8 @@ pub(crate) enum Doing {
     Delayed,
     /// A huge result, or one with the credential in it (F19).
     Result,
+    /// An answer that comes when operators have had the call sent again (F7).
+    Rearmed,
 }
 
 impl Doing {
@@ -90,7 +93,7 @@ impl Doing {
             Self::Somebody => Some(FaultKind::F3),
             Self::Leave => Some(FaultKind::F6),
             Self::Held => Some(FaultKind::F14),
-            Self::Upstream => Some(FaultKind::F7),
+            Self::Upstream | Self::Rearmed => Some(FaultKind::F7),
             Self::UpstreamEnds => Some(FaultKind::F8),
             Self::Delayed => Some(FaultKind::F16),
             Self::Result => Some(FaultKind::F19),
@@ -172,6 +175,7 @@ impl Load {
                 self.until_definite(&call, Sending::new(Why::New, node), chance).await;
                 votes::decide(&self.scene, &call, node, chance).await;
             }
+            Doing::Rearmed => rearmed::late_for_another_arm(self, (client, node), chance).await,
             Doing::Upstream | Doing::UpstreamEnds | Doing::Delayed | Doing::Result => {
                 upstream::misbehave(self, doing, (client, node), chance).await;
             }

@@ -4,7 +4,7 @@
 //! reach them: that is [`proxy`], whose address stays while servers change. Invariants: loopback only; everything that is
 //! started ends with us; no server runs as root.
 
-pub(crate) mod proxy;
+pub mod proxy;
 
 use std::{
     ffi::OsStr,
@@ -30,7 +30,7 @@ use proxy::Proxy;
 /// The role that owns the servers.
 const ADMIN: &str = "chaos_admin";
 /// The role of the nodes.
-pub(crate) const ROLE: &str = "placet";
+pub const ROLE: &str = "placet";
 /// How long one of the tools may take.
 const TOOL: Duration = Duration::from_secs(60);
 /// How long a server may take to answer.
@@ -38,7 +38,7 @@ const UP: Duration = Duration::from_secs(30);
 
 /// The running cluster.
 #[derive(Debug)]
-pub(crate) struct Postgres {
+pub struct Postgres {
     bin: PathBuf,
     setpriv: Option<PathBuf>,
     user: Option<(u32, u32)>,
@@ -60,7 +60,10 @@ struct Server {
 
 impl Postgres {
     /// Makes and starts the primary.
-    pub(crate) async fn start(machine: &Machine) -> Result<Self> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn start(machine: &Machine) -> Result<Self> {
         let bin = machine.postgres.clone().context("PostgreSQL is not installed")?;
         let folder = tempfile::Builder::new().prefix("placet-chaos-pg-").tempdir()?;
         let user = machine.unprivileged;
@@ -94,7 +97,10 @@ impl Postgres {
     }
 
     /// A fresh database of the nodes' role; where they reach it.
-    pub(crate) async fn fresh_database(&mut self) -> Result<String> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn fresh_database(&mut self) -> Result<String> {
         self.databases = self.databases.saturating_add(1);
         let name = self.database();
         self.ask(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT -1")).await?;
@@ -103,17 +109,25 @@ impl Postgres {
     }
 
     /// The name of the last database.
-    pub(crate) fn database(&self) -> String {
+    pub fn database(&self) -> String {
         format!("round_{}", self.databases)
     }
 
     /// The way between nodes and server.
-    pub(crate) const fn proxy(&self) -> &Proxy {
+    pub const fn proxy(&self) -> &Proxy {
         &self.proxy
     }
 
+    /// Whether there is somebody to fail over to.
+    pub const fn has_replica(&self) -> bool {
+        self.replica.is_some()
+    }
+
     /// Adds a streaming replica that every commit waits for, if there is none.
-    pub(crate) async fn with_replica(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn with_replica(&mut self) -> Result<()> {
         if self.replica.is_some() {
             return Ok(());
         }
@@ -160,7 +174,10 @@ impl Postgres {
     }
 
     /// Kills the primary with everything it was doing, promotes the replica, and leads the nodes to it.
-    pub(crate) async fn fail_over(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn fail_over(&mut self) -> Result<()> {
         let Some(replica) = self.replica.take() else { bail!("there is no replica") };
         if let Some(mut primary) = self.primary.take() {
             kill_all(&primary);
@@ -187,7 +204,10 @@ impl Postgres {
     }
 
     /// Lets go of the replica, so that commits wait for nobody.
-    pub(crate) async fn without_replica(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn without_replica(&mut self) -> Result<()> {
         if let Some(mut replica) = self.replica.take() {
             self.ask("ALTER SYSTEM RESET synchronous_standby_names").await?;
             self.ask("SELECT pg_reload_conf()").await?;
@@ -198,12 +218,18 @@ impl Postgres {
     }
 
     /// Asks the server as its owner; rows are lines.
-    pub(crate) async fn ask(&self, sql: &str) -> Result<String> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn ask(&self, sql: &str) -> Result<String> {
         self.ask_in("postgres", sql).await
     }
 
     /// Asks in the last database.
-    pub(crate) async fn ask_data(&self, sql: &str) -> Result<String> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn ask_data(&self, sql: &str) -> Result<String> {
         self.ask_in(&self.database(), sql).await
     }
 
@@ -228,7 +254,7 @@ impl Postgres {
     }
 
     /// How often the server has logged a text.
-    pub(crate) fn logged(&self, text: &str) -> usize {
+    pub fn logged(&self, text: &str) -> usize {
         let Some(primary) = &self.primary else { return 0 };
         let log = fs::read_to_string(log_of(&primary.data)).unwrap_or_default();
         log.matches(text).count()
@@ -244,8 +270,6 @@ impl Postgres {
             "unix_socket_directories=",
             "max_connections=80",
             "shared_buffers=32MB",
-            "fsync=on",
-            "full_page_writes=on",
             "synchronous_commit=on",
             "wal_level=replica",
             "max_wal_senders=4",
@@ -352,7 +376,10 @@ fn text(path: &Path) -> Result<&str> {
 }
 
 /// A port of loopback that nobody listens on.
-pub(crate) fn free_port() -> Result<u16> {
+///
+/// # Errors
+/// What was asked for could not be had.
+pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free")?;
     Ok(listener.local_addr()?.port())
 }

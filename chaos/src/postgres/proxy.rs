@@ -28,16 +28,18 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// When the connection is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Cut {
+pub enum Cut {
     /// Before the server hears of the COMMIT: nothing is committed.
     BeforeCommit,
     /// After the server got it and before the node hears of it: it is committed.
     AfterCommit,
+    /// The connection stays; the server answers that the transaction is in conflict with another, and has not committed it.
+    Conflict,
 }
 
 /// The forwarding.
 #[derive(Debug)]
-pub(crate) struct Proxy {
+pub struct Proxy {
     port: u16,
     shared: Arc<Shared>,
     task: JoinHandle<()>,
@@ -55,7 +57,10 @@ struct Shared {
 
 impl Proxy {
     /// Listens on a free port.
-    pub(crate) async fn start() -> Result<Self> {
+    ///
+    /// # Errors
+    /// What was asked for could not be had.
+    pub async fn start() -> Result<Self> {
         let listener =
             TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port is free")?;
         let port = listener.local_addr()?.port();
@@ -77,33 +82,33 @@ impl Proxy {
     }
 
     /// Where the nodes connect.
-    pub(crate) const fn port(&self) -> u16 {
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// Where new connections lead.
-    pub(crate) fn lead_to(&self, port: u16) {
+    pub fn lead_to(&self, port: u16) {
         self.shared.upstream.store(port, Ordering::SeqCst);
     }
 
     /// Closes every connection.
-    pub(crate) fn cut_all(&self) {
+    pub fn cut_all(&self) {
         self.shared.closing.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Loses the next connections that say COMMIT.
-    pub(crate) fn arm(&self, cut: Cut, times: usize) {
+    pub fn arm(&self, cut: Cut, times: usize) {
         let mut armed = self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner);
         armed.extend(std::iter::repeat_n(cut, times));
     }
 
     /// Takes back what has not happened yet.
-    pub(crate) fn disarm(&self) {
+    pub fn disarm(&self) {
         self.shared.armed.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// How many connections were lost at a COMMIT.
-    pub(crate) fn cuts(&self) -> u64 {
+    pub fn cuts(&self) -> u64 {
         self.shared.made.load(Ordering::SeqCst)
     }
 }
@@ -138,9 +143,21 @@ impl Shared {
         let mut first = true;
         while let Some(message) = read_message(&mut from, first).await {
             let cut = (!first && is_commit(&message)).then(|| self.take()).flatten();
+            // A COMMIT that was prepared cannot be exchanged for a text.
+            let cut = cut.map(|cut| match (cut, message.first()) {
+                (Cut::Conflict, Some(kind)) if *kind != b'Q' => Cut::BeforeCommit,
+                (cut, _) => cut,
+            });
             if cut == Some(Cut::BeforeCommit) {
                 self.made.fetch_add(1, Ordering::SeqCst);
                 return;
+            }
+            if cut == Some(Cut::Conflict) {
+                if to.write_all(&conflict()).await.is_err() {
+                    return;
+                }
+                self.made.fetch_add(1, Ordering::SeqCst);
+                continue;
             }
             if to.write_all(&message).await.is_err() {
                 return;
@@ -168,6 +185,19 @@ impl Shared {
     fn take(&self) -> Option<Cut> {
         self.armed.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
+}
+
+/// What is said instead of COMMIT, so that the server's own answer is what it says after a conflict.
+fn conflict() -> Vec<u8> {
+    const SQL: &str = "ROLLBACK; DO $$ BEGIN RAISE EXCEPTION \
+        'could not serialize access due to read/write dependencies among transactions' \
+        USING ERRCODE = '40001'; END $$";
+    let length = u32::try_from(SQL.len()).unwrap_or(0).saturating_add(5);
+    let mut message = vec![b'Q'];
+    message.extend_from_slice(&length.to_be_bytes());
+    message.extend_from_slice(SQL.as_bytes());
+    message.push(0);
+    message
 }
 
 async fn copy(mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {

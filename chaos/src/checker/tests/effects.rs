@@ -182,6 +182,27 @@ fn i10_one_approval_is_for_one_effect() {
 }
 
 #[test]
+fn i10_an_approval_is_consumed_by_the_entry_of_its_dispatch() {
+    let why = caught(Invariant::I10, |script| {
+        let mut consumed = Vec::new();
+        script.each_entry(|entry| {
+            let (apart, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut entry.approvals)
+                .into_iter()
+                .partition(|approval| approval.state == "consumed");
+            consumed.extend(apart);
+            entry.approvals = rest;
+        });
+        script.each_entry(|entry| {
+            if entry.changes.is_empty() {
+                entry.approvals.append(&mut consumed);
+            }
+        });
+        assert!(consumed.is_empty(), "no entry to put it into");
+    });
+    assert!(why.iter().any(|why| why.contains("without the dispatch")), "{why:?}");
+}
+
+#[test]
 fn i10_a_no_that_counts_is_the_end() {
     let why = caught(Invariant::I10, |script| {
         for event in &mut script.events {

@@ -146,13 +146,20 @@ fn i8_an_older_epoch_does_not_write_again() {
 #[test]
 fn i8_who_was_shut_out_does_not_write() {
     only(Invariant::I8, |script| {
-        let fenced_at = script.entries.len() as u64 - 2;
-        script.each_entry(|entry| {
-            if entry.seq == fenced_at {
-                entry.fenced.push(2);
-            }
-        });
+        let (epoch, at_ms) = last_written(script);
+        script.probe(Probe::Fenced { epoch, at_ms: at_ms - 1 });
     });
+    fine(|script| {
+        let (epoch, at_ms) = last_written(script);
+        script.probe(Probe::Fenced { epoch, at_ms });
+    });
+}
+
+/// By whom and when the last entry was written.
+fn last_written(script: &mut Script) -> (u64, i64) {
+    let mut last = (0, 0);
+    script.each_entry(|entry| last = (entry.epoch, entry.at_ms));
+    last
 }
 
 #[test]
@@ -375,6 +382,24 @@ fn i14_listings_and_log_say_the_same() {
             }
         });
     });
+}
+
+#[test]
+fn i14_a_result_may_be_over_after_it_was_listed_and_no_other_end() {
+    let listed = |script: &mut Script, state: &str| {
+        then(script, "retried", "succeeded", "tombstone");
+        script.each_put("retried", "tombstone", |image| image.was = Some("succeeded".to_owned()));
+        script.each_probe(|probe| {
+            if let Probe::Records { records, .. } = probe {
+                records
+                    .iter_mut()
+                    .filter(|row| row.record_id.contains("retried"))
+                    .for_each(|row| row.state = state.to_owned());
+            }
+        });
+    };
+    fine(|script| listed(script, "succeeded"));
+    caught(Invariant::I14, |script| listed(script, "failed_final"));
 }
 
 #[test]

@@ -196,7 +196,6 @@ impl Script {
             changes,
             approvals,
             audit,
-            fenced: Vec::new(),
         });
     }
 
@@ -397,7 +396,7 @@ impl Script {
         self.say(What::Phase(Phase::Ended));
     }
 
-    fn probe(&mut self, probe: Probe) {
+    pub(super) fn probe(&mut self, probe: Probe) {
         self.say(What::Probe(Box::new(probe)));
     }
 }

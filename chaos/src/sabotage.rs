@@ -1,0 +1,231 @@
+//! Negative controls: a program without one of its guards has to be found out.
+//!
+//! Owns the list of guards, with the faults that make each missed and the number of seeds within which that happens. Invariant: a
+//! guard whose absence nobody notices fails the command, because then the checker or the injector is broken.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, Result, bail};
+use placet_chaos::history::fault::FaultKind;
+use tokio::{process::Command, time::Instant};
+
+use crate::{
+    judge::Judgement,
+    round::{self, Workshop},
+    run, say,
+    schedule::{self, Act, Frame, Schedule, Store},
+    seeded::Chance,
+};
+
+/// The variable that takes guards out of a build with the feature `sabotage`.
+const VARIABLE: &str = "PLACET_SABOTAGE";
+/// How long load and faults of one round last, in milliseconds.
+const ROUND_MS: u64 = 4_000;
+/// How many seeds are looked at for one whose schedule can show it.
+const DRAWN_MAX: usize = 64;
+
+/// How the negative controls are run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// A `placet` that was built with the feature `sabotage`.
+    #[arg(long, value_name = "PATH")]
+    placet: PathBuf,
+    /// Only these guards [default: all].
+    #[arg(long, value_delimiter = ',', value_name = "GUARD")]
+    guards: Vec<String>,
+    /// What the schedules are drawn from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The folder in which rounds get theirs [default: the system's temporary one].
+    #[arg(long, value_name = "DIR")]
+    folder: Option<PathBuf>,
+}
+
+/// Which steps, and how often.
+type Repeated = (fn(&Act) -> bool, usize);
+
+/// A guard, and how its absence shows.
+#[derive(Debug)]
+struct Control {
+    /// Its name in [`VARIABLE`].
+    guard: &'static str,
+    /// On which store.
+    store: Store,
+    /// On how many nodes.
+    nodes: usize,
+    /// Under which faults.
+    faults: &'static [FaultKind],
+    /// What is done again and again, and nothing else, where not every fault of the kind shows it.
+    only: Option<Repeated>,
+    /// Within how many seeds it shows.
+    seeds_max: u32,
+}
+
+const fn embedded(guard: &'static str, faults: &'static [FaultKind], seeds_max: u32) -> Control {
+    Control { guard, store: Store::Embedded, nodes: 1, faults, only: None, seeds_max }
+}
+
+const fn shared(guard: &'static str, faults: &'static [FaultKind], seeds_max: u32) -> Control {
+    Control { guard, store: Store::Postgres, nodes: 3, faults, only: None, seeds_max }
+}
+
+impl Control {
+    const fn only(mut self, act: fn(&Act) -> bool, times: usize) -> Self {
+        self.only = Some((act, times));
+        self
+    }
+}
+
+const fn is_kill_slow(act: &Act) -> bool {
+    matches!(act, Act::KillSlow { .. })
+}
+
+const fn is_policy(act: &Act) -> bool {
+    matches!(act, Act::Policy)
+}
+
+/// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
+const CONTROLS: [Control; 10] = {
+    use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15};
+    [
+        embedded("dispatch-not-durable", &[F1, F4, F6], 3),
+        embedded("fingerprint-unchecked", &[F1, F2], 3),
+        shared("fence-ignored", &[F9], 5),
+        embedded("visibility-gate-off", &[F1, F4, F6], 12).only(is_kill_slow, 5),
+        embedded("index-without-journal", &[F1, F4], 3),
+        embedded("approval-outside-transaction", &[F4, F14], 3),
+        shared("policy-epoch-unchecked", &[F15], 5).only(is_policy, 1),
+        embedded("late-evidence-unmatched", &[F7], 5),
+        embedded("retry-opaque", &[F1, F4, F6], 8),
+        embedded("result-before-commit", &[F1, F4, F6], 8),
+    ]
+};
+
+/// What became of one.
+struct Outcome {
+    guard: &'static str,
+    seeds_max: u32,
+    /// After how many seeds, and by what; none: never.
+    caught: Option<(u32, String)>,
+    seconds: u64,
+}
+
+/// Runs them; true when each was noticed.
+pub(crate) async fn run(options: &Options) -> Result<bool> {
+    let placet = fs::canonicalize(&options.placet)
+        .with_context(|| format!("`{}` is not there", options.placet.display()))?;
+    must_listen(&placet).await?;
+    let unknown = options.guards.iter().find(|name| CONTROLS.iter().all(|c| c.guard != **name));
+    if let Some(name) = unknown {
+        bail!("there is no guard `{name}`: they are {}", CONTROLS.map(|c| c.guard).join(", "));
+    }
+    let base = options.folder.clone().unwrap_or_else(std::env::temp_dir);
+    fs::create_dir_all(&base).with_context(|| format!("`{}` cannot be made", base.display()))?;
+    let folder = tempfile::Builder::new().prefix("placet-sabotage-").tempdir_in(&base)?;
+    let mut shop = run::workshop(placet, folder.path(), Vec::new()).await?;
+    let mut all_caught = true;
+    for control in &CONTROLS {
+        if !options.guards.is_empty() && !options.guards.iter().any(|name| name == control.guard) {
+            continue;
+        }
+        let outcome = play(&mut shop, control, options.seed).await?;
+        all_caught &= outcome.caught.is_some();
+        say(&mut io::stdout().lock(), &outcome.line());
+    }
+    Ok(all_caught)
+}
+
+/// The program says that it can be sabotaged, or all of this would prove nothing.
+async fn must_listen(placet: &Path) -> Result<()> {
+    let mut command = Command::new(placet);
+    command
+        .args(["schema", "config"])
+        .env_clear()
+        .env(VARIABLE, "retry-opaque")
+        .stdin(Stdio::null());
+    let output = command.output().await.context("it does not start")?;
+    if !String::from_utf8_lossy(&output.stderr).contains("`retry-opaque` is OUT") {
+        bail!(
+            "`{}` has all its guards for good: build it with `cargo build -p placet --features sabotage`",
+            placet.display()
+        );
+    }
+    Ok(())
+}
+
+async fn play(shop: &mut Workshop, control: &Control, seed: u64) -> Result<Outcome> {
+    let began = Instant::now();
+    let faults: BTreeSet<FaultKind> = control.faults.iter().copied().collect();
+    let frame = Frame { store: control.store, nodes: control.nodes, length_ms: ROUND_MS, faults };
+    if control.store == Store::Postgres && !shop.machine.can_serve_postgres() {
+        bail!("`{}` needs PostgreSQL's server programs", control.guard);
+    }
+    shop.env = vec![(VARIABLE.to_owned(), control.guard.to_owned())];
+    let mut chance = Chance::new(seed).fork(control.guard);
+    let mut caught = None;
+    for number in 1..=control.seeds_max {
+        let schedule = fitting(control, &frame, &mut chance);
+        let round = round::play(shop, &schedule, u64::from(number)).await?;
+        round::forget(&round.folder);
+        if let Some(first) = gravest(&round.judgement) {
+            caught = Some((number, first));
+            break;
+        }
+    }
+    let (guard, seeds_max) = (control.guard, control.seeds_max);
+    Ok(Outcome { guard, seeds_max, caught, seconds: began.elapsed().as_secs() })
+}
+
+/// The next schedule that can show it.
+fn fitting(control: &Control, frame: &Frame, chance: &mut Chance) -> Schedule {
+    let mut drawn = schedule::draw(chance.next(), frame);
+    let Some((wanted, times)) = control.only else { return drawn };
+    for _ in 0..DRAWN_MAX {
+        let found = drawn.steps.iter().find(|step| wanted(&step.act)).cloned();
+        if let Some(step) = found {
+            drawn.steps = std::iter::repeat_n(step, times).collect();
+            break;
+        }
+        drawn = schedule::draw(chance.next(), frame);
+    }
+    drawn
+}
+
+fn gravest(judgement: &Judgement) -> Option<String> {
+    judgement.wrong.first().map(|line| line.chars().take(150).collect())
+}
+
+impl Outcome {
+    fn line(&self) -> String {
+        let Self { guard, seeds_max, seconds, .. } = self;
+        match &self.caught {
+            Some((seeds, what)) => {
+                format!("{guard:30} caught by seed {seeds} of {seeds_max}, {seconds} s: {what}")
+            }
+            None => format!("{guard:30} NOT CAUGHT within {seeds_max} seeds, {seconds} s"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::CONTROLS;
+    use crate::schedule::applies;
+
+    #[test]
+    fn every_guard_is_tried_once_and_under_faults_that_its_store_can_have() {
+        let names: BTreeSet<&str> = CONTROLS.iter().map(|control| control.guard).collect();
+        assert_eq!(names.len(), CONTROLS.len());
+        for control in &CONTROLS {
+            assert!(control.faults.iter().all(|fault| applies(*fault, control.store)));
+            assert!(control.seeds_max > 0);
+        }
+    }
+}
