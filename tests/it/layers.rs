@@ -52,9 +52,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "placet-server",
         ],
     ),
-    ("placet-e2e", &["placet-types", "placet-identity", "placet-egress"]),
     ("placet-bench", &["placet-types", "placet-policy", "placet-identity", "placet-egress"]),
     ("placet-chaos", &["placet-types", "placet-identity", "placet-egress"]),
+    ("placet-e2e", &["placet-types", "placet-identity", "placet-egress", "placet-chaos"]),
     (
         "placet-fuzz",
         &["placet-types", "placet-policy", "placet-ledger", "placet-store", "placet-identity"],

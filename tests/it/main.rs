@@ -23,14 +23,24 @@ mod bad_input;
 #[cfg(test)]
 mod classes;
 #[cfg(test)]
+mod console;
+#[cfg(test)]
 mod crashes;
+#[cfg(test)]
+mod desk;
 #[cfg(test)]
 mod evidence;
 #[cfg(test)]
 mod files;
 #[cfg(test)]
+mod late;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
+mod moving;
+#[cfg(test)]
 mod secrets;
+#[cfg(test)]
+mod shared;
 #[cfg(test)]
 mod traces;

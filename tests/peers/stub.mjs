@@ -1,6 +1,7 @@
 // A small MCP server for the end-to-end tests: stdio, or streamable HTTP with `http` as the first argument.
 //
 //   node stub.mjs MANNER [RECORD]          MANNER: good, silent, silent-calls, garbage, garbage-calls,
+//                                        late-calls (each answered after 2.5 s),
 //                                        refuses, errors (in words that quote the arguments)
 //   node stub.mjs http RECORD              prints its port
 //
@@ -76,6 +77,10 @@ function stdio() {
     if (message.id === undefined || manner === "silent") return;
     const isCall = message.method === "tools/call";
     if (manner === "silent-calls" && isCall) return;
+    if (manner === "late-calls" && isCall) {
+      setTimeout(() => process.stdout.write(answer(message) + "\n"), 2500);
+      return;
+    }
     const isGarbage = manner === "garbage" || (manner === "garbage-calls" && isCall);
     process.stdout.write((isGarbage ? "\u0000{]} what is this" : answer(message)) + "\n");
   });

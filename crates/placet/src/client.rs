@@ -1,7 +1,9 @@
 //! The client of the HTTP door, for the commands that ask a running Placet.
 //!
 //! Owns where it is (`PLACET_URL`), who asks (`PLACET_TOKEN`, `PLACET_DELEGATION`) and how an answer becomes a failure that a
-//! person can act on. Opens no socket itself: every request goes through `placet-egress` to the one host that was named.
+//! person can act on; [`events`] reads what a stream says. Opens no socket itself: every request goes through `placet-egress` to the one host that was named.
+
+mod events;
 
 use std::fmt;
 
@@ -15,8 +17,12 @@ use url::Url;
 
 use crate::{environment::Environment, failure::Failure, output};
 
+pub(crate) use events::{Events, NotOpened};
+
 /// Where Placet is if nothing is said.
 const DEFAULT_URL: &str = "http://127.0.0.1:7411";
+/// What documents are sent and asked for as.
+const JSON: &str = "application/json";
 /// The header of the user's delegation.
 const DELEGATION: &str = "placet-delegation";
 /// A call may wait ten minutes for people, and then run.
@@ -41,6 +47,8 @@ pub(crate) struct Client {
     http: EgressClient,
     token: Option<SecretString>,
     delegation: Option<SecretString>,
+    /// What names another place to ask.
+    named_by: &'static str,
 }
 
 impl fmt::Debug for Client {
@@ -105,7 +113,7 @@ impl Client {
         };
         let http =
             EgressClient::new(EgressPolicy::new(vec![destination]), limits).map_err(unusable)?;
-        Ok(Self { base, http, token: Some(token), delegation })
+        Ok(Self { base, http, token: Some(token), delegation, named_by: "PLACET_URL" })
     }
 
     /// A client that shows no token: for the admin door.
@@ -113,7 +121,8 @@ impl Client {
     /// # Errors
     /// [`Failure`] when the URL cannot be used.
     pub(crate) fn without_token(base: Url) -> Result<Self, Failure> {
-        Ok(Self { token: None, ..Self::new(base, SecretString::default(), None)? })
+        let named_by = "--admin-url or PLACET_ADMIN_URL";
+        Ok(Self { token: None, named_by, ..Self::new(base, SecretString::default(), None)? })
     }
 
     /// Reads a document.
@@ -137,7 +146,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<Reply, Failure> {
-        self.send(Method::GET, path, query, Bytes::new()).await
+        self.send(self.request(Method::GET, (path, query), JSON, Bytes::new())?).await
     }
 
     /// Sends a document and reads what is answered, whatever the status.
@@ -151,25 +160,40 @@ impl Client {
     ) -> Result<Reply, Failure> {
         let body = serde_json::to_vec(document)
             .map_err(|error| Failure::new("the request cannot be written").because(error))?;
-        self.send(Method::POST, path, &[], Bytes::from(body)).await
+        self.send(self.request(Method::POST, (path, &[]), JSON, Bytes::from(body))?).await
     }
 
-    async fn send(
+    async fn send(&self, request: Request<Bytes>) -> Result<Reply, Failure> {
+        let response = self.http.send(request).await.map_err(|error| self.unanswered(&error))?;
+        Ok(Reply::of(response))
+    }
+
+    /// Opens a stream of server-sent events.
+    ///
+    /// # Errors
+    /// [`NotOpened`] when nothing was answered, or something else than a stream.
+    pub(crate) async fn events(&self, path: &[&str]) -> Result<Events, NotOpened> {
+        let request = self.request(Method::GET, (path, &[]), "text/event-stream", Bytes::new());
+        let request = request.map_err(NotOpened::Unanswered)?;
+        let response = self.http.stream(request).await;
+        let response = response.map_err(|error| NotOpened::Unanswered(self.unanswered(&error)))?;
+        Events::of(response).await
+    }
+
+    fn request(
         &self,
         method: Method,
-        path: &[&str],
-        query: &[(&str, &str)],
+        (path, query): (&[&str], &[(&str, &str)]),
+        accept: &'static str,
         body: Bytes,
-    ) -> Result<Reply, Failure> {
+    ) -> Result<Request<Bytes>, Failure> {
         let mut url = placet_egress::join_segments(&self.base, path)
             .map_err(|error| Failure::usage("the id cannot be part of a URL").because(error))?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut request = Request::builder()
-            .method(method)
-            .uri(url.as_str())
-            .header(header::ACCEPT, "application/json");
+        let mut request =
+            Request::builder().method(method).uri(url.as_str()).header(header::ACCEPT, accept);
         if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, secret_header("Bearer ", token)?);
         }
@@ -177,20 +201,20 @@ impl Client {
             request = request.header(DELEGATION, secret_header("", delegation)?);
         }
         if !body.is_empty() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
+            request = request.header(header::CONTENT_TYPE, JSON);
         }
-        let request = request
+        request
             .body(body)
-            .map_err(|error| Failure::usage("the request cannot be formed").because(error))?;
-        let response = self.http.send(request).await.map_err(|error| self.unanswered(&error))?;
-        Ok(Reply::of(response))
+            .map_err(|error| Failure::usage("the request cannot be formed").because(error))
     }
 
     fn unanswered(&self, error: &EgressError) -> Failure {
         let failure = Failure::new(format!("no answer from {}", self.base)).because(error);
         if error.nothing_was_sent() {
-            failure
-                .try_this("is it running? `placet serve` starts it; PLACET_URL names another one")
+            let named_by = self.named_by;
+            failure.try_this(format!(
+                "is it running? `placet serve` starts it; {named_by} names another one"
+            ))
         } else {
             failure.try_this("send the same call again with the same --run, --step and --request: it is never executed twice")
         }

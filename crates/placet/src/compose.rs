@@ -22,6 +22,7 @@ use crate::{
     clock::{SystemClock, UlidSource},
     commands::token::{dev_key, make_data_folder},
     config::load::Config,
+    console,
     failure::{Attempted as _, Failure},
     sealing::{self, Tending},
     storage,
@@ -87,6 +88,7 @@ pub(crate) async fn start(
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = verifier(config, &world.directory, &own, &clock)?;
+    let bound = console::with_console(bound, config, &world.directory, (&verifier, &clock, &own))?;
     let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
     let notary = sealing::notary(config, &data, &opened).await?;
     let bound = with_backups(config, bound, &opened, &notary);

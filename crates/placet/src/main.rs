@@ -10,6 +10,7 @@ mod clock;
 mod commands;
 mod compose;
 mod config;
+mod console;
 mod demo;
 mod environment;
 mod failure;

@@ -25,6 +25,9 @@ use crate::{
     storage::{self, Opened},
 };
 
+/// How the reason begins for which an engine ends whose log is not what was signed.
+pub(crate) const NOT_AFTER: &str = "the log is not what was signed before";
+
 /// The file of the key that signs.
 pub(crate) fn key_file(config: &Config, data: &Path) -> PathBuf {
     let own = || storage::store_folder(data).join("seal.key");
@@ -75,11 +78,7 @@ fn must_be_there(key: &Path, sealed: &Path) -> Result<(), Failure> {
 fn unsealed(error: &NotaryError, data: &Path) -> Failure {
     let sealed = sealed_folder(data).display().to_string();
     let is_other = matches!(error, NotaryError::Seal(SealError::NotAfter { .. }));
-    let what = if is_other {
-        "the log is not what was signed before"
-    } else {
-        "the ledger cannot be sealed"
-    };
+    let what = if is_other { NOT_AFTER } else { "the ledger cannot be sealed" };
     let failure = Failure::new(what).because(error);
     match error {
         NotaryError::Seal(SealError::NotAfter { .. }) => failure
@@ -93,9 +92,12 @@ fn unsealed(error: &NotaryError, data: &Path) -> Failure {
             .because("`ledger.deployment` is another name than before")
             .try_this("set it back")
             .try_this(format!("or, to go on under the new name, move `{sealed}` away")),
-        NotaryError::Seal(_) | NotaryError::Store(_) | NotaryError::NoEntry | NotaryError::NoLog(_) => {
-            failure
-        }
+        NotaryError::Seal(_)
+        | NotaryError::Store(_)
+        | NotaryError::NoEntry
+        | NotaryError::Moved
+        | NotaryError::Unread { .. }
+        | NotaryError::NoLog(_) => failure,
     }
 }
 
@@ -133,7 +135,7 @@ impl Tending {
                     entries = now;
                 }
                 Err(error @ NotaryError::Seal(SealError::NotAfter { .. })) => {
-                    self.engine.die(&format!("the log is not what was signed before: {error}"));
+                    self.engine.die(&format!("{NOT_AFTER}: {error}"));
                     return;
                 }
                 Err(error) => tracing::warn!(%error, "no checkpoint could be signed"),

@@ -20,13 +20,15 @@ pub(crate) const POLICIES: &[ShippedFile] = shipped![
     "20-gates.cedar",
     "30-guards.cedar",
     "40-review.cedar",
+    "50-desk.cedar",
 ];
 
 /// What stands beside them.
 pub(crate) const POLICIES_README: &str = include_str!("../../../policies/README.md");
 
 /// The cases that say what they are meant to decide.
-pub(crate) const CASES: &[ShippedFile] = shipped!["cases/10-calls.yaml", "cases/20-reviews.yaml"];
+pub(crate) const CASES: &[ShippedFile] =
+    shipped!["cases/10-calls.yaml", "cases/20-reviews.yaml", "cases/30-desk.yaml"];
 
 /// The development directory.
 pub(crate) const DIRECTORY: &str = include_str!("../assets/directory.yaml");

@@ -72,3 +72,142 @@ async fn serve_refuses_a_listener_for_other_machines_without_issuers() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("without issuers"), "{}", text(&output.stderr));
 }
+
+#[cfg(test)]
+mod ledger {
+    use std::{fs, path::Path, sync::Arc};
+
+    use placet_ledger::{
+        audit::{AuditEvent, AuditKind},
+        log::LogEntry,
+        proof::{Frontier, note::NoteName},
+        store::{Admission, Changes, Durability, Store as _},
+    };
+    use placet_store::{
+        embedded::{EmbeddedConfig, EmbeddedStore},
+        seal::{SealKey, Sealer, entry_hash, export_header, export_line},
+        tree::LogHead,
+    };
+    use placet_types::clock::{Clock, Timestamp};
+
+    use super::{placet, text};
+
+    const AT: Timestamp = Timestamp::from_ms(1_800_000_000_000);
+
+    #[derive(Debug)]
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            AT
+        }
+    }
+
+    /// A ledger with an entry, as a process that was never served leaves it: nothing of it is signed.
+    async fn made(data: &Path) -> Arc<EmbeddedStore> {
+        fs::create_dir_all(data).unwrap();
+        let config = EmbeddedConfig {
+            segment_bytes: 1 << 16,
+            free_space_watermark_bytes: 0,
+            ..EmbeddedConfig::new(data.join("ledger"))
+        };
+        let (store, _) = EmbeddedStore::open(config, Arc::new(Still)).unwrap();
+        let mut changes = Changes::new(Durability::Synced, Admission::New);
+        changes.audit.push(AuditEvent::new(AuditKind::Started));
+        store.commit(changes).await.unwrap();
+        store
+    }
+
+    fn name(name: &str) -> NoteName {
+        NoteName::new(name).unwrap()
+    }
+
+    /// A log of another store beside the own one, with what was signed of it.
+    fn imported(ledger: &Path) {
+        let mut entry = LogEntry {
+            seq: 1,
+            epoch: 2,
+            at_ms: AT.as_ms(),
+            kind: 1,
+            durable_seq: 0,
+            prev: [0; 32],
+            payload: b"{}".to_vec(),
+            hash: [0; 32],
+        };
+        entry.hash = entry_hash(&entry);
+        let mut tree = Frontier::new();
+        tree.append(&entry.hash, &mut |_, _| {});
+        let origin = name("placet/epoch-2");
+        let header = export_header(&origin, 1, &Frontier::new()).unwrap();
+        let log = format!("{header}\n{}\n", export_line(&entry).unwrap());
+        fs::create_dir_all(ledger.join("imported")).unwrap();
+        fs::write(ledger.join("imported/epoch-2.jsonl"), log).unwrap();
+        let key = SealKey::open_or_create(&ledger.join("seal.key"), &name("placet")).unwrap();
+        let mut sealer = Sealer::new(Arc::new(key), origin, None).unwrap();
+        let head = LogHead { head: tree.head(), chain: entry.hash };
+        let note = sealer.seal(&head, 2, AT, |_, _| panic!("nothing to join")).unwrap();
+        fs::create_dir_all(ledger.join("sealed")).unwrap();
+        fs::write(ledger.join("sealed/epoch-2.note"), note.to_string()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_chain_that_nothing_signed_vouches_for_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        made(&dir.path().join("placet-data")).await.close().await.unwrap();
+        let plain = placet(dir.path(), &["audit", "verify"]).await;
+        let said = text(&plain.stdout);
+        assert_eq!(plain.status.code(), Some(0), "{said}{}", text(&plain.stderr));
+        assert!(said.contains("nothing signed was compared"), "{said}");
+        let strict = placet(dir.path(), &["audit", "verify", "--require-signed"]).await;
+        let said = text(&strict.stdout);
+        assert_eq!(strict.status.code(), Some(1), "{said}");
+        assert!(said.contains("WRONG: log `journal`: nothing signed"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn logs_from_another_store_are_verified_with_the_own_one() {
+        let dir = tempfile::tempdir().unwrap();
+        made(&dir.path().join("placet-data")).await.close().await.unwrap();
+        let ledger = dir.path().join("placet-data/ledger");
+        imported(&ledger);
+        let sound = placet(dir.path(), &["audit", "verify"]).await;
+        let said = text(&sound.stdout);
+        assert_eq!(sound.status.code(), Some(0), "{said}{}", text(&sound.stderr));
+        assert!(said.contains("imported placet/epoch-2: 1 entries, 1 of them under"), "{said}");
+        let file = ledger.join("imported/epoch-2.jsonl");
+        let log = fs::read_to_string(&file).unwrap();
+        for changed in [log.replace("\"{}\"", "\"[]\""), log.lines().next().unwrap().to_owned()] {
+            fs::write(&file, changed).unwrap();
+            let wrong = placet(dir.path(), &["audit", "verify"]).await;
+            let said = text(&wrong.stdout);
+            assert_eq!(wrong.status.code(), Some(1), "{said}");
+            assert!(said.contains("WRONG") && said.contains("epoch-2"), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_in_the_way_is_named_with_a_way_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = made(&dir.path().join("placet-data")).await;
+        let in_use = placet(dir.path(), &["ledger", "export", "out.jsonl"]).await;
+        let said = text(&in_use.stderr);
+        assert!(said.contains("try: stop the other process"), "{said}");
+        store.close().await.unwrap();
+        let exported = placet(dir.path(), &["ledger", "export", "out.jsonl"]).await;
+        assert_eq!(exported.status.code(), Some(0), "{}", text(&exported.stderr));
+        let taken = placet(dir.path(), &["ledger", "import", "out.jsonl"]).await;
+        let said = text(&taken.stderr);
+        assert!(
+            said.contains("is not empty") && said.contains("try: name a data folder"),
+            "{said}"
+        );
+        let there = placet(dir.path(), &["audit", "export", "out.jsonl"]).await;
+        let said = text(&there.stderr);
+        assert_eq!(there.status.code(), Some(2), "{said}");
+        assert!(said.contains("`out.jsonl` is there already") && said.contains("try:"), "{said}");
+        let backup =
+            placet(dir.path(), &["ledger", "backup", "--admin-url", "http://127.0.0.1:9"]).await;
+        let said = text(&backup.stderr);
+        assert!(said.contains("--admin-url") && !said.contains("PLACET_URL"), "{said}");
+    }
+}

@@ -102,6 +102,8 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         budget: BudgetView { calls_left: 1, cents_left: 0, window_ends: NOW.plus_ms(1_000) },
         now: NOW,
         approval: None,
+        frozen: false,
+        break_glass: None,
         attested: true,
         key: Some(RecordId::derive(
             &chain.key_scope(&capability.id),

@@ -7,6 +7,7 @@ pub(crate) mod client;
 pub(crate) mod npm;
 pub(crate) mod otlp;
 pub(crate) mod placet;
+pub(crate) mod postgres;
 pub(crate) mod setup;
 
 use std::{future::Future, time::Duration};

@@ -1,4 +1,4 @@
-//! MCP servers that others wrote, from npm, and the small one of our own.
+//! MCP servers that others wrote, an OpenID provider and a browser's driver, from npm; and the small server of our own.
 //!
 //! Owns their installation below `target/e2e/npm`, once for all tests. Invariant: without Node and npm the tests that need them
 //! fail and say so; none is skipped.
@@ -30,6 +30,16 @@ pub(crate) fn server(package: &str) -> String {
         installed().display()
     );
     script.to_str().unwrap().to_owned()
+}
+
+/// The folder with the installed packages, for scripts of ours.
+pub(crate) fn modules() -> String {
+    installed().to_str().unwrap().to_owned()
+}
+
+/// Chromium, which the console is shown in.
+pub(crate) fn chromium() -> String {
+    found("chromium").to_str().unwrap().to_owned()
 }
 
 /// Our own server, which behaves as its first argument says.
@@ -106,6 +116,6 @@ fn found(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).map(|folder| folder.join(name));
     places.into_iter().find(|file| file.is_file()).unwrap_or_else(|| {
-        panic!("`{name}` is not on PATH: the end-to-end tests put real MCP servers behind Placet, and need Node 20 or newer with npm")
+        panic!("`{name}` is not on PATH: the end-to-end tests need Node 20 or newer with npm, and Chromium")
     })
 }

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use url::Url;
 
 use super::{
@@ -208,6 +208,14 @@ impl Setup {
     /// Runs a command of the program that asks a running Placet.
     pub(crate) async fn asks(&self, placet: &Placet, token: &str, arguments: &[&str]) -> Ran {
         self.run(arguments, &[("PLACET_URL", placet.base.as_str()), ("PLACET_TOKEN", token)]).await
+    }
+
+    /// Starts a command of the program that asks a running Placet and goes on until it is stopped.
+    pub(crate) fn follows(&self, placet: &Placet, token: &str, arguments: &[&str]) -> Child {
+        let mut command = Command::new(program::placet());
+        self.surround(command.args(arguments));
+        command.env("PLACET_URL", placet.base.as_str()).env("PLACET_TOKEN", token);
+        command.spawn().unwrap()
     }
 
     /// Runs a command of the program with nothing but its arguments.

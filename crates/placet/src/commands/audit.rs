@@ -1,8 +1,12 @@
 //! `placet audit`: the audit chain, what is signed about it, and how others verify it.
 //!
-//! Owns the options. Verifying needs no running Placet ([`verify`]); receipts, checkpoints and proofs come from one ([`evidence`]).
+//! Owns the options. Verifying needs no running Placet ([`verify`], of a database [`shared`], of logs that came from one [`imported`]), nor does [`export`]; receipts, checkpoints
+//! and proofs come from one ([`evidence`]).
 
 mod evidence;
+mod export;
+mod imported;
+mod shared;
 mod verify;
 
 use std::path::PathBuf;
@@ -42,8 +46,11 @@ enum Action {
     Verify(verify::Args),
     /// Write the chain as lines of JSON, for others to verify.
     Export {
-        /// The file, or `-` for standard output.
+        /// The file, or `-` for standard output; a folder gets a file for each log.
         file: PathBuf,
+        /// Only this log; needed where there are several, as in a database that has had several starts.
+        #[arg(long)]
+        log: Option<String>,
         /// Which configuration.
         #[command(flatten)]
         config: ConfigArgs,
@@ -72,9 +79,10 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let json = args.client.json;
     let client = || Client::of(&args.client, environment);
     match &args.action {
-        Action::Verify(verify) => verify::run(verify, json, environment),
-        Action::Export { file, config } => {
-            verify::export(&Config::load(config, environment)?, file)
+        Action::Verify(verify) => verify::run(verify, json, environment).await,
+        Action::Export { file, log, config } => {
+            let config = Config::load(config, environment)?;
+            export::run(&config, file, log.as_deref()).await
         }
         Action::Checkpoints { log } => {
             evidence::checkpoints(&client()?, log.as_deref(), json).await

@@ -13,8 +13,7 @@ use std::{
 
 use clap::Args as ClapArgs;
 use placet_identity::DevKey;
-use placet_ledger::store::Store as _;
-use placet_store::postgres::{PostgresConfig, PostgresStore};
+use placet_store::postgres::{Inspection, PostgresConfig, inspect};
 use placet_types::clock::Clock;
 use serde::Serialize;
 use tokio::time::Instant;
@@ -261,19 +260,16 @@ async fn ledger(config: &Config) -> Check {
         Ok(Choice::Postgres(postgres)) => postgres,
         Err(failure) => return Check::of(about, &failure),
     };
-    // A name of its own: to start under that of the node would take over from it.
-    let node = format!("{}-doctor", postgres.node);
     let found = postgres.url.to_string();
-    match PostgresStore::open(PostgresConfig { node, ..*postgres }).await {
-        Ok((store, report)) => match store.close().await {
-            Ok(()) => Check::ok(
-                about,
-                format!("{found}: safe settings, {} other nodes at work", report.others),
-            ),
-            Err(error) => {
-                Check::warn(about, format!("{found}: {error}"), "look at the database's log")
-            }
-        },
+    let witness = Some(storage::store_folder(&config.data).join("witness"));
+    match inspect(&PostgresConfig { witness, ..*postgres }).await {
+        Ok(Inspection { store_id: Some(_), nodes, .. }) => {
+            Check::ok(about, format!("{found}: safe settings, {nodes} nodes at work"))
+        }
+        Ok(Inspection { store_id: None, .. }) => Check::ok(
+            about,
+            format!("{found}: safe settings, no tables yet; the first start makes them"),
+        ),
         Err(error) => {
             let todo =
                 "mend the database or its address under `ledger:`; until then nothing starts";

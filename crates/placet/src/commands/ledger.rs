@@ -9,13 +9,14 @@ use placet_pipeline::views::{RearmRequest, RecordView, ResolutionRequest, Resolv
 use placet_server::documents::{BackupDocument, RecordList};
 use placet_types::{
     clock::{Clock as _, Timestamp},
+    error::ErrorCode,
     ids::RecordId,
 };
 use serde_json::{Value, json};
 use url::Url;
 
 use crate::{
-    client::{Client, ClientArgs},
+    client::{Client, ClientArgs, Reply},
     clock::SystemClock,
     commands::call::arguments,
     config::load::{Config, ConfigArgs},
@@ -197,7 +198,11 @@ async fn rearm(client: &Client, id: RecordId, evidence: &str, json: bool) -> Out
     }
     let request = RearmRequest { evidence: evidence.to_owned() };
     let path = ["v1", "ledger", &id.to_string(), "rearm"];
-    let record: RecordView = client.post(&path, &request).await?.document()?;
+    let reply = client.post(&path, &request).await?;
+    if let Some(failure) = not_in_that_state(&reply, id) {
+        return Err(failure);
+    }
+    let record: RecordView = reply.document()?;
     tell(&record, json);
     if !json && record.rearm.is_some() {
         output::line("  nothing is sent yet: another operator has to agree with the same command");
@@ -306,6 +311,17 @@ fn tell(record: &RecordView, json: bool) {
     }
 }
 
+/// A record that is in another state than the command is for: no field of the request would mend that.
+fn not_in_that_state(reply: &Reply, id: RecordId) -> Option<Failure> {
+    let problem = reply.problem()?;
+    let is_it = problem.error_code == ErrorCode::ValidationError && problem.problems.is_empty();
+    is_it.then(|| {
+        Failure::new(problem.detail)
+            .because("nothing was changed")
+            .try_this(format!("`placet ledger show {id}` says what became of it"))
+    })
+}
+
 async fn resolve(client: &Client, resolve: &Resolve, json: bool) -> Outcome {
     if resolve.evidence.trim().is_empty() {
         return Err(Failure::usage("`--evidence` is empty")
@@ -319,7 +335,11 @@ async fn resolve(client: &Client, resolve: &Resolve, json: bool) -> Outcome {
     };
     let request = ResolutionRequest { outcome, evidence: resolve.evidence.clone(), output: result };
     let path = ["v1", "ledger", &resolve.id.to_string(), "resolution"];
-    let record: RecordView = client.post(&path, &request).await?.document()?;
+    let reply = client.post(&path, &request).await?;
+    if let Some(failure) = not_in_that_state(&reply, resolve.id) {
+        return Err(failure);
+    }
+    let record: RecordView = reply.document()?;
     tell(&record, json);
     Ok(Exit::Ok)
 }

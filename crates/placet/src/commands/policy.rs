@@ -300,8 +300,9 @@ fn chosen_case(case: &str, folder: Option<&Path>) -> Result<CaseFile, Failure> {
         CaseFile::parse(text).attempted(format!("the cases in `{file}` cannot be read"))?;
     parsed.cases.retain(|case| case.name == name);
     parsed.reviews.retain(|case| case.name == name);
+    parsed.desk.retain(|case| case.name == name);
     parsed.surfaces.clear();
-    if parsed.cases.is_empty() && parsed.reviews.is_empty() {
+    if parsed.cases.is_empty() && parsed.reviews.is_empty() && parsed.desk.is_empty() {
         return Err(Failure::usage(format!("`{file}` has no case `{name}`"))
             .try_this("`placet policy test` lists them"));
     }
@@ -333,6 +334,8 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         attested: true,
         budget: CaseBudget::default(),
         approval: None,
+        frozen: false,
+        break_glass: None,
         expect: Expectation {
             outcome: ExpectedOutcome::Allow,
             code: None,
@@ -340,6 +343,7 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
             mode: None,
             policies: None,
             requirement: None,
+            by_grant: None,
         },
     };
     Ok(CaseFile {
@@ -347,6 +351,7 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         world: None,
         cases: vec![case],
         reviews: Vec::new(),
+        desk: Vec::new(),
         surfaces: Vec::new(),
     })
 }

@@ -74,13 +74,24 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let ended = tokio::select! {
         ended = until_stopped(served, (&engine, &notary), &mut signals, &asked) => ended,
         reason = engine.stopped() => {
-            Err(Failure::new("the engine cannot go on").because(reason).try_this("start it again: it recovers what is recorded"))
+            Err(ended_by(&reason))
         }
     };
     if let Err(error) = telemetry.shutdown().await {
         output::note(format!("note: {error}"));
     }
     ended.map(|()| Exit::Ok)
+}
+
+/// The end of an engine that cannot go on.
+fn ended_by(reason: &str) -> Failure {
+    let failure = Failure::new("the engine cannot go on").because(reason);
+    if reason.starts_with(crate::sealing::NOT_AFTER) {
+        return failure
+            .try_this("do not start it again as it is: it would not go on from there either")
+            .try_this("`placet audit verify` says more; restore the newest copy: a ledger that forgets would execute again");
+    }
+    failure.try_this("start it again: it recovers what is recorded")
 }
 
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.

@@ -15,7 +15,7 @@ use placet_types::ids::{EnvironmentName, GroupId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use super::ledger::LedgerFile;
+use super::{console::ConsoleFile, ledger::LedgerFile};
 
 /// The configuration of one process. Relative paths are relative to this file's folder.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -59,6 +59,8 @@ pub(crate) struct ConfigFile {
     pub(crate) audit: AuditFile,
     /// Where records are kept.
     pub(crate) ledger: LedgerFile,
+    /// The web console.
+    pub(crate) console: ConsoleFile,
 }
 
 impl Default for ConfigFile {
@@ -82,6 +84,7 @@ impl Default for ConfigFile {
             limits: LimitsFile::default(),
             audit: AuditFile::default(),
             ledger: LedgerFile::default(),
+            console: ConsoleFile::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ use placet_types::ids::EnvironmentName;
 use secrecy::SecretString;
 
 use super::{
+    console::ConsoleFile,
     file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile},
     ledger::LedgerPlan,
     otel,
@@ -79,6 +80,8 @@ pub(crate) struct Config {
     pub(crate) telemetry: TelemetryConfig,
     /// The pipeline.
     pub(crate) settings: Settings,
+    /// The web console.
+    pub(crate) console: ConsoleFile,
 }
 
 impl Config {
@@ -180,6 +183,7 @@ impl Reading<'_> {
             }
         }
         identity.check().map_err(|error| FileProblem::at(self.name, "issuers", error))?;
+        file.console.check(self.name, &identity.issuers, |name| secrets.contains(name))?;
         Ok(Config {
             origin,
             data: self.base.join(file.data),
@@ -197,6 +201,7 @@ impl Reading<'_> {
             ledger,
             telemetry,
             settings,
+            console: file.console,
         })
     }
 

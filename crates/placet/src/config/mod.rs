@@ -1,8 +1,9 @@
 //! The configuration: one YAML file, everything with a default.
 //!
-//! Owns the file's form ([`file`], [`ledger`]), its reading and check ([`load`]). Does not read contracts, policies or the directory it
+//! Owns the file's form ([`file`], [`ledger`], [`console`]), its reading and check ([`load`]). Does not read contracts, policies or the directory it
 //! names: that is [`crate::world`].
 
+pub(crate) mod console;
 pub(crate) mod file;
 pub(crate) mod ledger;
 pub(crate) mod load;

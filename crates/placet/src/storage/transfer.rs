@@ -16,7 +16,7 @@ use placet_store::{
 };
 use serde_json::json;
 
-use super::{choice, embedded_config, offline, store_folder};
+use super::{choice, embedded_config, offline, refused, store_folder};
 use crate::{
     commands::token::make_data_folder,
     config::{ledger::Choice, load::Config},
@@ -60,18 +60,19 @@ async fn write(
     config: &Config,
     mut out: impl io::Write + Send + 'static,
 ) -> Result<TransferSummary, Failure> {
+    let deployment = config.ledger.deployment.clone();
     match choice(config, &config.data)? {
         Choice::Embedded => {
             let store = offline::stopped(config)?;
             let work = tokio::task::spawn_blocking(move || {
-                let summary = embedded::export(&store, &mut out)?;
+                let summary = embedded::export_as(&store, Some(deployment), &mut out)?;
                 out.flush()?;
                 Ok(summary)
             });
             done(work.await.attempted("the export broke off")?)
         }
         Choice::Postgres(postgres) => {
-            let summary = done(postgres::export(&postgres, &mut out).await)?;
+            let summary = done(postgres::export_as(&postgres, Some(deployment), &mut out).await)?;
             out.flush().attempted("the export cannot be written")?;
             Ok(summary)
         }
@@ -112,7 +113,19 @@ pub(crate) async fn import(config: &Config, file: &Path, json: bool) -> Outcome 
 }
 
 fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummary, Failure> {
-    result.attempted("the ledger cannot be moved")
+    let what = "the ledger cannot be moved";
+    result.map_err(|error| match error {
+        TransferError::Open(error) => refused(&error),
+        TransferError::Taken(_) => Failure::new(what)
+            .because(error)
+            .try_this("name a data folder that has no ledger yet with --data; one that is there is never written over"),
+        TransferError::NotWhole(_) | TransferError::Malformed { .. } => Failure::new(what)
+            .because(error)
+            .try_this("export it again: nothing was made of this file"),
+        TransferError::Io(_) | TransferError::Content(_) | TransferError::Store(_) => {
+            Failure::new(what).because(error)
+        }
+    })
 }
 
 fn told(summary: &TransferSummary, done: &str, json: bool, aside: bool) {

@@ -83,6 +83,9 @@ pub struct ToolResultEnvelope {
     /// The W3C `traceparent` of the call's span.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
+    /// The arguments that ran, fields marked sensitive masked, where an approver narrowed those that were sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited_args: Option<Value>,
 }
 
 /// Why a call did not succeed.

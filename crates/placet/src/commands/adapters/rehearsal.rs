@@ -182,6 +182,8 @@ impl Rehearsal {
             budget: BudgetView { calls_left: CALLS_MAX, cents_left: CENTS_MAX, window_ends },
             now,
             approval: None,
+            frozen: false,
+            break_glass: None,
             attested: true,
             key,
         };
@@ -297,7 +299,7 @@ impl Bench for Rehearsal {
                 Ok::<_, String>(Credential { header, value })
             })
             .transpose()?;
-        Ok(Conditions { timeout_ms, credential, trace: TraceHeaders::default() })
+        Ok(Conditions { timeout_ms, listen_ms: 0, credential, trace: TraceHeaders::default() })
     }
 
     fn strange_token(&mut self) -> String {

@@ -1,29 +1,29 @@
-//! `placet audit verify` and `export`: the chain as it is on disk or in the database, without a running Placet.
+//! `placet audit verify`: the chain as it is on disk, without a running Placet; of a database see [`shared`].
 //!
 //! Owns the walk over the entries and its comparison with signed checkpoints. Not here: what is wrong with a journal's bytes, and with a
 //! signature (`placet-store`). Invariants: nothing is changed; a checkpoint that could not be compared is never counted as verified.
 
 use std::{
     collections::BTreeMap,
-    fs::File,
-    io::{self, BufWriter, Write},
+    fs,
     path::{Path, PathBuf},
 };
 
 use clap::Args as ClapArgs;
-use placet_ledger::{
-    log::LogEntry,
-    proof::{Frontier, checkpoint::Checkpoint, note::NoteName},
-};
+use placet_ledger::proof::{Frontier, checkpoint::Checkpoint};
 use placet_store::{
     embedded::LOG,
     journal::{Frame, JournalError, VerifyReport, verify_each},
-    seal::{SealKey, SealPublic, export_header, export_line, verify_checkpoint},
+    seal::{SealKey, SealPublic, verify_checkpoint},
 };
 use placet_types::{clock::Timestamp, digest::Digest};
 use serde_json::{Value, json};
 
-use super::evidence::{read_key, read_text};
+use super::{
+    evidence::{read_key, read_text},
+    imported::{self, Imported},
+    shared,
+};
 use crate::{
     config::{
         ledger::Choice,
@@ -37,15 +37,18 @@ use crate::{
 /// What to verify against.
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
-    /// The hash of the last entry as you noted it earlier; the chain must still contain it at its end.
+    /// The hash of the last entry as you noted it earlier; the chain, or one of several, must still contain it at its end.
     #[arg(long, value_name = "HEX")]
-    head: Option<String>,
+    pub(super) head: Option<String>,
     /// The public key that checkpoints are signed with, as you noted it earlier [default: that of the data folder].
     #[arg(long, value_name = "VKEY")]
     key: Option<String>,
     /// A signed checkpoint that you kept elsewhere; the chain must begin with what it covers. May be given several times.
     #[arg(long, value_name = "FILE")]
     checkpoint: Vec<PathBuf>,
+    /// Find it wrong when there is no signed checkpoint to compare with, or not for every log.
+    #[arg(long)]
+    pub(super) require_signed: bool,
     /// Which configuration.
     #[command(flatten)]
     config: ConfigArgs,
@@ -53,10 +56,15 @@ pub(super) struct Args {
 
 /// A checkpoint to compare with, and where it is from.
 #[derive(Debug)]
-struct Signed {
-    origin: String,
-    checkpoint: Checkpoint,
+pub(super) struct Signed {
+    pub(super) origin: String,
+    pub(super) log: String,
+    pub(super) checkpoint: Checkpoint,
 }
+
+/// What is said of a log that nothing vouches for.
+pub(super) const UNSIGNED: &str =
+    "nothing signed was compared; whoever can write here could have made it anew";
 
 /// The root and the last hash at the sizes that matter.
 #[derive(Debug, Default)]
@@ -99,36 +107,55 @@ impl Walk {
 }
 
 /// Verifies the chain.
-pub(super) fn run(args: &Args, json: bool, environment: &Environment) -> Outcome {
+pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
-    let journal = journal(&config)?;
-    let signed = match signed(args, &config) {
+    let choice = storage::choice(&config, &config.data)?;
+    let journal = match &choice {
+        Choice::Embedded => Some(journal(&config)?),
+        Choice::Postgres(_) => None,
+    };
+    let signed = match signed(args, &config, journal.is_none()) {
         Ok(signed) => signed,
         Err(Wrong::Unusable(failure)) => return Err(failure),
         Err(Wrong::Checkpoint(why)) => return Ok(wrong(json, &why)),
     };
+    match (choice, journal) {
+        (Choice::Postgres(postgres), _) => shared::verify(&postgres, args, (json, &signed)).await,
+        (Choice::Embedded, Some(journal)) => own(args, json, &config, (&journal, &signed)),
+        (Choice::Embedded, None) => Err(Failure::new("there is no journal")),
+    }
+}
+
+fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Signed])) -> Outcome {
     let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
     let mut walk = Walk::default();
-    let verified = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
+    let verified = verify_each(journal, config.ledger.archive.as_deref(), &mut |frame| {
         walk.take(&sizes, frame);
         Ok(())
     });
     match verified {
         Ok(report) => {
-            let findings: Vec<String> =
-                signed.iter().filter_map(|signed| walk.against(&report, signed)).collect();
-            Ok(sound(args, json, &report, (&signed, &findings)))
+            let (own, others): (Vec<_>, Vec<_>) =
+                signed.iter().partition(|signed| signed.log == LOG);
+            let mut findings: Vec<String> =
+                own.iter().filter_map(|signed| walk.against(&report, signed)).collect();
+            let imported = imported::verify(config, &others, &mut findings)?;
+            if args.require_signed {
+                findings.extend(own.is_empty().then(|| format!("log `{LOG}`: {UNSIGNED}")));
+                let unsigned = imported.iter().filter(|log| log.sealed.is_none());
+                findings.extend(
+                    unsigned.map(|log| format!("imported log `{}`: {UNSIGNED}", log.origin)),
+                );
+            }
+            let sealed = own.iter().map(|signed| signed.checkpoint.head.size).max();
+            Ok(sound(args, json, &report, (sealed, &imported, &findings)))
         }
         Err(error) => damaged(json, &error),
     }
 }
 
-fn journal(config: &Config) -> Result<PathBuf, Failure> {
-    if let Choice::Postgres(postgres) = storage::choice(config, &config.data)? {
-        return Err(Failure::usage("this reads the journal of the data folder")
-            .because(format!("records are kept in the database at {}", postgres.url))
-            .try_this("`placet ledger export` reads and checks every log of it, and `placet ledger import` verifies them once more"));
-    }
+/// The journal's folder.
+pub(super) fn journal(config: &Config) -> Result<PathBuf, Failure> {
     let journal = storage::journal_folder(&config.data);
     if journal.try_exists().unwrap_or(false) {
         return Ok(journal);
@@ -145,33 +172,61 @@ enum Wrong {
     Checkpoint(String),
 }
 
-/// The checkpoints: what was signed last in this folder, and those that were named.
-fn signed(args: &Args, config: &Config) -> Result<Vec<Signed>, Wrong> {
-    let own = sealing::sealed_folder(&config.data).join(format!("{LOG}.note"));
-    let mut files: Vec<(&Path, String)> = args
+/// The checkpoints: what was signed last in this folder, and those that were named. Of a database there are several logs.
+fn signed(args: &Args, config: &Config, is_shared: bool) -> Result<Vec<Signed>, Wrong> {
+    let mut files: Vec<(PathBuf, String)> = args
         .checkpoint
         .iter()
-        .map(|path| (path.as_path(), format!("checkpoint `{}`", path.display())))
+        .map(|path| (path.clone(), format!("checkpoint `{}`", path.display())))
         .collect();
-    if own.try_exists().unwrap_or(false) {
-        files.push((&own, "the checkpoint that was signed last here".to_owned()));
-    }
+    files.extend(own_notes(config, is_shared).map_err(Wrong::Unusable)?);
     if files.is_empty() {
         return Ok(Vec::new());
     }
     let key = key(args, config).map_err(Wrong::Unusable)?;
     let mut signed = Vec::with_capacity(files.len());
     for (path, origin) in files {
-        let text = read_text(path).map_err(Wrong::Unusable)?;
+        let text = read_text(&path).map_err(Wrong::Unusable)?;
         let checkpoint = verify_checkpoint(&text, &key, None)
             .map_err(|error| Wrong::Checkpoint(format!("{origin}: {error}")))?;
-        let log = checkpoint.origin.to_string();
-        if log.rsplit('/').next() != Some(LOG) {
-            return Err(Wrong::Checkpoint(format!("{origin} is about the log `{log}`")));
+        let whole = checkpoint.origin.to_string();
+        let log = whole.rsplit('/').next().unwrap_or_default().to_owned();
+        let is_imported = || imported::origins(config).map(|of| of.contains(&checkpoint.origin));
+        if !is_shared && log != LOG && !is_imported().map_err(Wrong::Unusable)? {
+            // A note of a time before this ledger; named, it is about something that is not here.
+            if args.checkpoint.contains(&path) {
+                return Err(Wrong::Checkpoint(format!("{origin} is about the log `{whole}`")));
+            }
+            continue;
         }
-        signed.push(Signed { origin, checkpoint });
+        signed.push(Signed { origin, log, checkpoint });
     }
     Ok(signed)
+}
+
+/// What was signed last in this folder, where anything was: of a ledger in the data folder that is its own log, and those that it brought
+/// from a database.
+fn own_notes(config: &Config, is_shared: bool) -> Result<Vec<(PathBuf, String)>, Failure> {
+    let folder = sealing::sealed_folder(&config.data);
+    if !folder.try_exists().unwrap_or(false) {
+        return Ok(Vec::new());
+    }
+    let what = || format!("the folder `{}` cannot be read", folder.display());
+    let mut notes = Vec::new();
+    for entry in fs::read_dir(&folder).attempted(what())? {
+        let path = entry.attempted(what())?.path();
+        if path.extension().is_some_and(|extension| extension == "note") {
+            let log = path.file_stem().unwrap_or_default().to_string_lossy();
+            let origin = if !is_shared && log == LOG {
+                "the checkpoint that was signed last here".to_owned()
+            } else {
+                format!("the checkpoint of `{log}` that was signed last here")
+            };
+            notes.push((path, origin));
+        }
+    }
+    notes.sort();
+    Ok(notes)
 }
 
 fn key(args: &Args, config: &Config) -> Result<SealPublic, Failure> {
@@ -191,19 +246,21 @@ fn sound(
     args: &Args,
     json: bool,
     report: &VerifyReport,
-    (signed, findings): (&[Signed], &[String]),
+    (sealed, imported, findings): (Option<u64>, &[Imported], &[String]),
 ) -> Exit {
     let head = hex::encode(report.head);
     let moved = args.head.as_ref().is_some_and(|noted| !noted.eq_ignore_ascii_case(&head));
     let ok = !moved && findings.is_empty();
-    let sealed = signed.iter().map(|signed| signed.checkpoint.head.size).max();
     if json {
-        output::json(&document(report, &head, ok, (sealed, findings)));
+        output::json(&document(report, &head, ok, (sealed, imported, findings)));
     } else if !findings.is_empty() {
         findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
-        output::line("    Keep the folder as it is, and restore it from a copy.");
+        if findings.iter().any(|why| !why.ends_with(UNSIGNED)) {
+            output::line("    Keep the folder as it is, and restore it from a copy.");
+        }
     } else {
         told(report, &head, sealed);
+        imported.iter().for_each(|log| output::line(format!("    {log}")));
     }
     if moved && !json {
         output::line(
@@ -213,7 +270,7 @@ fn sound(
     if ok { Exit::Ok } else { Exit::Findings }
 }
 
-fn time(ms: Option<i64>) -> Option<String> {
+pub(super) fn time(ms: Option<i64>) -> Option<String> {
     ms.map(|ms| Timestamp::from_ms(ms).to_string())
 }
 
@@ -221,7 +278,7 @@ fn document(
     report: &VerifyReport,
     head: &str,
     ok: bool,
-    (sealed, findings): (Option<u64>, &[String]),
+    (sealed, imported, findings): (Option<u64>, &[Imported], &[String]),
 ) -> Value {
     json!({
         "ok": ok,
@@ -234,6 +291,7 @@ fn document(
         "torn_bytes": report.torn_bytes,
         "head": head,
         "sealed_entries": sealed,
+        "imported": imported.iter().map(Imported::document).collect::<Vec<_>>(),
         "problems": findings,
     })
 }
@@ -253,10 +311,11 @@ fn told(report: &VerifyReport, head: &str, sealed: Option<u64>) {
             report.torn_bytes
         ));
     }
-    if let Some(sealed) = sealed {
-        output::line(format!(
+    match sealed {
+        Some(sealed) => output::line(format!(
             "    {sealed} entries are under a signed checkpoint that they agree with"
-        ));
+        )),
+        None => output::line(format!("    {UNSIGNED}")),
     }
     output::line(format!("    head {head}"));
 }
@@ -287,50 +346,4 @@ fn damaged(json: bool, error: &JournalError) -> Outcome {
         );
     }
     Ok(Exit::Findings)
-}
-
-/// Writes the chain as lines of JSON.
-pub(super) fn export(config: &Config, file: &Path) -> Outcome {
-    let journal = journal(config)?;
-    let origin = NoteName::new(format!("{}/{LOG}", config.ledger.deployment));
-    let origin = origin.attempted("the log has no name")?;
-    let what = "the chain cannot be exported";
-    let mut out: Box<dyn Write> = if file.as_os_str() == "-" {
-        Box::new(io::stdout())
-    } else {
-        let opened = File::options().write(true).create_new(true).open(file);
-        Box::new(opened.attempted(format!("`{}` cannot be written", file.display()))?)
-    };
-    let mut out = BufWriter::new(&mut out);
-    let header = export_header(&origin, 1, &Frontier::new()).attempted(what)?;
-    writeln!(out, "{header}").attempted(what)?;
-    let written = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
-        let line = export_line(&entry(frame))?;
-        Ok(writeln!(out, "{line}")?)
-    });
-    let report = written.attempted(what)?;
-    out.flush().attempted(what)?;
-    if report.first_seq > 1 {
-        return Err(Failure::new("the export is not whole")
-            .because(format!(
-                "the chain begins with entry {}: the rest is in the archive",
-                report.first_seq
-            ))
-            .try_this("name the archive under `ledger.archive`"));
-    }
-    output::note(format!("{} entries of the log {origin}", report.frames));
-    Ok(Exit::Ok)
-}
-
-fn entry(frame: &Frame) -> LogEntry {
-    LogEntry {
-        seq: frame.seq,
-        epoch: frame.epoch,
-        at_ms: frame.at_ms,
-        kind: frame.kind,
-        durable_seq: frame.durable_seq,
-        prev: frame.prev,
-        payload: frame.payload.clone(),
-        hash: frame.hash,
-    }
 }

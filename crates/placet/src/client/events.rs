@@ -1,0 +1,190 @@
+//! Server-sent events as they arrive.
+//!
+//! Owns the reading of the stream, line by line, within a limit. Does not connect again: whoever follows decides about that.
+
+use bytes::Bytes;
+use http::{Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use placet_egress::{EgressBody, EgressError};
+
+use super::Reply;
+use crate::failure::Failure;
+
+/// The longest event, in bytes.
+const EVENT_BYTES_MAX: usize = 1024 * 1024;
+/// The longest answer that is read where a stream was expected.
+const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
+
+/// Why there is no stream.
+#[derive(Debug)]
+pub(crate) enum NotOpened {
+    /// Nothing was answered.
+    Unanswered(Failure),
+    /// Something else was answered.
+    Refused(Reply),
+}
+
+impl NotOpened {
+    /// Whether it may go better a little later.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Unanswered(_) => true,
+            Self::Refused(reply) => {
+                reply.status.is_server_error() || reply.status == StatusCode::TOO_MANY_REQUESTS
+            }
+        }
+    }
+
+    /// As a person reads it.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            Self::Unanswered(failure) => failure,
+            Self::Refused(reply) if reply.status.is_success() => {
+                Failure::new("the answer is no stream of events")
+                    .try_this("is PLACET_URL a Placet of this version?")
+            }
+            Self::Refused(reply) => reply.refusal(),
+        }
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its data.
+    pub(crate) data: String,
+}
+
+/// A stream of events.
+#[derive(Debug)]
+pub(crate) struct Events {
+    body: EgressBody,
+    lines: Lines,
+}
+
+impl Events {
+    pub(super) async fn of(response: Response<EgressBody>) -> Result<Self, NotOpened> {
+        let (parts, mut body) = response.into_parts();
+        let media = parts.headers.get(header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+        if parts.status.is_success()
+            && media.is_some_and(|media| media.starts_with(b"text/event-stream"))
+        {
+            return Ok(Self { body, lines: Lines::default() });
+        }
+        let mut read = Vec::new();
+        while let Some(Ok(frame)) = body.frame().await {
+            read.extend_from_slice(frame.data_ref().map_or(&[], |data| data.as_ref()));
+            if read.len() > REFUSAL_BYTES_MAX {
+                break;
+            }
+        }
+        Err(NotOpened::Refused(Reply { status: parts.status, body: Bytes::from(read) }))
+    }
+
+    /// The next event; none at the end of the stream.
+    ///
+    /// # Errors
+    /// [`EgressError`] when the connection breaks.
+    pub(crate) async fn next(&mut self) -> Result<Option<Event>, EgressError> {
+        loop {
+            if let Some(event) = self.lines.event() {
+                return Ok(Some(event));
+            }
+            let Some(frame) = self.body.frame().await else { return Ok(None) };
+            if let Some(data) = frame?.data_ref() {
+                self.lines.take(data);
+            }
+            if self.lines.is_too_long() {
+                return Err(EgressError::ResponseTooLarge { bytes_max: EVENT_BYTES_MAX });
+            }
+        }
+    }
+}
+
+/// What has arrived and is not an event yet.
+#[derive(Debug, Default)]
+struct Lines {
+    rest: Vec<u8>,
+    name: String,
+    data: String,
+}
+
+impl Lines {
+    fn take(&mut self, bytes: &[u8]) {
+        self.rest.extend_from_slice(bytes);
+    }
+
+    fn is_too_long(&self) -> bool {
+        self.rest.len().saturating_add(self.data.len()) > EVENT_BYTES_MAX
+    }
+
+    /// The next event that has arrived whole.
+    fn event(&mut self) -> Option<Event> {
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            if let Some(event) = self.line(line.trim_end_matches(['\n', '\r'])) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    fn line(&mut self, line: &str) -> Option<Event> {
+        if line.is_empty() {
+            let event = Event {
+                name: std::mem::take(&mut self.name),
+                data: std::mem::take(&mut self.data),
+            };
+            return (!event.data.is_empty()).then_some(event);
+        }
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match field {
+            "event" => value.clone_into(&mut self.name),
+            "data" => {
+                if !self.data.is_empty() {
+                    self.data.push('\n');
+                }
+                self.data.push_str(value);
+            }
+            // Comments and fields that nobody needs here.
+            _ => {}
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, Lines};
+
+    fn event(name: &str, data: &str) -> Event {
+        Event { name: name.to_owned(), data: data.to_owned() }
+    }
+
+    #[test]
+    fn events_are_read_however_the_stream_is_cut() {
+        let text = ": alive\n\nevent: desk\r\ndata: {\"grü\": 1}\r\n\r\ndata: a\ndata:b\nid: 7\n\nevent: lost\ndata: x";
+        let wanted = [event("desk", "{\"grü\": 1}"), event("", "a\nb")];
+        for size in [1, 2, 3, 7, 1_000] {
+            let (mut lines, mut seen) = (Lines::default(), Vec::new());
+            for piece in text.as_bytes().chunks(size) {
+                lines.take(piece);
+                seen.extend(std::iter::from_fn(|| lines.event()));
+            }
+            assert_eq!(seen, wanted, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_that_never_ends_is_noticed() {
+        let mut lines = Lines::default();
+        lines.take(&vec![b'x'; 1024 * 1024]);
+        assert!(lines.event().is_none() && !lines.is_too_long());
+        lines.take(b"x");
+        assert!(lines.is_too_long());
+    }
+}

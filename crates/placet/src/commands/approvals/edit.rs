@@ -1,0 +1,65 @@
+//! `placet approvals edit`: narrower arguments for a held call.
+//!
+//! Owns where the arguments come from and how the difference is told.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use placet_pipeline::views::{ApprovalView, desk::EditRequest};
+use placet_types::{digest::Digest, ids::ApprovalId};
+use serde_json::Value;
+
+use super::{decide::recorded, difference, input, show};
+use crate::{
+    client::Client,
+    failure::{Exit, Failure, Outcome},
+    output,
+};
+
+/// An edit.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet approvals show apr_01J… --json | jq .proposal.evidence.preview > args.json\n  \
+    placet approvals edit apr_01J… --args args.json --reason \"only May\" --digest sha256:…\n  \
+    echo '{\"path\": \"may.txt\"}' | placet approvals edit apr_01J… --args - --reason \"only May\" --digest sha256:…\n\n\
+    A masked value that comes back as it was shown keeps its value. The digest changes: whoever agreed before has to look again.")]
+pub(super) struct Args {
+    /// The approval.
+    id: ApprovalId,
+    /// All arguments as they shall run, a JSON object in a file, or `-` for standard input.
+    #[arg(long, value_name = "FILE")]
+    args: PathBuf,
+    /// Why; kept for the auditor, and shown to the agent's people.
+    #[arg(long)]
+    reason: String,
+    /// The digest that `show` printed.
+    #[arg(long)]
+    digest: Digest,
+}
+
+/// Edits.
+pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+    let Value::Object(fields) = input::document(&args.args)? else {
+        return Err(Failure::usage("the arguments are not a JSON object").try_this(
+            "start from `proposal.evidence.preview` of `placet approvals show ID --json`",
+        ));
+    };
+    let request = EditRequest { args: fields, reason: args.reason.clone(), digest: args.digest };
+    let path = ["v1", "approvals", args.id.as_str(), "edits"];
+    let approval: ApprovalView = client.post(&path, &request).await?.document()?;
+    if json {
+        output::json(&approval);
+        return Ok(Exit::Ok);
+    }
+    output::line(recorded(&approval));
+    let detail = show::read(client, &args.id).await?;
+    let evidence = &detail.proposal.evidence;
+    if let Some(edited) = &evidence.edited {
+        output::line("what differs from what the agent asked for:");
+        for line in difference::lines(&edited.preview, &evidence.preview) {
+            output::line(format!("  {line}"));
+        }
+    }
+    output::line(format!("new digest {}", detail.approval.digest));
+    Ok(Exit::Ok)
+}

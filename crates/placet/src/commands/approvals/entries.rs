@@ -1,0 +1,287 @@
+//! What grants, break-glass records, freezes and handovers have in common: lists, one of them, decisions, ends, reviews.
+//!
+//! Owns their tables and words. Invariant: a command for one kind never touches an entry of another kind.
+
+use clap::Args as ClapArgs;
+use placet_pipeline::views::desk::{Arrangement, DeskAct, DeskEntryView, DeskRequest};
+use placet_server::documents::DeskList;
+use placet_types::{
+    approval::VoteChoice,
+    clock::Timestamp,
+    desk::{DeskBody, DeskKind, pattern::ArgumentRule},
+    digest::Digest,
+    ids::DeskId,
+};
+
+use super::{decide::agreed, words};
+use crate::{
+    client::Client,
+    failure::{Exit, Failure, Outcome},
+    output,
+};
+
+/// Enough for a person to read; programs page themselves.
+const LISTED_MAX: usize = 2_000;
+
+/// A decision on an entry.
+#[derive(Debug, ClapArgs)]
+pub(super) struct Decide {
+    /// The entry.
+    id: DeskId,
+    /// Why; kept for the auditor.
+    #[arg(long)]
+    reason: String,
+    /// The digest that `show` printed; without it you are shown the entry and asked.
+    #[arg(long)]
+    digest: Option<Digest>,
+}
+
+/// The end of an entry.
+#[derive(Debug, ClapArgs)]
+pub(super) struct End {
+    /// The entry.
+    id: DeskId,
+    /// Why; kept for the auditor.
+    #[arg(long)]
+    reason: String,
+}
+
+/// Something new, and how long it lasts.
+#[derive(Debug)]
+pub(super) struct New {
+    pub(super) arrange: Arrangement,
+    pub(super) reason: String,
+    pub(super) starts_at: Option<Timestamp>,
+    pub(super) lasts_ms: u64,
+}
+
+/// Lists the entries of a kind: those of which something may still become, or all.
+pub(super) async fn list(client: &Client, kind: DeskKind, all: bool, json: bool) -> Outcome {
+    let mut entries: Vec<DeskEntryView> = Vec::new();
+    let mut after: Option<DeskId> = None;
+    loop {
+        let state = if all { "all" } else { "open" };
+        let mut query = vec![("kind", kind.as_str()), ("state", state), ("limit", "200")];
+        query.extend(after.as_ref().map(|after| ("after", after.as_str())));
+        let page: DeskList = client.get(&["v1", "desk"], &query).await?;
+        entries.extend(page.entries);
+        after = page.next_after;
+        if after.is_none() || entries.len() >= LISTED_MAX {
+            break;
+        }
+    }
+    if json {
+        output::json(&entries);
+    } else if entries.is_empty() {
+        let which = if all { "at all" } else { "that are open; --all shows the others" };
+        output::line(format!("no {} that you may see {which}", plural(kind)));
+    } else {
+        output::table(["entry", "state", "by", "what", "from", "ends"], entries.iter().map(row));
+    }
+    Ok(Exit::Ok)
+}
+
+fn row(entry: &DeskEntryView) -> [String; 6] {
+    let due = if entry.review_due { ", review due" } else { "" };
+    [
+        entry.desk_id.to_string(),
+        format!("{}{due}", entry.state),
+        entry.by.to_string(),
+        what(entry),
+        entry.starts_at.to_string(),
+        words::from_now(entry.expires_at),
+    ]
+}
+
+/// Shows one.
+pub(super) async fn show(client: &Client, kind: DeskKind, id: &DeskId, json: bool) -> Outcome {
+    told(&read(client, kind, id).await?, json, text);
+    Ok(Exit::Ok)
+}
+
+/// Arranges something.
+pub(super) async fn arrange(client: &Client, new: New, json: bool) -> Outcome {
+    let New { arrange, reason, starts_at, lasts_ms } = new;
+    let request = DeskRequest { arrange, reason, starts_at, lasts_ms };
+    let entry: DeskEntryView = client.post(&["v1", "desk"], &request).await?.document()?;
+    told(&entry, json, text);
+    Ok(Exit::Ok)
+}
+
+/// Decides on one.
+pub(super) async fn decide(
+    client: &Client,
+    (kind, choice): (DeskKind, VoteChoice),
+    args: &Decide,
+    json: bool,
+) -> Outcome {
+    let entry = read(client, kind, &args.id).await?;
+    let digest = match args.digest {
+        Some(digest) => digest,
+        None => {
+            output::note(text(&entry));
+            let look = format!("placet approvals {} show {}", command(kind), args.id);
+            agreed(words::verb(choice), &look)?;
+            entry.digest
+        }
+    };
+    let act = DeskAct::Decide { decision: choice, reason: args.reason.clone(), digest };
+    did(client, &args.id, &act, json).await
+}
+
+/// Ends one before its time.
+pub(super) async fn end(client: &Client, kind: DeskKind, args: &End, json: bool) -> Outcome {
+    read(client, kind, &args.id).await?;
+    did(client, &args.id, &DeskAct::End { reason: args.reason.clone() }, json).await
+}
+
+/// Does something with one, and tells how it stands.
+pub(super) async fn did(client: &Client, id: &DeskId, act: &DeskAct, json: bool) -> Outcome {
+    let entry: DeskEntryView =
+        client.post(&["v1", "desk", id.as_str(), "acts"], act).await?.document()?;
+    told(&entry, json, |entry| format!("recorded; {} is now {}", entry.desk_id, entry.state));
+    Ok(Exit::Ok)
+}
+
+fn told(entry: &DeskEntryView, json: bool, text: impl Fn(&DeskEntryView) -> String) {
+    if json {
+        output::json(entry);
+    } else {
+        output::line(text(entry));
+    }
+}
+
+/// Reads one, which must be of this kind.
+pub(super) async fn read(
+    client: &Client,
+    kind: DeskKind,
+    id: &DeskId,
+) -> Result<DeskEntryView, Failure> {
+    let entry: DeskEntryView = client.get(&["v1", "desk", id.as_str()], &[]).await?;
+    let is = entry.body.kind();
+    if is == kind {
+        return Ok(entry);
+    }
+    Err(Failure::usage(format!("`{id}` is a {}, not a {}", named(is), named(kind)))
+        .try_this(format!("`placet approvals {}` is for those", command(is))))
+}
+
+const fn named(kind: DeskKind) -> &'static str {
+    match kind {
+        DeskKind::Grant => "standing grant",
+        DeskKind::BreakGlass => "break-glass record",
+        DeskKind::Freeze => "freeze",
+        DeskKind::Handover => "handover",
+    }
+}
+
+const fn plural(kind: DeskKind) -> &'static str {
+    match kind {
+        DeskKind::Grant => "standing grants",
+        DeskKind::BreakGlass => "break-glass records",
+        DeskKind::Freeze => "freezes",
+        DeskKind::Handover => "handovers",
+    }
+}
+
+const fn command(kind: DeskKind) -> &'static str {
+    match kind {
+        DeskKind::Grant => "grants",
+        DeskKind::BreakGlass => "break-glass",
+        DeskKind::Freeze => "freezes",
+        DeskKind::Handover => "delegations",
+    }
+}
+
+/// What an entry arranges, in a line.
+fn what(entry: &DeskEntryView) -> String {
+    match &entry.body {
+        DeskBody::Grant(grant) => format!(
+            "{} by {}, {} of {} uses",
+            grant.capability.tool_name(),
+            words::chain(&grant.chain),
+            entry.uses,
+            grant.uses_max
+        ),
+        DeskBody::BreakGlass(glass) => {
+            let agent = glass.agent.as_ref().map_or("every agent".to_owned(), ToString::to_string);
+            let tool = glass.capability.as_ref();
+            let tool = tool
+                .map_or("every tool that policies let it open".to_owned(), |one| one.tool_name());
+            format!("{}: {tool}, for {agent}", glass.ticket)
+        }
+        DeskBody::Freeze(freeze) => {
+            let adapters: Vec<String> = freeze.adapters.iter().map(ToString::to_string).collect();
+            let of =
+                if adapters.is_empty() { "everything".to_owned() } else { adapters.join(", ") };
+            format!("{}: writes of {of}", freeze.name)
+        }
+        DeskBody::Handover(handover) => {
+            let groups: Vec<String> = handover.groups.iter().map(ToString::to_string).collect();
+            format!("{} decides for {} in {}", handover.to, entry.by, groups.join(", "))
+        }
+    }
+}
+
+/// An entry as people read it.
+fn text(entry: &DeskEntryView) -> String {
+    let mut lines = vec![format!("{} {}", named(entry.body.kind()), entry.desk_id)];
+    lines.push(format!("  what      {}", what(entry)));
+    if let DeskBody::Grant(grant) = &entry.body {
+        lines.push(format!("  from      {}, up to {}", grant.approval_id, grant.mode));
+        lines.extend(
+            grant
+                .pattern
+                .0
+                .iter()
+                .map(|(place, rule)| format!("  covers    {place} {}", rule_in_words(rule))),
+        );
+    }
+    lines.push(format!("  by        {}: {}", entry.by, entry.reason));
+    lines.push(format!(
+        "  from/to   {} to {} ({})",
+        entry.starts_at,
+        entry.expires_at,
+        words::from_now(entry.expires_at)
+    ));
+    if entry.requirement.quorum > 0 {
+        lines.push(format!("  needs     {}", needs(entry)));
+    }
+    lines.extend(entry.votes.iter().map(|vote| {
+        let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
+        let word = words::choice(vote.choice);
+        format!("  {word:<9} {}{instead} at {}: {}", vote.approver, vote.at, vote.reason)
+    }));
+    lines.extend(
+        entry
+            .note
+            .as_ref()
+            .map(|note| format!("  then      {} at {}: {}", note.by, note.at, note.text)),
+    );
+    let force = if entry.in_force { ", in force" } else { "" };
+    let due = if entry.review_due { ", its review is due" } else { "" };
+    lines.push(format!("  state     {}{force}{due}", entry.state));
+    lines.push(format!("  digest    {}", entry.digest));
+    lines.join("\n")
+}
+
+fn needs(entry: &DeskEntryView) -> String {
+    let requirement = &entry.requirement;
+    if requirement.groups.is_empty() {
+        return "one other person".to_owned();
+    }
+    placet_policy::explain::requirement_line(requirement)
+}
+
+fn rule_in_words(rule: &ArgumentRule) -> String {
+    match rule {
+        ArgumentRule::Equals(value) => format!("is {value}"),
+        ArgumentRule::OneOf(values) => {
+            let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+            format!("is one of {}", values.join(", "))
+        }
+        ArgumentRule::AtMost(most) => format!("is a whole number up to {most}"),
+        ArgumentRule::StartsWith(start) => format!("begins with `{start}`"),
+        ArgumentRule::Any(_) => "is anything".to_owned(),
+    }
+}

@@ -1,0 +1,92 @@
+//! `placet approvals freezes`: times in which every write waits for people.
+//!
+//! Owns the options.
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_pipeline::views::desk::Arrangement;
+use placet_types::{
+    clock::Timestamp,
+    desk::{DeskKind, Freeze},
+    ids::{AdapterName, DeskId},
+};
+
+use super::{
+    entries::{self, New},
+    words,
+};
+use crate::{client::Client, failure::Outcome};
+
+/// The calendar of freezes, in which every write waits for people.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet approvals freezes list\n  \
+    placet approvals freezes set --name \"Year's end\" --from 2026-12-31T00:00+01:00 --for 2d --reason \"the books are closed\"\n  \
+    placet approvals freezes set --name Incident --for 2h --adapters files --reason \"we look into it\"\n  \
+    placet approvals freezes lift desk_01J… --reason \"all is well\"")]
+pub(super) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do with freezes.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List those that are on or to come.
+    List {
+        /// Also those that are over.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Enter one in the calendar.
+    Set(Set),
+    /// Show one.
+    Show {
+        /// The freeze.
+        id: DeskId,
+    },
+    /// End one before its time, or take it out of the calendar.
+    Lift(entries::End),
+}
+
+/// A freeze that is to be.
+#[derive(Debug, ClapArgs)]
+struct Set {
+    /// What it is called in the calendar.
+    #[arg(long)]
+    name: String,
+    /// For how long, such as 2h or 31d (the longest).
+    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    lasts_ms: u64,
+    /// From when on, such as 2026-12-24T18:00+01:00 [default: now].
+    #[arg(long, value_name = "MOMENT", value_parser = words::moment)]
+    from: Option<Timestamp>,
+    /// Only for writes of these adapters [default: all].
+    #[arg(long, value_name = "ADAPTER", value_delimiter = ',')]
+    adapters: Vec<AdapterName>,
+    /// Why; kept for the auditor.
+    #[arg(long)]
+    reason: String,
+}
+
+/// Does what was asked.
+pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+    const KIND: DeskKind = DeskKind::Freeze;
+    match &args.action {
+        Action::List { all } => entries::list(client, KIND, *all, json).await,
+        Action::Set(args) => set(client, args, json).await,
+        Action::Show { id } => entries::show(client, KIND, id, json).await,
+        Action::Lift(args) => entries::end(client, KIND, args, json).await,
+    }
+}
+
+async fn set(client: &Client, args: &Set, json: bool) -> Outcome {
+    let adapters = args.adapters.iter().cloned().collect();
+    let new = New {
+        arrange: Arrangement::Freeze(Freeze { name: args.name.clone(), adapters }),
+        reason: args.reason.clone(),
+        starts_at: args.from,
+        lasts_ms: args.lasts_ms,
+    };
+    entries::arrange(client, new, json).await
+}

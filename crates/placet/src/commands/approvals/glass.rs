@@ -1,0 +1,117 @@
+//! `placet approvals break-glass`: emergencies that policies opt in to.
+//!
+//! Owns the options.
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_pipeline::views::desk::{Arrangement, DeskAct};
+use placet_types::{
+    approval::VoteChoice,
+    desk::{BreakGlass, DeskKind},
+    ids::{CapabilityId, DeskId, PrincipalId},
+};
+
+use super::{
+    entries::{self, New},
+    words,
+};
+use crate::{client::Client, failure::Outcome};
+
+/// Break-glass records: emergencies that policies opt in to.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet approvals break-glass declare --ticket INC-4711 --for 1h --reason \"orders fail\"\n  \
+    placet approvals break-glass confirm desk_01J… --reason \"seen it too\" --digest sha256:…\n  \
+    placet approvals break-glass end desk_01J… --reason \"repaired\"\n  \
+    placet approvals break-glass review desk_01J… --note \"three calls, all of them needed\"\n\n\
+    It counts once a second person has confirmed it, and opens only what a policy says it opens. A third person reviews it afterwards.")]
+pub(super) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do with break-glass records.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Ask that the glass be broken.
+    Declare(Declare),
+    /// Confirm it, as a second person.
+    Confirm(entries::Decide),
+    /// Say no to it.
+    Deny(entries::Decide),
+    /// End it before its time.
+    End(entries::End),
+    /// Say afterwards what it was used for, as somebody who took no part.
+    Review {
+        /// The record.
+        id: DeskId,
+        /// What you found.
+        #[arg(long)]
+        note: String,
+    },
+    /// Show one, with the digest a decision names.
+    Show {
+        /// The record.
+        id: DeskId,
+    },
+    /// List those that are open or wait for their review.
+    List {
+        /// Also those that are over and reviewed.
+        #[arg(long)]
+        all: bool,
+    },
+}
+
+/// A glass that is to be broken.
+#[derive(Debug, ClapArgs)]
+struct Declare {
+    /// The incident it belongs to.
+    #[arg(long)]
+    ticket: String,
+    /// For how long, such as 30m or 8h (the longest).
+    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    lasts_ms: u64,
+    /// Only for this agent [default: all of the tenant].
+    #[arg(long)]
+    agent: Option<PrincipalId>,
+    /// Only for this operation, as adapter/capability [default: all that policies let it open].
+    #[arg(long, value_name = "ADAPTER/CAPABILITY")]
+    capability: Option<CapabilityId>,
+    /// Why; kept for the auditor.
+    #[arg(long)]
+    reason: String,
+}
+
+/// Does what was asked.
+pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+    const KIND: DeskKind = DeskKind::BreakGlass;
+    match &args.action {
+        Action::Declare(args) => declare(client, args, json).await,
+        Action::Confirm(args) => {
+            entries::decide(client, (KIND, VoteChoice::Approve), args, json).await
+        }
+        Action::Deny(args) => entries::decide(client, (KIND, VoteChoice::Deny), args, json).await,
+        Action::End(args) => entries::end(client, KIND, args, json).await,
+        Action::Review { id, note } => {
+            entries::read(client, KIND, id).await?;
+            entries::did(client, id, &DeskAct::Review { note: note.clone() }, json).await
+        }
+        Action::Show { id } => entries::show(client, KIND, id, json).await,
+        Action::List { all } => entries::list(client, KIND, *all, json).await,
+    }
+}
+
+async fn declare(client: &Client, args: &Declare, json: bool) -> Outcome {
+    let glass = BreakGlass {
+        ticket: args.ticket.clone(),
+        agent: args.agent.clone(),
+        capability: args.capability.clone(),
+    };
+    let new = New {
+        arrange: Arrangement::BreakGlass(glass),
+        reason: args.reason.clone(),
+        starts_at: None,
+        lasts_ms: args.lasts_ms,
+    };
+    entries::arrange(client, new, json).await
+}

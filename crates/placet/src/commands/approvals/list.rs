@@ -1,0 +1,164 @@
+//! `placet approvals list`: the inbox.
+//!
+//! Owns the filters and the table.
+
+use clap::Args as ClapArgs;
+use placet_pipeline::views::desk::{InboxItem, InboxView};
+use placet_types::{ids::GroupId, mode::ApprovalMode};
+
+use super::words;
+use crate::{
+    client::Client,
+    commands::call::now_ms,
+    failure::{Exit, Failure, Outcome},
+    output,
+};
+
+/// The states of approvals.
+const STATES: [&str; 6] = ["pending", "approved", "denied", "expired", "void", "consumed"];
+/// How many are asked for at a time.
+const PAGE: usize = 200;
+/// Enough for a person to read; programs page themselves.
+const LISTED_MAX: usize = 2_000;
+
+/// Which approvals to list.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet approvals list --mine\n  \
+    placet approvals list --mode destructive --order risk\n  \
+    placet approvals list --state denied --search dev-agent --json\n  \
+    placet approvals list --group approvers --state all")]
+pub(super) struct Args {
+    /// Only those in this state: pending, approved, denied, expired, void, consumed, or all.
+    #[arg(long, default_value = "pending")]
+    state: String,
+    /// Only those you can decide.
+    #[arg(long)]
+    mine: bool,
+    /// Only those you are asked about, or somebody you stand in for.
+    #[arg(long, conflicts_with = "mine")]
+    asked: bool,
+    /// Only those of this mode: read_only, local_write, network, delegated, destructive.
+    #[arg(long)]
+    mode: Option<ApprovalMode>,
+    /// Only those that ask this group.
+    #[arg(long)]
+    group: Option<GroupId>,
+    /// Only those whose id, tool, agent or user contains this text.
+    #[arg(long, value_name = "TEXT")]
+    search: Option<String>,
+    /// In which order: urgent, oldest, newest or risk.
+    #[arg(long, default_value = "urgent", value_parser = ["urgent", "oldest", "newest", "risk"])]
+    order: String,
+}
+
+/// Lists them.
+pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
+    let states = states(&args.state)?;
+    let (mut items, mut mine, mut total) = (Vec::new(), 0, 0_usize);
+    for state in states {
+        let found = of_state(client, args, state).await?;
+        mine = found.mine;
+        total = total.saturating_add(found.total);
+        items.extend(found.approvals);
+    }
+    if json {
+        output::json(&items);
+        return Ok(Exit::Ok);
+    }
+    if items.is_empty() {
+        output::line(format!("no approvals ({}) that you may see", args.state));
+        return Ok(Exit::Ok);
+    }
+    output::table(
+        ["", "approval", "state", "tool", "asked by", "needs", "waits", "ends"],
+        items.iter().map(row),
+    );
+    if total > items.len() {
+        output::note(format!(
+            "note: {} of {total} are shown; filters narrow the list",
+            items.len()
+        ));
+    }
+    output::note(format!(
+        "{mine} that wait are yours to decide (*); `placet approvals show ID` shows one"
+    ));
+    Ok(Exit::Ok)
+}
+
+/// The states that a word stands for.
+fn states(word: &str) -> Result<Vec<&'static str>, Failure> {
+    if word == "all" {
+        return Ok(STATES.to_vec());
+    }
+    let known = STATES.into_iter().find(|state| *state == word);
+    known.map(|state| vec![state]).ok_or_else(|| {
+        Failure::usage(format!("`{word}` is no state of an approval"))
+            .try_this(format!("--state {}, or all", STATES.join(", ")))
+    })
+}
+
+async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView, Failure> {
+    let limit = PAGE.to_string();
+    let mut all: Option<InboxView> = None;
+    loop {
+        let have = all.as_ref().map_or(0, |view| view.approvals.len());
+        let offset = have.to_string();
+        let mut query = vec![
+            ("state", state),
+            ("order", args.order.as_str()),
+            ("limit", &limit),
+            ("offset", &offset),
+        ];
+        if args.mine || args.asked {
+            query.push(("whose", if args.mine { "mine" } else { "asked" }));
+        }
+        query.extend(args.mode.map(|mode| ("mode", mode.as_str())));
+        query.extend(args.group.as_ref().map(|group| ("group", group.as_str())));
+        query.extend(args.search.as_deref().map(|text| ("search", text)));
+        let page: InboxView = client.get(&["v1", "inbox"], &query).await?;
+        let is_last = page.approvals.len() < PAGE;
+        let view = match all.take() {
+            None => page,
+            Some(mut view) => {
+                view.approvals.extend(page.approvals);
+                view
+            }
+        };
+        if is_last || view.approvals.len() >= LISTED_MAX {
+            return Ok(view);
+        }
+        all = Some(view);
+    }
+}
+
+fn row(item: &InboxItem) -> [String; 8] {
+    let approval = &item.approval;
+    let waits = now_ms().saturating_sub(approval.created_at.as_ms()).div_euclid(60_000);
+    let edited = if approval.edits > 0 { ", edited" } else { "" };
+    [
+        if item.mine { "*" } else { "" }.to_owned(),
+        approval.approval_id.to_string(),
+        format!("{}{edited}", approval.state),
+        approval.capability_id.tool_name(),
+        words::chain(&approval.principal_chain),
+        words::progress(&item.progress),
+        format!("{} min", waits.max(0)),
+        words::from_now(approval.expires_at),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STATES, states};
+    use crate::failure::Exit;
+
+    #[test]
+    fn a_state_is_one_of_six_or_all() {
+        assert_eq!(states("denied").unwrap(), ["denied"]);
+        assert_eq!(states("all").unwrap(), STATES);
+        let failure = states("open").unwrap_err();
+        assert_eq!(failure.exit(), Exit::Usage);
+        assert!(failure.to_string().contains("consumed, or all"), "{failure}");
+    }
+}

@@ -1,0 +1,186 @@
+//! `placet approvals show`: an approval as its approver reads it.
+//!
+//! Owns the order and the words: who wants what, exactly what will run, why it waits, who said what, what a yes would do.
+
+use placet_pipeline::views::{ApprovalDetail, ApprovalView, desk::ReviewStanding};
+use placet_types::{
+    envelope::proposal::{Evidence, SimilarCall},
+    ids::ApprovalId,
+};
+
+use super::{difference, words};
+use crate::{
+    client::Client,
+    failure::{Exit, Failure, Outcome},
+    output,
+};
+
+/// Shows one.
+pub(super) async fn run(client: &Client, id: &ApprovalId, json: bool) -> Outcome {
+    let detail = read(client, id).await?;
+    if json {
+        output::json(&detail);
+    } else {
+        output::line(shown(&detail));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Reads one.
+pub(super) async fn read(client: &Client, id: &ApprovalId) -> Result<ApprovalDetail, Failure> {
+    client.get(&["v1", "approvals", id.as_str()], &[]).await
+}
+
+/// An approval with its evidence, as an approver reads it.
+pub(super) fn shown(detail: &ApprovalDetail) -> String {
+    let mut lines = call(detail);
+    lines.extend(why(&detail.approval, &detail.standing));
+    lines.extend(arguments(&detail.proposal.evidence));
+    lines.extend(earlier(&detail.proposal.evidence.similar));
+    lines.extend(standing(&detail.approval, &detail.standing));
+    if let Some(outcome) = &detail.outcome {
+        let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
+        lines.push(format!("  outcome   {}{code}, at {}", outcome.state, outcome.updated_at));
+        lines.extend(outcome.output.as_ref().map(|output| format!("{output:#}")));
+    }
+    lines.push(format!("  digest    {}", detail.approval.digest));
+    lines.join("\n")
+}
+
+/// Who wants what, where to and with what.
+fn call(ApprovalDetail { approval, proposal, .. }: &ApprovalDetail) -> Vec<String> {
+    let evidence = &proposal.evidence;
+    let mut lines = vec![format!(
+        "{} wants to call {}",
+        words::chain(&approval.principal_chain),
+        approval.capability_id.tool_name()
+    )];
+    if !evidence.description.is_empty() {
+        lines.push(format!("  does      {}", evidence.description.replace('\n', " ")));
+    }
+    lines.push(format!(
+        "  mode      {} (asked for {})",
+        proposal.call.approval_mode_effective, proposal.call.approval_mode_requested
+    ));
+    lines.push(format!("  target    {}", evidence.target));
+    lines.push(format!(
+        "  run       {}; {} calls and {} cents are left in it afterwards",
+        proposal.call.run_id, evidence.calls_left_after, evidence.cents_left_after
+    ));
+    lines.push(format!("  call      {}", approval.call_id));
+    if let Some(secret) = &evidence.credential.source {
+        let audience = evidence.credential.audience.as_deref().unwrap_or("anybody");
+        lines.push(format!(
+            "  with      the credential `{secret}` for {audience}, scopes {:?}",
+            evidence.credential.scopes
+        ));
+    }
+    let references = proposal.call.evidence_refs.iter();
+    lines.extend(references.map(|reference| format!("  evidence  {reference}")));
+    lines
+}
+
+/// Why it waits, and who said what.
+fn why(approval: &ApprovalView, standing: &ReviewStanding) -> Vec<String> {
+    let mut lines = vec![format!(
+        "  needs     {}",
+        placet_policy::explain::requirement_line(&approval.requirement)
+    )];
+    let reasons = approval.requirement.reasons.iter();
+    lines.extend(reasons.map(|reason| format!("  because   {}: {}", reason.policy, reason.reason)));
+    lines.extend(approval.votes.iter().map(|vote| {
+        let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
+        let word = words::choice(vote.choice);
+        format!("  {word:<9} {}{instead} at {}: {}", vote.approver, vote.at, vote.reason)
+    }));
+    lines.push(format!("  so far    {}", words::progress(&standing.progress)));
+    if let Some(next) = &standing.next_escalation {
+        lines.push(format!(
+            "  then      `{}` is asked {} ({})",
+            next.group,
+            words::from_now(next.at),
+            next.at
+        ));
+    }
+    let void = approval.void_reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    lines.push(format!(
+        "  state     {}{void}, ends {} ({})",
+        approval.state,
+        approval.expires_at,
+        words::from_now(approval.expires_at)
+    ));
+    lines
+}
+
+/// Exactly what will run, and what an approver changed of it.
+fn arguments(evidence: &Evidence) -> Vec<String> {
+    let mut lines = vec![format!("  arguments (sensitive ones masked)\n{:#}", evidence.preview)];
+    if let Some(edited) = &evidence.edited {
+        lines.push(format!("  edited    by {} at {}: {}", edited.by, edited.at, edited.reason));
+        let changed = difference::lines(&edited.preview, &evidence.preview);
+        if changed.is_empty() {
+            lines.push("            only masked values differ".to_owned());
+        }
+        lines.extend(changed.into_iter().map(|line| format!("            {line}")));
+    }
+    lines
+}
+
+/// How people decided before.
+fn earlier(similar: &[SimilarCall]) -> Vec<String> {
+    let told = similar.iter().map(|earlier| {
+        let same = if earlier.same_request { ", the very same request" } else { "" };
+        let outcome = earlier.outcome.as_ref().map(|how| format!(", {how}")).unwrap_or_default();
+        let said = earlier.decisions.iter();
+        let said: Vec<String> = said
+            .map(|decision| format!("{} {}", decision.approver, words::choice(decision.choice)))
+            .collect();
+        let said = if said.is_empty() { "nobody decided".to_owned() } else { said.join(", ") };
+        format!(
+            "  earlier   {} at {}: {}{outcome}; {said}{same}",
+            earlier.approval_id, earlier.asked_at, earlier.state
+        )
+    });
+    told.collect()
+}
+
+/// What the reader may do, and what it would do.
+fn standing(approval: &ApprovalView, standing: &ReviewStanding) -> Vec<String> {
+    if approval.state != "pending" {
+        return Vec::new();
+    }
+    let mut said = Vec::new();
+    if let Some(colleague) = &standing.stands_for {
+        said.push(format!("you decide for {colleague}, and the record names both"));
+    }
+    if standing.may_approve && standing.completes {
+        said.push(
+            "your yes is the last one it needs: the policies decide once more, and it runs at once"
+                .to_owned(),
+        );
+    } else if standing.may_approve {
+        said.push("your yes counts; it runs when the others have agreed too".to_owned());
+    } else if standing.needs_fresh_auth {
+        said.push("you cannot agree before you have signed in again".to_owned());
+    } else {
+        let why = standing.why_not.as_deref().unwrap_or("the policies do not let you");
+        said.push(format!("you cannot agree: {why}"));
+    }
+    if standing.may_deny {
+        let threshold = approval.requirement.deny_threshold;
+        said.push(match threshold {
+            0 | 1 => "your no ends it".to_owned(),
+            _ => format!("your no counts; {threshold} of them end it"),
+        });
+    }
+    if standing.may_edit {
+        said.push("you may narrow the arguments (`placet approvals edit`)".to_owned());
+    }
+    if standing.grantable {
+        said.push(
+            "a standing grant may be proposed from it (`placet approvals grants propose`)"
+                .to_owned(),
+        );
+    }
+    said.into_iter().map(|line| format!("  you       {line}")).collect()
+}

@@ -1,0 +1,40 @@
+//! `placet approvals trail`: the way of one call from plan to effect.
+//!
+//! Owns the table. That the entries are in the log is proved with `placet audit prove`.
+
+use placet_pipeline::views::desk::TrailStep;
+use placet_server::documents::Trail;
+use placet_types::ids::ToolCallId;
+
+use crate::{
+    client::Client,
+    failure::{Exit, Outcome},
+    output,
+};
+
+/// Shows it.
+pub(super) async fn run(client: &Client, call: &ToolCallId, json: bool) -> Outcome {
+    let trail: Trail = client.get(&["v1", "calls", call.as_str(), "trail"], &[]).await?;
+    if json {
+        output::json(&trail);
+        return Ok(Exit::Ok);
+    }
+    if trail.steps.is_empty() {
+        output::line(format!("no steps of {call} are in the log"));
+        return Ok(Exit::Ok);
+    }
+    output::table(["when", "what", "by", "note", "log"], trail.steps.iter().map(row));
+    Ok(Exit::Ok)
+}
+
+fn row(step: &TrailStep) -> [String; 5] {
+    let code = step.code.map(|code| format!("{code}")).into_iter();
+    let notes: Vec<String> = code.chain(step.note.clone()).collect();
+    [
+        step.at.to_string(),
+        step.kind.clone(),
+        step.by.clone().unwrap_or_default(),
+        notes.join(": "),
+        format!("{} {}", step.log, step.seq),
+    ]
+}

@@ -1,0 +1,208 @@
+//! `placet audit export`: logs as lines of JSON, without a running Placet.
+//!
+//! Owns the files. Not here: their form (`placet-store`). Invariants: nothing is written over; only entries that were verified are
+//! written; whoever gets less than a whole log is told so.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use placet_ledger::{
+    log::LogEntry,
+    proof::{Frontier, note::NoteName},
+};
+use placet_store::{
+    embedded::LOG,
+    journal::{Frame, verify_each},
+    postgres::{LogVisitor, PostgresConfig, log_names, verify_logs},
+    seal::{export_header, export_line},
+};
+
+use super::{shared::unread, verify::journal};
+use crate::{
+    config::{ledger::Choice, load::Config},
+    failure::{Attempted as _, Exit, Failure, Outcome},
+    output, storage,
+};
+
+const WHAT: &str = "the chain cannot be exported";
+
+/// Writes the logs.
+pub(super) async fn run(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
+    match storage::choice(config, &config.data)? {
+        Choice::Embedded => own(config, file, log),
+        Choice::Postgres(postgres) => shared(config, &postgres, (file, log)).await,
+    }
+}
+
+fn origin(deployment: &NoteName, log: &str) -> Result<NoteName, Failure> {
+    NoteName::new(format!("{deployment}/{log}")).attempted("the log has no name")
+}
+
+/// Where a log goes.
+fn place(file: &Path, log: &str) -> PathBuf {
+    if file.is_dir() { file.join(format!("{log}.jsonl")) } else { file.to_owned() }
+}
+
+/// The export of one log under way.
+struct Out(BufWriter<Box<dyn Write + Send>>);
+
+impl Out {
+    fn begin(path: &Path, origin: &NoteName) -> Result<Self, Failure> {
+        let out: Box<dyn Write + Send> = if path.as_os_str() == "-" {
+            Box::new(io::stdout())
+        } else {
+            let opened = File::options().write(true).create_new(true).open(path);
+            if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::AlreadyExists) {
+                return Err(Failure::usage(format!("`{}` is there already", path.display()))
+                    .try_this(
+                        "name a file that is not there yet, or a folder that has none of this name",
+                    ));
+            }
+            Box::new(opened.attempted(format!("`{}` cannot be written", path.display()))?)
+        };
+        let mut out = BufWriter::new(out);
+        let header = export_header(origin, 1, &Frontier::new()).attempted(WHAT)?;
+        writeln!(out, "{header}").attempted(WHAT)?;
+        Ok(Self(out))
+    }
+
+    fn put(&mut self, entry: &LogEntry) -> io::Result<()> {
+        let line = export_line(entry).map_err(io::Error::other)?;
+        writeln!(self.0, "{line}")
+    }
+}
+
+fn own(config: &Config, file: &Path, log: Option<&str>) -> Outcome {
+    let journal = journal(config)?;
+    if let Some(other) = log.filter(|log| *log != LOG) {
+        return Err(no_log(other, &[LOG.to_owned()]));
+    }
+    let origin = origin(&config.ledger.deployment, LOG)?;
+    let mut out = Out::begin(&place(file, LOG), &origin)?;
+    let written = verify_each(&journal, config.ledger.archive.as_deref(), &mut |frame| {
+        Ok(out.put(&entry(frame))?)
+    });
+    let report = written.attempted(WHAT)?;
+    out.0.flush().attempted(WHAT)?;
+    if report.first_seq > 1 {
+        return Err(Failure::new("the export is not whole")
+            .because(format!(
+                "the chain begins with entry {}: the rest is in the archive",
+                report.first_seq
+            ))
+            .try_this("name the archive under `ledger.archive`"));
+    }
+    output::note(format!("{} entries of the log {origin}", report.frames));
+    Ok(Exit::Ok)
+}
+
+fn entry(frame: &Frame) -> LogEntry {
+    LogEntry {
+        seq: frame.seq,
+        epoch: frame.epoch,
+        at_ms: frame.at_ms,
+        kind: frame.kind,
+        durable_seq: frame.durable_seq,
+        prev: frame.prev,
+        payload: frame.payload.clone(),
+        hash: frame.hash,
+    }
+}
+
+fn no_log(log: &str, there: &[String]) -> Failure {
+    let there = there.join(", ");
+    Failure::usage(format!("there is no log `{log}`")).because(format!("there are: {there}"))
+}
+
+/// Writes what it is shown, a file for each log.
+struct Writing<'a> {
+    deployment: &'a NoteName,
+    file: &'a Path,
+    wanted: &'a [String],
+    out: Option<Out>,
+    failed: Option<Failure>,
+}
+
+impl LogVisitor for Writing<'_> {
+    fn log(&mut self, log: &str) -> io::Result<bool> {
+        self.end()?;
+        if !self.wanted.iter().any(|wanted| wanted == log) {
+            return Ok(false);
+        }
+        let begun = origin(self.deployment, log)
+            .and_then(|origin| Out::begin(&place(self.file, log), &origin));
+        match begun {
+            Ok(out) => self.out = Some(out),
+            Err(failure) => {
+                self.failed = Some(failure);
+                return Err(io::Error::other("it could not be begun"));
+            }
+        }
+        Ok(true)
+    }
+
+    fn entry(&mut self, entry: &LogEntry) -> io::Result<()> {
+        self.out.as_mut().map_or(Ok(()), |out| out.put(entry))
+    }
+}
+
+impl Writing<'_> {
+    fn end(&mut self) -> io::Result<()> {
+        self.out.take().map_or(Ok(()), |mut out| out.0.flush())
+    }
+}
+
+async fn shared(
+    config: &Config,
+    postgres: &PostgresConfig,
+    (file, log): (&Path, Option<&str>),
+) -> Outcome {
+    let there = names(postgres).await?;
+    let wanted = match log {
+        Some(log) if there.iter().any(|name| name == log) => vec![log.to_owned()],
+        Some(log) => return Err(no_log(log, &there)),
+        None if there.len() == 1 || file.is_dir() => there,
+        None => {
+            return Err(Failure::usage("there are several logs, and a file holds one")
+                .because(format!("there are: {}", there.join(", ")))
+                .try_this("name one with --log, or name a folder for all"));
+        }
+    };
+    let mut writing = Writing {
+        deployment: &config.ledger.deployment,
+        file,
+        wanted: &wanted,
+        out: None,
+        failed: None,
+    };
+    let verified = verify_logs(postgres, &BTreeMap::new(), &mut writing).await;
+    if let Some(failure) = writing.failed.take() {
+        return Err(failure);
+    }
+    let verdicts = verified.map_err(|error| unread(WHAT, &error))?;
+    writing.end().attempted(WHAT)?;
+    if let Some((log, fault)) =
+        verdicts.iter().find_map(|verdict| Some((&verdict.log, verdict.fault.as_ref()?)))
+    {
+        return Err(Failure::new(WHAT).because(format!("log `{log}`: {fault}")));
+    }
+    for verdict in &verdicts {
+        let origin = origin(&config.ledger.deployment, &verdict.log)?;
+        output::note(format!("{} entries of the log {origin}", verdict.entries));
+    }
+    Ok(Exit::Ok)
+}
+
+/// The logs that have entries.
+async fn names(postgres: &PostgresConfig) -> Result<Vec<String>, Failure> {
+    let logs = log_names(postgres).await;
+    let logs = logs.map_err(|error| unread(WHAT, &error))?;
+    if logs.is_empty() {
+        return Err(Failure::new("there is nothing to export").because("no log has an entry yet"));
+    }
+    Ok(logs)
+}

@@ -1,0 +1,173 @@
+//! `placet audit verify` of a database: all of its logs, one for each start of a node.
+//!
+//! Owns the comparison with signed checkpoints, and what is printed. Not here: what makes an entry wrong (`placet-store`). Invariants:
+//! nothing is changed; a log that was signed and is not there is found wrong.
+
+use std::{collections::BTreeMap, io};
+
+use placet_ledger::log::LogEntry;
+use placet_store::postgres::{LogVerdict, LogVisitor, LogsError, PostgresConfig, verify_logs};
+use serde_json::{Value, json};
+
+use super::verify::{Args, Signed, UNSIGNED, time};
+use crate::{
+    failure::{Exit, Failure, Outcome},
+    output,
+};
+
+/// Sees every log, and does nothing about it.
+struct Onlooker;
+
+impl LogVisitor for Onlooker {
+    fn log(&mut self, _log: &str) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn entry(&mut self, _entry: &LogEntry) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The failure of reading a database.
+pub(super) fn unread(what: &str, error: &LogsError) -> Failure {
+    Failure::new(what).because(error).try_this("`placet doctor` says what the database lacks")
+}
+
+/// Verifies the logs of a database.
+pub(super) async fn verify(
+    postgres: &PostgresConfig,
+    args: &Args,
+    (json, signed): (bool, &[Signed]),
+) -> Outcome {
+    let mut sizes: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for signed in signed {
+        sizes.entry(signed.log.clone()).or_default().push(signed.checkpoint.head.size);
+    }
+    let verdicts = verify_logs(postgres, &sizes, &mut Onlooker).await;
+    let mut verdicts = verdicts.map_err(|error| unread("the logs cannot be read", &error))?;
+    // A start that has written nothing yet has nothing to tell.
+    verdicts.retain(|verdict| verdict.entries > 0 || verdict.fault.is_some());
+    let found = Found::of(&verdicts, args, signed);
+    if json {
+        output::json(&document(&verdicts, &found))
+    } else {
+        told(&verdicts, &found)
+    }
+    Ok(if found.problems.is_empty() { Exit::Ok } else { Exit::Findings })
+}
+
+/// What came of it.
+struct Found {
+    problems: Vec<String>,
+    /// Up to which entry each log is under a checkpoint that it agrees with.
+    sealed: BTreeMap<String, u64>,
+}
+
+impl Found {
+    fn of(verdicts: &[LogVerdict], args: &Args, signed: &[Signed]) -> Self {
+        let mut problems: Vec<String> = verdicts
+            .iter()
+            .filter_map(|verdict| {
+                let fault = verdict.fault.as_ref()?;
+                Some(format!("log `{}`: {fault}", verdict.log))
+            })
+            .collect();
+        let mut sealed = BTreeMap::new();
+        for signed in signed {
+            match against(verdicts, signed) {
+                Some(problem) => problems.push(problem),
+                None => {
+                    let size = sealed.entry(signed.log.clone()).or_insert(0);
+                    *size = signed.checkpoint.head.size.max(*size);
+                }
+            }
+        }
+        if args.require_signed {
+            let unsigned = verdicts.iter().filter(|verdict| !sealed.contains_key(&verdict.log));
+            problems.extend(unsigned.map(|verdict| format!("log `{}`: {UNSIGNED}", verdict.log)));
+        }
+        let is_noted = |noted: &String| {
+            verdicts.iter().any(|verdict| noted.eq_ignore_ascii_case(&hex::encode(verdict.head)))
+        };
+        if args.head.as_ref().is_some_and(|noted| !is_noted(noted)) {
+            problems.push("no log ends with the head that you noted".to_owned());
+        }
+        Self { problems, sealed }
+    }
+}
+
+/// What is wrong with a log according to a checkpoint.
+fn against(verdicts: &[LogVerdict], signed: &Signed) -> Option<String> {
+    let Signed { origin, log, checkpoint } = signed;
+    let size = checkpoint.head.size;
+    let Some(verdict) = verdicts.iter().find(|verdict| verdict.log == *log) else {
+        return Some(format!("{origin} covers {size} entries, but there is no log `{log}`"));
+    };
+    match verdict.seen.get(&size) {
+        Some((root, chain)) if *root == checkpoint.head.root && *chain == checkpoint.chain => None,
+        Some(_) => Some(format!(
+            "the first {size} entries of `{log}` are not those that {origin} covers: the log was made anew"
+        )),
+        // What is wrong with it is told already.
+        None if verdict.fault.is_some() => Some(format!("{origin} is NOT COMPARED")),
+        None => Some(format!(
+            "{origin} covers {size} entries, but `{log}` has only {}: the end was cut off, or this is an old copy",
+            verdict.entries
+        )),
+    }
+}
+
+fn total(verdicts: &[LogVerdict]) -> u64 {
+    verdicts.iter().map(|verdict| verdict.entries).fold(0, u64::saturating_add)
+}
+
+fn document(verdicts: &[LogVerdict], found: &Found) -> Value {
+    let logs: Vec<Value> = verdicts
+        .iter()
+        .map(|verdict| {
+            json!({
+                "log": verdict.log,
+                "entries": verdict.entries,
+                "first_at": time(verdict.first_at_ms),
+                "last_at": time(verdict.last_at_ms),
+                "head": hex::encode(verdict.head),
+                "sealed_entries": found.sealed.get(&verdict.log),
+            })
+        })
+        .collect();
+    json!({
+        "ok": found.problems.is_empty(),
+        "entries": total(verdicts),
+        "logs": logs,
+        "problems": found.problems,
+    })
+}
+
+fn told(verdicts: &[LogVerdict], found: &Found) {
+    if !found.problems.is_empty() {
+        found.problems.iter().for_each(|why| output::line(format!("WRONG: {why}")));
+        if found.problems.iter().any(|why| !why.ends_with(UNSIGNED)) {
+            output::line("    Keep the database as it is, and restore it from a copy.");
+        }
+        return;
+    }
+    let first = time(verdicts.iter().filter_map(|verdict| verdict.first_at_ms).min());
+    let last = time(verdicts.iter().filter_map(|verdict| verdict.last_at_ms).max());
+    let span = first.zip(last).map(|(first, last)| format!(", {first} to {last}"));
+    output::line(format!(
+        "ok: {} entries in {} logs, every link of the chains verified{}",
+        total(verdicts),
+        verdicts.len(),
+        span.unwrap_or_default()
+    ));
+    for verdict in verdicts {
+        let sealed = match found.sealed.get(&verdict.log) {
+            Some(size) => {
+                format!(", {size} of them under a signed checkpoint that they agree with")
+            }
+            None => format!("; {UNSIGNED}"),
+        };
+        output::line(format!("    {}: {} entries{sealed}", verdict.log, verdict.entries));
+        output::line(format!("        head {}", hex::encode(verdict.head)));
+    }
+}

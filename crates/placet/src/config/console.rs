@@ -1,0 +1,119 @@
+//! The `console` section: where the web console is reached, and how people sign in to it.
+//!
+//! Owns the form and its check. Invariant: other machines reach a console only under a public address of its own, over TLS.
+
+use std::path::Path;
+
+use placet_identity::{IssuerConfig, SignInConfig};
+use placet_server::console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use super::file::bounded;
+use crate::yaml::FileProblem;
+
+/// The web console.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ConsoleFile {
+    /// Whether it is served.
+    pub(crate) enabled: bool,
+    /// The address at which browsers reach it, such as `https://placet.example`; absent: whatever loopback name they use.
+    #[schemars(with = "Option<String>", extend("format" = "uri"))]
+    pub(crate) public_url: Option<Url>,
+    /// With which OpenID provider people sign in; absent: by choosing a name, where development tokens are accepted.
+    pub(crate) sign_in: Option<SignInConfig>,
+    /// How long a session may be unused, in milliseconds.
+    #[schemars(range(min = 60_000, max = 86_400_000))]
+    #[serde(deserialize_with = "bounded::<60_000, 86_400_000, _>")]
+    pub(crate) idle_ms: u64,
+    /// How long a session lasts at most, in milliseconds.
+    #[schemars(range(min = 60_000, max = 86_400_000))]
+    #[serde(deserialize_with = "bounded::<60_000, 86_400_000, _>")]
+    pub(crate) session_ms: u64,
+    /// Sessions at the same time.
+    #[schemars(range(min = 1, max = 100_000))]
+    #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
+    pub(crate) sessions_max: u64,
+}
+
+impl Default for ConsoleFile {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            public_url: None,
+            sign_in: None,
+            idle_ms: IDLE_MS,
+            session_ms: SESSION_MS,
+            sessions_max: u64::try_from(SESSIONS_MAX).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl ConsoleFile {
+    /// Checks the section.
+    ///
+    /// # Errors
+    /// [`FileProblem`] naming the first key that cannot be used.
+    pub(crate) fn check(
+        &self,
+        file: &Path,
+        issuers: &[IssuerConfig],
+        has_secret: impl Fn(&str) -> bool,
+    ) -> Result<(), FileProblem> {
+        if let Some(url) = &self.public_url {
+            let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
+            let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url));
+            if !is_origin || !is_safe || url.host().is_none() || !url.username().is_empty() {
+                let problem = "must be `https://name` or `https://name:port`; plain HTTP is for loopback only";
+                return Err(FileProblem::at(file, "console.public_url", problem));
+            }
+        }
+        if let Some(sign_in) = &self.sign_in {
+            let problem = |error: &dyn std::fmt::Display| FileProblem::at(file, "console.sign_in", error);
+            sign_in.check(issuers).map_err(|error| problem(&error))?;
+            if let Some(name) = &sign_in.client_secret
+                && !has_secret(name)
+            {
+                return Err(FileProblem::at(
+                    file,
+                    "console.sign_in.client_secret",
+                    format!("`{name}` is not among `secrets`"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::ConsoleFile;
+
+    fn check(public_url: &str) -> bool {
+        let file = ConsoleFile { public_url: Some(public_url.parse().unwrap()), ..ConsoleFile::default() };
+        file.check(Path::new("placet.yaml"), &[], |_| true).is_ok()
+    }
+
+    #[test]
+    fn a_public_address_is_an_origin_over_tls_or_on_loopback() {
+        for url in ["https://placet.example", "https://placet.example:8443", "http://127.0.0.1:7411", "http://localhost", "http://[::1]:80"] {
+            assert!(check(url), "{url}");
+        }
+        for url in ["http://placet.example", "https://placet.example/desk", "https://u@placet.example", "https://placet.example/?a=b", "ftp://placet.example", "mailto:ann@example"] {
+            assert!(!check(url), "{url}");
+        }
+    }
+}

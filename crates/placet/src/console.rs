@@ -1,0 +1,67 @@
+//! The web console of a running process: its sign-in and its settings, from the configuration.
+//!
+//! Owns who can sign in how. Invariant: people are chosen by name only where development tokens are accepted, which is on loopback.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use placet_egress::{EgressClient, EgressPolicy, Limits};
+use placet_identity::{Provider, Verifier};
+use placet_server::{
+    console::{ConsoleSettings, Development, DevelopmentPerson},
+    listen::Bound,
+};
+use placet_types::{clock::Clock, directory::Directory};
+
+use crate::{
+    commands::token::dev_key,
+    config::load::Config,
+    failure::{Attempted as _, Failure},
+};
+
+/// The doors with the console, if it is wanted.
+///
+/// # Errors
+/// [`Failure`] when the sign-in cannot be set up.
+pub(crate) fn with_console(
+    bound: Bound,
+    config: &Config,
+    directory: &Directory,
+    (verifier, clock, own): (&Verifier, &Arc<dyn Clock>, &[SocketAddr]),
+) -> Result<Bound, Failure> {
+    let file = &config.console;
+    if !file.enabled {
+        return Ok(bound);
+    }
+    let mut settings = ConsoleSettings::new(Arc::clone(clock));
+    settings.public_url.clone_from(&file.public_url);
+    settings.idle_ms = file.idle_ms;
+    settings.session_ms = file.session_ms;
+    settings.sessions_max = usize::try_from(file.sessions_max).unwrap_or(usize::MAX);
+    if let Some(sign_in) = &file.sign_in {
+        let what = "the console's sign-in cannot be used";
+        let destinations = sign_in.destinations().attempted(what)?;
+        let policy = EgressPolicy::new(destinations).refusing_listeners(own.to_vec());
+        let egress = EgressClient::new(policy, Limits::default()).attempted(what)?;
+        let trusted = (verifier.clone(), config.secrets.clone());
+        settings.provider = Some(Provider::new(sign_in.clone(), trusted, egress, Arc::clone(clock)));
+    }
+    if config.development_tokens {
+        settings.development = Some(development(config, directory)?);
+    }
+    bound.with_console(settings).attempted("the console cannot be served")
+}
+
+/// Everybody of the directory, with the key that speaks for them.
+fn development(config: &Config, directory: &Directory) -> Result<Development, Failure> {
+    let mut people = Vec::new();
+    for (tenant, part) in &directory.tenants {
+        let active = part.users.iter().filter(|(_, user)| user.active);
+        people.extend(active.map(|(id, user)| DevelopmentPerson {
+            tenant: tenant.clone(),
+            id: id.clone(),
+            display: user.display.clone(),
+            groups: user.groups.iter().cloned().collect(),
+        }));
+    }
+    Ok(Development { key: dev_key(config)?, audience: config.audience.clone(), people })
+}

@@ -1,0 +1,164 @@
+//! People at the web console, in real Chromium: signed in with a real OpenID provider, deciding on the calls of an agent.
+//!
+//! Owns the set-up: who exists, a tool that gives money back, a gate that wants two people. What the people do stands in
+//! `tests/console/desk.mjs`, and each of its checks is a line of its output.
+
+use std::{env, fs, net::TcpListener, process::Stdio, time::Duration};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::{Child, Command},
+};
+
+use crate::{
+    harness::{npm, placet::Placet, setup::Setup, within},
+    workspace,
+};
+
+/// How long everything together may take.
+const MINUTES: u64 = 8;
+const SECRET: &str = "a secret of the tests, long enough";
+
+/// Who exists, for the provider and for the directory.
+fn people() -> Value {
+    json!({
+        "ana": { "display": "Ana Owner", "groups": [] },
+        "ben": { "display": "Ben Approver", "groups": ["approvers", "operators", "emergency", "freeze-approvers"] },
+        "cleo": { "display": "Cleo Approver", "groups": ["approvers"] },
+        "dora": { "display": "Dora Colleague", "groups": [] },
+    })
+}
+
+/// A provider that runs until it is dropped.
+struct Provider {
+    issuer: String,
+    _child: Child,
+}
+
+impl Provider {
+    async fn start(console: &str) -> Self {
+        let mut child = script("idp.mjs")
+            .arg(console)
+            .arg(people().to_string())
+            .env("CONSOLE_SECRET", SECRET)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = within("the provider listens", lines.next_line()).await.unwrap();
+        let said: Value = serde_json::from_str(&line.expect("it says where")).unwrap();
+        // What it says later is read and thrown away, so that it never waits to be heard.
+        drop(tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} }));
+        Self { issuer: said["issuer"].as_str().unwrap().to_owned(), _child: child }
+    }
+}
+
+/// A script of `tests/console`.
+fn script(name: &str) -> Command {
+    let mut command = Command::new(npm::node());
+    command
+        .arg(workspace::root().join("tests/console").join(name))
+        .env("PLACET_E2E_MODULES", npm::modules())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// A port that was free a moment ago: the provider has to know where the console will be.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// The shipped policies, with a gate that wants two people for what cannot be undone.
+fn policies(setup: &Setup) {
+    let folder = setup.path("policies");
+    fs::create_dir(&folder).unwrap();
+    for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "cedar") {
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(folder.join(path.file_name().unwrap()), two_people(&text)).unwrap();
+        }
+    }
+}
+
+fn two_people(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("@id(\"gate-destructive\")") else { return text.to_owned() };
+    let (gate, after) = rest.split_once("};").unwrap();
+    let stricter = gate
+        .replace("@approver_group(\"approvers\")", "@approver_group(\"approvers:2\")")
+        .replace("@quorum(\"1\")", "@quorum(\"2\")")
+        .replace(">= 1", ">= 2");
+    assert_eq!(stricter.matches(">= 2").count(), 2, "{gate}");
+    format!("{before}@id(\"gate-destructive\"){stricter}}};{after}")
+}
+
+/// The till, imported and reviewed.
+async fn till(setup: Setup) -> Setup {
+    let setup = setup.with("contracts", json!("contracts"));
+    let witness = setup.path("witness");
+    let program = workspace::root().join("tests/console/till.mjs");
+    let node = npm::node();
+    let words = ["adapters", "import", "--name", "till", "--stdio", "--"];
+    let command = [node.as_str(), program.to_str().unwrap(), witness.to_str().unwrap()];
+    setup.configured(&[&words[..], &command[..]].concat()).await.ok();
+    let mut contract = setup.read_contract("till");
+    contract["capabilities"]["refund"]["mode"] = json!("destructive");
+    setup.contract("till", &contract)
+}
+
+async fn placet(provider: &Provider, port: u16) -> (Setup, Placet) {
+    let setup = till(Setup::new()).await;
+    policies(&setup);
+    let users: Value = people();
+    let directory = json!({ "tenants": { "acme": {
+        "groups": { "approvers": {}, "operators": {}, "emergency": {}, "freeze-approvers": {} },
+        "users": users,
+        "agents": { "helper": { "owner": "ana", "display": "The shop's helper" } },
+    } } });
+    fs::write(setup.path("directory.yaml"), directory.to_string()).unwrap();
+    let issuer = json!({
+        "issuer": provider.issuer, "tenant": "acme", "audiences": ["placet"], "kinds": { "fixed": "user" },
+        "keys": { "url": format!("{}/jwks", provider.issuer) }, "keys_private_network": true, "groups_claim": "groups",
+    });
+    let sign_in = json!({
+        "issuer": provider.issuer, "client_id": "placet-console", "client_secret": "console",
+        "scopes": ["profile", "groups"], "private_network": true,
+    });
+    let setup = setup
+        .with("policies", json!("policies"))
+        .with("directory", json!("directory.yaml"))
+        .with("issuers", json!([issuer]))
+        .with("development_tokens", json!(true))
+        .with("secrets", json!({ "console": "${CONSOLE_SECRET}" }))
+        .with("console", json!({ "sign_in": sign_in }))
+        .env("CONSOLE_SECRET", SECRET)
+        .arg("--listen")
+        .arg(&format!("127.0.0.1:{port}"));
+    let placet = setup.start().await;
+    (setup, placet)
+}
+
+#[tokio::test]
+async fn people_decide_in_the_browser() {
+    let port = free_port();
+    let base = format!("http://127.0.0.1:{port}");
+    let provider = Provider::start(&base).await;
+    let (setup, placet) = placet(&provider, port).await;
+    let token = setup.configured(&["token", "agent", "helper", "--tenant", "acme", "--ttl", "12h"]).await;
+    let task = json!({
+        "base": base, "agent": token.ok().trim(), "witness": setup.path("witness"), "chromium": npm::chromium(),
+        "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
+    });
+    let people = script("desk.mjs").env("PLACET_CONSOLE_TASK", task.to_string()).output();
+    let output = tokio::time::timeout(Duration::from_secs(MINUTES * 60), people).await;
+    let output = output.expect("the people come to an end").unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+    let log = placet.stop().await;
+    for secret in [SECRET, "code=", "id_token", "code_verifier"] {
+        assert!(!log.contains(secret), "the log holds `{secret}`");
+    }
+}

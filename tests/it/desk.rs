@@ -1,0 +1,413 @@
+//! The approval desk from the command line of the built program: edits, decisions together, grants, handovers, break-glass, freezes.
+//!
+//! Owns what people type and what comes of it. Invariant that is tested throughout: a digest of what is no longer shown decides nothing.
+
+use std::{fs, process::ExitStatus};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+
+use crate::{
+    harness::{
+        client::{Client, text},
+        placet::Placet,
+        setup::{Ran, Setup, plan},
+        within,
+    },
+    workspace,
+};
+
+/// A digest of nothing that anybody was shown.
+const STALE: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
+
+/// A running Placet with five people: `ana` owns the agent, `ben` and `cleo` approve, `dora` is in no group, `rita` audits.
+struct Desk {
+    setup: Setup,
+    placet: Placet,
+    agent: Client,
+}
+
+impl Desk {
+    /// With the shipped policies, each file as `changed` makes it of its name and text.
+    async fn with(changed: impl Fn(&str, String) -> String, setup: Setup) -> Self {
+        fs::create_dir(setup.path("policies")).unwrap();
+        for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "cedar") {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                let text = changed(name, fs::read_to_string(&path).unwrap());
+                fs::write(setup.path("policies").join(name), text).unwrap();
+            }
+        }
+        let groups = json!({ "approvers": {}, "operators": {}, "emergency": {}, "freeze-approvers": {}, "auditors": {} });
+        let users = json!({
+            "ana": { "groups": [] },
+            "ben": { "groups": ["approvers", "operators", "emergency", "freeze-approvers"] },
+            "cleo": { "groups": ["approvers"] },
+            "dora": { "groups": [] },
+            "rita": { "groups": ["auditors"] },
+        });
+        let local = json!({ "groups": groups, "users": users, "agents": { "dev-agent": { "owner": "ana" } } });
+        fs::write(
+            setup.path("directory.yaml"),
+            json!({ "tenants": { "local": local } }).to_string(),
+        )
+        .unwrap();
+        let setup =
+            setup.with("policies", json!("policies")).with("directory", json!("directory.yaml"));
+        let placet = setup.start().await;
+        let agent = setup.agent(&placet).await;
+        Self { setup, placet, agent }
+    }
+
+    async fn shipped() -> Self {
+        Self::with(|_, text| text, Setup::new()).await
+    }
+
+    /// With a gate that wants two approvers for what cannot be undone.
+    async fn of_two() -> Self {
+        let stricter = |gate: &str| {
+            gate.replace("@approver_group(\"approvers\")", "@approver_group(\"approvers:2\")")
+                .replace("@quorum(\"1\")", "@quorum(\"2\")")
+                .replace(">= 1", ">= 2")
+        };
+        let changed = move |name: &str, text: String| {
+            if name != "20-gates.cedar" {
+                return text;
+            }
+            let (before, rest) = text.split_once("@id(\"gate-destructive\")").unwrap();
+            let (gate, after) = rest.split_once("};").unwrap();
+            format!("{before}@id(\"gate-destructive\"){}}};{after}", stricter(gate))
+        };
+        Self::with(changed, Setup::new()).await
+    }
+
+    /// What somebody types after `placet approvals`.
+    async fn types(&self, who: &str, words: &[&str]) -> Ran {
+        let token = self.setup.token("user", who).await;
+        let words: Vec<&str> = [&["approvals"], words].concat();
+        self.setup.asks(&self.placet, &token, &words).await
+    }
+
+    /// The same, for a program.
+    async fn reads(&self, who: &str, words: &[&str]) -> Value {
+        self.types(who, &[words, &["--json"]].concat()).await.json()
+    }
+
+    async fn delete(&self, file: &str, step: &str) -> crate::harness::client::Reply {
+        self.agent.call(&plan("files__delete", step, json!({ "path": file }))).await
+    }
+
+    /// A file whose deletion waits for people, and the id and digest of the approval.
+    async fn held(&self, file: &str, step: &str) -> (Value, String, String) {
+        self.setup.put(file, "keep me");
+        let held = self.delete(file, step).await.held();
+        let id = text(&held, "approval_id");
+        let digest = self.digest(&id).await;
+        (held, id, digest)
+    }
+
+    async fn digest(&self, id: &str) -> String {
+        text(&self.reads("ben", &["show", id]).await["approval"], "digest")
+    }
+
+    fn is_there(&self, file: &str) -> bool {
+        self.setup.file(file).is_file()
+    }
+}
+
+/// A line with one more word.
+fn and<'w>(line: &[&'w str], word: &'w str) -> Vec<&'w str> {
+    [line, &[word]].concat()
+}
+
+/// Refused by the server, with this code, and said so on standard error.
+fn refused(ran: &Ran, code: &str) {
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains(code) && ran.err.contains("try:"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn an_edit_runs_narrower_is_shown_as_a_difference_and_the_agent_is_told() {
+    let desk = Desk::of_two().await;
+    desk.setup.put("b.txt", "not needed");
+    let (held, id, digest) = desk.held("a.txt", "s1").await;
+    let args = desk.setup.path("args.json");
+    fs::write(&args, r#"{"path": "b.txt"}"#).unwrap();
+    let args = args.to_str().unwrap();
+    let edit = ["edit", &id, "--args", args, "--reason", "the other one", "--digest"];
+    refused(&desk.types("ben", &and(&edit, STALE)).await, "VALIDATION_ERROR");
+    let edited = desk.types("ben", &and(&edit, &digest)).await;
+    assert!(edited.ok().contains(r#"~ /path: "a.txt" → "b.txt""#), "{edited:?}");
+
+    let shown = desk.types("cleo", &["show", &id]).await;
+    for said in
+        ["edited    by ben", r#"~ /path: "a.txt" → "b.txt""#, "your yes is the last one it needs"]
+    {
+        assert!(shown.ok().contains(said), "no `{said}` in {}", shown.out);
+    }
+    let approve = ["approve", &id, "--reason", "agreed", "--digest"];
+    refused(&desk.types("cleo", &and(&approve, &digest)).await, "VALIDATION_ERROR");
+    assert!(desk.is_there("b.txt"), "an old digest decided");
+    let new = desk.digest(&id).await;
+    assert_ne!(new, digest);
+    desk.types("cleo", &and(&approve, &new)).await.ok();
+
+    let result = desk.agent.end_of(&text(&held, "call_id")).await.succeeded();
+    assert_eq!(result["edited_args"]["path"], "b.txt", "{result:#}");
+    assert!(desk.is_there("a.txt") && !desk.is_there("b.txt"));
+}
+
+#[tokio::test]
+async fn several_are_decided_together_and_each_by_its_own_digest() {
+    let desk = Desk::shipped().await;
+    let (first, one, one_digest) = desk.held("a.txt", "s1").await;
+    let (second, two, two_digest) = desk.held("b.txt", "s2").await;
+    let (good, bad) = (format!("{one}={one_digest}"), format!("{two}={STALE}"));
+    let ran = desk
+        .types("ben", &["together", "approve", &good, &bad, "--reason", "both", "--json"])
+        .await;
+    assert_eq!(ran.code, Some(1), "one of them was refused: {ran:?}");
+    let view: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(view["decided"][0]["approval_id"], json!(one), "{view:#}");
+    assert_eq!(view["refused"][0]["approval_id"], json!(two), "{view:#}");
+    desk.agent.end_of(&text(&first, "call_id")).await.succeeded();
+    assert!(!desk.is_there("a.txt") && desk.is_there("b.txt"));
+    let rest = format!("{two}={two_digest}");
+    let rest = desk.types("ben", &["together", "approve", &rest, "--reason", "the other"]).await;
+    assert!(rest.ok().contains(&two), "{rest:?}");
+    desk.agent.end_of(&text(&second, "call_id")).await.succeeded();
+    let blind = desk.types("ben", &["together", "approve", &one, "--reason", "blind"]).await;
+    assert_eq!(blind.code, Some(2), "an approval without its digest is a wrong use: {blind:?}");
+}
+
+#[tokio::test]
+async fn a_grant_of_two_people_lets_calls_run_until_it_is_ended() {
+    let desk = Desk::of_two().await;
+    let (_, id, digest) = desk.held("reports/a.txt", "s1").await;
+    let rules = ["--uses", "5", "--for", "2h", "--starts-with", "/path=reports/"];
+    let propose =
+        [&["grants", "propose", &id], &rules[..], &["--reason", "monthly", "--digest"]].concat();
+    refused(&desk.types("ben", &and(&propose, STALE)).await, "VALIDATION_ERROR");
+    let proposed = desk.reads("ben", &and(&propose, &digest)).await;
+    assert_eq!(
+        (&proposed["state"], &proposed["in_force"]),
+        (&json!("proposed"), &json!(false)),
+        "{proposed:#}"
+    );
+    let (grant, terms) = (text(&proposed, "desk_id"), text(&proposed, "digest"));
+
+    desk.setup.put("reports/b.txt", "x");
+    desk.delete("reports/b.txt", "s2").await.held();
+    let agree = ["grants", "approve", &grant, "--reason", "agreed", "--digest"];
+    refused(&desk.types("cleo", &and(&agree, STALE)).await, "VALIDATION_ERROR");
+    let wrong = desk.types("ben", &["freezes", "lift", &grant, "--reason", "oops"]).await;
+    assert_eq!(wrong.code, Some(2), "a grant is no freeze: {wrong:?}");
+    assert!(wrong.err.contains("standing grant"), "{wrong:?}");
+    let active = desk.reads("cleo", &and(&agree, &terms)).await;
+    assert_eq!(active["state"], "active", "{active:#}");
+
+    desk.setup.put("reports/c.txt", "x");
+    desk.delete("reports/c.txt", "s3").await.succeeded();
+    assert!(!desk.is_there("reports/c.txt"));
+    let used = desk.reads("ben", &["grants", "show", &grant]).await;
+    assert!(used["uses"].as_u64().unwrap() >= 1, "{used:#}");
+    desk.setup.put("elsewhere.txt", "x");
+    desk.delete("elsewhere.txt", "s4").await.held();
+    let listed = desk.types("cleo", &["grants", "list"]).await;
+    assert!(listed.ok().contains(&grant), "{listed:?}");
+
+    desk.types("ben", &["grants", "end", &grant, "--reason", "done"]).await.ok();
+    desk.setup.put("reports/d.txt", "x");
+    desk.delete("reports/d.txt", "s5").await.held();
+    assert!(desk.is_there("reports/d.txt") && desk.is_there("elsewhere.txt"));
+    let open = desk.reads("ben", &["grants", "list"]).await;
+    assert_eq!(open, json!([]), "an ended grant is not open");
+}
+
+#[tokio::test]
+async fn a_colleague_decides_in_anothers_place_for_a_time_and_the_record_names_both() {
+    let desk = Desk::shipped().await;
+    let (held, id, digest) = desk.held("a.txt", "s1").await;
+    let approve = ["approve", &id, "--reason", "for cleo", "--digest", &digest];
+    refused(&desk.types("dora", &approve).await, "NOT_FOUND");
+    let theirs = desk
+        .types(
+            "cleo",
+            &["delegate", "dora", "--groups", "operators", "--for", "8h", "--reason", "x"],
+        )
+        .await;
+    refused(&theirs, "VALIDATION_ERROR");
+    let handed =
+        ["delegate", "dora", "--groups", "approvers", "--for", "8h", "--reason", "on a plane"];
+    let handover = text(&desk.reads("cleo", &handed).await, "desk_id");
+    let shown = desk.types("dora", &["show", &id]).await;
+    assert!(shown.ok().contains("you decide for cleo"), "{}", shown.out);
+    let decided = desk.reads("dora", &approve).await;
+    let vote = &decided["votes"][0];
+    assert_eq!(
+        (&vote["approver"], &vote["stands_for"]),
+        (&json!("dora"), &json!("cleo")),
+        "{decided:#}"
+    );
+    desk.agent.end_of(&text(&held, "call_id")).await.succeeded();
+
+    assert!(
+        desk.types("dora", &["delegations"])
+            .await
+            .ok()
+            .contains("dora decides for cleo in approvers")
+    );
+    desk.types("cleo", &["delegations", "end", &handover, "--reason", "back"]).await.ok();
+    let (_, later, digest) = desk.held("b.txt", "s2").await;
+    let approve = ["approve", &later, "--reason", "for cleo", "--digest", &digest];
+    refused(&desk.types("dora", &approve).await, "NOT_FOUND");
+    assert!(desk.is_there("b.txt"));
+}
+
+#[tokio::test]
+async fn a_glass_is_broken_by_two_and_reviewed_by_a_third() {
+    let exits = |name: &str, text: String| {
+        if name != "20-gates.cedar" {
+            return text;
+        }
+        // The gates with their exits, and the one for freezes as it is.
+        let freeze = text.split_once("@id(\"gate-freeze\")").unwrap().1.to_owned();
+        format!(
+            "{}\n@id(\"gate-freeze\"){freeze}",
+            workspace::read("policies/examples/break-glass.cedar")
+        )
+    };
+    let desk = Desk::with(exits, Setup::new()).await;
+    desk.held("a.txt", "s1").await;
+    let declare =
+        ["break-glass", "declare", "--ticket", "INC-1", "--for", "1h", "--reason", "orders fail"];
+    refused(&desk.types("cleo", &declare).await, "POLICY_DENIED");
+    let declared = desk.reads("ben", &declare).await;
+    let (glass, terms) = (text(&declared, "desk_id"), text(&declared, "digest"));
+    desk.setup.put("b.txt", "x");
+    desk.delete("b.txt", "s2").await.held();
+    let confirm = ["break-glass", "confirm", &glass, "--reason", "seen it", "--digest"];
+    refused(&desk.types("cleo", &and(&confirm, STALE)).await, "VALIDATION_ERROR");
+    refused(&desk.types("ben", &and(&confirm, &terms)).await, "POLICY_DENIED");
+    assert_eq!(desk.reads("cleo", &and(&confirm, &terms)).await["in_force"], true);
+
+    desk.setup.put("c.txt", "x");
+    desk.delete("c.txt", "s3").await.succeeded();
+    assert!(!desk.is_there("c.txt"));
+
+    desk.types("ben", &["break-glass", "end", &glass, "--reason", "repaired"]).await.ok();
+    desk.setup.put("d.txt", "x");
+    desk.delete("d.txt", "s4").await.held();
+    let due = desk.reads("rita", &["break-glass", "list"]).await;
+    assert_eq!(
+        (&due[0]["desk_id"], &due[0]["review_due"]),
+        (&json!(glass), &json!(true)),
+        "{due:#}"
+    );
+    let review = ["break-glass", "review", &glass, "--note", "one call, needed"];
+    refused(&desk.types("cleo", &review).await, "POLICY_DENIED");
+    assert_eq!(desk.reads("rita", &review).await["state"], "reviewed");
+}
+
+#[tokio::test]
+async fn in_a_freeze_a_write_waits_that_otherwise_runs() {
+    let desk = Desk::shipped().await;
+    let write = |file: &str, step: &str| {
+        plan("files__write", step, json!({ "path": file, "content": "x" }))
+    };
+    desk.agent.call(&write("before.txt", "s1")).await.succeeded();
+    let set = [
+        "freezes",
+        "set",
+        "--name",
+        "Year's end",
+        "--for",
+        "2h",
+        "--reason",
+        "the books are closed",
+    ];
+    refused(&desk.types("cleo", &set).await, "POLICY_DENIED");
+    let freeze = text(&desk.reads("ben", &set).await, "desk_id");
+    desk.agent.call(&write("during.txt", "s2")).await.held();
+    assert!(!desk.is_there("during.txt"));
+    let later =
+        ["freezes", "set", "--name", "Later", "--for", "1d", "--reason", "planned", "--from"];
+    let wrong = desk.types("ben", &and(&later, "2026-02-30T00:00Z")).await;
+    assert_eq!(wrong.code, Some(2), "there is no such day: {wrong:?}");
+    assert!(
+        desk.types("cleo", &["freezes", "list"])
+            .await
+            .ok()
+            .contains("Year's end: writes of everything")
+    );
+    refused(
+        &desk.types("cleo", &["freezes", "lift", &freeze, "--reason", "impatient"]).await,
+        "POLICY_DENIED",
+    );
+    desk.types("ben", &["freezes", "lift", &freeze, "--reason", "all is well"]).await.ok();
+    desk.agent.call(&write("after.txt", "s3")).await.succeeded();
+    assert!(desk.is_there("after.txt"));
+}
+
+#[tokio::test]
+async fn the_inbox_and_the_trail_of_a_call_are_for_those_they_concern() {
+    let desk = Desk::shipped().await;
+    let (held, id, digest) = desk.held("a.txt", "s1").await;
+    let call = text(&held, "call_id");
+    let mine =
+        desk.reads("ben", &["list", "--mine", "--mode", "destructive", "--search", "DELETE"]).await;
+    assert_eq!(
+        (&mine[0]["approval"]["approval_id"], &mine[0]["mine"]),
+        (&json!(id), &json!(true)),
+        "{mine:#}"
+    );
+    assert_eq!(desk.reads("ben", &["list", "--mode", "network"]).await, json!([]));
+    assert_eq!(desk.reads("dora", &["list", "--state", "all"]).await, json!([]));
+    let wrong = desk.types("ben", &["list", "--state", "mighty"]).await;
+    assert_eq!(wrong.code, Some(2), "{wrong:?}");
+    desk.types("ben", &["approve", &id, "--reason", "agreed", "--digest", &digest]).await.ok();
+    desk.agent.end_of(&call).await.succeeded();
+    let done = desk.reads("ben", &["list", "--state", "all"]).await;
+    assert_eq!(done[0]["approval"]["state"], "consumed", "{done:#}");
+
+    let trail = desk.reads("rita", &["trail", &call]).await;
+    let kinds: Vec<String> =
+        trail["steps"].as_array().unwrap().iter().map(|step| text(step, "kind")).collect();
+    let steps = trail["steps"].as_array().unwrap();
+    assert!(steps.len() >= 3, "{kinds:?}");
+    assert!(steps.iter().any(|step| step["by"] == "ben"), "{trail:#}");
+    assert!(!trail.to_string().contains("keep me"), "{trail:#}");
+    assert!(desk.types("ben", &["trail", &call]).await.ok().contains("WHEN"));
+    refused(&desk.types("dora", &["trail", &call]).await, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn whoever_watches_sees_what_happens_a_line_each_until_ctrl_c() {
+    let desk = Desk::shipped().await;
+    let token = desk.setup.token("user", "ben").await;
+    let mut watch = desk.setup.follows(&desk.placet, &token, &["approvals", "watch", "--json"]);
+    let mut notes = BufReader::new(watch.stderr.take().unwrap()).lines();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let ready = within("it follows", notes.next_line()).await.unwrap().unwrap();
+    assert!(ready.contains("Ctrl-C"), "{ready}");
+    let (held, id, digest) = desk.held("a.txt", "s1").await;
+    desk.types("ben", &["approve", &id, "--reason", "agreed", "--digest", &digest]).await.ok();
+    desk.agent.end_of(&text(&held, "call_id")).await.succeeded();
+    let mut kinds = Vec::new();
+    while !kinds.iter().any(|kind| kind == "settled") {
+        let line = within("the next event", lines.next_line()).await.unwrap().expect("it goes on");
+        let event: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(event["approval_id"], json!(id), "{event:#}");
+        kinds.push(text(&event, "kind"));
+    }
+    assert_eq!(kinds.first().map(String::as_str), Some("asked"), "{kinds:?}");
+    assert!(kinds.iter().any(|kind| kind == "approved"), "{kinds:?}");
+    let pid = Pid::from_raw(i32::try_from(watch.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let ended: ExitStatus = within("it ends", watch.wait()).await.unwrap();
+    assert_eq!(ended.code(), Some(0));
+    let forged = desk.setup.asks(&desk.placet, "forged", &["approvals", "watch"]).await;
+    refused(&forged, "UNAUTHENTICATED");
+}

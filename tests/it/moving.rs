@@ -1,0 +1,112 @@
+//! From the embedded ledger to a database and back, through `placet ledger export` and `import`.
+//!
+//! Owns what operators and callers see of it: nothing is missing, and nothing runs again.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    client::text,
+    placet::Placet,
+    postgres::Database,
+    setup::{Setup, plan},
+};
+
+fn write(name: &str, step: &str) -> Value {
+    plan("files__write", step, json!({ "path": name, "content": "x" }))
+}
+
+fn delete(name: &str, step: &str) -> Value {
+    plan("files__delete", step, json!({ "path": name }))
+}
+
+/// `placet ledger list` and the approvals, as an operator gets them.
+async fn listed(setup: &Setup, placet: &Placet) -> (String, Value, Value) {
+    let token = setup.token("user", "ben").await;
+    let table = setup.asks(placet, &token, &["ledger", "list"]).await.ok().to_owned();
+    let records = setup.asks(placet, &token, &["ledger", "--json", "list"]).await.json();
+    let approvals = setup.ben(placet).await.get("/v1/approvals?state=pending").await.ok();
+    (table, records, approvals)
+}
+
+async fn export(setup: &Setup, name: &str) -> (String, Value) {
+    let file = setup.path(name).to_str().unwrap().to_owned();
+    let counts = setup.configured(&["ledger", "--json", "export", &file]).await.json();
+    (file, counts)
+}
+
+fn same_counts(before: &Value, after: &Value, names: &[&str]) {
+    for name in names {
+        assert!(before[*name].as_u64().is_some(), "{before:#}");
+        assert_eq!(before[*name], after[*name], "{name}: {before:#} {after:#}");
+    }
+}
+
+const ALL: [&str; 5] = ["entries", "records", "approvals", "runs", "contents"];
+
+/// The set-up of another ledger with the key for tokens and the files of this one.
+fn beside(setup: &Setup, other: Setup) -> Setup {
+    fs::copy(setup.data().join("dev-key.jwk"), other.data().join("dev-key.jwk")).unwrap();
+    let files = setup.data().join("files");
+    for entry in fs::read_dir(files).unwrap() {
+        let entry = entry.unwrap();
+        other.put(entry.file_name().to_str().unwrap(), "x");
+    }
+    other
+}
+
+#[tokio::test]
+async fn a_ledger_moves_to_a_database_and_back_and_loses_nothing() {
+    let database = Database::start().await;
+    let home = Setup::new();
+    let placet = home.start().await;
+    let agent = home.agent(&placet).await;
+    for step in 0..20 {
+        agent.call(&write(&format!("{step}.txt"), &format!("s{step}"))).await.succeeded();
+    }
+    let refused = agent.call(&delete("3.txt", "denied")).await.held();
+    home.ben(&placet).await.decide(&refused, "deny").await.ok();
+    let waiting = agent.call(&delete("1.txt", "waits")).await.held();
+    let before = listed(&home, &placet).await;
+    placet.stop().await;
+    let (file, exported) = export(&home, "home.jsonl").await;
+    assert_eq!(exported["records"], 22, "{exported:#}");
+
+    let there = beside(&home, database.node("one"));
+    let imported = there.configured(&["ledger", "--json", "import", &file]).await.json();
+    same_counts(&exported, &imported, &ALL);
+    let again = there.configured(&["ledger", "import", &file]).await;
+    assert_ne!(again.code, Some(0), "imported into a ledger that is not empty: {again:?}");
+    let placet = there.start().await;
+    assert_eq!(listed(&there, &placet).await, before);
+    let agent = there.agent(&placet).await;
+    // What was done is replayed; what was held is held still, and runs once somebody agrees.
+    fs::remove_file(there.file("0.txt")).unwrap();
+    assert_eq!(agent.call(&write("0.txt", "s0")).await.succeeded()["replayed"], true);
+    assert!(!there.file("0.txt").try_exists().unwrap(), "it was written again");
+    assert_eq!(
+        agent.call(&delete("1.txt", "waits")).await.held()["approval_id"],
+        waiting["approval_id"]
+    );
+    there.ben(&placet).await.decide(&waiting, "approve").await.ok();
+    let done = agent.end_of(&text(&waiting, "call_id")).await.succeeded();
+    let before = listed(&there, &placet).await;
+    placet.stop().await;
+    let (file, exported) = export(&there, "there.jsonl").await;
+    there.configured(&["audit", "verify"]).await.ok();
+
+    let back = beside(&there, Setup::new());
+    let imported = back.configured(&["ledger", "--json", "import", &file]).await.json();
+    same_counts(&exported, &imported, &ALL[1..]);
+    let placet = back.start().await;
+    assert_eq!(listed(&back, &placet).await, before);
+    let agent = back.agent(&placet).await;
+    back.put("1.txt", "made again");
+    let again = agent.call(&delete("1.txt", "waits")).await.succeeded();
+    assert_eq!(again["tool_call_id"], done["tool_call_id"]);
+    assert!(back.file("1.txt").try_exists().unwrap(), "it ran again");
+    placet.stop().await;
+    back.configured(&["audit", "verify"]).await.ok();
+    back.configured(&["ledger", "fsck"]).await.ok();
+}
