@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { accessible, base, browser, check, decide, finish, order, proveAtProvider, refund, signIn, task, window_ } from "./support.mjs";
+import { accessible, base, check, complaints, decide, finish, order, proveAtProvider, refund, signIn, task, window_ } from "./support.mjs";
 
 const effects = () => { try { return readFileSync(task.witness, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)); } catch { return []; } };
 const state = (page) => page.locator("h1 .mark").innerText();
@@ -15,6 +15,9 @@ const until = async (probe, what) => {
     await new Promise((again) => setTimeout(again, 100));
   }
 };
+
+// A month that lies ahead, and less than a year.
+const soon = new Date(Date.now() + 45 * 86_400_000).toISOString().slice(0, 7);
 
 const ben = await signIn("ben");
 const cleo = await signIn("cleo");
@@ -65,7 +68,7 @@ await check("hold, four eyes, two approvals, and the execution is seen in both w
   await decide(cleo, "Approve", "I agree");
   const result = await until(async () => { const answer = await held.again(); return answer.status === "succeeded" && answer; }, "it is executed");
   assert.equal(result.output.structured?.refunded_cents ?? result.output.refunded_cents, 5100, JSON.stringify(result));
-  for (const page of [ben, cleo]) await page.locator("#outcome").getByText("5100").waitFor();
+  for (const page of [ben, cleo]) await page.locator("#outcome").getByText("5100", { exact: true }).waitFor();
   assert.equal(effects().length, before + 1);
 });
 
@@ -155,6 +158,9 @@ await check("hostile arguments, reasons and names are text", async () => {
     return Boolean(globalThis.ran);
   }).catch(() => false);
   assert.equal(ran, false);
+  // That refusal was asked for, and is the only one.
+  await until(() => complaints.length > 0, "the browser says that it refused a script");
+  assert.match(complaints.pop(), /Content Security Policy directive 'script-src 'self''/);
 });
 
 await check("a form of another site does nothing", async () => {
@@ -233,15 +239,23 @@ await check("a call that wants a fresh sign-in asks for it, and comes back to th
 await check("a freeze, a handover, an emergency and a grant are arranged, shown and ended", async () => {
   await ben.goto(`${base}/calendar`);
   await ben.locator("#name").fill("Year-end <close>");
-  await ben.locator("#starts").fill("2027-12-30T00:00");
+  await ben.locator("#starts").fill(`${soon}-15T00:00`);
   await ben.locator("#reason").fill("the books");
   await ben.getByRole("button", { name: "Set the freeze" }).click();
   await ben.getByRole("heading", { level: 1, name: /Year-end <close>/ }).waitFor();
-  await ben.goto(`${base}/calendar?month=2027-12`);
+  await ben.goto(`${base}/calendar?month=${soon}`);
   await ben.getByRole("link", { name: "Year-end <close>" }).first().click();
   await ben.locator("#reason-end").fill("no need");
   await ben.getByRole("button", { name: "End it" }).click();
   await ben.waitForURL(/done=1/);
+
+  await ben.goto(`${base}/calendar`);
+  await ben.locator("#name").fill("Release week");
+  await ben.locator("#starts").fill(`${soon}-20T00:00`);
+  await ben.locator("#lasts").fill("4");
+  await ben.locator("#reason").fill("the new till goes live");
+  await ben.getByRole("button", { name: "Set the freeze" }).click();
+  await ben.getByRole("heading", { level: 1, name: /Release week/ }).waitFor();
 
   await ben.goto(`${base}/break-glass`);
   await ben.locator("#ticket").fill("INC-7");
@@ -289,7 +303,7 @@ const held = await refund(order("to look at"));
 const pages = {
   inbox: "/", finished: "/?state=consumed&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
   grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", grants: "/grants?state=all",
-  "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: "/calendar?month=2027-12", help: "/help",
+  "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: `/calendar?month=${soon}`, help: "/help",
   "not-found": "/approvals/none",
 };
 for (const scheme of ["light", "dark"]) {
@@ -319,4 +333,3 @@ if (task.shots) {
   await shots(pages, held);
 }
 await finish();
-void browser;

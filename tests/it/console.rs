@@ -84,7 +84,9 @@ fn policies(setup: &Setup) {
 }
 
 fn two_people(text: &str) -> String {
-    let Some((before, rest)) = text.split_once("@id(\"gate-destructive\")") else { return text.to_owned() };
+    let Some((before, rest)) = text.split_once("@id(\"gate-destructive\")") else {
+        return text.to_owned();
+    };
     let (gate, after) = rest.split_once("};").unwrap();
     let stricter = gate
         .replace("@approver_group(\"approvers\")", "@approver_group(\"approvers:2\")")
@@ -146,7 +148,8 @@ async fn people_decide_in_the_browser() {
     let base = format!("http://127.0.0.1:{port}");
     let provider = Provider::start(&base).await;
     let (setup, placet) = placet(&provider, port).await;
-    let token = setup.configured(&["token", "agent", "helper", "--tenant", "acme", "--ttl", "12h"]).await;
+    let token =
+        setup.configured(&["token", "agent", "helper", "--tenant", "acme", "--ttl", "12h"]).await;
     let task = json!({
         "base": base, "agent": token.ok().trim(), "witness": setup.path("witness"), "chromium": npm::chromium(),
         "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),

@@ -116,9 +116,10 @@ impl<'a> Jws<'a> {
 
     /// Whether the header allows that this is an ID token: it says `JWT`, or nothing.
     pub(crate) fn check_id_token_type(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
-        let fits = self.header.get("typ").is_none_or(|typ| {
-            typ.as_str().is_some_and(|named| named.eq_ignore_ascii_case("JWT"))
-        });
+        let fits = self
+            .header
+            .get("typ")
+            .is_none_or(|typ| typ.as_str().is_some_and(|named| named.eq_ignore_ascii_case("JWT")));
         if fits {
             return Ok(());
         }

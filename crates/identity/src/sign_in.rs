@@ -172,8 +172,7 @@ impl Provider {
             started_at: self.inner.clock.now(),
             fresh,
         };
-        let challenge =
-            URL_SAFE_NO_PAD.encode(Digest::of(attempt.verifier.as_bytes()).as_bytes());
+        let challenge = URL_SAFE_NO_PAD.encode(Digest::of(attempt.verifier.as_bytes()).as_bytes());
         let mut url = metadata.authorization_endpoint.clone();
         {
             let mut query = url.query_pairs_mut();
@@ -223,8 +222,7 @@ impl Provider {
             Some(_) | None => return refused("there is no code"),
         };
         let id_token = self.exchange(&metadata, &code, &attempt).await?;
-        let rules =
-            IdTokenRules { client_id: &self.inner.config.client_id, nonce: &attempt.nonce };
+        let rules = IdTokenRules { client_id: &self.inner.config.client_id, nonce: &attempt.nonce };
         let token = self.inner.verifier.verify_id_token(&id_token, &rules).await?;
         if token.issuer() != self.inner.config.issuer {
             return refused("the ID token is of another issuer");

@@ -43,7 +43,8 @@ pub(crate) fn with_console(
         let policy = EgressPolicy::new(destinations).refusing_listeners(own.to_vec());
         let egress = EgressClient::new(policy, Limits::default()).attempted(what)?;
         let trusted = (verifier.clone(), config.secrets.clone());
-        settings.provider = Some(Provider::new(sign_in.clone(), trusted, egress, Arc::clone(clock)));
+        settings.provider =
+            Some(Provider::new(sign_in.clone(), trusted, egress, Arc::clone(clock)));
     }
     if config.development_tokens {
         settings.development = Some(development(config, directory)?);

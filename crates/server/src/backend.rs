@@ -7,9 +7,7 @@ use std::future::Future;
 use placet_identity::VerifiedToken;
 use placet_pipeline::{
     answer::Answer,
-    engine::evidence::{
-        AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView,
-    },
+    engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     submission::{Inbound, Submission},
     views::{
         ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,

@@ -39,7 +39,9 @@ pub(crate) fn router<B: Backend>(
 ) -> Router {
     let mut router = Router::new();
     let operations = Operation::ALL.into_iter();
-    for operation in operations.filter(|operation| console.is_none() || *operation != Operation::About) {
+    for operation in
+        operations.filter(|operation| console.is_none() || *operation != Operation::About)
+    {
         let mut route = handler(operation);
         if !operation.is_open() {
             route =

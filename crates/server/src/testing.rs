@@ -40,8 +40,8 @@ use crate::{
     request::Credentials,
 };
 
-pub(crate) use door::{Reply, TestDoor, get, post, submission};
 pub(crate) use desk::{FakeDesk, Happening};
+pub(crate) use door::{Reply, TestDoor, get, post, submission};
 pub(crate) use samples::detail as sample_detail;
 use samples::{approval, detail, record};
 pub(crate) use samples::{call_id, finished, held, refused};
@@ -167,7 +167,8 @@ impl Backend for Fake {
     }
 
     fn principal(&self, caller: &String) -> Principal {
-        let principal = json!({ "kind": "user", "tenant_id": caller, "id": "ben", "display": "Ben <b>" });
+        let principal =
+            json!({ "kind": "user", "tenant_id": caller, "id": "ben", "display": "Ben <b>" });
         serde_json::from_value(principal).unwrap()
     }
 

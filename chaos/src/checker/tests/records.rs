@@ -216,6 +216,26 @@ fn i9_evidence_is_about_the_attempt_and_is_there() {
 }
 
 #[test]
+fn i9_evidence_may_be_about_the_arm_before_but_not_about_an_earlier_one() {
+    let late = |attempt: u32| {
+        let mut script = good();
+        script.each_put("push", "indeterminate", |image| {
+            let mut before = image.attempt.clone().unwrap();
+            image.attempt.as_mut().unwrap().number = 3;
+            before.number = 2;
+            image.unknown = Some(before);
+        });
+        script.each_put("push", "succeeded", |image| {
+            image.resolved = Script::resolved("late_answer", Some(attempt), None);
+        });
+        judged(&script).of(Invariant::I9).count()
+    };
+    assert_eq!(late(3), 0);
+    assert_eq!(late(2), 0);
+    assert_eq!(late(1), 1);
+}
+
+#[test]
 fn i9_a_record_of_the_first_version_is_resolved_by_the_event_beside_it() {
     let first_version = |script: &mut Script| {
         script.each_put("push", "succeeded", |image| image.resolved = None);

@@ -48,7 +48,9 @@ impl Provider {
         match read {
             Ok(Ok(secret)) => Ok(Some(secret)),
             Ok(Err(error)) => Err(self.unavailable(error.to_string())),
-            Err(_interrupted) => Err(self.unavailable("reading the client's secret was interrupted")),
+            Err(_interrupted) => {
+                Err(self.unavailable("reading the client's secret was interrupted"))
+            }
         }
     }
 

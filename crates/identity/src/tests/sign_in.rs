@@ -7,7 +7,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_egress::{EgressClient, EgressPolicy, Limits};
-use placet_types::digest::Digest;
+use placet_types::{clock::Clock, digest::Digest};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::{
@@ -18,8 +18,8 @@ use url::{Url, form_urlencoded};
 
 use super::support::{NOW_S, Signer, StoppedClock, key_set, tenant};
 use crate::{
-    Attempt, Callback, IdentityConfig, IssuerConfig, KeySource, KindRule, Provider, SecretSource, Secrets,
-    SignInConfig, SignInError, VerifiedToken, Verifier,
+    Attempt, Callback, IdentityConfig, IssuerConfig, KeySource, KindRule, Provider, SecretSource,
+    Secrets, SignInConfig, SignInError, VerifiedToken, Verifier,
 };
 use placet_types::principal::PrincipalKind;
 
@@ -65,10 +65,13 @@ impl World {
         change(&mut config, &mut trusted);
         let identity = IdentityConfig { issuers: vec![trusted], ..IdentityConfig::default() };
         config.check(&identity.issuers).unwrap();
-        let clock = StoppedClock::at(NOW_S);
-        let egress = EgressClient::new(EgressPolicy::new(config.destinations().unwrap()), Limits::default()).unwrap();
-        let verifier = Verifier::new(identity, clock.clone(), None).unwrap();
-        let secret = SecretSource::Env { name: "S".to_owned(), value: SecretString::from("s e/cret") };
+        let clock: Arc<dyn Clock> = StoppedClock::at(NOW_S);
+        let egress =
+            EgressClient::new(EgressPolicy::new(config.destinations().unwrap()), Limits::default())
+                .unwrap();
+        let verifier = Verifier::new(identity, Arc::clone(&clock), None).unwrap();
+        let secret =
+            SecretSource::Env { name: "S".to_owned(), value: SecretString::from("s e/cret") };
         let secrets = Secrets::new([("console".to_owned(), secret)].into());
         let provider = Provider::new(config, (verifier.clone(), secrets), egress, clock);
         Self { says, issuer, signer, verifier, provider }
@@ -88,12 +91,17 @@ impl World {
     }
 
     fn give(&self, id_token: &str) {
-        let answer = json!({ "access_token": "opaque", "token_type": "Bearer", "id_token": id_token });
+        let answer =
+            json!({ "access_token": "opaque", "token_type": "Bearer", "id_token": id_token });
         self.says.lock().unwrap().token = (200, answer.to_string());
     }
 
     /// A whole round trip, with the ID token's claims changed on the way.
-    async fn sign_in(&self, fresh: bool, change: impl FnOnce(&mut Value)) -> Result<VerifiedToken, SignInError> {
+    async fn sign_in(
+        &self,
+        fresh: bool,
+        change: impl FnOnce(&mut Value),
+    ) -> Result<VerifiedToken, SignInError> {
         let (url, attempt) = self.provider.begin(BACK, fresh).await?;
         let mut claims = self.claims(&url);
         change(&mut claims);
@@ -142,7 +150,9 @@ async fn answer(mut stream: TcpStream, says: &Arc<Mutex<Says>>) {
         bytes.extend_from_slice(&part[..read]);
         let text = String::from_utf8_lossy(&bytes);
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length:").map(|n| n.trim().parse().unwrap()));
+        let length = head.lines().find_map(|line| {
+            line.to_lowercase().strip_prefix("content-length:").map(|n| n.trim().parse().unwrap())
+        });
         if body.len() >= length.unwrap_or(0_usize) || read == 0 {
             break;
         }
@@ -152,9 +162,16 @@ async fn answer(mut stream: TcpStream, says: &Arc<Mutex<Says>>) {
     let (status, document) = {
         let mut says = says.lock().unwrap();
         says.asked.push((head.to_owned(), body.to_owned()));
-        if head.starts_with("GET /.well-known/") { (200, says.metadata.to_string()) } else { says.token.clone() }
+        if head.starts_with("GET /.well-known/") {
+            (200, says.metadata.to_string())
+        } else {
+            says.token.clone()
+        }
     };
-    let answer = format!("HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{document}", document.len());
+    let answer = format!(
+        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{document}",
+        document.len()
+    );
     stream.write_all(answer.as_bytes()).await.unwrap();
     stream.shutdown().await.unwrap();
 }
@@ -175,19 +192,31 @@ async fn a_person_signs_in_with_code_pkce_state_and_nonce() {
     ] {
         assert_eq!(asked[name], value, "{name}");
     }
-    assert!(!asked.contains_key("prompt") && asked["state"].len() == 43 && asked["nonce"].len() == 43);
+    assert!(
+        !asked.contains_key("prompt") && asked["state"].len() == 43 && asked["nonce"].len() == 43
+    );
     assert_eq!(asked["state"], attempt.state());
 
     world.give(&world.id_token(&world.claims(&url)));
     let token = world.provider.finish(attempt.clone(), world.back(&attempt)).await.unwrap();
-    assert_eq!((token.principal().id.as_str(), token.kind(), token.tenant()), ("ada", PrincipalKind::User, &tenant()));
+    assert_eq!(
+        (token.principal().id.as_str(), token.kind(), token.tenant()),
+        ("ada", PrincipalKind::User, &tenant())
+    );
     assert!(token.groups().iter().any(|group| group.as_str() == "approvers"));
     assert_eq!(token.authenticated_at().unwrap().as_ms(), (NOW_S - 1) * 1_000);
 
     let (head, body) = world.asked().pop().unwrap();
-    assert!(head.starts_with("POST /token ") && !head.to_lowercase().contains("authorization:"), "{head}");
-    let form: BTreeMap<String, String> = form_urlencoded::parse(body.as_bytes()).into_owned().collect();
-    assert_eq!((form["grant_type"].as_str(), form["code"].as_str(), form["redirect_uri"].as_str()), ("authorization_code", "the-code", BACK));
+    assert!(
+        head.starts_with("POST /token ") && !head.to_lowercase().contains("authorization:"),
+        "{head}"
+    );
+    let form: BTreeMap<String, String> =
+        form_urlencoded::parse(body.as_bytes()).into_owned().collect();
+    assert_eq!(
+        (form["grant_type"].as_str(), form["code"].as_str(), form["redirect_uri"].as_str()),
+        ("authorization_code", "the-code", BACK)
+    );
     assert_eq!(form["client_id"], CLIENT);
     let challenge = URL_SAFE_NO_PAD.encode(Digest::of(form["code_verifier"].as_bytes()).as_bytes());
     assert_eq!(challenge, asked["code_challenge"]);
@@ -210,18 +239,21 @@ async fn a_client_secret_goes_in_the_header_form_encoded_or_in_the_body_where_on
     let world = World::new(|config, _| config.client_secret = Some("console".to_owned())).await;
     world.sign_in(false, |_| {}).await.unwrap();
     let (head, body) = world.asked().pop().unwrap();
-    let expected = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode("console:s+e%2Fcret"));
+    let expected =
+        format!("Basic {}", base64::engine::general_purpose::STANDARD.encode("console:s+e%2Fcret"));
     assert!(head.contains(&expected) && !body.contains("secret"), "{head}\n{body}");
 
     let world = World::new(|config, _| config.client_secret = Some("console".to_owned())).await;
-    world.says.lock().unwrap().metadata["token_endpoint_auth_methods_supported"] = json!(["client_secret_post"]);
+    world.says.lock().unwrap().metadata["token_endpoint_auth_methods_supported"] =
+        json!(["client_secret_post"]);
     world.sign_in(false, |_| {}).await.unwrap();
     let (head, body) = world.asked().pop().unwrap();
     assert!(!head.contains("Basic") && body.contains("client_secret=s+e%2Fcret"), "{body}");
 }
 
 #[tokio::test]
-async fn what_comes_back_with_another_state_issuer_or_without_a_code_is_refused_before_anything_is_sent() {
+async fn what_comes_back_with_another_state_issuer_or_without_a_code_is_refused_before_anything_is_sent()
+ {
     let world = World::new(|_, _| {}).await;
     let changes: [fn(&mut Callback); 7] = [
         |back| back.state = None,
@@ -307,7 +339,10 @@ async fn an_access_token_s_audience_is_none_of_an_id_token_s_and_the_other_way_r
     let world = World::new(|_, _| {}).await;
     let (url, _) = world.provider.begin(BACK, false).await.unwrap();
     let id_token = world.id_token(&world.claims(&url));
-    assert!(world.verifier.verify(&id_token, crate::TokenRole::Actor).await.is_err(), "an ID token calls nothing");
+    assert!(
+        world.verifier.verify(&id_token, crate::TokenRole::Actor).await.is_err(),
+        "an ID token calls nothing"
+    );
 }
 
 #[tokio::test]
@@ -355,9 +390,15 @@ async fn a_token_endpoint_at_a_host_that_nobody_named_is_not_asked() {
 async fn what_the_provider_answers_to_the_code_never_reaches_a_message() {
     let world = World::new(|_, _| {}).await;
     let (_, attempt) = world.provider.begin(BACK, false).await.unwrap();
-    for answer in [(400, "{\"error\":\"PRIVATE\"}"), (200, "PRIVATE"), (200, "{\"x\":\"PRIVATE\"}"), (302, "PRIVATE")] {
+    for answer in [
+        (400, "{\"error\":\"PRIVATE\"}"),
+        (200, "PRIVATE"),
+        (200, "{\"x\":\"PRIVATE\"}"),
+        (302, "PRIVATE"),
+    ] {
         world.says.lock().unwrap().token = (answer.0, answer.1.to_owned());
-        let refused = world.provider.finish(attempt.clone(), world.back(&attempt)).await.unwrap_err();
+        let refused =
+            world.provider.finish(attempt.clone(), world.back(&attempt)).await.unwrap_err();
         assert!(!format!("{refused} {refused:?}").contains("PRIVATE"), "{refused:?}");
     }
 }
@@ -373,14 +414,26 @@ async fn signing_out_of_the_provider_leads_back() {
 #[test]
 fn only_issuers_that_speak_for_people_can_be_signed_in_with() {
     let keys = KeySource::Inline(json!({ "keys": [] }));
-    let issuer = |kinds| IssuerConfig::new("https://idp.example", tenant(), ["us".to_owned()].into(), keys.clone(), kinds);
+    let issuer = |kinds| {
+        IssuerConfig::new(
+            "https://idp.example",
+            tenant(),
+            ["us".to_owned()].into(),
+            keys.clone(),
+            kinds,
+        )
+    };
     let config = |issuer: &str| -> SignInConfig {
         serde_json::from_value(json!({ "issuer": issuer, "client_id": CLIENT })).unwrap()
     };
     let people = [issuer(KindRule::Fixed(PrincipalKind::User))];
     assert!(config("https://idp.example").check(&people).is_ok());
     assert!(config("https://other.example").check(&people).is_err());
-    assert!(config("https://idp.example").check(&[issuer(KindRule::Fixed(PrincipalKind::Agent))]).is_err());
+    assert!(
+        config("https://idp.example")
+            .check(&[issuer(KindRule::Fixed(PrincipalKind::Agent))])
+            .is_err()
+    );
     let mut plain = issuer(KindRule::Fixed(PrincipalKind::User));
     plain.issuer = "http://idp.example".to_owned();
     assert!(config("http://idp.example").check(&[plain]).is_err(), "codes go over TLS only");

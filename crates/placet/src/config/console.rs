@@ -71,7 +71,8 @@ impl ConsoleFile {
             }
         }
         if let Some(sign_in) = &self.sign_in {
-            let problem = |error: &dyn std::fmt::Display| FileProblem::at(file, "console.sign_in", error);
+            let problem =
+                |error: &dyn std::fmt::Display| FileProblem::at(file, "console.sign_in", error);
             sign_in.check(issuers).map_err(|error| problem(&error))?;
             if let Some(name) = &sign_in.client_secret
                 && !has_secret(name)
@@ -103,16 +104,30 @@ mod tests {
     use super::ConsoleFile;
 
     fn check(public_url: &str) -> bool {
-        let file = ConsoleFile { public_url: Some(public_url.parse().unwrap()), ..ConsoleFile::default() };
+        let file =
+            ConsoleFile { public_url: Some(public_url.parse().unwrap()), ..ConsoleFile::default() };
         file.check(Path::new("placet.yaml"), &[], |_| true).is_ok()
     }
 
     #[test]
     fn a_public_address_is_an_origin_over_tls_or_on_loopback() {
-        for url in ["https://placet.example", "https://placet.example:8443", "http://127.0.0.1:7411", "http://localhost", "http://[::1]:80"] {
+        for url in [
+            "https://placet.example",
+            "https://placet.example:8443",
+            "http://127.0.0.1:7411",
+            "http://localhost",
+            "http://[::1]:80",
+        ] {
             assert!(check(url), "{url}");
         }
-        for url in ["http://placet.example", "https://placet.example/desk", "https://u@placet.example", "https://placet.example/?a=b", "ftp://placet.example", "mailto:ann@example"] {
+        for url in [
+            "http://placet.example",
+            "https://placet.example/desk",
+            "https://u@placet.example",
+            "https://placet.example/?a=b",
+            "ftp://placet.example",
+            "mailto:ann@example",
+        ] {
             assert!(!check(url), "{url}");
         }
     }

@@ -81,7 +81,10 @@ fn names<T: FromStr + Ord>(text: Option<&str>, what: &str) -> Result<BTreeSet<T>
     parts
         .map(|part| {
             part.parse().map_err(|_malformed| {
-                trouble(ErrorCode::ValidationError, &format!("`{part}` cannot be the name of {what}"))
+                trouble(
+                    ErrorCode::ValidationError,
+                    &format!("`{part}` cannot be the name of {what}"),
+                )
             })
         })
         .collect()

@@ -19,7 +19,17 @@ use crate::backend::Backend;
 const DAY_MS: i64 = 86_400_000;
 const WEEK: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 
@@ -176,7 +186,8 @@ fn cell((day, first, end): (i64, i64, i64), freezes: &[DeskEntryView], now: Time
     let until = from.plus_ms(DAY_MS);
     let is_today = from <= now && now < until;
     let counts = |entry: &&DeskEntryView| {
-        let ended = entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
+        let ended =
+            entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
         entry.starts_at < until && from < ended && !matches!(entry.state.as_str(), "denied")
     };
     let here: Vec<&DeskEntryView> = freezes.iter().filter(counts).collect();
@@ -204,7 +215,9 @@ mod tests {
 
     #[test]
     fn days_are_counted_as_timestamps_print_them() {
-        for (year, month, day) in [(1970, 1, 1), (2000, 2, 29), (2024, 12, 31), (2026, 11, 22), (2100, 3, 1)] {
+        for (year, month, day) in
+            [(1970, 1, 1), (2000, 2, 29), (2024, 12, 31), (2026, 11, 22), (2100, 3, 1)]
+        {
             let printed = Timestamp::from_ms(days(year, month, day) * 86_400_000).to_string();
             assert_eq!(printed, format!("{year:04}-{month:02}-{day:02}T00:00:00.000Z"));
         }
@@ -215,13 +228,26 @@ mod tests {
         let december = Month::parse("2026-12").unwrap();
         assert_eq!(december.next().text(), "2027-01");
         assert_eq!(december.next().previous(), december);
-        assert_eq!((december.name().as_str(), Month::parse("2026-13"), Month::parse("26-1")), ("December 2026", None, None));
+        assert_eq!(
+            (december.name().as_str(), Month::parse("2026-13"), Month::parse("26-1")),
+            ("December 2026", None, None)
+        );
     }
 
     #[test]
     fn a_time_of_a_form_is_read_as_utc_and_only_if_it_exists() {
-        assert_eq!(parse_minute("2026-11-22T06:04").unwrap().to_string(), "2026-11-22T06:04:00.000Z");
-        for text in ["2026-02-30T00:00", "2026-11-22", "2026-11-22T24:00", "2026-11-22T06:60", "x", "2026-11-00T00:00"] {
+        assert_eq!(
+            parse_minute("2026-11-22T06:04").unwrap().to_string(),
+            "2026-11-22T06:04:00.000Z"
+        );
+        for text in [
+            "2026-02-30T00:00",
+            "2026-11-22",
+            "2026-11-22T24:00",
+            "2026-11-22T06:60",
+            "x",
+            "2026-11-00T00:00",
+        ] {
             assert_eq!(parse_minute(text), None, "{text}");
         }
     }

@@ -3,10 +3,7 @@
 //! Owns the page and its decision form. Invariant: the form names the digest of what the page shows, so that a page that is not the
 //! newest any more decides nothing.
 
-use axum::{
-    extract::State,
-    response::Response,
-};
+use axum::{extract::State, response::Response};
 use http::StatusCode;
 use maud::{Markup, html};
 use placet_pipeline::views::ApprovalDetail;
@@ -83,13 +80,13 @@ pub(super) async fn page<B: Backend>(
             div {
                 div #what data-live { (what(&detail)) }
                 div #why data-live { (why(&detail)) }
-                div #further data-live { (evidence::further(&detail, now)) }
             }
-            div {
+            div.side {
                 div #decide data-live { (form) }
                 div #people data-live { (people::progress(&detail, now)) (people::votes(&detail, now)) }
                 div #outcome data-live { (evidence::outcome(&detail, now)) }
             }
+            div.below #further data-live { (evidence::further(&detail, now)) }
         }
     };
     let status = notice.map_or(StatusCode::OK, |notice| notice.status);
@@ -189,7 +186,7 @@ fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str)
                     div.field {
                         label for="reason" { "Why" }
                         textarea #reason name="reason" required maxlength="2000" aria-describedby="reason-hint" { (reason) }
-                        p #reason-hint.hint { "Kept with your name for the auditor, and told to the agent if you deny." }
+                        p #reason-hint.hint { "Kept with your name for the auditor." }
                     }
                     div.row.wide-button {
                         @if standing.may_approve { button.yes type="submit" name="decision" value="approve" { "Approve" } }

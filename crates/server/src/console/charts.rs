@@ -97,7 +97,11 @@ pub(super) fn by_group(load: &DeskLoad) -> Bars<'static> {
     Bars {
         title: "Waiting, by group",
         columns: ("Group", "Calls"),
-        bars: load.waiting_by_group.iter().map(|(group, count)| (group.to_string(), *count)).collect(),
+        bars: load
+            .waiting_by_group
+            .iter()
+            .map(|(group, count)| (group.to_string(), *count))
+            .collect(),
     }
 }
 

@@ -96,8 +96,9 @@ pub(super) fn choice(fields: &Fields) -> Result<VoteChoice, Trouble> {
     match fields.get("decision") {
         Some("approve") => Ok(VoteChoice::Approve),
         Some("deny") => Ok(VoteChoice::Deny),
-        Some(_) | None => {
-            Err(trouble(ErrorCode::ValidationError, "say by the button whether you approve or deny"))
-        }
+        Some(_) | None => Err(trouble(
+            ErrorCode::ValidationError,
+            "say by the button whether you approve or deny",
+        )),
     }
 }

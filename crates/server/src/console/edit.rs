@@ -93,7 +93,8 @@ fn read(text: &str) -> Result<Map<String, Value>, String> {
 
 fn problems(failure: &Failure) -> Vec<String> {
     let document = failure.document();
-    let places = document.problems.iter().map(|place| format!("{}: {}", place.pointer, place.problem));
+    let places =
+        document.problems.iter().map(|place| format!("{}: {}", place.pointer, place.problem));
     let places: Vec<String> = places.collect();
     if places.is_empty() { vec![words::sentence(&document.detail)] } else { places }
 }

@@ -199,7 +199,10 @@ pub(super) async fn act_on<B: Backend>(
     let done = desk.door.write(async move { backend.act(&caller, &target, wanted).await }).await;
     match done {
         Ok(_) => Ok(Redirect::to(&format!("/entries/{id}?done=1")).into_response()),
-        Err(failure) if failure.document().status < 500 && failure.document().error_code != ErrorCode::NotFound => {
+        Err(failure)
+            if failure.document().status < 500
+                && failure.document().error_code != ErrorCode::NotFound =>
+        {
             failure.log();
             let document = failure.document();
             let notice = Notice {

@@ -47,7 +47,8 @@ impl<B: Backend> FromRequest<Desk<B>> for Form<B::Caller> {
         let visitor = Visitor::from_request_parts(&mut parts, desk).await?;
         let read = read(desk, Request::from_parts(parts, body)).await;
         let fields = read.map_err(Trouble::into_response)?;
-        let same = |token: &str| Digest::of(token.as_bytes()) == Digest::of(visitor.csrf.as_bytes());
+        let same =
+            |token: &str| Digest::of(token.as_bytes()) == Digest::of(visitor.csrf.as_bytes());
         if !fields.get(CSRF_FIELD).is_some_and(same) {
             return Err(forged("the form is not one of this session").into_response());
         }
@@ -71,8 +72,9 @@ pub(super) async fn read<B: Backend>(desk: &Desk<B>, request: Request) -> Result
     }
     let within = Duration::from_millis(desk.door.config().request_timeout_ms);
     let bytes = tokio::time::timeout(within, body::read(request.into_body(), FORM_BYTES_MAX)).await;
-    let bytes = bytes
-        .map_err(|_elapsed| trouble(ErrorCode::DeadlineExceeded, "the form took too long to arrive"))??;
+    let bytes = bytes.map_err(|_elapsed| {
+        trouble(ErrorCode::DeadlineExceeded, "the form took too long to arrive")
+    })??;
     let fields: Vec<(String, String)> = url::form_urlencoded::parse(&bytes)
         .take(FIELDS_MAX.saturating_add(1))
         .map(|(name, value)| (name.into_owned(), value.into_owned()))
@@ -106,11 +108,17 @@ impl Fields {
     /// A field that has to be there and to be read as what it is.
     pub(super) fn needed<T: FromStr>(&self, name: &str, what: &str) -> Result<T, Trouble> {
         let value = self.get(name).and_then(|value| value.parse().ok());
-        value.ok_or_else(|| trouble(ErrorCode::ValidationError, &format!("{what} is missing or malformed")))
+        value.ok_or_else(|| {
+            trouble(ErrorCode::ValidationError, &format!("{what} is missing or malformed"))
+        })
     }
 
     /// A field that may be empty, and is otherwise read as what it is.
-    pub(super) fn optional<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>, Trouble> {
+    pub(super) fn optional<T: FromStr>(
+        &self,
+        name: &str,
+        what: &str,
+    ) -> Result<Option<T>, Trouble> {
         if self.get(name).is_none() { Ok(None) } else { self.needed(name, what).map(Some) }
     }
 
@@ -118,8 +126,13 @@ impl Fields {
     pub(super) fn reason(&self) -> Result<String, Trouble> {
         match self.get("reason") {
             Some(reason) if reason.len() <= REASON_BYTES_MAX => Ok(reason.replace("\r\n", "\n")),
-            Some(_) => Err(trouble(ErrorCode::ValidationError, "the reason is longer than 2000 bytes")),
-            None => Err(trouble(ErrorCode::ValidationError, "a reason is needed: say in a few words why")),
+            Some(_) => {
+                Err(trouble(ErrorCode::ValidationError, "the reason is longer than 2000 bytes"))
+            }
+            None => Err(trouble(
+                ErrorCode::ValidationError,
+                "a reason is needed: say in a few words why",
+            )),
         }
     }
 
@@ -130,11 +143,12 @@ impl Fields {
             Some("minutes") => 60_000,
             Some("hours") => 3_600_000,
             Some("days") => 86_400_000,
-            Some(_) | None => return Err(trouble(ErrorCode::ValidationError, "the unit of time is unknown")),
+            Some(_) | None => {
+                return Err(trouble(ErrorCode::ValidationError, "the unit of time is unknown"));
+            }
         };
-        count
-            .checked_mul(unit)
-            .filter(|ms| *ms > 0)
-            .ok_or_else(|| trouble(ErrorCode::ValidationError, "it has to last some time, and not for ever"))
+        count.checked_mul(unit).filter(|ms| *ms > 0).ok_or_else(|| {
+            trouble(ErrorCode::ValidationError, "it has to last some time, and not for ever")
+        })
     }
 }

@@ -157,7 +157,9 @@ pub(super) async fn propose<B: Backend>(
     let made = desk.door.write(async move { backend.arrange(&caller, request).await }).await;
     match made {
         Ok(entry) => Ok(Redirect::to(&format!("/entries/{}", entry.desk_id)).into_response()),
-        Err(failure) => decide::undecided((&desk, &visitor), &id, (digest, &written), failure).await,
+        Err(failure) => {
+            decide::undecided((&desk, &visitor), &id, (digest, &written), failure).await
+        }
     }
 }
 
@@ -171,7 +173,9 @@ fn pattern(fields: &Fields, preview: &Value) -> Result<Option<ArgumentPattern>, 
         let needed = || value.ok_or_else(|| missing(name));
         let rule = match fields.get(&format!("rule.{name}")) {
             Some("at_most") => {
-                let most = needed()?.parse().map_err(|_malformed: std::num::ParseIntError| missing(name))?;
+                let most = needed()?
+                    .parse()
+                    .map_err(|_malformed: std::num::ParseIntError| missing(name))?;
                 ArgumentRule::AtMost(most)
             }
             Some("starts_with") => ArgumentRule::StartsWith(needed()?.to_owned()),

@@ -33,7 +33,8 @@ pub(super) async fn home<B: Backend>(State(desk): State<Desk<B>>, request: Reque
 
 /// Programs ask for JSON or for anything; browsers name HTML.
 fn is_browser(headers: &HeaderMap) -> bool {
-    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let mut accepted =
+        headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.any(|value| {
         value.split(',').any(|kind| {
             let essence = kind.split(';').next().unwrap_or_default().trim();

@@ -89,6 +89,12 @@ impl Wanted {
         address
     }
 
+    /// Whether more is chosen than which calls, and what to search for.
+    fn is_narrowed(&self) -> bool {
+        let InboxQuery { whose, mode, group, .. } = &self.query;
+        *whose != Whose::All || mode.is_some() || group.is_some()
+    }
+
     fn is_waiting(&self) -> bool {
         self.state == "pending"
     }
@@ -102,8 +108,11 @@ pub(super) async fn show<B: Backend>(
     let wanted = Wanted::of(query);
     let inbox = desk.door.read(desk.door.backend.inbox(&visitor.caller, wanted.query.clone()));
     let (inbox, now) = (inbox.await?, desk.console.now());
-    let (place, title) =
-        if wanted.is_waiting() { (Place::Inbox, "Inbox") } else { (Place::Finished, "Finished calls") };
+    let (place, title) = if wanted.is_waiting() {
+        (Place::Inbox, "Inbox")
+    } else {
+        (Place::Finished, "Finished calls")
+    };
     let content = html! {
         h1 { (title) }
         div #summary-part data-live { (summary(&wanted, &inbox)) }
@@ -145,16 +154,21 @@ fn filters(wanted: &Wanted, inbox: &InboxView) -> Markup {
                     input #search type="search" name="q" maxlength=(SEARCH_BYTES_MAX) value=(query.search.as_deref().unwrap_or_default()) placeholder="Id, operation, agent or user";
                 }
                 (choice("state", "Which", STATES.iter().map(|(name, word)| (*name, *word, *name == wanted.state))))
-                (choice("whose", "Whose", WHOSE.iter().map(|(whose, name, word)| (*name, *word, *whose == query.whose))))
-                (choice("mode", "Kind", std::iter::once(("", "Any kind", query.mode.is_none())).chain(
-                    ApprovalMode::ALL.iter().rev().map(|mode| (mode.as_str(), mode.as_str(), query.mode == Some(*mode))))))
-                div.field {
-                    label for="group" { "Group" }
-                    input #group name="group" size="12" list="groups" value=(query.group.as_ref().map(GroupId::as_str).unwrap_or_default());
-                    datalist #groups { @for group in inbox.load.waiting_by_group.keys() { option value=(group) {} } }
-                }
-                (choice("order", "Order", ORDERS.iter().map(|(order, name, word)| (*name, *word, *order == query.order))))
                 div.field { button type="submit" { "Show" } }
+            }
+            details open[wanted.is_narrowed()] {
+                summary { "More ways to filter and order" }
+                div.fields {
+                    (choice("whose", "Whose", WHOSE.iter().map(|(whose, name, word)| (*name, *word, *whose == query.whose))))
+                    (choice("mode", "Kind", std::iter::once(("", "Any kind", query.mode.is_none())).chain(
+                        ApprovalMode::ALL.iter().rev().map(|mode| (mode.as_str(), mode.as_str(), query.mode == Some(*mode))))))
+                    div.field {
+                        label for="group" { "Group" }
+                        input #group name="group" size="12" list="groups" value=(query.group.as_ref().map(GroupId::as_str).unwrap_or_default());
+                        datalist #groups { @for group in inbox.load.waiting_by_group.keys() { option value=(group) {} } }
+                    }
+                    (choice("order", "Order", ORDERS.iter().map(|(order, name, word)| (*name, *word, *order == query.order))))
+                }
             }
         }
     }
@@ -227,6 +241,7 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
                 @if item.mine { " " (words::mark(words::Tone::Note, "yours")) }
                 @if approval.edits > 0 { " " (words::mark(words::Tone::Warn, "edited")) }
                 @if approval.escalated > 0 { " " (words::mark(words::Tone::Warn, "escalated")) }
+                br; span.small.soft.mono { (id) }
             }
             td data-label="Who" { (words::chain(&approval.principal_chain)) }
             td data-label="Kind" { (words::mode(approval.mode)) }

@@ -68,8 +68,8 @@ impl Frame<'_> {
             div.person {
                 span {
                     span.unseen { "Signed in as " }
-                    (words::person(&visitor.principal))
-                    " " span.small { "(" (visitor.principal.tenant_id) ")" }
+                    (visitor.principal.display.as_deref().unwrap_or(visitor.principal.id.as_str()))
+                    " " span.small { "(" (visitor.principal.id) " of " (visitor.principal.tenant_id) ")" }
                 }
                 form method="post" action="/sign-out" {
                     (token(visitor))
@@ -121,8 +121,7 @@ pub(super) fn respond(status: StatusCode, markup: &Markup) -> Response {
 /// A refusal, so that a stranger understands it and knows where to go.
 pub(super) fn trouble(failure: &Failure) -> Response {
     let document = failure.document();
-    let status =
-        StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let status = StatusCode::from_u16(document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let (title, advice) = said(document.error_code, status);
     // A page without a clock: nothing on it is relative to the present.
     let frame = Frame { title, place: Place::Elsewhere, now: Timestamp::from_ms(0) };
@@ -155,7 +154,9 @@ fn said(code: ErrorCode, status: StatusCode) -> (&'static str, Option<&'static s
     if status.is_server_error() {
         return (
             "The service cannot do this now",
-            Some("Nothing you did is lost that was confirmed before. Try again in a moment; if it stays so, tell the operator."),
+            Some(
+                "Nothing you did is lost that was confirmed before. Try again in a moment; if it stays so, tell the operator.",
+            ),
         );
     }
     match status {
@@ -163,13 +164,19 @@ fn said(code: ErrorCode, status: StatusCode) -> (&'static str, Option<&'static s
             "There is nothing here for you",
             Some("It may not exist, or it is not for you to see. Both are answered the same."),
         ),
-        StatusCode::FORBIDDEN => {
-            ("This is not allowed", Some("Who may do this is decided by the policies of your tenant."))
+        StatusCode::FORBIDDEN => (
+            "This is not allowed",
+            Some("Who may do this is decided by the policies of your tenant."),
+        ),
+        StatusCode::CONFLICT => {
+            ("It has changed in the meantime", Some("Look at it again before you decide."))
         }
-        StatusCode::CONFLICT => ("It has changed in the meantime", Some("Look at it again before you decide.")),
         _ if code == ErrorCode::Unauthenticated || code == ErrorCode::CredentialExpired => {
             ("You have to sign in", None)
         }
-        _ => ("This could not be understood", Some("Go back, mend what is named above, and send it again.")),
+        _ => (
+            "This could not be understood",
+            Some("Go back, mend what is named above, and send it again."),
+        ),
     }
 }

@@ -50,7 +50,8 @@ pub(super) async fn show<B: Backend>(
             }
         }
     };
-    let mut response = Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content);
+    let mut response =
+        Frame { title, place: Place::Elsewhere, now }.open_page(StatusCode::OK, &content);
     let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure());
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
     Ok(response)
@@ -66,7 +67,7 @@ fn people(development: &Development, to: &str, browser: &str) -> Markup {
             input type="hidden" name="to" value=(to);
             ul.list {
                 @for (at, person) in development.people.iter().enumerate() {
-                    li.row.spread {
+                    li.row.spread.keep {
                         span {
                             strong { (person.display.as_deref().unwrap_or(person.id.as_str())) } " "
                             span.soft.small {
@@ -102,8 +103,9 @@ pub(super) async fn start<B: Backend>(
         // Where people are chosen by name, choosing again is the proof.
         return Ok(Redirect::to(&format!("/sign-in?to={}", encoded(&to))).into_response());
     };
-    let origin = own_origin(&desk.console, &headers)
-        .ok_or_else(|| trouble(ErrorCode::ValidationError, "the address of this service is not known"))?;
+    let origin = own_origin(&desk.console, &headers).ok_or_else(|| {
+        trouble(ErrorCode::ValidationError, "the address of this service is not known")
+    })?;
     let browser = browser(&desk, &headers)?;
     let begun = provider.begin(&format!("{origin}{CALLBACK}"), is_fresh).await;
     let (url, attempt) = begun.map_err(refused)?;
@@ -152,14 +154,18 @@ pub(super) async fn development<B: Backend>(
     let fields: Fields = form::read(&desk, request).await?;
     let browser = Cookie::SignIn.read(&headers, desk.console.is_secure());
     if browser.is_none() || browser.as_deref() != fields.get(CSRF_FIELD) {
-        return Err(trouble(ErrorCode::PolicyDenied, "the sign-in was not begun in this browser; begin it again"));
+        return Err(trouble(
+            ErrorCode::PolicyDenied,
+            "the sign-in was not begun in this browser; begin it again",
+        ));
     }
     let development = desk.console.settings.development.as_ref();
-    let development =
-        development.ok_or_else(|| trouble(ErrorCode::NotFound, "there is no development sign-in"))?;
+    let development = development
+        .ok_or_else(|| trouble(ErrorCode::NotFound, "there is no development sign-in"))?;
     let index: usize = fields.needed("person", "who signs in")?;
     let person = development.people.get(index);
-    let person = person.ok_or_else(|| trouble(ErrorCode::ValidationError, "there is no such person"))?;
+    let person =
+        person.ok_or_else(|| trouble(ErrorCode::ValidationError, "there is no such person"))?;
     let mut request = MintRequest::new(
         person.tenant.clone(),
         PrincipalKind::User,
@@ -247,9 +253,10 @@ pub(super) async fn signed_out<B: Backend>(
 /// What of a failed sign-in the person is told; the rest is for the log.
 fn refused(error: SignInError) -> Trouble {
     let refusal = match &error {
-        SignInError::Unavailable { .. } => {
-            Refusal::new(ErrorCode::AdapterUnavailable, "the sign-in provider cannot be used at present")
-        }
+        SignInError::Unavailable { .. } => Refusal::new(
+            ErrorCode::AdapterUnavailable,
+            "the sign-in provider cannot be used at present",
+        ),
         SignInError::NotFresh => Refusal::new(
             ErrorCode::Unauthenticated,
             "the provider did not ask you to prove who you are again, so it does not count as a fresh sign-in",

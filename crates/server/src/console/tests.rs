@@ -67,7 +67,9 @@ impl Browser {
         let begun = door.send(page("/sign-in", None)).await;
         let waiting = cookie(&begun, "placet-sign-in").unwrap();
         let form = format!("form_token={waiting}&person=0&to=/");
-        let entered = door.send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &form)).await;
+        let entered = door
+            .send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &form))
+            .await;
         assert_eq!(entered.status, 303, "{}", entered.text());
         let session = cookie(&entered, "placet").unwrap();
         let inbox = door.send(page("/", Some(&session))).await;
@@ -83,7 +85,8 @@ impl Browser {
 
     /// A form with the session's token.
     async fn post(&self, path: &str, form: &str) -> Reply {
-        self.send(form_post(path, &self.cookie(), &format!("form_token={}&{form}", self.csrf))).await
+        self.send(form_post(path, &self.cookie(), &format!("form_token={}&{form}", self.csrf)))
+            .await
     }
 
     async fn send(&self, request: Request<Body>) -> Reply {
@@ -140,12 +143,20 @@ fn checked(reply: &Reply) -> String {
     assert_eq!(reply.header("content-type"), Some("text/html; charset=utf-8"));
     let text = reply.text();
     assert_eq!(text.matches("<h1").count(), 1, "{text}");
-    for part in ["<html lang=\"en\"", "<main id=\"content\"", "class=\"skip\"", "aria-live=\"polite\""] {
+    for part in
+        ["<html lang=\"en\"", "<main id=\"content\"", "class=\"skip\"", "aria-live=\"polite\""]
+    {
         assert!(text.contains(part), "{part}");
     }
     // One script, ours; nothing inline.
     assert_eq!(text.matches("<script").count(), 1, "{text}");
-    assert!(!text.contains(" style=") && !text.contains("<style") && !text.contains("javascript:"), "{text}");
-    assert!(!text.contains(" onclick=") && !text.contains("onerror=\"") && !text.contains("onload="), "{text}");
+    assert!(
+        !text.contains(" style=") && !text.contains("<style") && !text.contains("javascript:"),
+        "{text}"
+    );
+    assert!(
+        !text.contains(" onclick=") && !text.contains("onerror=\"") && !text.contains("onload="),
+        "{text}"
+    );
     text
 }

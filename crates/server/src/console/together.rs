@@ -9,10 +9,7 @@ use placet_pipeline::views::{
     ApprovalDetail,
     desk::{TOGETHER_MAX, TogetherItem, TogetherRequest, TogetherView},
 };
-use placet_types::{
-    error::ErrorCode,
-    ids::ApprovalId,
-};
+use placet_types::{error::ErrorCode, ids::ApprovalId};
 
 use super::{
     Desk, decide,

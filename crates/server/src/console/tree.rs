@@ -36,7 +36,12 @@ fn node(value: &Value, depth: usize) -> Markup {
                 }
             }
         },
-        leaf => self::leaf(leaf),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)
+        | Value::Object(_) => leaf(value),
     }
 }
 
@@ -168,19 +173,28 @@ mod tests {
     #[test]
     fn markup_in_names_and_values_is_text() {
         let page = arguments(&json!({ "<b>": "<script>alert(1)</script>", "q\"": ["'\"><img src=x onerror=alert(1)>"] })).0;
-        assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("<b>"), "{page}");
+        assert!(
+            !page.contains("<script") && !page.contains("<img") && !page.contains("<b>"),
+            "{page}"
+        );
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
     }
 
     #[test]
     fn what_cannot_be_seen_is_written_out() {
         let page = arguments(&json!({ "to": "ann\u{202e}moc.live\u{200b}", "n": "a\u{0}b" })).0;
-        assert!(page.contains("ann⟨U+202E⟩moc.live⟨U+200B⟩") && page.contains("a⟨U+0000⟩b"), "{page}");
+        assert!(
+            page.contains("ann⟨U+202E⟩moc.live⟨U+200B⟩") && page.contains("a⟨U+0000⟩b"),
+            "{page}"
+        );
     }
 
     #[test]
     fn a_masked_value_is_marked_and_empty_ones_are_named() {
-        let page = arguments(&json!({ "iban": "[sensitive]", "note": "", "list": [], "map": {}, "no": null })).0;
+        let page = arguments(
+            &json!({ "iban": "[sensitive]", "note": "", "list": [], "map": {}, "no": null }),
+        )
+        .0;
         for words in ["masked", "empty text", "empty list", "no fields", "null"] {
             assert!(page.contains(words), "{words}: {page}");
         }
@@ -197,7 +211,10 @@ mod tests {
         for words in ["was ", "is now ", "new ", "taken out ", "900", "500"] {
             assert!(page.contains(words), "{words}");
         }
-        assert_eq!(difference(&json!({ "a": [1] }), &json!({ "a": [1] })).0.matches("changed").count(), 0);
+        assert_eq!(
+            difference(&json!({ "a": [1] }), &json!({ "a": [1] })).0.matches("changed").count(),
+            0
+        );
     }
 
     #[test]

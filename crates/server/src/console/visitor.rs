@@ -144,7 +144,12 @@ impl<S: Send + Sync> FromRequestParts<S> for PageQuery {
     type Rejection = Trouble;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Trouble> {
-        let refused = || trouble(ErrorCode::ValidationError, "the address has a query that is too long or broken");
+        let refused = || {
+            trouble(
+                ErrorCode::ValidationError,
+                "the address has a query that is too long or broken",
+            )
+        };
         if parts.uri.query().is_some_and(|query| query.len() > QUERY_BYTES_MAX) {
             return Err(refused());
         }

@@ -69,8 +69,7 @@ impl FakeDesk {
             code: ErrorCode::ApprovalVoid,
             message: "it changed <meanwhile>".to_owned(),
         });
-        let view =
-            TogetherView { decided: vec![samples::approval()], refused: refused.collect() };
+        let view = TogetherView { decided: vec![samples::approval()], refused: refused.collect() };
         self.togethers.push(request);
         view
     }

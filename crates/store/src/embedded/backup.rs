@@ -46,7 +46,7 @@ impl Keeper {
     fn settle_deletions(&self) {
         let mut waited = Duration::ZERO;
         while self.content.is_unsettled() && waited < DELETIONS_WAIT_MAX {
-            std::thread::sleep(DELETIONS_WAIT);
+            std::thread::park_timeout(DELETIONS_WAIT);
             waited = waited.saturating_add(DELETIONS_WAIT);
         }
         if self.content.is_unsettled() {

@@ -161,9 +161,9 @@ fn nothing_that_a_record_ever_named_outlives_it() {
     let done = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &of_time(1)));
     let done = done.unwrap().unwrap();
     assert!(content(second).is_ok(), "the earlier arm is part of the record");
-    let (third, parked) = (done.state.result().unwrap(), done.parked);
+    let third = done.state.result().unwrap();
     ready(world.ledger.bury(std::slice::from_ref(&done))).unwrap();
-    for digest in [second, third, parked] {
+    for digest in [second, third] {
         assert_eq!(content(digest), Err(StoreError::ContentMissing(digest)));
     }
 }
@@ -182,7 +182,29 @@ fn a_resolution_takes_the_place_of_what_said_that_it_is_unknown() {
     let gone = ready(world.store.content(tenant, before));
     assert_eq!(gone, Err(StoreError::ContentMissing(before)));
     assert!(ready(world.store.content(tenant, known.state.result().unwrap())).is_ok());
-    assert!(ready(world.store.content(tenant, known.parked)).is_ok());
+}
+
+#[test]
+fn a_call_that_is_held_anew_takes_the_place_of_what_was_parked() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (approved, approval) = world.approved(&call);
+    let parked_at = |record: &EffectRecord| {
+        ready(world.store.content(&record.scope.tenant, record.parked)).map(drop)
+    };
+    assert_eq!(parked_at(&approved), Ok(()));
+    let armed = world.dispatch(&call, &approved, Some(&approval)).unwrap();
+    let envelope = result(&call, ResultStatus::Failed);
+    let reset = Outcome::Unknown("reset".to_owned());
+    let unknown = ready(world.ledger.settle(armed.settlement, reset, &envelope)).unwrap().unwrap();
+    let rearmed = rearm(&world, &unknown, "olga", false).unwrap();
+    assert_eq!(parked_at(&rearmed), Ok(()), "what the first arm sent is needed to ask about it");
+    let (mut parked, mut proposal) = (world.parked(&call), world.proposal(&call, 1));
+    parked.accepted_at = parked.accepted_at.plus_ms(1);
+    proposal.approval_id = placet_types::ids::ApprovalId::new("apr-anew").unwrap();
+    ready(world.ledger.hold(&rearmed, &parked, &proposal, event())).unwrap();
+    assert_eq!(parked_at(&rearmed), Err(StoreError::ContentMissing(rearmed.parked)));
+    assert_eq!(parked_at(&world.record(&call)), Ok(()));
 }
 
 #[test]

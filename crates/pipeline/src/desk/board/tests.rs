@@ -1,3 +1,5 @@
+//! What the board counts, filters and orders.
+
 use std::collections::BTreeMap;
 
 use serde_json::json;

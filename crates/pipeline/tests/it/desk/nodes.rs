@@ -69,13 +69,14 @@ async fn a_grant_and_a_freeze_of_one_node_count_on_the_other_and_uses_are_shared
     let two = one.node().await;
     let asked = held(one.call(plan("erase", "s0", "x")).await);
     let grant = one.grant("ben", &asked, 3).await.unwrap();
-    let mut passed = 0;
+    let mut passed = 0_usize;
     soon("the grant is used up on both", async || {
         let (first, second) = tokio::join!(
             one.call(plan("erase", &format!("a{passed}{}", one.store.commits()), "x")),
             two.call(plan("erase", &format!("b{passed}{}", one.store.commits()), "x"))
         );
-        passed += [&first, &second].into_iter().filter(|answer| ran(answer)).count();
+        let now = [&first, &second].into_iter().filter(|answer| ran(answer)).count();
+        passed = passed.saturating_add(now);
         let both_held = matches!((&first, &second), (Answer::Held(_), Answer::Held(_)));
         passed == 3 && both_held
     })
@@ -84,9 +85,9 @@ async fn a_grant_and_a_freeze_of_one_node_count_on_the_other_and_uses_are_shared
     let spent = two.engine.desk_entry(&two.person("ben").await, &grant.desk_id).await.unwrap();
     assert_eq!(spent.uses, 3);
     one.arrange("dora", json!({"kind": "freeze", "name": "now"}), 60_000).await.unwrap();
-    let mut step = 0;
+    let mut step = 0_u32;
     soon("the freeze holds on the other node", async || {
-        step += 1;
+        step = step.saturating_add(1);
         !ran(&two.call(plan("note", &format!("n{step}"), "x")).await)
     })
     .await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use placet_ledger::store::Store;
 use placet_pipeline::views::desk::TrailStep;
-use placet_store::{notary::Notary, seal::SealKey};
+use placet_store::{embedded::EmbeddedStore, notary::Notary, seal::SealKey};
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
 use crate::{
@@ -22,9 +22,11 @@ async fn the_trail_of_a_call_leads_from_the_hold_to_the_effect() {
     let store = embedded::open(folder.path()).await;
     let name = "placet.example/test".parse().unwrap();
     let key = Arc::new(SealKey::from_seed("placet.example/key".parse().unwrap(), &[7; 32]));
-    let notary = Notary::new(key, name, Arc::clone(&store) as _, folder.path().join("seals"));
+    let notary =
+        Notary::new(key, name, Arc::<EmbeddedStore>::clone(&store), folder.path().join("seals"));
+    let kept_in: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&store);
     let world = World::with(Make {
-        kept_in: Some(Arc::clone(&store) as Arc<dyn Store>),
+        kept_in: Some(kept_in),
         notary: Some(Arc::new(notary)),
         ..Make::default()
     })

@@ -3,17 +3,14 @@
 //! Not run with the others, since it takes minutes:
 //! `cargo test --release -p placet-pipeline --test it weight -- --ignored --nocapture`
 
-use std::{
-    io::Write as _,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{io::Write as _, sync::Arc, time::Duration};
 
 use futures::stream::{self, StreamExt as _};
+use tokio::time::Instant;
 
 use placet_ledger::store::Store as _;
 use placet_pipeline::{
-    answer::{Answer, Held},
+    answer::Held,
     submission::{Inbound, Submission},
     views::desk::{InboxOrder, InboxQuery},
 };
@@ -35,7 +32,7 @@ const HELD_BYTES_MAX: usize = 4 * 1_024;
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap() * 1_024
+    line.trim().trim_end_matches("kB").trim().parse::<usize>().unwrap().saturating_mul(1_024)
 }
 
 fn say(text: &str) {
@@ -50,10 +47,7 @@ async fn hold(world: &World, numbers: std::ops::Range<usize>) -> Vec<Held> {
             let call = plan("erase", &format!("s{number}"), "what has to be erased");
             let submission: Submission = serde_json::from_value(call).unwrap();
             let mut ticket = engine.submit(agent, submission, Inbound::default()).unwrap();
-            match ticket.settled(0).await {
-                Answer::Held(held) => *held,
-                other => panic!("{other:?}"),
-            }
+            crate::world::held(ticket.settled(0).await)
         }
     });
     calls.buffer_unordered(64).collect().await

@@ -101,7 +101,9 @@ fn digests(detail: &ApprovalDetail) -> Markup {
 
 /// What became of the call.
 pub(super) fn outcome(detail: &ApprovalDetail, now: Timestamp) -> Markup {
-    let Some(outcome) = &detail.outcome else { return html! {} };
+    // As long as people are asked, nothing became of it.
+    let waits = detail.approval.state == "pending";
+    let Some(outcome) = detail.outcome.as_ref().filter(|_| !waits) else { return html! {} };
     html! {
         section.card aria-labelledby="outcome-title" {
             h2 #outcome-title { "What became of the call" }

@@ -20,7 +20,10 @@ pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
     for (group, people) in &requirement.groups {
         needs.push(format!("{} of {group} must agree.", words::people(*people)));
     }
-    needs.push(format!("{} must agree in all; nobody counts twice.", words::people(requirement.quorum)));
+    needs.push(format!(
+        "{} must agree in all; nobody counts twice.",
+        words::people(requirement.quorum)
+    ));
     if requirement.deny_threshold > 1 {
         needs.push(format!("It ends when {} say no.", words::people(requirement.deny_threshold)));
     } else {

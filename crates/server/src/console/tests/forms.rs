@@ -21,11 +21,17 @@ fn forms() -> Vec<(&'static str, String)> {
     vec![
         ("/approvals/approval-1/decision", format!("decision=approve&reason=seen&digest={digest}")),
         ("/approvals/approval-1/edit", format!("args=%7B%7D&reason=seen&digest={digest}")),
-        ("/approvals/approval-1/grant", format!("uses=3&lasts=2&unit=days&reason=seen&digest={digest}")),
+        (
+            "/approvals/approval-1/grant",
+            format!("uses=3&lasts=2&unit=days&reason=seen&digest={digest}"),
+        ),
         ("/together/decision", format!("decision=deny&reason=seen&item=approval-1+{digest}")),
         ("/break-glass", "ticket=INC-1&lasts=1&unit=hours&reason=fire".to_owned()),
         ("/handovers", "to=ana&groups=owners,+others&lasts=1&unit=days&reason=away".to_owned()),
-        ("/calendar", "name=Close&starts=2026-12-30T00:00&lasts=2&unit=days&reason=books".to_owned()),
+        (
+            "/calendar",
+            "name=Close&starts=2026-12-30T00:00&lasts=2&unit=days&reason=books".to_owned(),
+        ),
         ("/entries/freeze", "act=end&reason=over".to_owned()),
         ("/entries/break_glass", format!("act=decide&decision=approve&reason=yes&digest={entry}")),
         ("/entries/break_glass", "act=review&reason=fine".to_owned()),
@@ -52,10 +58,16 @@ async fn every_form_does_what_it_says() {
     let decided = browser.door.fake.decided.lock().unwrap();
     assert_eq!((decided[0].decision, decided[0].reason.as_str()), (VoteChoice::Approve, "seen"));
     let desk = browser.door.fake.desk.lock().unwrap();
-    assert_eq!((desk.edits.len(), desk.togethers.len(), desk.acts.len(), desk.arranged.len()), (1, 1, 3, 4));
+    assert_eq!(
+        (desk.edits.len(), desk.togethers.len(), desk.acts.len(), desk.arranged.len()),
+        (1, 1, 3, 4)
+    );
     assert!(matches!(&desk.acts[2], DeskAct::Review { note } if note == "fine"));
     let freeze = desk.arranged.last().unwrap();
-    assert_eq!((freeze.lasts_ms, freeze.starts_at.unwrap().to_string().as_str()), (172_800_000, "2026-12-30T00:00:00.000Z"));
+    assert_eq!(
+        (freeze.lasts_ms, freeze.starts_at.unwrap().to_string().as_str()),
+        (172_800_000, "2026-12-30T00:00:00.000Z")
+    );
 }
 
 #[tokio::test]
@@ -63,10 +75,14 @@ async fn a_form_from_elsewhere_or_without_the_session_s_token_does_nothing() {
     let browser = Browser::signed_in().await;
     let other = Browser::signed_in().await;
     let mut checked_forms = 0;
-    for (path, form) in forms().into_iter().chain([("/sign-out", String::new()), ("/together", "pick=approval-1".to_owned())]) {
+    for (path, form) in forms()
+        .into_iter()
+        .chain([("/sign-out", String::new()), ("/together", "pick=approval-1".to_owned())])
+    {
         let full = format!("form_token={}&{form}", browser.csrf);
         let with = |headers: &[(&str, &str)], body: &str| {
-            let mut request = Request::post(path).header("host", HOST).header("cookie", browser.cookie());
+            let mut request =
+                Request::post(path).header("host", HOST).header("cookie", browser.cookie());
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -94,7 +110,10 @@ async fn a_form_from_elsewhere_or_without_the_session_s_token_does_nothing() {
             assert_eq!(reply.status, 403, "{path}: {}", reply.text());
             checked_forms += 1;
         }
-        let json = Request::post(path).header("host", HOST).header("cookie", browser.cookie()).header("origin", ORIGIN);
+        let json = Request::post(path)
+            .header("host", HOST)
+            .header("cookie", browser.cookie())
+            .header("origin", ORIGIN);
         let json = json.header("content-type", "application/json").body(Body::from("{}")).unwrap();
         assert_eq!(browser.send(json).await.status, 400, "{path}");
         let nobody = form_post(path, "", &full);
@@ -119,14 +138,20 @@ async fn no_get_changes_anything() {
 #[tokio::test]
 async fn a_stale_page_decides_nothing_and_shows_how_it_stands_now() {
     let browser = Browser::signed_in().await;
-    let refusal = Refusal::new(ErrorCode::InProgress, "what you were shown is no longer what would run");
+    let refusal =
+        Refusal::new(ErrorCode::InProgress, "what you were shown is no longer what would run");
     browser.door.fake.desk.lock().unwrap().refuses = Some(refusal);
     let old = Digest::of(b"what was shown before");
     let form = format!("decision=approve&reason=my+words&digest={old}");
     let reply = browser.post("/approvals/approval-1/decision", &form).await;
     assert_eq!(reply.status, 409);
     let text = checked(&reply);
-    for words in ["This changed while you were looking at it", "Nothing was decided", "my words", &Digest::of(b"shown").to_string()] {
+    for words in [
+        "This changed while you were looking at it",
+        "Nothing was decided",
+        "my words",
+        &Digest::of(b"shown").to_string(),
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     assert!(nothing_was_done(&browser));
@@ -135,14 +160,19 @@ async fn a_stale_page_decides_nothing_and_shows_how_it_stands_now() {
 #[tokio::test]
 async fn a_decision_that_policy_refuses_says_so_on_the_call_s_page() {
     let browser = Browser::signed_in().await;
-    let refusal = Refusal::new(ErrorCode::PolicyDenied, "nobody approves a call of an agent they answer for")
-        .with_detail("policy four-eyes");
+    let refusal =
+        Refusal::new(ErrorCode::PolicyDenied, "nobody approves a call of an agent they answer for")
+            .with_detail("policy four-eyes");
     browser.door.fake.desk.lock().unwrap().refuses = Some(refusal);
     let form = format!("decision=approve&reason=x&digest={}", Digest::of(b"shown"));
     let reply = browser.post("/approvals/approval-1/decision", &form).await;
     assert_eq!(reply.status, 403);
     let text = checked(&reply);
-    assert!(text.contains("Nobody approves a call of an agent they answer for.") && !text.contains("four-eyes"), "{text}");
+    assert!(
+        text.contains("Nobody approves a call of an agent they answer for.")
+            && !text.contains("four-eyes"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -169,13 +199,22 @@ async fn a_decision_needs_a_reason_a_choice_and_a_digest() {
 async fn an_edit_that_cannot_be_read_or_does_not_fit_comes_back_with_what_was_written() {
     let browser = Browser::signed_in().await;
     let digest = Digest::of(b"shown");
-    let broken = browser.post("/approvals/approval-1/edit", &format!("args=%7B%3Cb%3E&reason=less&digest={digest}")).await;
+    let broken = browser
+        .post("/approvals/approval-1/edit", &format!("args=%7B%3Cb%3E&reason=less&digest={digest}"))
+        .await;
     assert_eq!(broken.status, 400);
     let text = checked(&broken);
-    assert!(text.contains("The arguments are not JSON") && text.contains("{&lt;b&gt;") && text.contains("less"), "{text}");
+    assert!(
+        text.contains("The arguments are not JSON")
+            && text.contains("{&lt;b&gt;")
+            && text.contains("less"),
+        "{text}"
+    );
 
-    let problem = Problem { pointer: "/cents".to_owned(), problem: "it is larger than 500".to_owned() };
-    let refusal = Refusal::new(ErrorCode::ValidationError, "they do not fit").with_problems(vec![problem]);
+    let problem =
+        Problem { pointer: "/cents".to_owned(), problem: "it is larger than 500".to_owned() };
+    let refusal =
+        Refusal::new(ErrorCode::ValidationError, "they do not fit").with_problems(vec![problem]);
     browser.door.fake.desk.lock().unwrap().refuses = Some(refusal);
     let form = format!("args=%7B%22cents%22%3A900%7D&reason=less&digest={digest}");
     let unfit = browser.post("/approvals/approval-1/edit", &form).await;
@@ -195,10 +234,15 @@ async fn a_grant_s_rules_are_those_that_were_chosen() {
          &argument=a/b&rule.a/b=equals&argument=gone&rule.gone=any&uses=3&lasts=2&unit=days&reason=daily"
     );
     assert_eq!(browser.post("/approvals/approval-1/grant", &form).await.status, 303);
-    let without = format!("digest={digest}&argument=count&rule.count=at_most&uses=3&lasts=2&unit=days&reason=daily");
+    let without = format!(
+        "digest={digest}&argument=count&rule.count=at_most&uses=3&lasts=2&unit=days&reason=daily"
+    );
     assert_eq!(browser.post("/approvals/approval-1/grant", &without).await.status, 400);
     let desk = browser.door.fake.desk.lock().unwrap();
-    let Arrangement::Grant { pattern: Some(pattern), uses_max: 3, .. } = &desk.arranged[0].arrange else { panic!() };
+    let Arrangement::Grant { pattern: Some(pattern), uses_max: 3, .. } = &desk.arranged[0].arrange
+    else {
+        panic!()
+    };
     assert_eq!(pattern.0.len(), 3);
     assert_eq!(pattern.0["/path"], ArgumentRule::StartsWith("reports/".to_owned()));
     assert_eq!(pattern.0["/count"], ArgumentRule::AtMost(5));
@@ -214,11 +258,15 @@ async fn several_are_shown_before_they_are_decided_and_each_answer_is_shown() {
     let text = checked(&look);
     assert!(text.contains("1 chosen call is") && text.contains("Approve all 1"), "{text}");
     let digest = Digest::of(b"shown");
-    let form = format!("decision=approve&reason=same&item=approval-1+{digest}&item=approval-2+{digest}");
+    let form =
+        format!("decision=approve&reason=same&item=approval-1+{digest}&item=approval-2+{digest}");
     let decided = browser.post("/together/decision", &form).await;
     assert_eq!(decided.status, 409);
     let text = checked(&decided);
-    assert!(text.contains("1 decision is recorded") && text.contains("It changed &lt;meanwhile&gt;."), "{text}");
+    assert!(
+        text.contains("1 decision is recorded") && text.contains("It changed &lt;meanwhile&gt;."),
+        "{text}"
+    );
 }
 
 #[tokio::test]

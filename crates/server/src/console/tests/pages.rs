@@ -38,7 +38,10 @@ async fn every_page_is_whole_and_safe() {
         assert_eq!(reply.status, 200, "{path}: {}", reply.text());
         let text = checked(&reply);
         assert!(text.contains("Sign out") && text.contains("Ben &lt;b&gt;"), "{path}");
-        assert!(!text.contains("<b>") && !text.contains("<u>") && !text.contains("<i>"), "{path}: {text}");
+        assert!(
+            !text.contains("<b>") && !text.contains("<u>") && !text.contains("<i>"),
+            "{path}: {text}"
+        );
     }
 }
 
@@ -51,12 +54,16 @@ async fn who_is_not_signed_in_is_sent_to_the_sign_in_and_back() {
         let to = reply.header("location").unwrap();
         let wanted: String = url::form_urlencoded::byte_serialize(path.as_bytes()).collect();
         assert_eq!(to, format!("/sign-in?to={wanted}"));
-        let forged = door.send(page(path, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))).await;
+        let forged =
+            door.send(page(path, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))).await;
         assert_eq!(forged.status, 303, "{path}");
     }
     let sign_in = door.send(page("/sign-in?to=/help", None)).await;
     let text = checked(&sign_in);
-    assert!(text.contains("&lt;script&gt;Ana") && text.contains("name=\"to\" value=\"/help\""), "{text}");
+    assert!(
+        text.contains("&lt;script&gt;Ana") && text.contains("name=\"to\" value=\"/help\""),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -65,7 +72,10 @@ async fn programs_are_told_what_this_is_whether_there_is_a_console_or_not() {
     let without = TestDoor::new();
     for door in [&with, &without] {
         let reply = door.get("/").await;
-        assert_eq!((reply.status.as_u16(), reply.header("content-type")), (200, Some("application/json")));
+        assert_eq!(
+            (reply.status.as_u16(), reply.header("content-type")),
+            (200, Some("application/json"))
+        );
         assert_eq!(reply.json()["service"], "placet");
     }
     let browser = without.send(page("/", None)).await;
@@ -89,7 +99,8 @@ fn hostile() -> ApprovalDetail {
     detail.standing.why_not = Some(attack.to_owned());
     detail.proposal.evidence.target = attack.to_owned();
     detail.proposal.evidence.description = attack.to_owned();
-    detail.proposal.evidence.preview = json!({ attack: [attack, { "deep": attack }], "</textarea>": "</textarea><script>" });
+    detail.proposal.evidence.preview =
+        json!({ attack: [attack, { "deep": attack }], "</textarea>": "</textarea><script>" });
     detail.proposal.evidence.credential.source = Some(attack.to_owned());
     detail.proposal.evidence.credential.scopes = vec![attack.to_owned()];
     for reason in detail.proposal.requirement.reasons.iter_mut() {
@@ -104,7 +115,10 @@ fn hostile() -> ApprovalDetail {
         .unwrap(),
     );
     detail.outcome = Some(
-        serde_json::from_value(json!({ "state": attack, "output": { attack: attack }, "updated_at": 0 })).unwrap(),
+        serde_json::from_value(
+            json!({ "state": attack, "output": { attack: attack }, "updated_at": 0 }),
+        )
+        .unwrap(),
     );
     detail
 }
@@ -113,14 +127,23 @@ fn hostile() -> ApprovalDetail {
 async fn hostile_arguments_reasons_and_names_are_text_on_every_page_of_a_call() {
     let browser = Browser::signed_in().await;
     browser.door.fake.desk.lock().unwrap().detail = Some(hostile());
-    for path in ["/", "/approvals/approval-1", "/approvals/approval-1/edit", "/approvals/approval-1/grant"] {
+    for path in
+        ["/", "/approvals/approval-1", "/approvals/approval-1/edit", "/approvals/approval-1/grant"]
+    {
         let text = checked(&browser.get(path).await);
         assert!(!text.contains("<img") && !text.contains("alert(1)</script>"), "{path}: {text}");
-        assert_eq!(text.matches("</textarea>").count(), text.matches("<textarea").count(), "{path}");
+        assert_eq!(
+            text.matches("</textarea>").count(),
+            text.matches("<textarea").count(),
+            "{path}"
+        );
     }
     let together = browser.post("/together", &format!("pick={APPROVAL}")).await;
     let text = checked(&together);
-    assert!(!text.contains("<img") && text.contains("&lt;img src=x onerror=alert(2)&gt;"), "{text}");
+    assert!(
+        !text.contains("<img") && text.contains("&lt;img src=x onerror=alert(2)&gt;"),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -151,11 +174,18 @@ async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
 async fn what_another_tenant_has_is_answered_like_what_nobody_has() {
     let door = Browser::door(settings());
     let browser = Browser::on(door).await;
-    for path in [format!("/approvals/{CALL}"), "/approvals/not%20an%20id".to_owned(), "/entries/none".to_owned()] {
+    for path in [
+        format!("/approvals/{CALL}"),
+        "/approvals/not%20an%20id".to_owned(),
+        "/entries/none".to_owned(),
+    ] {
         let reply = browser.get(&path).await;
         assert_eq!(reply.status, 404, "{path}");
         let text = checked(&reply);
-        assert!(text.contains("There is nothing here for you") && !text.contains("tenant-a"), "{text}");
+        assert!(
+            text.contains("There is nothing here for you") && !text.contains("tenant-a"),
+            "{text}"
+        );
     }
 }
 
@@ -163,10 +193,14 @@ async fn what_another_tenant_has_is_answered_like_what_nobody_has() {
 async fn thousands_of_calls_are_paged() {
     let fake = Fake::new();
     fake.desk.lock().unwrap().waiting = Some(5_000);
-    let door = TestDoor::with_console(fake, crate::config::ServerConfig::default(), Some(settings()));
+    let door =
+        TestDoor::with_console(fake, crate::config::ServerConfig::default(), Some(settings()));
     let browser = Browser::on(door).await;
     let text = checked(&browser.get("/?from=4950&q=%3Cx%3E").await);
-    assert!(text.contains("4951 to 5000 of 5000") && text.contains("Earlier in the list"), "{text}");
+    assert!(
+        text.contains("4951 to 5000 of 5000") && text.contains("Earlier in the list"),
+        "{text}"
+    );
     assert!(text.contains("from=4900") && !text.contains("Further in the list"), "{text}");
     assert!(text.len() < 400_000, "{}", text.len());
     let asked = browser.door.fake.desk.lock().unwrap().asked.last().unwrap().clone();
@@ -177,7 +211,10 @@ async fn thousands_of_calls_are_paged() {
 async fn assets_are_kept_for_ever_under_their_own_digest_only() {
     let browser = Browser::signed_in().await;
     let text = browser.get("/help").await.text();
-    for (name, kind) in [("console.css", "text/css; charset=utf-8"), ("console.js", "text/javascript; charset=utf-8")] {
+    for (name, kind) in [
+        ("console.css", "text/css; charset=utf-8"),
+        ("console.js", "text/javascript; charset=utf-8"),
+    ] {
         let path = text.split('"').find(|part| part.ends_with(name)).unwrap().to_owned();
         let kept = browser.send(page(&path, None)).await;
         assert_eq!((kept.status.as_u16(), kept.header("content-type")), (200, Some(kind)));
@@ -197,7 +234,10 @@ async fn a_page_hears_that_something_happened_and_not_what() {
     assert_eq!(frame.into_data().unwrap(), "event: desk\ndata: look\n\n");
     // Signing out ends it.
     assert_eq!(browser.post("/sign-out", "").await.status, 303);
-    let end = tokio::time::timeout(std::time::Duration::from_secs(5), http_body_util::BodyExt::frame(stream.body_mut()));
+    let end = tokio::time::timeout(
+        std::time::Duration::from_secs(5),
+        http_body_util::BodyExt::frame(stream.body_mut()),
+    );
     assert!(end.await.unwrap().is_none());
     assert_eq!(browser.get("/").await.status, 303);
 }

@@ -85,7 +85,9 @@ async fn a_sign_in_that_another_browser_began_is_refused() {
         assert!(cookie(&reply, "placet").is_none());
     }
     let unknown = format!("form_token={waiting}&person=9");
-    let reply = door.send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &unknown)).await;
+    let reply = door
+        .send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &unknown))
+        .await;
     assert_eq!(reply.status, 400);
 }
 
@@ -103,7 +105,9 @@ async fn over_tls_cookies_are_bound_to_the_host() {
     let mut settings = settings();
     settings.public_url = Some("https://placet.example".parse().unwrap());
     let door = Browser::door(settings);
-    let request = http::Request::get("/sign-in").header("host", "placet.example").header("accept", "text/html");
+    let request = http::Request::get("/sign-in")
+        .header("host", "placet.example")
+        .header("accept", "text/html");
     let reply = door.send(request.body(axum::body::Body::empty()).unwrap()).await;
     let line = reply.header("set-cookie").unwrap();
     assert!(line.starts_with("__Host-placet-sign-in=") && line.contains("; Secure"), "{line}");
@@ -114,7 +118,17 @@ fn only_paths_of_ours_are_come_back_to() {
     for path in ["/", "/approvals/a?done=fresh", "/?q=a%20b"] {
         assert_eq!(local_path(path), path);
     }
-    for path in ["//evil.example", "https://evil.example", "/\\evil.example", "", "evil", "/sign-out", "/a b", "/a\nb", "/sign-in?to=/"] {
+    for path in [
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "",
+        "evil",
+        "/sign-out",
+        "/a b",
+        "/a\nb",
+        "/sign-in?to=/",
+    ] {
         assert_eq!(local_path(path), "/", "{path}");
     }
 }
@@ -124,5 +138,7 @@ async fn the_development_sign_in_is_refused_off_loopback() {
     assert!(settings().is_refused_on("0.0.0.0".parse().unwrap()));
     assert!(settings().is_refused_on("192.0.2.1".parse().unwrap()));
     assert!(!settings().is_refused_on("127.0.0.1".parse().unwrap()));
-    assert!(!ConsoleSettings::new(Arc::new(StoppedClock)).is_refused_on("0.0.0.0".parse().unwrap()));
+    assert!(
+        !ConsoleSettings::new(Arc::new(StoppedClock)).is_refused_on("0.0.0.0".parse().unwrap())
+    );
 }
