@@ -223,9 +223,10 @@ fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {
     }
 }
 
-/// The starts that were shut out, as the database has them.
+/// The starts that are over, as the database has them: shut out, or stopped in order.
 async fn fenced(cluster: &Cluster) -> Result<()> {
-    const FENCED: &str = "SELECT epoch, fenced_ms FROM placet.epochs WHERE fenced_by IS NOT NULL";
+    const FENCED: &str = "SELECT epoch, least(fenced_ms, closed_ms) FROM placet.epochs \
+        WHERE fenced_by IS NOT NULL OR closed_ms IS NOT NULL";
     let Some(postgres) = &cluster.postgres else { return Ok(()) };
     let rows = postgres.lock().await.ask_data(FENCED).await?;
     for row in rows.lines().filter(|row| !row.is_empty()) {

@@ -14,7 +14,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     fences(world, findings);
     for (id, story) in &world.keys {
         revisions(id, story, findings);
-        owners(id, story, findings);
+        owners(world, id, story, findings);
     }
 }
 
@@ -78,8 +78,9 @@ fn revisions(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// What somebody has taken over is not settled by the one it was taken from.
-fn owners(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
+/// What somebody has taken over is not settled by the one it was taken from; an older one may take it over in its turn, once the
+/// later one is over.
+fn owners(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     for pair in story.written.windows(2) {
         let [before, after] = pair else { continue };
         let owner = before
@@ -87,10 +88,23 @@ fn owners(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
             .filter(|image| image.state == "dispatched")
             .and_then(|image| image.attempt.as_ref())
             .map(|attempt| attempt.owner);
-        if let Some(owner) = owner.filter(|owner| after.entry.epoch < *owner) {
+        let adopts = |owner: &u64| {
+            let next = after.image().filter(|image| image.state == "dispatched");
+            let own = next.and_then(|image| image.attempt.as_ref()).map(|attempt| attempt.owner);
+            own == Some(after.entry.epoch) && is_over(world, *owner, after.entry.at_ms)
+        };
+        let later = owner.filter(|owner| after.entry.epoch < *owner);
+        if let Some(owner) = later.filter(|owner| !adopts(owner)) {
             let why =
                 format!("epoch {} wrote what epoch {owner} had taken over", after.entry.epoch);
             findings.broken(Invariant::I8, id, why, story.told());
         }
     }
+}
+
+/// Whether the database had said by then that an epoch was over.
+fn is_over(world: &World<'_>, epoch: u64, by_ms: i64) -> bool {
+    world.probes.iter().any(|probe| {
+        matches!(probe, Probe::Fenced { epoch: over, at_ms } if *over == epoch && *at_ms <= by_ms)
+    })
 }

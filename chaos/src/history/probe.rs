@@ -57,7 +57,7 @@ pub enum Probe {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         problem: Option<String>,
     },
-    /// The database says that a start of a node was shut out.
+    /// The database says that a start of a node is over: shut out, or stopped in order.
     Fenced {
         /// The start, as its log is numbered.
         epoch: u64,

@@ -36,8 +36,15 @@ pub(super) struct Counted<'a> {
 struct Key<'a> {
     /// The first success: its arguments and its digest.
     done: Option<(Moment, &'a str, &'a str)>,
-    effects: u64,
+    /// How many for each token: another token is another arm, which operators asked for.
+    effects: BTreeMap<String, u64>,
     unknown: bool,
+}
+
+impl Key<'_> {
+    fn is_single(&self) -> bool {
+        self.effects.values().all(|effects| *effects <= 1)
+    }
 }
 
 fn add(count: &mut u64) {
@@ -142,7 +149,7 @@ fn seen(outcome: &mut Outcome, keys: &mut BTreeMap<KeyId, Key<'_>>, witness: &[L
         add(&mut outcome.effects);
         let id = by_name.get(&(arrival.tool.clone(), arrival.key.clone())).cloned().flatten();
         if let Some(key) = id.and_then(|id| keys.get_mut(&id)) {
-            add(&mut key.effects);
+            add(key.effects.entry(arrival.token.clone()).or_default());
         }
     }
 }
@@ -179,7 +186,7 @@ fn replays(
         add(&mut replay.judged);
         let same = reply.result.as_ref().is_some_and(|result| result.digest == digest);
         let replayed =
-            reply.answer == Answer::Succeeded && reply.replayed && same && key.effects <= 1;
+            reply.answer == Answer::Succeeded && reply.replayed && same && key.is_single();
         let refused = reply.answer == Answer::Conflict && one.args != args;
         if if one.args == args { replayed } else { refused } {
             add(&mut replay.correct);

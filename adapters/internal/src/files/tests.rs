@@ -132,12 +132,7 @@ fn dispatch(contract: &Contract, name: &str, args: &Value) -> Dispatch {
 }
 
 fn conditions(timeout_ms: u64) -> Conditions {
-    Conditions {
-        timeout_ms,
-        listen_ms: 0,
-        credential: None,
-        trace: TraceHeaders::default(),
-    }
+    Conditions { timeout_ms, listen_ms: 0, credential: None, trace: TraceHeaders::default() }
 }
 
 fn walk(from: &Path, except: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {

@@ -185,6 +185,41 @@ fn i8_what_was_taken_over_is_not_settled_by_the_old_owner() {
 }
 
 #[test]
+fn i8_an_older_one_takes_over_only_from_one_that_is_over() {
+    let taken = |fenced_before_ms: Option<i64>| {
+        let mut script = good();
+        let mut adopted = None;
+        script.each_put("put", "dispatched", |image| {
+            let attempt = image.attempt.as_mut().unwrap();
+            if adopted.is_none() {
+                attempt.epoch = 5;
+                attempt.owner = 5;
+            }
+            adopted = Some(image.clone());
+        });
+        let mut image = adopted.unwrap();
+        let mut at_ms = 0;
+        script.each_entry(|entry| {
+            let ends = |change: &RecordChange| matches!(change, RecordChange::Put(next) if next.record_id == image.record_id && next.state == "succeeded");
+            if let Some(place) = entry.changes.iter().position(ends) {
+                image.attempt.as_mut().unwrap().owner = entry.epoch;
+                at_ms = entry.at_ms;
+                entry.changes.insert(place, RecordChange::Put(Box::new(image.clone())));
+            }
+        });
+        if let Some(before_ms) = fenced_before_ms {
+            script.probe(Probe::Fenced { epoch: 5, at_ms: at_ms - before_ms });
+        }
+        let verdict = judged(&script);
+        let taken = verdict.of(Invariant::I8).filter(|one| one.why.contains("had taken over"));
+        taken.count()
+    };
+    assert_eq!(taken(Some(1)), 0);
+    assert_eq!(taken(Some(-1)), 1);
+    assert_eq!(taken(None), 1);
+}
+
+#[test]
 fn i9_an_unknown_outcome_does_not_become_known_by_nothing() {
     only(Invariant::I9, |script| {
         script.each_put("push", "succeeded", |image| image.resolved = None)

@@ -183,7 +183,12 @@ impl Bench for Table<'_> {
     }
 
     fn conditions(&mut self, timeout_ms: u64) -> Result<Conditions, String> {
-        Ok(Conditions { timeout_ms, listen_ms: 0, credential: None, trace: TraceHeaders::default() })
+        Ok(Conditions {
+            timeout_ms,
+            listen_ms: 0,
+            credential: None,
+            trace: TraceHeaders::default(),
+        })
     }
 
     fn strange_token(&mut self) -> String {
