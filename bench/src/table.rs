@@ -232,7 +232,7 @@ mod tests {
             "cores",
             "data folder",
             "fsync",
-            "the 19 shipped",
+            "shipped ones",
             "9000",
             "3000",
             "2.0–4.0",

@@ -267,9 +267,13 @@ await check("a freeze, a handover, an emergency and a grant are arranged, shown 
   await cleo.getByRole("button", { name: "Agree" }).click();
   await cleo.waitForURL(/done=1/);
   assert.match(await cleo.locator("h1").innerText(), /in force/);
+  // Whoever may not end it is told so, and nothing happens.
   await cleo.locator("#reason-end").fill("it is out");
   await cleo.getByRole("button", { name: "End it" }).click();
-  await cleo.getByText("review due").first().waitFor();
+  await cleo.getByRole("heading", { name: "Nothing was changed" }).waitFor();
+  await ben.locator("#reason-end").fill("it is out");
+  await ben.getByRole("button", { name: "End it" }).click();
+  await ben.getByText("review due").first().waitFor();
 
   await ben.goto(`${base}/handovers`);
   await ben.locator("#to").fill("dora");

@@ -29,6 +29,8 @@ use crate::{
 
 /// What an entry of the journal begins with.
 const ENTRY: &[u8; 4] = b"PLJF";
+/// How long a node has to find damage before its checkpoint.
+const LOOKED_OVER: Duration = Duration::from_secs(20);
 /// The most calls that are made again on a copy.
 const CHECKED_MAX: usize = 60;
 
@@ -85,6 +87,14 @@ impl Injector {
                 Ok("refused")
             }
             Started::Up => {
+                let looked_over = matches!(damage, Damage::Flip | Damage::Zero);
+                if looked_over && let Some(status) = copy.node.gone_within(LOOKED_OVER).await {
+                    // What a checkpoint covers is looked over while calls are served.
+                    let why = copy.node.tail(4);
+                    let rightly = !status.success() && why.contains("not what was written");
+                    self.cluster.scene.note(copy.node.number, NodeChange::Refused { why, rightly });
+                    return Ok("refused when it was looked over");
+                }
                 if must_refuse {
                     self.cluster
                         .scene

@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use placet_ledger::store::StoreError;
 use placet_pipeline::engine::Engine;
 use placet_store::{
     embedded::EmbeddedStore,
@@ -119,6 +120,9 @@ pub(crate) struct Tending {
 impl Tending {
     /// Signs, makes checkpoints and archives, every so often, until the process ends.
     pub(crate) async fn run(self, every: Duration) {
+        if let Some(store) = &self.embedded {
+            drop(tokio::spawn(look_over(self.engine.clone(), Arc::clone(store))));
+        }
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // The first comes at once; the start has signed already.
@@ -159,6 +163,27 @@ impl Tending {
             }
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "old segments could not be archived"),
+        }
+    }
+}
+
+/// How often the whole journal is looked over.
+const LOOK_OVER_EVERY: Duration = Duration::from_secs(24 * 3_600);
+
+/// Looks the journal over, at once and then every day: a start from a checkpoint has not looked at what that covers.
+async fn look_over(engine: Engine, store: Arc<EmbeddedStore>) {
+    let mut ticks = interval(LOOK_OVER_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match store.look_over().await {
+            Ok(entries) => tracing::debug!(entries, "the journal was looked over"),
+            Err(StoreError::Damaged(why)) => {
+                engine.die(&format!("the journal is not what was written: {why}"));
+                return;
+            }
+            Err(StoreError::Stopped(_)) => return,
+            Err(error) => tracing::warn!(%error, "the journal could not be looked over"),
         }
     }
 }

@@ -189,7 +189,7 @@ fn i8_an_older_one_takes_over_only_from_one_that_is_over() {
     let taken = |fenced_before_ms: Option<i64>| {
         let mut script = good();
         let mut adopted = None;
-        script.each_put("put", "dispatched", |image| {
+        script.each_put("push", "dispatched", |image| {
             let attempt = image.attempt.as_mut().unwrap();
             if adopted.is_none() {
                 attempt.epoch = 5;
@@ -200,7 +200,7 @@ fn i8_an_older_one_takes_over_only_from_one_that_is_over() {
         let mut image = adopted.unwrap();
         let mut at_ms = 0;
         script.each_entry(|entry| {
-            let ends = |change: &RecordChange| matches!(change, RecordChange::Put(next) if next.record_id == image.record_id && next.state == "succeeded");
+            let ends = |change: &RecordChange| matches!(change, RecordChange::Put(next) if next.record_id == image.record_id && next.state == "indeterminate");
             if let Some(place) = entry.changes.iter().position(ends) {
                 image.attempt.as_mut().unwrap().owner = entry.epoch;
                 at_ms = entry.at_ms;

@@ -1,7 +1,7 @@
 use placet_policy::{facts::Facts, permit::Permit, verdict::Decision};
 
 fn forge(facts: &Facts<'_>, decision: Decision) -> Permit {
-    Permit::of(facts, decision)
+    Permit::of(facts, decision, true)
 }
 
 fn main() {}

@@ -7,6 +7,7 @@ fn forge(decision: Decision) -> Permit {
         decision,
         record: None,
         approval_id: None,
+        grant: None,
         write_class: false,
     }
 }

@@ -3,6 +3,8 @@
 //! Owns the answers about entries and proofs. Not here: how proofs are made (`tree`), signing (`notary`). Invariant: only durable
 //! entries are shown, and a proof is about entries that were durable before it was asked for.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
@@ -78,6 +80,37 @@ impl AuditLog for EmbeddedStore {
         to: u64,
     ) -> Result<Vec<[u8; 32]>, StoreError> {
         self.proof(log, move |tree| Ok(tree.consistency(from, to)?.path)).await
+    }
+}
+
+/// How many entries are looked over before others get the processor.
+const LOOK_ENTRIES: u64 = 256;
+/// How long they get it.
+const LOOK_PAUSE: Duration = Duration::from_millis(2);
+
+impl EmbeddedStore {
+    /// Reads every entry that is here, each against its checksum and the one before it; answers how many. A start looks at the whole
+    /// journal only where no checkpoint covers it; what is older than the checkpoint is looked over by this, while calls are served.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when an entry is not what was written; [`StoreError::Stopped`] when the store was closed meanwhile.
+    pub async fn look_over(&self) -> Result<u64, StoreError> {
+        self.blocking(|state| {
+            let mut seen: u64 = 0;
+            for frame in state.records.journal.read_all() {
+                frame.map_err(|error| {
+                    let is_altered = matches!(error, JournalError::Corrupt { .. });
+                    if is_altered { unread(&error) } else { StoreError::from(error) }
+                })?;
+                seen = seen.saturating_add(1);
+                if seen.is_multiple_of(LOOK_ENTRIES) {
+                    drop(state.index()?);
+                    std::thread::park_timeout(LOOK_PAUSE);
+                }
+            }
+            Ok(seen)
+        })
+        .await
     }
 }
 

@@ -113,6 +113,12 @@ impl JournalReader {
         &self.shared.files
     }
 
+    /// Reads all that is here: from the first entry that was not archived to the last one that is durable now.
+    pub fn read_all(&self) -> FrameIter {
+        let first = self.shared.extent().segments.first().map_or(1, |segment| segment.first_seq);
+        self.read_from(first)
+    }
+
     /// Reads on from an entry to the last one that is durable now.
     pub fn read_from(&self, seq: u64) -> FrameIter {
         let until = self.durable_seq();

@@ -37,6 +37,7 @@ macro_rules! every_promise {
             a_run_is_opened_once_and_never_overdrawn,
             a_run_that_is_only_written_is_seen_at_once,
             approvals_move_as_their_machine_says,
+            an_approval_is_not_used_by_a_commit_that_comes_too_late,
             a_reopened_approval_takes_its_effect_with_it,
             approvals_are_listed_oldest_first,
             approvals_are_listed_in_both_orders_and_by_operation,
@@ -238,6 +239,24 @@ pub(crate) async fn approvals_move_as_their_machine_says(store: Arc<dyn Store>) 
     assert_eq!(store.commit(offer(back)).await, Err(StoreError::Conflict));
     assert_eq!(store.approval(&asked.approval_id).await.unwrap(), Some(spent));
     assert_eq!(store.approval(&ApprovalId::new("apr_2").unwrap()).await.unwrap(), None);
+}
+
+pub(crate) async fn an_approval_is_not_used_by_a_commit_that_comes_too_late(store: Arc<dyn Store>) {
+    let claimed = claim(&*store, "held");
+    let now = store.now();
+    let mut asked = approval(&claimed, "apr_1", NOW_MS);
+    asked.expires_at = now;
+    hold(&*store, &claimed, &asked).await;
+    let yes = approval_moved(&asked, ApprovalState::Approved);
+    let mut changes = synced();
+    changes.approvals.push(yes.clone());
+    store.commit(changes).await.unwrap();
+    // Whoever asks for this commit believes that the agreement is still good.
+    let mut changes = synced();
+    let used = ApprovalState::Consumed { arm: 0, at: now.plus_ms(-1) };
+    changes.approvals.push(approval_moved(&yes, used));
+    assert_eq!(store.commit(changes).await, Err(StoreError::Conflict));
+    assert_eq!(store.approval(&asked.approval_id).await.unwrap(), Some(yes));
 }
 
 pub(crate) async fn a_reopened_approval_takes_its_effect_with_it(store: Arc<dyn Store>) {

@@ -68,7 +68,8 @@
     feed = new EventSource("/live");
     feed.addEventListener("desk", soon);
     feed.addEventListener("behind", soon);
-    feed.addEventListener("open", () => { if (feed.before) soon(); feed.before = true; });
+    // What happened between the making of the page and the beginning of the stream was told to nobody.
+    feed.addEventListener("open", soon);
   };
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { feed?.close(); feed = null; } else { listen(); if (one("[data-live]")) soon(); }
