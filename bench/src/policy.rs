@@ -208,7 +208,8 @@ fn decide(snapshot: &Snapshot, facts: &Facts<'_>, length: Duration) -> Result<De
 
 /// How many policies are shipped.
 pub(crate) fn shipped_count() -> usize {
-    SHIPPED.iter().map(|(_, text)| text.matches("@id(").count()).fold(0, usize::saturating_add)
+    let lines = SHIPPED.iter().flat_map(|(_, text)| text.lines());
+    lines.filter(|line| line.starts_with("@id(")).count()
 }
 
 /// The shipped policies and as many more as are missing, all of them about one tool.
@@ -269,6 +270,6 @@ mod tests {
 
     #[test]
     fn a_cost_names_the_bundle_it_is_of() {
-        assert_eq!(cost(25, Duration::from_millis(2)).unwrap().policies, 25);
+        assert_eq!(cost(60, Duration::from_millis(2)).unwrap().policies, 60);
     }
 }

@@ -220,6 +220,7 @@ fn first_steps(args: &Args, config: &Config, listen: SocketAddr, program: &str) 
          PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals list\n  \
          PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals approve APPROVAL --reason \"agreed\"\n  \
          {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # the recorded result\n\
+         Or decide in a browser: http://{listen}/\n\
          Development tokens are accepted on loopback only. Stop with Ctrl-C.\n"
     )
 }
