@@ -158,12 +158,30 @@ impl<'a> Run<'a> {
             }
         }
         let mut turn = 0_usize;
-        while Instant::now() < until && (!failed || self.cli.go_on) {
+        // On a slow machine some fault may not have come in time: half as long again is given to those.
+        let at_last = until + self.length.checked_div(2).unwrap_or_default();
+        let goes_on = |all_seen: bool| {
+            let now = Instant::now();
+            now < until || (now < at_last && !all_seen)
+        };
+        while goes_on(self.all_seen()) && (!failed || self.cli.go_on) {
             let schedule = self.next(turn);
             turn = turn.saturating_add(1);
             failed |= self.play(shop, &schedule).await?;
         }
         Ok(failed)
+    }
+
+    /// The faults that apply here.
+    fn expected(&self) -> impl Iterator<Item = FaultKind> {
+        let here = |fault: &FaultKind| self.stores.iter().any(|store| applies(*fault, *store));
+        let all = self.faults.iter().copied().filter(here);
+        all.filter(|fault| !self.missing.contains_key(fault))
+    }
+
+    /// Whether every one of them has come to happen.
+    fn all_seen(&self) -> bool {
+        self.expected().all(|fault| self.totals.injected.contains_key(&fault))
     }
 
     fn frame(&self, store: Store, nodes: usize) -> Frame {
@@ -246,17 +264,10 @@ impl<'a> Run<'a> {
     /// The report, and whether all is well.
     fn conclude(self) -> Result<bool> {
         self.progress.end();
-        let expected: Vec<FaultKind> = self
-            .faults
-            .iter()
-            .copied()
-            .filter(|fault| self.stores.iter().any(|store| applies(*fault, *store)))
-            .filter(|fault| !self.missing.contains_key(fault))
-            .collect();
         let never: Vec<FaultKind> = if self.cli.replay.is_some() {
             Vec::new()
         } else {
-            expected.into_iter().filter(|fault| !self.totals.injected.contains_key(fault)).collect()
+            self.expected().filter(|fault| !self.totals.injected.contains_key(fault)).collect()
         };
         let report = Report::merged(&self.reports, &never);
         if let Some(path) = &self.cli.json {
