@@ -75,10 +75,11 @@ fn move_of(from: Option<&RecordImage>, to: &Written<'_>) -> Judged {
             from.attempt == next.attempt && !next.rearm.is_empty(),
             "nothing but the attempt changed",
         ),
-        // What an earlier arm left unknown stays unknown when the later one does not run.
-        ("rearmed" | "pending_approval" | "approved", "indeterminate") => {
-            unless(from.unknown.is_some(), "nothing was unknown before")
-        }
+        // What an earlier arm left unknown stays unknown when the later one does not run, and may become known while that one waits.
+        (
+            "rearmed" | "pending_approval" | "approved",
+            "indeterminate" | "succeeded" | "failed_final",
+        ) => unless(from.unknown.is_some(), "nothing was unknown before"),
         ("succeeded" | "failed_final" | "failed_retriable" | "denied", "tombstone") => unless(
             next.was.as_ref().is_none_or(|was| *was == from.state),
             "the tombstone stands for another end",
@@ -126,16 +127,17 @@ fn evidence(world: &World<'_>, story: &Story<'_>, from: &RecordImage, to: &Writt
         return rearmed(world, from, next);
     }
     let ended = matches!(next.state.as_str(), "succeeded" | "failed_final");
+    let was_unknown = from.state == "indeterminate" || waits_again(from);
     match &next.resolved {
         Some(resolved) if ended => resolution(world, story, from, next, (resolved, to.entry.at_ms)),
         // Records of the first version do not say by what; the event beside them says that a person did it.
-        None if ended && from.state == "indeterminate" && to.says_resolved() => {
+        None if ended && was_unknown && to.says_resolved() => {
             let named = |act: &&&OperatorAct| act.record_id == next.record_id;
             let who = world.operators.iter().find(named).map(|act| act.operator.as_str());
             let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
             operator(world, &next.record_id, who, act)
         }
-        None if ended && from.state == "indeterminate" => {
+        None if ended && was_unknown => {
             Err("an unknown outcome became known by nothing".to_owned())
         }
         _ => Ok(()),
@@ -149,7 +151,8 @@ fn resolution(
     next: &RecordImage,
     (resolved, at_ms): (&Resolved, i64),
 ) -> Judged {
-    let Some(attempt) = &from.attempt else { return Ok(()) };
+    let earlier = from.unknown.as_ref().filter(|_| waits_again(from));
+    let Some(attempt) = earlier.or(from.attempt.as_ref()) else { return Ok(()) };
     if resolved.by == "operator" {
         let act = if next.state == "succeeded" { Act::Happened } else { Act::DidNotHappen };
         return operator(world, &next.record_id, resolved.operator.as_deref(), act);
@@ -174,6 +177,12 @@ fn resolution(
         world.run.and_then(|run| i64::try_from(run.settle_delay_ms).ok()).unwrap_or_default();
     let settled = attempt.deadline_ms.saturating_add(delay);
     unless(at_ms >= settled, "«not found» was believed before the settle delay had passed")
+}
+
+/// Whether another arm waits for its dispatch: what becomes known then is about the arm before.
+fn waits_again(image: &RecordImage) -> bool {
+    let waits = matches!(image.state.as_str(), "rearmed" | "pending_approval" | "approved");
+    waits && image.unknown.is_some()
 }
 
 /// What an operator did is in the history.

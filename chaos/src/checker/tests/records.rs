@@ -2,7 +2,7 @@
 
 use super::{caught, fine, good, judged, only, script::Script};
 use crate::{
-    checker::Invariant,
+    checker::{Invariant, Verdict},
     history::{
         What,
         journal::{RecordChange, RecordImage},
@@ -268,6 +268,30 @@ fn i9_evidence_may_be_about_the_arm_before_but_not_about_an_earlier_one() {
     assert_eq!(late(3), 0);
     assert_eq!(late(2), 0);
     assert_eq!(late(1), 1);
+}
+
+#[test]
+fn i9_evidence_about_the_arm_before_counts_while_the_next_one_waits() {
+    let late = |attempt: u32, remembered: bool| {
+        let mut script = good();
+        script.each_put("push", "indeterminate", |image| {
+            let before = image.attempt.take();
+            "rearmed".clone_into(&mut image.state);
+            image.unknown = before.filter(|_| remembered);
+        });
+        script.each_put("push", "succeeded", |image| {
+            image.resolved = Script::resolved("late_answer", Some(attempt), None);
+        });
+        judged(&script)
+    };
+    let says = |judged: &Verdict, of: Invariant, what: &str| {
+        judged.of(of).any(|one| one.why.contains(what))
+    };
+    // Of what is said about these, only the step that ends the record counts here.
+    assert!(!says(&late(1, true), Invariant::I9, "another attempt"));
+    assert!(says(&late(2, true), Invariant::I9, "another attempt"));
+    assert!(!says(&late(1, true), Invariant::I7, "unknown before"));
+    assert!(says(&late(1, false), Invariant::I7, "unknown before"));
 }
 
 #[test]
