@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde::{Deserialize, Serialize};
@@ -107,6 +108,8 @@ pub(super) struct Index {
     open: RwLock<BTreeMap<RecordId, u8>>,
     /// Held for writing while a batch is taken over: readers that saw something impossible look again under it.
     applying: RwLock<()>,
+    /// How many batches were taken over since it was opened.
+    batches: AtomicU64,
 }
 
 impl Index {
@@ -121,6 +124,7 @@ impl Index {
             applied: Mutex::new(applied),
             open: RwLock::new(open),
             applying: RwLock::new(()),
+            batches: AtomicU64::new(0),
         }
     }
 
@@ -159,6 +163,11 @@ impl Index {
         }
     }
 
+    /// How many batches were taken over: as long as it stays the same, what was read once is not read again.
+    pub(super) fn batches(&self) -> u64 {
+        self.batches.load(Ordering::Acquire)
+    }
+
     /// Whether the journal knows a primary key. Where that cannot be told, it is taken for known: who asks looks it up then.
     pub(super) fn knows(&self, key: &[u8]) -> bool {
         let levels = self.levels();
@@ -186,6 +195,7 @@ impl Index {
         let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
         let levels = self.levels();
         levels.active.apply(&edits, &meta)?;
+        self.batches.fetch_add(1, Ordering::Release);
         self.note_open(changes);
         *self.applied() = Applied { meta, counts, at_ms, epoch };
         Ok(())

@@ -50,7 +50,9 @@ impl Store for EmbeddedStore {
             let stored = self.state.effect(&index, &record_id);
             stored.map(|stored| stored.map(Arc::unwrap_or_clone))
         };
-        let taken = self.state.claims.take(record, stored, || index.knows(&key))?;
+        let seen = index.batches();
+        let known = || index.batches() != seen && index.knows(&key);
+        let taken = self.state.claims.take(record, stored, known)?;
         Ok(taken.map_or(ClaimAnswer::Claimed, |taken| ClaimAnswer::Taken(Box::new(taken))))
     }
 

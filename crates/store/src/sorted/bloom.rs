@@ -36,10 +36,14 @@ impl Bloom {
         &self.bytes
     }
 
-    /// Whether a key of this hash may have been added.
+    /// Whether a key of this hash may have been added. All bits are looked at whatever the first ones say: without a branch for each
+    /// of them the processor is at the next table's filter while it waits for this one's memory.
     pub(super) fn may_contain(&self, hash: u64) -> bool {
         let Some(block) = self.bytes.get(self.block_start(hash)..) else { return true };
-        bits(hash).all(|(byte, mask)| block.get(byte).is_none_or(|held| held & mask != 0))
+        let missing = bits(hash).fold(0, |missing, (byte, mask)| {
+            missing | block.get(byte).map_or(0, |held| !held & mask)
+        });
+        missing == 0
     }
 
     fn add(&mut self, hash: u64) {

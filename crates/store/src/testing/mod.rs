@@ -45,7 +45,7 @@ pub(crate) fn chain(tenant_id: &TenantId) -> PrincipalChain {
         tenant_id: tenant_id.clone(),
         display: None,
     };
-    PrincipalChain { actor, on_behalf_of: None }
+    PrincipalChain { actor, on_behalf_of: None, via: Vec::new() }
 }
 
 /// The claim of a key by a call that is named after it.
