@@ -193,9 +193,9 @@ fn started(cli: &Cli) -> Result<bool> {
             }
             Some(Part::Sabotage(options)) => sabotage::run(options).await,
             Some(Part::Contract { url, environment }) => contract(url, environment),
+            None if cli.target.is_empty() => run::run(cli).await,
             None => tokio::select! {
-                ran = run::run(cli), if cli.target.is_empty() => ran,
-                ran = target::run(cli), if !cli.target.is_empty() => ran,
+                ran = target::run(cli) => ran,
                 _ = tokio::signal::ctrl_c() => anyhow::bail!("stopped"),
             },
         }

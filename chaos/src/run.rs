@@ -32,6 +32,8 @@ use crate::{
 
 /// How many seeds are looked at for one that holds what is missing.
 const LOOKED_AT: usize = 48;
+/// How many rounds may fail before their load begins, as when a database server takes too long to start: more are no accident.
+const UNPLAYED_MAX: u64 = 2;
 
 /// Runs; true when all is well.
 pub(crate) async fn run(cli: &Cli) -> Result<bool> {
@@ -43,12 +45,17 @@ pub(crate) async fn run(cli: &Cli) -> Result<bool> {
     let mut shop = workshop(placet, folder.path(), cli.env.clone()).await?;
     let seed = cli.seed.unwrap_or_else(|| Moment::now().us);
     let mut run = Run::new(cli, &shop, seed)?;
-    let kept = run.play_all(&mut shop).await?;
-    if kept || cli.keep {
+    let played = tokio::select! {
+        played = run.play_all(&mut shop) => played,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("stopped")),
+    };
+    if cli.keep || !matches!(played, Ok(false)) {
         let path = folder.keep();
         say(&mut io::stdout().lock(), &format!("kept: {}", path.display()));
     }
-    run.conclude()
+    // Whatever ended it, what was seen until then is told.
+    let fine = run.conclude()?;
+    played.map(|_| fine)
 }
 
 /// What rounds of this program are made with, in a folder.
@@ -82,6 +89,8 @@ struct Run<'a> {
     totals: Totals,
     reports: Vec<Report>,
     wrong: Vec<String>,
+    /// Rounds that failed before their load began.
+    unplayed: u64,
     progress: Progress,
 }
 
@@ -120,6 +129,7 @@ impl<'a> Run<'a> {
             totals: Totals::default(),
             reports: Vec::new(),
             wrong: Vec::new(),
+            unplayed: 0,
             progress: Progress::begin(length),
         })
     }
@@ -219,7 +229,10 @@ impl<'a> Run<'a> {
     async fn play(&mut self, shop: &mut Workshop, schedule: &Schedule) -> Result<bool> {
         self.progress.round(schedule, &self.totals);
         let number = self.totals.rounds.saturating_add(1);
-        let round = round::play(shop, schedule, number).await?;
+        let round = match round::play(shop, schedule, number).await {
+            Ok(round) => round,
+            Err(error) => return self.not_played(schedule, error),
+        };
         self.totals.add(&round);
         self.progress.played(schedule, &round, &self.totals);
         let failed = !round.judgement.wrong.is_empty();
@@ -230,6 +243,17 @@ impl<'a> Run<'a> {
         }
         self.reports.push(round.judgement.report);
         Ok(failed)
+    }
+
+    /// A round that came to nothing says nothing of the program under test; many of them do.
+    fn not_played(&mut self, schedule: &Schedule, error: anyhow::Error) -> Result<bool> {
+        self.unplayed = self.unplayed.saturating_add(1);
+        if self.unplayed > UNPLAYED_MAX {
+            return Err(error.context("too many rounds could not be played"));
+        }
+        let line = format!("seed {} could not be played: {error:#}", schedule.seed);
+        self.progress.line(&line);
+        Ok(false)
     }
 
     async fn failed(

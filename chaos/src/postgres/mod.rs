@@ -34,7 +34,7 @@ pub const ROLE: &str = "placet";
 /// How long one of the tools may take.
 const TOOL: Duration = Duration::from_secs(60);
 /// How long a server may take to answer.
-const UP: Duration = Duration::from_secs(30);
+const UP: Duration = Duration::from_secs(120);
 
 /// The running cluster.
 #[derive(Debug)]

@@ -80,7 +80,7 @@ use batch::Piece;
 use claims::Take;
 use connect::{ConnectError, Connector, Purpose};
 use lease::Keeper;
-use node::{LEASES, Sightings, Started};
+use node::{EARLIER, LEASES, Sightings, Started};
 use pool::Pool;
 use state::State;
 use witness::Witness;
@@ -381,6 +381,13 @@ impl Store for PostgresStore {
             );
         }
         Ok(fenced)
+    }
+
+    async fn leads(&self) -> Result<bool, StoreError> {
+        self.state.check()?;
+        let own = rows::column(self.state.epoch);
+        let earlier = self.pool.rows(|| sqlx::query(EARLIER).bind(own)).await?;
+        Ok(earlier.is_empty())
     }
 
     async fn run(&self, key: &RunKey) -> Result<Option<RunRecord>, StoreError> {

@@ -5,6 +5,7 @@
 //! Invariants: an unknown version is refused, never guessed at; a value is read only under the key it was written for.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -294,6 +295,8 @@ pub(super) struct ApprovalOutline<'a> {
     pub(super) call_id: Cow<'a, str>,
     pub(super) chain: PrincipalChain,
     pub(super) capability: CapabilityId,
+    #[serde(default)]
+    pub(super) guests: BTreeSet<TenantId>,
     pub(super) created_at: Timestamp,
     pub(super) rev: u64,
     #[serde(borrow)]

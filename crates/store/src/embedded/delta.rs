@@ -5,7 +5,7 @@
 //! Invariants: memory is bounded: what is too much for it goes into tables; a delta is the same however the index was made.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -314,6 +314,7 @@ impl Delta {
                     tenant: TenantId::new(scope.tenant).map_err(|error| error.to_string())?,
                     call_id: ToolCallId::new(call_id).map_err(|error| error.to_string())?,
                     capability: None,
+                    guests: BTreeSet::new(),
                 };
                 (record_id, Some(slip), rev.saturating_sub(1))
             }
@@ -347,8 +348,16 @@ impl Delta {
         approval: ApprovalOutline<'_>,
         imported: bool,
     ) -> Result<(), String> {
-        let ApprovalOutline { approval_id, call_id, chain, capability, created_at, rev, state } =
-            approval;
+        let ApprovalOutline {
+            approval_id,
+            call_id,
+            chain,
+            capability,
+            guests,
+            created_at,
+            rev,
+            state,
+        } = approval;
         let after = Slip {
             code: keys::approval_state_code(&state.state)
                 .ok_or_else(|| format!("unknown state `{}`", state.state))?,
@@ -357,6 +366,7 @@ impl Delta {
             tenant: chain.tenant().clone(),
             call_id: ToolCallId::new(call_id).map_err(|error| error.to_string())?,
             capability: Some(capability),
+            guests,
         };
         let before = self.approval_slip(&approval_id)?;
         let begins = imported && before.is_none();

@@ -14,6 +14,7 @@
 //! l state created approval                   the tenant; approvals by state, oldest first
 //! t tenant 00 state created approval         nothing; the same within a tenant
 //! p tenant 00 capability 00 state created approval   nothing; approvals of an operation within a tenant
+//! h tenant 00 state created approval         nothing; approvals of other tenants that ask this one
 //! g desk entry                               an entry of the approval desk
 //! i kind created desk                        the tenant; entries of the desk by kind, oldest first
 //! j tenant 00 kind created desk              nothing; the same within a tenant
@@ -41,6 +42,7 @@ pub(super) const CALL_APPROVAL: u8 = b'q';
 pub(super) const APPROVAL_STATE: u8 = b'l';
 pub(super) const APPROVAL_TENANT: u8 = b't';
 pub(super) const APPROVAL_CAPABILITY: u8 = b'p';
+pub(super) const APPROVAL_GUEST: u8 = b'h';
 pub(super) const DESK: u8 = b'g';
 const DESK_AGE: [u8; 2] = *b"ij";
 const DESK_OPEN: [u8; 2] = *b"ou";
@@ -209,6 +211,16 @@ pub(super) fn approval_list(
         None => vec![APPROVAL_STATE],
     };
     out.push(code);
+    if let Some((created_at, approval_id)) = place {
+        out.extend_from_slice(&ordered(created_at));
+        out.extend_from_slice(approval_id.as_str().as_bytes());
+    }
+    out
+}
+
+/// A key in the list of approvals of other tenants that ask this one, in a state, at a place or before all of them.
+pub(super) fn guest_list(guest: &TenantId, code: u8, place: Option<ApprovalPlace<'_>>) -> Vec<u8> {
+    let mut out = key(APPROVAL_GUEST, &[guest.as_str().as_bytes(), &[0, code]]);
     if let Some((created_at, approval_id)) = place {
         out.extend_from_slice(&ordered(created_at));
         out.extend_from_slice(approval_id.as_str().as_bytes());

@@ -154,11 +154,7 @@ pub(super) fn approvals(
     query: &ApprovalQuery,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
     let index = state.index()?;
-    let fits = |approval: &ApprovalRecord| {
-        query.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
-            && query.state.as_ref().is_none_or(|state| approval.state.name() == state)
-            && query.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
-    };
+    let fits = |approval: &ApprovalRecord| query.wants(approval);
     let after = match &query.after {
         Some(after) => state.approval(&index, after)?.map(|after| {
             let id = after.approval_id.as_str().as_bytes();
@@ -190,9 +186,12 @@ pub(super) fn approvals(
 fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
     let codes =
         codes(query.state.as_deref(), keys::approval_state_code, keys::approval_state_codes);
-    let list = |code| match (&query.tenant, &query.capability) {
-        (Some(tenant), Some(capability)) => keys::capability_list(tenant, capability, code, None),
-        (tenant, _) => keys::approval_list(tenant.as_ref(), code, None),
+    let list = |code| match (&query.guest, &query.tenant, &query.capability) {
+        (Some(guest), _, _) => keys::guest_list(guest, code, None),
+        (None, Some(tenant), Some(capability)) => {
+            keys::capability_list(tenant, capability, code, None)
+        }
+        (None, tenant, _) => keys::approval_list(tenant.as_ref(), code, None),
     };
     codes.into_iter().map(list).collect()
 }

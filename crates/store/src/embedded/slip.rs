@@ -4,6 +4,8 @@
 //! themselves, the tree. Invariant: the keys of a record follow from its slip alone, so that the index is made from the journal, and
 //! taken apart again, without reading other records.
 
+use std::collections::BTreeSet;
+
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::EffectRecord;
@@ -18,6 +20,8 @@ use crate::rules::Op;
 const VERSION: u8 = 1;
 /// The form of the slip of an approval.
 const APPROVAL_VERSION: u8 = 2;
+/// The same of an approval that asks other tenants.
+const GUESTS_VERSION: u8 = 3;
 
 /// What the index says of an effect record or an approval.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +36,8 @@ pub(super) struct Slip {
     pub(super) call_id: ToolCallId,
     /// The operation: of an approval.
     pub(super) capability: Option<CapabilityId>,
+    /// The other tenants that are asked: of an approval.
+    pub(super) guests: BTreeSet<TenantId>,
 }
 
 impl Slip {
@@ -43,6 +49,7 @@ impl Slip {
             tenant: record.scope.tenant.clone(),
             call_id: record.call_id.clone(),
             capability: None,
+            guests: BTreeSet::new(),
         }
     }
 
@@ -54,21 +61,30 @@ impl Slip {
             tenant: approval.chain.tenant().clone(),
             call_id: approval.call_id.clone(),
             capability: Some(approval.capability.clone()),
+            guests: approval.guests.clone(),
         }
     }
 
     fn encode(&self) -> Vec<u8> {
-        let tenant = self.tenant.as_str().as_bytes();
-        let version = if self.capability.is_some() { APPROVAL_VERSION } else { VERSION };
+        let version = match (&self.capability, self.guests.is_empty()) {
+            (None, _) => VERSION,
+            (Some(_), true) => APPROVAL_VERSION,
+            (Some(_), false) => GUESTS_VERSION,
+        };
         let mut out = vec![version, self.code];
         out.extend_from_slice(&self.rev.to_le_bytes());
         out.extend_from_slice(&keys::ordered(self.at));
-        out.push(u8::try_from(tenant.len()).unwrap_or(u8::MAX));
-        out.extend_from_slice(tenant);
+        put_short(self.tenant.as_str().as_bytes(), &mut out);
         let call_id = self.call_id.as_str().as_bytes();
         if let Some(capability) = &self.capability {
-            out.push(u8::try_from(call_id.len()).unwrap_or(u8::MAX));
-            out.extend_from_slice(call_id);
+            put_short(call_id, &mut out);
+            for guest in &self.guests {
+                put_short(guest.as_str().as_bytes(), &mut out);
+            }
+            if !self.guests.is_empty() {
+                // No name is empty.
+                out.push(0);
+            }
             out.extend_from_slice(capability.to_string().as_bytes());
         } else {
             out.extend_from_slice(call_id);
@@ -81,14 +97,21 @@ impl Slip {
         let ([version, code], rest) = bytes.split_first_chunk::<2>()?;
         let (rev, rest) = rest.split_first_chunk::<8>()?;
         let (at, rest) = rest.split_first_chunk::<8>()?;
-        let (tenant_length, rest) = rest.split_first()?;
-        let (tenant, rest) = rest.split_at_checked(usize::from(*tenant_length))?;
+        let (tenant, rest) = take_short(rest)?;
+        let mut guests = BTreeSet::new();
         let (call_id, capability) = match *version {
             VERSION => (rest, None),
-            APPROVAL_VERSION => {
-                let (length, rest) = rest.split_first()?;
-                let (call_id, capability) = rest.split_at_checked(usize::from(*length))?;
-                (call_id, Some(std::str::from_utf8(capability).ok()?.parse().ok()?))
+            APPROVAL_VERSION | GUESTS_VERSION => {
+                let (call_id, mut rest) = take_short(rest)?;
+                while *version == GUESTS_VERSION {
+                    let (guest, after) = take_short(rest)?;
+                    rest = after;
+                    if guest.is_empty() {
+                        break;
+                    }
+                    guests.insert(TenantId::new(std::str::from_utf8(guest).ok()?).ok()?);
+                }
+                (call_id, Some(std::str::from_utf8(rest).ok()?.parse().ok()?))
             }
             _ => return None,
         };
@@ -99,8 +122,21 @@ impl Slip {
             tenant: TenantId::new(std::str::from_utf8(tenant).ok()?).ok()?,
             call_id: ToolCallId::new(std::str::from_utf8(call_id).ok()?).ok()?,
             capability,
+            guests,
         })
     }
+}
+
+/// A short text with its length before it.
+fn put_short(text: &[u8], out: &mut Vec<u8>) {
+    out.push(u8::try_from(text.len()).unwrap_or(u8::MAX));
+    out.extend_from_slice(text);
+}
+
+/// The text with its length before it, and what comes after.
+fn take_short(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    rest.split_at_checked(usize::from(*length))
 }
 
 /// A key and what it is to hold; nothing: the key is gone.
@@ -183,6 +219,9 @@ pub(super) fn approval(
             let list = keys::capability_list(&before.tenant, capability, before.code, place);
             out.push((list, Vec::new()));
         }
+        for guest in &before.guests {
+            out.push((keys::guest_list(guest, before.code, place), Vec::new()));
+        }
     }
     let (tenant, place) = (after.tenant.as_str().as_bytes(), Some((after.at, approval_id)));
     out.push((keys::approval_list(None, after.code, place), tenant.to_vec()));
@@ -190,6 +229,9 @@ pub(super) fn approval(
     if let Some(capability) = &after.capability {
         let list = keys::capability_list(&after.tenant, capability, after.code, place);
         out.push((list, HERE.to_vec()));
+    }
+    for guest in &after.guests {
+        out.push((keys::guest_list(guest, after.code, place), HERE.to_vec()));
     }
     if before.is_none() {
         out.push((keys::call_approval(&after.call_id, place), HERE.to_vec()));

@@ -155,6 +155,10 @@ pub(super) const LEASES: &str = "SELECT epoch, (extract(epoch FROM lease_until) 
        lease_until < clock_timestamp() AS is_past \
      FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch <> $1";
 
+/// One of the nodes that live and started before this one.
+pub(super) const EARLIER: &str = "SELECT epoch FROM placet.epochs \
+     WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch < $1 LIMIT 1";
+
 /// Fences epochs whose leases are over; answers those that are fenced now. A row that is locked belongs to a node that is writing.
 pub(super) async fn fence(
     connection: &mut PgConnection,

@@ -175,24 +175,32 @@ pub(super) async fn effects(
 pub(super) fn approvals_sql(wanted: &ApprovalQuery) -> String {
     // Every place begins with a time that is before the end of all times.
     let (sign, beyond, order) = if wanted.newest_first {
-        ("<", "'\\xffffffffffffffffff'::bytea", "place DESC")
+        ("<", "'\\xffffffffffffffffff'::bytea", " DESC")
     } else {
-        (">", "''::bytea", "place")
+        (">", "''::bytea", "")
+    };
+    // A guest's list is as long as what its tenant is asked about, so its places are walked.
+    let (from, listed) = if wanted.guest.is_some() {
+        ("placet.guests AS g JOIN placet.approvals AS a USING (approval_id)", "g.place")
+    } else {
+        ("placet.approvals AS a", "a.place")
     };
     let mut sql = format!(
-        "SELECT record FROM placet.approvals \
-         WHERE place {sign} coalesce((SELECT place FROM placet.approvals WHERE approval_id = $1), {beyond})"
+        "SELECT a.record FROM {from} \
+         WHERE {listed} {sign} coalesce((SELECT place FROM placet.approvals WHERE approval_id = $1), {beyond})"
     );
     for (is_wanted, condition) in [
-        (wanted.tenant.is_some(), " AND tenant = $3"),
-        (wanted.state.is_some(), " AND state = $4"),
-        (wanted.capability.is_some(), " AND (record::json) ->> 'capability' = $5"),
+        (wanted.tenant.is_some(), " AND a.tenant = $3"),
+        (wanted.state.is_some(), " AND a.state = $4"),
+        (wanted.capability.is_some(), " AND (a.record::json) ->> 'capability' = $5"),
+        (wanted.guest.is_some(), " AND g.tenant = $6"),
     ] {
         if is_wanted {
             sql.push_str(condition);
         }
     }
     sql.push_str(" ORDER BY ");
+    sql.push_str(listed);
     sql.push_str(order);
     sql.push_str(" LIMIT $2");
     sql
@@ -210,6 +218,7 @@ pub(super) async fn approvals(
             .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
             .bind(wanted.state.clone())
             .bind(wanted.capability.as_ref().map(ToString::to_string))
+            .bind(wanted.guest.as_ref().map(|guest| guest.as_str().to_owned()))
     };
     all(&pool.rows(find).await?, rows::approval)
 }

@@ -325,8 +325,36 @@ pub(super) async fn put_approvals(
         };
         let done = statement.execute(&mut *connection).await?;
         every(done.rows_affected(), rows.len())?;
+        if fresh {
+            put_guests(connection, rows.iter().map(|(approval, _)| &**approval)).await?;
+        }
     }
     Ok(())
+}
+
+/// Writes which other tenants new approvals ask.
+async fn put_guests(
+    connection: &mut PgConnection,
+    approvals: impl Iterator<Item = &ApprovalRecord>,
+) -> Result<(), RowError> {
+    let (mut tenants, mut places, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    for approval in approvals {
+        for guest in &approval.guests {
+            tenants.push(guest.as_str().to_owned());
+            places.push(place(approval.created_at, &approval.approval_id));
+            ids.push(approval.approval_id.as_str().to_owned());
+        }
+    }
+    if tenants.is_empty() {
+        return Ok(());
+    }
+    let rows = tenants.len();
+    let statement = query(
+        "INSERT INTO placet.guests (tenant, place, approval_id) \
+         SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[])",
+    );
+    let done = statement.bind(tenants).bind(places).bind(ids).execute(&mut *connection).await?;
+    every(done.rows_affected(), rows)
 }
 
 /// Writes runs; each with whether there is a row already.

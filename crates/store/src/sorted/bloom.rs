@@ -4,9 +4,34 @@
 //! one absent key in a thousand is said to be possibly there, which costs a look at one block.
 
 const BLOCK_BYTES: usize = 64;
+/// How many 64-bit words a block has.
+const WORDS: usize = 8;
 /// How many bits each key sets in its block; each takes nine bits of a hash to name.
 const BITS: u32 = 7;
 const BYTES_PER_KEY: usize = 2;
+
+/// A key as it is looked for in any filter: which block it has there, and which bits of that block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Probe {
+    hash: u64,
+    bits: [u64; WORDS],
+}
+
+impl Probe {
+    /// Of the hash of a key.
+    pub(super) fn of(hash: u64) -> Self {
+        let spread = mix(hash ^ 0x9E37_79B9_7F4A_7C15);
+        let mut bits = [0; WORDS];
+        for at in 0..BITS {
+            let bit = (spread >> at.saturating_mul(9)) & 0x1FF;
+            let word = usize::try_from(bit >> 6).unwrap_or(0);
+            if let Some(word) = bits.get_mut(word) {
+                *word |= 1_u64 << (bit & 0x3F);
+            }
+        }
+        Self { hash, bits }
+    }
+}
 
 /// The filter of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +46,7 @@ impl Bloom {
         let blocks = wanted.div_ceil(BLOCK_BYTES).max(1);
         let mut filter = Self { bytes: vec![0; blocks.saturating_mul(BLOCK_BYTES)] };
         for hash in hashes {
-            filter.add(*hash);
+            filter.add(&Probe::of(*hash));
         }
         filter
     }
@@ -36,42 +61,34 @@ impl Bloom {
         &self.bytes
     }
 
-    /// Whether a key of this hash may have been added. All bits are looked at whatever the first ones say: without a branch for each
-    /// of them the processor is at the next table's filter while it waits for this one's memory.
-    pub(super) fn may_contain(&self, hash: u64) -> bool {
-        let Some(block) = self.bytes.get(self.block_start(hash)..) else { return true };
-        let missing = bits(hash).fold(0, |missing, (byte, mask)| {
-            missing | block.get(byte).map_or(0, |held| !held & mask)
-        });
+    /// Whether this key may have been added. All bits are looked at whatever the first ones say: without a branch for each of them
+    /// the processor is at the next table's filter while it waits for this one's memory.
+    pub(super) fn may_contain(&self, probe: &Probe) -> bool {
+        let block = self.bytes.get(self.block_start(probe)..);
+        let Some(block) = block.and_then(<[u8]>::first_chunk::<BLOCK_BYTES>) else { return true };
+        let (held, _) = block.as_chunks();
+        let missing = held
+            .iter()
+            .zip(&probe.bits)
+            .fold(0, |missing, (held, wanted)| missing | (wanted & !u64::from_le_bytes(*held)));
         missing == 0
     }
 
-    fn add(&mut self, hash: u64) {
-        let start = self.block_start(hash);
+    fn add(&mut self, probe: &Probe) {
+        let start = self.block_start(probe);
         let block = self.bytes.get_mut(start..).unwrap_or_default();
-        for (byte, mask) in bits(hash) {
-            if let Some(held) = block.get_mut(byte) {
-                *held |= mask;
-            }
+        for (held, wanted) in block.as_chunks_mut().0.iter_mut().zip(&probe.bits) {
+            *held = (u64::from_le_bytes(*held) | wanted).to_le_bytes();
         }
     }
 
-    fn block_start(&self, hash: u64) -> usize {
+    fn block_start(&self, probe: &Probe) -> usize {
         let blocks = self.bytes.len().checked_div(BLOCK_BYTES).unwrap_or(1);
         let blocks = u64::try_from(blocks).unwrap_or(1);
         // The upper half of the hash, spread evenly over the blocks.
-        let block = (hash >> 32).wrapping_mul(blocks) >> 32;
+        let block = (probe.hash >> 32).wrapping_mul(blocks) >> 32;
         usize::try_from(block).unwrap_or(0).saturating_mul(BLOCK_BYTES)
     }
-}
-
-fn bits(hash: u64) -> impl Iterator<Item = (usize, u8)> {
-    let spread = mix(hash ^ 0x9E37_79B9_7F4A_7C15);
-    (0..BITS).map(move |at| {
-        let bit = (spread >> at.saturating_mul(9)) & 0x1FF;
-        let [low, ..] = (bit & 7).to_le_bytes();
-        (usize::try_from(bit >> 3).unwrap_or(0), 1_u8 << low)
-    })
 }
 
 /// The hash of a key: the same in every process, since it is kept.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cursor::{Cursor, Merged, Source};
-use super::table::{Table, TableName, hash_of};
+use super::table::{Table, TableName, probe_of};
 use super::{TableError, TableWriter};
 use crate::journal::medium::Medium;
 
@@ -50,8 +50,8 @@ impl TableSet {
 
     /// The newest value of a key for which the filters may be asked; an empty one: it is gone.
     pub(crate) fn get_filtered(&self, key: &[u8]) -> Result<Option<Vec<u8>>, TableError> {
-        let hash = hash_of(key);
-        self.find(key, |table| table.may_contain(hash))
+        let probe = probe_of(key);
+        self.find(key, |table| table.may_contain(&probe))
     }
 
     /// The newest value of any key; an empty one: it is gone.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::TableError;
-use super::bloom::{Bloom, hash};
+use super::bloom::{Bloom, Probe, hash};
 use super::encoding::{checksum, take_slice, take_u32, take_u64, take_varint};
 use crate::journal::medium::{Medium, MediumFile, read_full_at, to_u64, to_usize};
 
@@ -103,8 +103,8 @@ impl Table {
     }
 
     /// Whether a filtered key may be here.
-    pub(super) fn may_contain(&self, hash: u64) -> bool {
-        self.filter.may_contain(hash)
+    pub(super) fn may_contain(&self, probe: &Probe) -> bool {
+        self.filter.may_contain(probe)
     }
 
     /// The value of a key.
@@ -175,8 +175,8 @@ impl Table {
 }
 
 /// The hash by which filters are asked.
-pub(super) fn hash_of(key: &[u8]) -> u64 {
-    hash(key)
+pub(super) fn probe_of(key: &[u8]) -> Probe {
+    Probe::of(hash(key))
 }
 
 /// The entries of one block, in order.

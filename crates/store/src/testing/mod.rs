@@ -146,7 +146,9 @@ pub(crate) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> Appr
         rev: 1,
         votes: Vec::new(),
         escalated: 0,
+        guests: BTreeSet::new(),
         edits: Vec::new(),
+        callback: None,
         state: ApprovalState::Pending,
     }
 }
@@ -159,6 +161,8 @@ pub(crate) fn approval_moved(approval: &ApprovalRecord, state: ApprovalState) ->
 pub(crate) fn vote(reason: String) -> Vote {
     Vote {
         approver: PrincipalId::new("ada").unwrap(),
+        tenant: None,
+        part_digest: None,
         stands_for: None,
         authenticated_at: None,
         groups: BTreeSet::new(),
