@@ -25,6 +25,9 @@ pub(crate) const fn adapter(transport: Transport) -> &'static str {
     }
 }
 
+/// The name of the adapter whose writes are held.
+pub(crate) const HELD: &str = "desk";
+
 /// The tool as a caller of the engine names it.
 pub(crate) fn tool(transport: Transport, name: &str) -> String {
     format!("{}__{name}", adapter(transport))
@@ -36,14 +39,22 @@ pub(crate) fn both(own: &Path, url: &Url) -> Result<Vec<ContractFile>> {
     let stdio =
         json!({"type": "mcp_stdio", "command": own, "args": ["peer", Transport::Stdio.as_str()]});
     let http = json!({"type": "mcp_http", "url": url.as_str(), "private_network": true});
-    Ok(vec![file(Transport::Stdio, stdio)?, file(Transport::Http, http)?])
+    Ok(vec![
+        file((adapter(Transport::Stdio), "local_write"), stdio)?,
+        file((adapter(Transport::Http), "local_write"), http)?,
+    ])
 }
 
-fn file(transport: Transport, reached: Value) -> Result<ContractFile> {
-    let adapter = adapter(transport);
+/// A contract under which a write is held until people agree.
+pub(crate) fn held(url: &Url) -> Result<ContractFile> {
+    let http = json!({"type": "mcp_http", "url": url.as_str(), "private_network": true});
+    file((HELD, "destructive"), http)
+}
+
+fn file((adapter, mode): (&str, &str), reached: Value) -> Result<ContractFile> {
     let capabilities = TOOLS
         .iter()
-        .map(|tool| Ok((tool.name.to_owned(), capability(adapter, tool)?)))
+        .map(|tool| Ok((tool.name.to_owned(), capability((adapter, mode), tool)?)))
         .collect::<Result<Map<String, Value>>>()?;
     let document = json!({
         "contract_version": "placet.contract.v1",
@@ -58,7 +69,7 @@ fn file(transport: Transport, reached: Value) -> Result<ContractFile> {
     serde_json::from_value(document).context("the contract is none")
 }
 
-fn capability(adapter: &str, tool: &Definition) -> Result<Value> {
+fn capability((adapter, mode): (&str, &str), tool: &Definition) -> Result<Value> {
     let name = adapter.parse().map_err(|error| anyhow!("`{adapter}` is no adapter: {error}"))?;
     let input_schema = Value::Object(tool.schema());
     let live = LiveTool {
@@ -77,7 +88,7 @@ fn capability(adapter: &str, tool: &Definition) -> Result<Value> {
         "pin": live.digest(&name),
     });
     if let Some(fields) = capability.as_object_mut().filter(|_| tool.name != LOOK) {
-        fields.insert("mode".to_owned(), json!("local_write"));
+        fields.insert("mode".to_owned(), json!(mode));
         fields.insert("effect".to_owned(), json!("write"));
         fields.insert("dedup".to_owned(), json!({"class": "opaque"}));
     }

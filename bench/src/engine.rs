@@ -66,9 +66,11 @@ pub(crate) async fn locate(named: Option<&Path>, own: &Path) -> Result<PathBuf> 
 
 /// What `placet serve --json` says once it listens.
 #[derive(Debug, Deserialize)]
-struct Greeting {
-    listen: Url,
-    admin_listen: Url,
+pub(crate) struct Greeting {
+    /// Where calls go in.
+    pub(crate) listen: Url,
+    /// Where metrics come out.
+    pub(crate) admin_listen: Url,
 }
 
 /// A running engine.
@@ -97,26 +99,9 @@ impl Engine {
     ) -> Result<Self> {
         let config = configure(folder, contracts)?;
         let log = folder.join("engine.log");
-        let mut child = command(placet, folder)
-            .arg("serve")
-            .arg("--config")
-            .arg(&config)
-            .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--json"])
-            .stdout(Stdio::piped())
-            .stderr(File::create(&log).context("the log cannot be made")?)
-            .spawn()
-            .with_context(|| format!("`{}` does not start", placet.display()))?;
-        let output = child.stdout.take().context("`placet serve` has no output")?;
-        let mut lines = BufReader::new(output).lines();
-        let line =
-            timeout(START, lines.next_line()).await.context("`placet serve` says nothing")??;
-        let Some(line) = line else { bail!("`placet serve` ended: {}", tail(&log)) };
-        let greeting: Greeting =
-            serde_json::from_str(&line).context("`placet serve` does not say where it listens")?;
-        let token = token(placet, folder, &config).await?;
-        let mut authorization =
-            HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;
-        authorization.set_sensitive(true);
+        let (child, greeting) = serve(placet, folder, &config).await?;
+        let token = token(placet, folder, (&config, "agent", "dev-agent")).await?;
+        let authorization = bearer(&token)?;
         let door = Door {
             client: http_client::egress(&[&greeting.listen, &greeting.admin_listen], CONNECTIONS)?,
             calls: http::Uri::try_from(greeting.listen.join("/v1/calls")?.as_str())?,
@@ -244,6 +229,39 @@ impl Caller {
     }
 }
 
+/// Starts `placet serve` on a configuration in `folder`, and waits until it listens.
+pub(crate) async fn serve(
+    placet: &Path,
+    folder: &Path,
+    config: &Path,
+) -> Result<(Child, Greeting)> {
+    let log = folder.join("engine.log");
+    let mut child = command(placet, folder)
+        .arg("serve")
+        .arg("--config")
+        .arg(config)
+        .args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(File::create(&log).context("the log cannot be made")?)
+        .spawn()
+        .with_context(|| format!("`{}` does not start", placet.display()))?;
+    let output = child.stdout.take().context("`placet serve` has no output")?;
+    let mut lines = BufReader::new(output).lines();
+    let line = timeout(START, lines.next_line()).await.context("`placet serve` says nothing")??;
+    let Some(line) = line else { bail!("`placet serve` ended: {}", tail(&log)) };
+    let greeting =
+        serde_json::from_str(&line).context("`placet serve` does not say where it listens")?;
+    Ok((child, greeting))
+}
+
+/// What is sent with each request of whoever has this token.
+pub(crate) fn bearer(token: &str) -> Result<HeaderValue> {
+    let mut header =
+        HeaderValue::try_from(format!("Bearer {token}")).context("the token is no header")?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
 fn command(placet: &Path, folder: &Path) -> Command {
     let mut command = Command::new(placet);
     command.env_clear().current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
@@ -251,7 +269,7 @@ fn command(placet: &Path, folder: &Path) -> Command {
 }
 
 /// Writes contracts and configuration; JSON is YAML.
-fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
+pub(crate) fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
     let contracts_folder = folder.join("contracts").join(contract::ENVIRONMENT);
     fs::create_dir_all(&contracts_folder).context("no folder for contracts")?;
     for contract in contracts {
@@ -271,9 +289,14 @@ fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
     Ok(config)
 }
 
-async fn token(placet: &Path, folder: &Path, config: &Path) -> Result<String> {
+/// A development token for somebody of the development directory.
+pub(crate) async fn token(
+    placet: &Path,
+    folder: &Path,
+    (config, kind, name): (&Path, &str, &str),
+) -> Result<String> {
     let minting = command(placet, folder)
-        .args(["token", "agent", "dev-agent", "--ttl", "12h", "--config"])
+        .args(["token", kind, name, "--ttl", "12h", "--config"])
         .arg(config)
         .output();
     let minted = minting.await.context("`placet token` does not start")?;
@@ -287,7 +310,7 @@ async fn token(placet: &Path, folder: &Path, config: &Path) -> Result<String> {
 }
 
 /// The end of a log, for an error message.
-fn tail(log: &Path) -> String {
+pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines.iter().skip(lines.len().saturating_sub(8)).copied().collect::<Vec<_>>().join("\n")

@@ -7,9 +7,11 @@
 
 mod clock;
 mod contract;
+mod desk;
 mod direct;
 mod disk;
 mod engine;
+mod exchange;
 mod http_client;
 mod ledger;
 mod load;
@@ -31,7 +33,9 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand};
 
 use self::{
+    desk::DeskArgs,
     engine::Engine,
+    exchange::ExchangeArgs,
     ledger::{
         LedgerArgs,
         part::{self, PartArgs},
@@ -71,6 +75,10 @@ enum Other {
     Ledger(LedgerArgs),
     /// Measure durable writes and replays on the stores alone, beside the disk's own rate.
     Rates(RatesArgs),
+    /// Measure what held calls weigh in memory, decisions on them, and starts with all of them.
+    Desk(DeskArgs),
+    /// Measure what credentials cost that are exchanged for a call, or found for it.
+    Exchange(ExchangeArgs),
     /// Do one part of the measurement of the ledger.
     #[command(hide = true)]
     Part(PartArgs),
@@ -100,7 +108,9 @@ fn started(cli: &Cli) -> Result<()> {
                 Some(Other::Peer { transport }) => peer::serve(*transport).await,
                 Some(Other::Part(args)) => part::run(args).await,
                 Some(Other::Ledger(args)) => ledger::measure(args).await,
+                Some(Other::Desk(args)) => desk::measure(args).await,
                 Some(Other::Rates(args)) => rates::measure(args).await,
+                Some(Other::Exchange(args)) => exchange::measure(args).await,
                 None => measure(cli).await,
             }
         };

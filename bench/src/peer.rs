@@ -35,7 +35,8 @@ use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpListener,
     process::{Child, Command},
-    time::timeout,
+    sync::mpsc::Sender,
+    time::{Instant, timeout},
 };
 
 /// The revision that both sides speak.
@@ -120,7 +121,10 @@ pub(crate) fn arguments(tool: &str) -> Map<String, Value> {
 
 /// The server's memory.
 #[derive(Debug, Clone, Default)]
-struct Notes(Arc<Mutex<VecDeque<String>>>);
+struct Notes(Arc<Mutex<VecDeque<String>>>, Option<Arrivals>);
+
+/// Where a server says at which moment it was called with which text.
+pub(crate) type Arrivals = Sender<(Instant, String)>;
 
 impl Notes {
     fn call(&self, request: &CallToolRequestParams) -> Result<CallToolResult, ErrorData> {
@@ -136,7 +140,13 @@ impl Notes {
                 "buy milk and bread, answer the letter"
             ),
             NOTE => {
-                notes.push_back(text("text").ok_or_else(|| wrong("no text"))?.to_owned());
+                let arrived = Instant::now();
+                let note = text("text").ok_or_else(|| wrong("no text"))?.to_owned();
+                if let Some(arrivals) = &self.1 {
+                    // Nobody has to listen; whoever does misses the call, and says so.
+                    arrivals.try_send((arrived, note.clone())).unwrap_or_default();
+                }
+                notes.push_back(note);
                 if notes.len() > NOTES_MAX {
                     notes.pop_front();
                 }
@@ -187,7 +197,20 @@ pub(crate) async fn serve(transport: Transport) -> Result<()> {
 
 /// The server over HTTP.
 pub(crate) fn router() -> axum::Router {
-    let notes = Notes::default();
+    router_of(Notes::default())
+}
+
+/// Serves over HTTP in this process until it ends, and says of each call when it arrived.
+pub(crate) async fn serve_here(arrivals: Arrivals) -> Result<url::Url> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no port is free")?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap_or_default());
+    let router = router_of(Notes(Arc::default(), Some(arrivals)));
+    drop(tokio::spawn(std::future::IntoFuture::into_future(axum::serve(listener, router))));
+    format!("http://{address}/mcp").parse().context("the address is no URL")
+}
+
+fn router_of(notes: Notes) -> axum::Router {
     let service = StreamableHttpService::new(
         move || Ok(notes.clone()),
         Arc::new(LocalSessionManager::default()),

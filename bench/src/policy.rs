@@ -128,7 +128,7 @@ impl Subject {
         Ok(Self {
             contract: Arc::new(Contract::from_file(file)?),
             directory: serde_json::from_value(directory)?,
-            chain: PrincipalChain { actor, on_behalf_of: None },
+            chain: PrincipalChain { actor, on_behalf_of: None, via: Vec::new() },
             args: Value::Object(peer::arguments(NOTE)),
         })
     }
@@ -157,7 +157,7 @@ impl Subject {
             contract_digest: self.contract.digest,
             effective_args_digest: canonical_digest(&self.args),
             target: self.contract.target(),
-            credential: self.contract.credential_plan(),
+            credential: self.contract.credential_plan(&capability.id),
         };
         let groups = BTreeSet::new();
         let facts = Facts {

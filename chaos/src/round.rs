@@ -31,6 +31,8 @@ use crate::{
     world::World,
 };
 
+/// How soon an approved call runs, on a slow machine after a restart.
+const RUNS_ONCE_APPROVED: Duration = Duration::from_secs(3);
 /// Within which time after the last fault everything has to be settled.
 const SETTLE: Duration = Duration::from_secs(30);
 /// How long clients may take to end once they are told to.
@@ -170,6 +172,7 @@ async fn fight(cluster: &Arc<Cluster>, schedule: &Schedule) -> Result<()> {
     settle(cluster).await;
     finale::operate(&cluster.scene, &mut chance.fork("operator")).await;
     let open = finale::ask_all(&load, SETTLE).await;
+    settle(cluster).await;
     if open > 0 {
         cluster.scene.find(format!("{open} calls had no definite answer within {SETTLE:?}"));
     }
@@ -185,20 +188,29 @@ async fn end(mut clients: JoinSet<()>) -> bool {
     ended
 }
 
-/// Waits until nothing is under way, or the time for that is over: then the checker says what is.
+/// Waits until nothing is under way, or the time for that is over: then the checker says what is. What is approved is about to run, or
+/// waits for somebody who will not come any more.
 async fn settle(cluster: &Cluster) {
-    let until = Instant::now() + SETTLE;
-    while Instant::now() < until {
-        let mut open = false;
-        for tenant in TENANTS {
-            let rows = finale::records(&cluster.scene, (tenant, 0), Some("dispatched")).await;
-            open |= rows.is_none_or(|rows| !rows.is_empty());
-        }
+    let began = Instant::now();
+    while began.elapsed() < SETTLE {
+        let mut open = is_any(cluster, "dispatched").await;
+        open |= began.elapsed() < RUNS_ONCE_APPROVED && is_any(cluster, "approved").await;
         if !open {
             return;
         }
         sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// Whether a record is in this state, or that cannot be told.
+async fn is_any(cluster: &Cluster, state: &str) -> bool {
+    for tenant in TENANTS {
+        let rows = finale::records(&cluster.scene, (tenant, 0), Some(state)).await;
+        if rows.is_none_or(|rows| !rows.is_empty()) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Removes what a clean round leaves.

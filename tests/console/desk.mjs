@@ -1,13 +1,13 @@
 // People at the approval desk in real Chromium, against a running Placet and a real OpenID provider. Driven by tests/it/console.rs.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
-import { accessible, base, check, complaints, decide, finish, order, proveAtProvider, refund, signIn, task, window_ } from "./support.mjs";
+import { readFileSync, writeFileSync } from "node:fs";
+import { accessible, ask, base, check, complaints, decide, finish, order, proveAtProvider, refund, signIn, task, window_ } from "./support.mjs";
 
 const effects = () => { try { return readFileSync(task.witness, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)); } catch { return []; } };
 const state = (page) => page.locator("h1 .mark").innerText();
-const until = async (probe, what) => {
-  const end = Date.now() + 20_000;
+const until = async (probe, what, within = 20_000) => {
+  const end = Date.now() + within;
   for (;;) {
     const found = await probe();
     if (found) return found;
@@ -22,6 +22,7 @@ const soon = new Date(Date.now() + 45 * 86_400_000).toISOString().slice(0, 7);
 const ben = await signIn("ben");
 const cleo = await signIn("cleo");
 const ana = await signIn("ana");
+const signedInAt = Date.now();
 
 await check("who is not signed in sees nothing but the sign-in, and comes back to where they wanted to go", async () => {
   const page = await window_();
@@ -225,15 +226,107 @@ await check("the keyboard moves, opens and never decides", async () => {
   await ben.waitForURL(`${base}/help`);
 });
 
-await check("a call that wants a fresh sign-in asks for it, and comes back to the same page", async () => {
+await check("what nobody decides on expires by itself, on the open page too, and the agent is told", async () => {
+  const before = effects().length;
+  const held = await ask("voucher", { note: "nobody looks" });
+  await ben.goto(`${base}/approvals/${held.id}`);
+  assert.equal(await state(ben), "waits");
+  assert.match(await ben.locator("#why").innerText(), /It ends unanswered after 8 s/);
+  // Nobody touches the page.
+  await ben.locator("h1 .mark", { hasText: "expired" }).waitFor();
+  assert.match(await ben.locator("#decide").innerText(), /expired/);
+  assert.equal(await ben.locator("#decide").getByRole("button").count(), 0);
+  const answer = await held.again();
+  assert.equal(answer.error_code, "APPROVAL_EXPIRED", JSON.stringify(answer));
+  await ben.goto(`${base}/?state=expired`);
+  await ben.locator(`tr[data-href="/approvals/${held.id}"]`).waitFor();
+  await accessible(ben, "expired calls");
+  await ben.goto(`${base}/calls/${held.call}/trail`);
+  assert.match(await ben.locator("main").innerText(), /expired/i);
+  assert.equal(effects().length, before, "it did not run");
+});
+
+await check("when the first group is silent another is asked, sees it appear, and decides in its place", async () => {
+  const emma = await signIn("emma");
+  const held = await ask("discount", { note: "half price" });
+  const row = (page) => page.locator(`tr[data-href="/approvals/${held.id}"]`);
+  await ben.goto(`${base}/?q=${held.id}`);
+  await row(ben).waitFor();
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  assert.match(await cleo.locator("#people").innerText(), /Unless it is decided, directors is asked too, in \d+ s/);
+  assert.match(await cleo.locator("#why").innerText(), /After 6 s of silence 1 person of directors may agree instead/);
+  // Not theirs yet: neither in their inbox nor by its address.
+  assert.equal(await row(emma).count(), 0);
+  const early = await emma.context().newPage();
+  assert.equal((await early.goto(`${base}/approvals/${held.id}`)).status(), 404);
+  await early.close();
+  // It comes by itself.
+  await row(emma).waitFor();
+  assert.match(await row(emma).innerText(), /yours[\s\S]*escalated/);
+  assert.match(await row(emma).innerText(), /directors/);
+  await cleo.locator("#people").getByText("directors").first().waitFor();
+  await row(ben).getByText("escalated").waitFor();
+  await emma.goto(`${base}/approvals/${held.id}`);
+  assert.match(await emma.locator("#decide").innerText(), /nobody else is needed/);
+  await accessible(emma, "an escalated call");
+  await decide(emma, "Approve", "they are all at lunch");
+  await until(async () => (await held.again()).status === "succeeded", "it is executed");
+  assert.deepEqual(effects().at(-1), { tool: "discount", note: "half price" });
+  await emma.goto(`${base}/calls/${held.call}/trail`);
+  assert.match(await emma.locator("main").innerText(), /directors is asked/);
+  await emma.context().close();
+});
+
+await check("when the tool is no longer what was reviewed, what waits for it is void, and an agreement given before runs nothing", async () => {
+  const before = effects().length;
+  const held = await ask("gift", { note: "a scarf" });
+  await ben.goto(`${base}/approvals/${held.id}`);
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  await decide(cleo, "Approve", "a scarf is fine");
+  assert.equal(await state(ben), "waits");
+  writeFileSync(`${task.witness}.drift`, "");
+  // The page says so by itself, and why.
+  await ben.locator("h1 .mark", { hasText: "void" }).waitFor();
+  assert.match(await ben.locator("#head").innerText(), /the tool is no longer what its contract says/);
+  assert.equal(await ben.locator("#decide").getByRole("button", { name: "Approve", exact: true }).count(), 0);
+  await accessible(ben, "a void call");
+  await ben.goto(`${base}/?state=void`);
+  assert.match(await ben.locator(`tr[data-href="/approvals/${held.id}"]`).innerText(), /no longer what its contract says/);
+  const plan = await held.again();
+  assert.notEqual(plan.status, "succeeded", JSON.stringify(plan));
+  assert.equal(effects().length, before, "it did not run");
+});
+
+await check("a call that wants a fresh sign-in asks for it, comes back to the same page, and only then takes a yes", async () => {
   const page = await signIn("cleo");
-  const held = await refund(order("fresh"));
-  await page.goto(`${base}/sign-in/start?fresh=1&to=/approvals/${held.id}`);
-  await page.locator("input[name=login]").waitFor();
-  assert.ok(!page.url().startsWith(base), "the provider asks again, although it knows the person");
-  await proveAtProvider(page, "cleo");
-  await page.waitForURL(`${base}/approvals/${held.id}`);
+  const held = await ask("payout", { note: "the drawer" });
+  // Whoever has just signed in is fresh enough, and the page does not ask.
+  await page.goto(`${base}/approvals/${held.id}`);
+  assert.equal(await page.getByRole("link", { name: "Sign in again" }).count(), 0);
+  assert.match(await page.locator("#why").innerText(), /proved who they are within the last 60 s/);
   await page.context().close();
+  // Ben has been here for longer than a minute.
+  await until(() => Date.now() - signedInAt > 62_000, "a minute is over", 70_000);
+  await ben.goto(`${base}/approvals/${held.id}`);
+  assert.equal(await ben.locator("#decide").getByRole("button", { name: "Approve", exact: true }).count(), 0);
+  assert.equal(await ben.locator("#decide").getByRole("button", { name: "Deny", exact: true }).count(), 1, "saying no needs no fresh proof");
+  await accessible(ben, "a call that wants a fresh sign-in");
+  // A form that says yes all the same is refused, and nothing is decided.
+  const forced = await ben.evaluate(async (id) => {
+    const form = new URLSearchParams({ reason: "forced", decision: "approve" });
+    for (const name of ["form_token", "digest"]) form.set(name, document.querySelector(`#decide input[name=${name}]`).value);
+    return (await fetch(`/approvals/${id}/decision`, { method: "POST", body: form })).status;
+  }, held.id);
+  assert.ok(forced >= 400, `${forced}`);
+  await ben.getByRole("link", { name: "Sign in again" }).click();
+  await ben.locator("input[name=login]").waitFor();
+  assert.ok(!ben.url().startsWith(base), "the provider asks again, although it knows the person");
+  await proveAtProvider(ben, "ben");
+  await ben.waitForURL(`${base}/approvals/${held.id}?done=fresh`);
+  assert.match(await ben.locator("main").innerText(), /You have signed in again/);
+  await decide(ben, "Approve", "it is me");
+  await until(async () => (await held.again()).status === "succeeded", "it is executed");
+  assert.deepEqual(effects().at(-1), { tool: "payout", note: "the drawer" });
 });
 
 await check("a freeze, a handover, an emergency and a grant are arranged, shown and ended", async () => {
@@ -267,10 +360,18 @@ await check("a freeze, a handover, an emergency and a grant are arranged, shown 
   await cleo.getByRole("button", { name: "Agree" }).click();
   await cleo.waitForURL(/done=1/);
   assert.match(await cleo.locator("h1").innerText(), /in force/);
-  // Whoever may not end it is told so, and nothing happens.
-  await cleo.locator("#reason-end").fill("it is out");
-  await cleo.getByRole("button", { name: "End it" }).click();
-  await cleo.getByRole("heading", { name: "Nothing was changed" }).waitFor();
+  // Whoever may not end it is told so; a form that says it all the same changes nothing.
+  assert.equal(await cleo.getByRole("button", { name: "End it" }).count(), 0);
+  assert.match(await cleo.locator("#acts").innerText(), /not for you to end this/);
+  await accessible(cleo, "an entry");
+  const token = await cleo.locator("input[name=form_token]").first().inputValue();
+  const forced = await cleo.evaluate(async (token) => {
+    const form = new URLSearchParams({ form_token: token, act: "end", reason: "it is out" });
+    const answer = await fetch(location.pathname, { method: "POST", body: form });
+    return [answer.status, await answer.text()];
+  }, token);
+  assert.equal(forced[0], 403);
+  assert.match(forced[1], /Nothing was changed/);
   await ben.locator("#reason-end").fill("it is out");
   await ben.getByRole("button", { name: "End it" }).click();
   await ben.getByText("review due").first().waitFor();

@@ -59,10 +59,13 @@ export async function signIn(name, options) {
 
 let count = 0;
 // The agent asks for a refund, and is told that it waits.
-export async function refund(args, more = {}) {
+export const refund = (args, more) => ask("refund", args, more);
+
+// The same with any tool of the till.
+export async function ask(tool, args, more = {}) {
   count += 1;
   const plan = {
-    tool: "till__refund", args, step_id: `step-${count}`, request_id: "req",
+    tool: `till__${tool}`, args, step_id: `step-${count}`, request_id: "req",
     run: { run_id: "run-of-the-console", safety_mode: "destructive" }, ...more,
   };
   const send = () => fetch(`${base}/v1/calls`, {

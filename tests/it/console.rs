@@ -27,6 +27,7 @@ fn people() -> Value {
         "ben": { "display": "Ben Approver", "groups": ["approvers", "operators", "emergency", "freeze-approvers"] },
         "cleo": { "display": "Cleo Approver", "groups": ["approvers"] },
         "dora": { "display": "Dora Colleague", "groups": [] },
+        "emma": { "display": "Emma Director", "groups": ["directors"] },
     })
 }
 
@@ -81,6 +82,30 @@ fn policies(setup: &Setup) {
             fs::write(folder.join(path.file_name().unwrap()), two_people(&text)).unwrap();
         }
     }
+    let gates = [
+        gate("voucher", "@expires(\"8s\")", &["approvers"], 1),
+        gate("discount", "@escalate(\"6s: directors\")", &["approvers", "directors"], 1),
+        gate("gift", "@expires(\"1h\")", &["approvers"], 2),
+        gate("payout", "@fresh_auth(\"1m\")", &["approvers"], 1),
+    ];
+    fs::write(folder.join("25-till.cedar"), gates.concat()).unwrap();
+}
+
+/// A gate of its own for a tool of the till: so many of any one of these groups.
+fn gate(tool: &str, annotation: &str, groups: &[&str], people: u32) -> String {
+    let approval = "context.req.approval";
+    let enough = groups.iter().map(|group| {
+        format!("({approval}.hasTag(\"{group}\") && {approval}.getTag(\"{group}\") >= {people})")
+    });
+    let enough = enough.collect::<Vec<_>>().join(" || ");
+    format!(
+        "@id(\"till-{tool}\") @approval(\"required\") @approver_group(\"approvers:{people}\") @quorum(\"{people}\") {annotation}
+        @reason(\"The till gives something away.\")
+        forbid (principal, action == Placet::Action::\"till/{tool}\", resource is Placet::Tool)
+        unless {{ context.req has approval && !{approval}.denied &&
+          {approval}.request_digest == context.req.evidence.request_digest &&
+          context.req.now < {approval}.expires_at && {approval}.total >= {people} && ({enough}) }};\n"
+    )
 }
 
 fn two_people(text: &str) -> String {
@@ -107,6 +132,9 @@ async fn till(setup: Setup) -> Setup {
     setup.configured(&[&words[..], &command[..]].concat()).await.ok();
     let mut contract = setup.read_contract("till");
     contract["capabilities"]["refund"]["mode"] = json!("destructive");
+    for tool in ["voucher", "discount", "gift", "payout"] {
+        contract["capabilities"][tool]["mode"] = json!("local_write");
+    }
     setup.contract("till", &contract)
 }
 
@@ -115,7 +143,7 @@ async fn placet(provider: &Provider, port: u16) -> (Setup, Placet) {
     policies(&setup);
     let users: Value = people();
     let directory = json!({ "tenants": { "acme": {
-        "groups": { "approvers": {}, "operators": {}, "emergency": {}, "freeze-approvers": {} },
+        "groups": { "approvers": {}, "operators": {}, "emergency": {}, "freeze-approvers": {}, "directors": {} },
         "users": users,
         "agents": { "helper": { "owner": "ana", "display": "The shop's helper" } },
     } } });
@@ -134,6 +162,7 @@ async fn placet(provider: &Provider, port: u16) -> (Setup, Placet) {
         .with("issuers", json!([issuer]))
         .with("development_tokens", json!(true))
         .with("secrets", json!({ "console": "${CONSOLE_SECRET}" }))
+        .with("limits", json!({ "live_list_ms_max": 2_000 }))
         .with("console", json!({ "sign_in": sign_in }))
         .env("CONSOLE_SECRET", SECRET)
         .arg("--listen")

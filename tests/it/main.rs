@@ -21,23 +21,33 @@ mod harness;
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+mod canary;
+#[cfg(test)]
 mod classes;
 #[cfg(test)]
 mod console;
 #[cfg(test)]
 mod crashes;
 #[cfg(test)]
+mod credit;
+#[cfg(test)]
 mod desk;
 #[cfg(test)]
 mod evidence;
 #[cfg(test)]
+mod exchange;
+#[cfg(test)]
 mod files;
+#[cfg(test)]
+mod ingress;
 #[cfg(test)]
 mod late;
 #[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod moving;
+#[cfg(test)]
+mod notifications;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]

@@ -15,10 +15,12 @@ use placet_adapter::{
     adapter::{Adapter, Connector},
     outcome::AdapterError,
 };
+use placet_egress::Trust;
 use placet_types::{
     contract::{
         Contract,
-        file::{CredentialFile, LimitsFile, TransportFile},
+        credential::CredentialFile,
+        file::{LimitsFile, TransportFile},
     },
     ids::AdapterName,
 };
@@ -52,8 +54,8 @@ pub struct McpSettings {
     pub client_version: String,
     /// Secrets for the environment of child processes, and for servers that want a credential before they list their tools.
     pub secrets: Arc<dyn SecretLookup>,
-    /// Further trust roots for `https:`, in PEM form; may be empty.
-    pub extra_roots_pem: Vec<u8>,
+    /// Further trust roots for `https:`, and who we are to servers that ask for a certificate.
+    pub trust: Trust,
     /// Our own listeners, which no contract can lead a call to.
     pub own_listeners: Vec<SocketAddr>,
 }

@@ -76,6 +76,8 @@ pub struct Credential {
     pub header: String,
     /// The value, exactly as sent.
     pub value: SecretString,
+    /// The only origin (`https://host:port`) that it may be sent to; absent: wherever the contract says.
+    pub origin: Option<String>,
 }
 
 impl fmt::Debug for Credential {

@@ -15,17 +15,18 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::{CaptureConnection, capture_connection};
 use hyper_util::client::legacy::{Client, Error as ClientError};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use tokio::time::timeout;
 
 use crate::body::EgressBody;
 use crate::connect::{Dialling, EgressConnector, TcpDial};
-use crate::destination::EgressPolicy;
+use crate::destination::{Destination, EgressPolicy};
 use crate::error::EgressError;
+use crate::identity::{ClientIdentity, Trust};
 use crate::limits::Limits;
 use crate::request;
 use crate::resolve::{Resolve, SystemResolver};
-use crate::tls::{self, Protocol};
+use crate::tls::{self, Handshakes, Protocol};
 
 /// The least read buffer that the HTTP library accepts; smaller limits are checked after the head was read.
 const HEAD_BUFFER_BYTES_MIN: usize = 8192;
@@ -34,8 +35,8 @@ const HEAD_BUFFER_BYTES_MIN: usize = 8192;
 #[derive(Clone)]
 pub struct EgressClient {
     dialling: Arc<Dialling>,
-    http1_tls: Arc<ClientConfig>,
-    http2_tls: Arc<ClientConfig>,
+    http1_tls: Arc<Handshakes>,
+    http2_tls: Arc<Handshakes>,
     http: Client<EgressConnector, Full<Bytes>>,
 }
 
@@ -71,14 +72,28 @@ impl EgressClient {
         limits: Limits,
         extra_roots_pem: &[u8],
     ) -> Result<Self, EgressError> {
-        let roots = tls::load_roots(&policy, extra_roots_pem)?;
+        let trust = Trust { roots_pem: extra_roots_pem.to_vec(), identities: Vec::new() };
+        Self::with_trust(policy, limits, &trust)
+    }
+
+    /// A client with further roots, that shows certificates of its own where it has some.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`EgressClient::with_roots`] does.
+    pub fn with_trust(
+        policy: EgressPolicy,
+        limits: Limits,
+        trust: &Trust,
+    ) -> Result<Self, EgressError> {
+        let roots = tls::load_roots(&policy, &trust.roots_pem)?;
         let dialling = Dialling {
             policy,
             limits,
             resolver: Arc::new(SystemResolver),
             dialler: Arc::new(TcpDial),
         };
-        Self::assemble(dialling, &roots)
+        Self::assemble(dialling, &roots, &trust.identities)
     }
 
     /// The same client with another resolver and no open connections.
@@ -135,16 +150,27 @@ impl EgressClient {
         EgressConnector { dialling, tls: Arc::clone(&self.http2_tls), protocol: Protocol::Http2 }
     }
 
-    fn assemble(dialling: Dialling, roots: &Arc<RootCertStore>) -> Result<Self, EgressError> {
-        let http1_tls = tls::client_config(roots, Protocol::Http1)?;
-        let http2_tls = tls::client_config(roots, Protocol::Http2)?;
+    /// A connector for protocols that the handshake has no name for, such as SMTP.
+    pub(crate) fn unnamed_connector(&self) -> EgressConnector {
+        let tls = Arc::new(self.http1_tls.unnamed());
+        let dialling = Arc::clone(&self.dialling);
+        EgressConnector { dialling, tls, protocol: Protocol::Http1 }
+    }
+
+    fn assemble(
+        dialling: Dialling,
+        roots: &Arc<RootCertStore>,
+        identities: &[(Destination, ClientIdentity)],
+    ) -> Result<Self, EgressError> {
+        let http1_tls = Handshakes::new(roots, identities, Protocol::Http1)?;
+        let http2_tls = Handshakes::new(roots, identities, Protocol::Http2)?;
         Ok(Self::connected(dialling, http1_tls, http2_tls))
     }
 
     fn connected(
         dialling: Dialling,
-        http1_tls: Arc<ClientConfig>,
-        http2_tls: Arc<ClientConfig>,
+        http1_tls: Arc<Handshakes>,
+        http2_tls: Arc<Handshakes>,
     ) -> Self {
         let dialling = Arc::new(dialling);
         let tls = Arc::clone(&http1_tls);

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Uri;
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -26,7 +25,7 @@ use crate::limits::Limits;
 use crate::request;
 use crate::resolve::Resolve;
 use crate::stream::EgressStream;
-use crate::tls::Protocol;
+use crate::tls::{Handshakes, Protocol};
 
 /// A host with more addresses than this is refused, as all of them have to be checked.
 const ADDRESSES_MAX: usize = 64;
@@ -41,7 +40,7 @@ pub type Connecting = Pin<Box<dyn Future<Output = Result<EgressStream, EgressErr
 #[derive(Clone)]
 pub struct EgressConnector {
     pub(crate) dialling: Arc<Dialling>,
-    pub(crate) tls: Arc<ClientConfig>,
+    pub(crate) tls: Arc<Handshakes>,
     pub(crate) protocol: Protocol,
 }
 
@@ -72,7 +71,7 @@ impl tower_service::Service<Uri> for EgressConnector {
 }
 
 impl EgressConnector {
-    async fn connect(&self, uri: &Uri) -> Result<EgressStream, EgressError> {
+    pub(crate) async fn connect(&self, uri: &Uri) -> Result<EgressStream, EgressError> {
         let destination = request::destination_of(uri, &self.dialling.policy)?;
         let limits = &self.dialling.limits;
         let connected = timeout(limits.connect_timeout(), self.open(&destination)).await;
@@ -91,7 +90,7 @@ impl EgressConnector {
         }
     }
 
-    async fn secure(
+    pub(crate) async fn secure(
         &self,
         destination: &Destination,
         stream: TcpStream,
@@ -103,7 +102,7 @@ impl EgressConnector {
             None => ServerName::try_from(destination.host.clone())
                 .map_err(|_invalid| failed("the host is not a name that a certificate can hold"))?,
         };
-        let connecting = TlsConnector::from(Arc::clone(&self.tls)).connect(name, stream);
+        let connecting = TlsConnector::from(self.tls.with(destination)).connect(name, stream);
         let stream = connecting.await.map_err(|error| failed(tls_failure(&error)))?;
         let (_, session) = stream.get_ref();
         if self.protocol == Protocol::Http2

@@ -106,6 +106,12 @@ pub enum EgressError {
         /// What is wrong with them.
         reason: &'static str,
     },
+    /// A client certificate or its key cannot be used.
+    #[error("the client certificate is not usable: {reason}")]
+    IdentityUnusable {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// The connection was gone before the request was written to it.
     #[error("the connection closed before the request was sent")]
     ClosedBeforeRequest,
@@ -175,6 +181,7 @@ impl EgressError {
             | Self::PeerMismatch { .. }
             | Self::TlsFailed { .. }
             | Self::TrustRootsUnusable { .. }
+            | Self::IdentityUnusable { .. }
             | Self::ClosedBeforeRequest
             | Self::DeadlineBeforeRequest { .. } => true,
             Self::DeadlineExceeded { .. }
@@ -203,6 +210,7 @@ impl EgressError {
             | Self::ConnectTimeout { .. }
             | Self::TlsFailed { .. }
             | Self::TrustRootsUnusable { .. }
+            | Self::IdentityUnusable { .. }
             | Self::ClosedBeforeRequest
             | Self::DeadlineBeforeRequest { .. } => "the upstream service could not be reached",
             Self::DeadlineExceeded { .. } | Self::ConnectionLost | Self::IdleTimeout { .. } => {

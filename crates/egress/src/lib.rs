@@ -7,14 +7,17 @@
 //! - nothing is dialled that no [`Destination`] names by scheme, host and port;
 //! - no address is dialled that was not classified, and the classified address is the dialled one;
 //! - no redirect is followed, no proxy is used, no cookie is kept, no request is sent twice;
-//! - no text of a response reaches an error.
+//! - no text of a response reaches an error;
+//! - no client certificate is shown to a destination that it is not for.
 
 mod address;
 mod body;
 mod client;
 mod connect;
 mod destination;
+mod dial;
 mod error;
+mod identity;
 mod limits;
 mod request;
 mod resolve;
@@ -27,6 +30,7 @@ pub use client::EgressClient;
 pub use connect::{Connecting, EgressConnector};
 pub use destination::{Destination, EgressPolicy, PrivateRanges, Scheme};
 pub use error::EgressError;
+pub use identity::{ClientIdentity, Trust};
 pub use limits::Limits;
 pub use request::join_segments;
 pub use resolve::{Resolve, Resolving, SystemResolver};

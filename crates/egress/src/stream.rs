@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
@@ -95,6 +96,46 @@ impl Write for EgressStream {
         match &mut self.get_mut().io {
             Io::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Io::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
+        }
+    }
+}
+
+impl AsyncRead for EgressStream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_read(cx, buffer),
+            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for EgressStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().io {
+            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_write(cx, bytes),
+            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_flush(cx),
+            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().io {
+            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_shutdown(cx),
+            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_shutdown(cx),
         }
     }
 }

@@ -3,15 +3,18 @@
 //! It owns the choice of provider, versions and roots. It does not own sockets. Invariant: the peer's certificate is
 //! always verified against the roots and the name; there is no setting that turns this off.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::destination::EgressPolicy;
+use crate::destination::{Destination, EgressPolicy};
 use crate::error::EgressError;
+use crate::identity::{ClientIdentity, Showing};
 
 /// The protocol a connection will speak, as it is offered in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,17 +60,65 @@ pub(crate) fn load_roots(
     Ok(Arc::new(roots))
 }
 
-pub(crate) fn client_config(
+/// The settings of a client's handshakes: with its identity where it has one, and with none everywhere else.
+pub(crate) struct Handshakes {
+    anonymous: Arc<ClientConfig>,
+    identified: BTreeMap<String, Arc<ClientConfig>>,
+}
+
+impl Handshakes {
+    pub(crate) fn new(
+        roots: &Arc<RootCertStore>,
+        identities: &[(Destination, ClientIdentity)],
+        protocol: Protocol,
+    ) -> Result<Arc<Self>, EgressError> {
+        let anonymous = Arc::new(client_config(roots, None, protocol)?);
+        let mut identified = BTreeMap::new();
+        for (destination, identity) in identities {
+            let config = client_config(roots, Some(identity), protocol)?;
+            identified.insert(destination.to_string(), Arc::new(config));
+        }
+        Ok(Arc::new(Self { anonymous, identified }))
+    }
+
+    /// The same without naming a protocol in the handshake.
+    pub(crate) fn unnamed(&self) -> Self {
+        let without = |config: &Arc<ClientConfig>| {
+            let mut config = ClientConfig::clone(config);
+            config.alpn_protocols.clear();
+            Arc::new(config)
+        };
+        let each = self.identified.iter().map(|(name, config)| (name.clone(), without(config)));
+        Self { anonymous: without(&self.anonymous), identified: each.collect() }
+    }
+
+    pub(crate) fn with(&self, destination: &Destination) -> Arc<ClientConfig> {
+        let own = self.identified.get(&destination.to_string());
+        Arc::clone(own.unwrap_or(&self.anonymous))
+    }
+}
+
+fn client_config(
     roots: &Arc<RootCertStore>,
+    identity: Option<&ClientIdentity>,
     protocol: Protocol,
-) -> Result<Arc<ClientConfig>, EgressError> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+) -> Result<ClientConfig, EgressError> {
+    let building = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|_unsupported| EgressError::TrustRootsUnusable {
             reason: "no tls version is available",
         })?
-        .with_root_certificates(Arc::clone(roots))
-        .with_no_client_auth();
+        .with_root_certificates(Arc::clone(roots));
+    let mut config = match identity {
+        Some(identity) => {
+            let mut config =
+                building.with_client_cert_resolver(Arc::new(Showing(identity.clone())));
+            // A resumed session would go on as whom we were when it began.
+            config.resumption = Resumption::disabled();
+            config
+        }
+        None => building.with_no_client_auth(),
+    };
     config.alpn_protocols = vec![protocol.alpn().to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
 }

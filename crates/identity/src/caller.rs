@@ -11,7 +11,8 @@ use placet_types::{
 
 use crate::{
     error::IdentityError,
-    token::{ActorClaim, SPIFFE_SCHEME, TokenRole, VerifiedToken},
+    spiffe::SPIFFE_SCHEME,
+    token::{ActorClaim, TokenRole, VerifiedToken},
 };
 
 /// Who calls, and for whom. Only [`VerifiedCaller::bind`] makes one.
@@ -51,6 +52,9 @@ impl VerifiedCaller {
             if actor.kind() == PrincipalKind::User {
                 return refused("a user cannot act for a user");
             }
+            if user.subject == actor.subject && user.issuer == actor.issuer {
+                return refused("the actor is the user's own subject");
+            }
             check_named_actor(user, &actor)?;
         }
         Ok(Self { actor, delegation })
@@ -62,6 +66,7 @@ impl VerifiedCaller {
         PrincipalChain {
             actor: self.actor.principal.clone(),
             on_behalf_of: self.delegation.as_ref().map(|user| user.principal.clone()),
+            via: self.delegation.as_ref().map(|user| user.prior_actors.clone()).unwrap_or_default(),
         }
     }
 

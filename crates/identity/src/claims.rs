@@ -5,6 +5,10 @@
 
 use std::collections::BTreeSet;
 
+mod actors;
+mod svid;
+
+use actors::{Actors, confirmation, may_act};
 use placet_types::{
     clock::Timestamp,
     digest::DigestBuilder,
@@ -16,7 +20,7 @@ use serde_json::{Map, Value};
 use crate::{
     config::{IssuerConfig, KIND_CLAIM, KindRule},
     error::IdentityError,
-    token::{ActorClaim, TokenRole, VerifiedToken},
+    token::{TokenRole, VerifiedToken},
     verifier::IdTokenRules,
 };
 
@@ -26,8 +30,6 @@ const SCOPES_MAX: usize = 200;
 const SCOPE_BYTES_MAX: usize = 256;
 const SUBJECT_BYTES_MAX: usize = 512;
 const DISPLAY_CHARS_MAX: usize = 128;
-const ACTOR_DEPTH_MAX: usize = 10;
-const ACTOR_BYTES_MAX: usize = 8 * 1024;
 const MS_PER_S: i64 = 1_000;
 
 /// What claims are judged by.
@@ -52,7 +54,9 @@ impl Judge<'_> {
         let (issued_at, expires_at) = self.times(claims)?;
         let authenticated_at = self.authenticated_at(claims)?;
         let kind = self.kind(claims)?;
-        let actor = actor_claim(claims, "act")?;
+        self.required(claims)?;
+        let Actors { current: actor, prior: prior_actors } =
+            Actors::of(claims, &issuer.issuer, subject)?;
         if actor.is_some() && self.role == TokenRole::Actor {
             return Err(refused(
                 "act",
@@ -77,9 +81,26 @@ impl Judge<'_> {
                 .cloned(),
             client,
             actor,
+            prior_actors,
             may_act: may_act(claims)?,
+            bound_to: confirmation(claims)?,
             token_ref: self.token_ref(claims, signed)?,
+            sealed: None,
         })
+    }
+
+    /// The claims that the configuration asks for beyond those that every token must have.
+    fn required(&self, claims: &Map<String, Value>) -> Result<(), IdentityError> {
+        for (claim, values) in &self.issuer.required_claims {
+            let there = claims.get(claim).filter(|value| !value.is_null());
+            let there = there.ok_or_else(|| missing(claim))?;
+            let fits = |value: &Value| value.as_str().is_some_and(|text| values.contains(text));
+            let accepted = there.as_array().map_or_else(|| fits(there), |all| all.iter().any(fits));
+            if !values.is_empty() && !accepted {
+                return Err(refused(claim, "it is none of the required values"));
+            }
+        }
+        Ok(())
     }
 
     fn audiences(&self, claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError> {
@@ -315,49 +336,4 @@ fn scopes(claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError
 pub(crate) fn is_scope(word: &str) -> bool {
     (1..=SCOPE_BYTES_MAX).contains(&word.len())
         && word.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\')
-}
-
-/// `act`: the outermost actor is the one that acts now; those within are its history.
-fn actor_claim(
-    claims: &Map<String, Value>,
-    claim: &str,
-) -> Result<Option<ActorClaim>, IdentityError> {
-    let Some(value) = claims.get(claim) else { return Ok(None) };
-    if value.to_string().len() > ACTOR_BYTES_MAX {
-        return Err(refused(claim, "it is longer than 8192 bytes"));
-    }
-    let mut depth: usize = 0;
-    let mut link = Some(value);
-    while let Some(actor) = link {
-        depth = depth.saturating_add(1);
-        let sound = actor
-            .get("sub")
-            .is_some_and(|subject| subject.as_str().is_some_and(|text| !text.is_empty()));
-        if !sound || depth > ACTOR_DEPTH_MAX {
-            return Err(refused(claim, "it must be at most ten actors, each with its subject"));
-        }
-        link = actor.get("act");
-    }
-    let object = value.as_object().ok_or_else(|| refused(claim, "it must be an object"))?;
-    named_actor(object).map(Some)
-}
-
-/// `may_act`: whatever it says that is not understood could be a condition, so it is refused.
-fn may_act(claims: &Map<String, Value>) -> Result<Option<ActorClaim>, IdentityError> {
-    const CLAIM: &str = "may_act";
-    let Some(value) = claims.get(CLAIM) else { return Ok(None) };
-    let object = value.as_object().ok_or_else(|| refused(CLAIM, "it must be an object"))?;
-    if !object.keys().all(|member| ["iss", "sub", "client_id"].contains(&member.as_str())) {
-        return Err(refused(CLAIM, "it has a member that is not known"));
-    }
-    let actor = named_actor(object)?;
-    if actor.subject.is_none() && actor.client.is_none() {
-        return Err(refused(CLAIM, "it names nobody"));
-    }
-    Ok(Some(actor))
-}
-
-fn named_actor(object: &Map<String, Value>) -> Result<ActorClaim, IdentityError> {
-    let text = |member| optional_text(object, member).map(|text| text.map(str::to_owned));
-    Ok(ActorClaim { issuer: text("iss")?, subject: text("sub")?, client: text("client_id")? })
 }

@@ -21,6 +21,11 @@ use url::Url;
 
 use crate::error::SetupError;
 
+mod workloads;
+
+pub use workloads::{ActingRule, ClientAuthority, TrustDomainConfig, WorkloadNames};
+use workloads::{NameSpace, of_authority, of_domain};
+
 /// The claim in which an issuer says what kind of principal a token is for.
 pub const KIND_CLAIM: &str = "placet_kind";
 
@@ -195,6 +200,19 @@ pub struct IssuerConfig {
     /// OAuth clients of this issuer (`client_id`, `azp`) and the principals of the tenant they stand for.
     #[serde(default)]
     pub clients: BTreeMap<String, PrincipalId>,
+    /// Claims that every token must have; with values, the claim must be one of them or a list with one of them.
+    #[serde(default)]
+    pub required_claims: BTreeMap<String, BTreeSet<String>>,
+    /// Lets one token in `Authorization` say both: its subject is the user, the actor in `act` the agent. Absent: refused.
+    #[serde(default)]
+    pub act: Option<ActingRule>,
+    /// Whether the metadata that anybody may read names it as a place to get tokens from.
+    #[serde(default = "yes")]
+    pub advertised: bool,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 fn default_algorithms() -> Vec<Algorithm> {
@@ -235,6 +253,9 @@ impl IssuerConfig {
             kinds,
             auth_age_s_max: None,
             clients: BTreeMap::new(),
+            required_claims: BTreeMap::new(),
+            act: None,
+            advertised: true,
         }
     }
 
@@ -255,19 +276,26 @@ impl IssuerConfig {
             && PrincipalId::new(self.principal_prefix.as_str()).is_err()
         {
             "`principal_prefix` cannot start a principal's name"
+        } else if self.required_claims.keys().any(String::is_empty) {
+            "the name of a required claim is empty"
+        } else if let Some(problem) = self.act.as_ref().and_then(ActingRule::problem) {
+            problem
         } else {
             return Ok(());
         };
         Err(self.problem(problem))
     }
 
-    /// Whether a principal of this issuer could bear the name of one of the other's, without anybody having said so.
-    fn collides_with(&self, other: &Self) -> bool {
-        let (a, b) = (&self.principal_prefix, &other.principal_prefix);
-        let declared = self.shared_principals || other.shared_principals;
-        self.tenant == other.tenant
-            && !declared
-            && (a.starts_with(b.as_str()) || b.starts_with(a.as_str()))
+    /// The names that its principals can bear: those of its subjects, and those of the actors it vouches for.
+    fn name_spaces(&self) -> impl Iterator<Item = NameSpace<'_>> {
+        let space = |prefix| NameSpace {
+            owner: self.issuer.clone(),
+            tenant: &self.tenant,
+            prefix,
+            shared: self.shared_principals,
+        };
+        let actors = self.act.as_ref().map(|act| act.principal_prefix.as_str());
+        std::iter::once(self.principal_prefix.as_str()).chain(actors).map(space)
     }
 
     pub(crate) fn problem(&self, problem: impl Into<String>) -> SetupError {
@@ -279,8 +307,12 @@ impl IssuerConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentityConfig {
-    /// The trusted issuers; with none, nobody can call.
+    /// The trusted issuers.
     pub issuers: Vec<IssuerConfig>,
+    /// The trusted SPIFFE trust domains.
+    pub trust_domains: Vec<TrustDomainConfig>,
+    /// Whose client certificates name agents.
+    pub client_authorities: Vec<ClientAuthority>,
     /// How far clocks may differ, 5 at most.
     pub leeway_s: u64,
     /// How old a fetched key set may grow before it is fetched again. A file is looked at more often.
@@ -295,6 +327,8 @@ impl Default for IdentityConfig {
     fn default() -> Self {
         Self {
             issuers: Vec::new(),
+            trust_domains: Vec::new(),
+            client_authorities: Vec::new(),
             leeway_s: LEEWAY_S_MAX,
             keys_refresh_s: 300,
             keys_retry_s_min: 10,
@@ -324,19 +358,49 @@ impl IdentityConfig {
                 "`keys_stale_s_max` must be no less than `keys_refresh_s` and at most 86400",
             );
         }
-        for (at, issuer) in self.issuers.iter().enumerate() {
-            issuer.check()?;
-            for earlier in self.issuers.iter().take(at) {
-                if earlier.issuer == issuer.issuer {
-                    return Err(issuer.problem("it is there twice"));
-                }
-                if issuer.collides_with(earlier) {
-                    return Err(issuer.problem(format!(
-                        "its principals could bear the names of those of `{}`; set `principal_prefix`, or \
-                         `shared_principals` if they are the same",
-                        earlier.issuer
-                    )));
-                }
+        self.check_each()?;
+        self.check_names()
+    }
+
+    /// Whether anybody can prove who they are.
+    #[must_use]
+    pub fn trusts_somebody(&self) -> bool {
+        !(self.issuers.is_empty()
+            && self.trust_domains.is_empty()
+            && self.client_authorities.is_empty())
+    }
+
+    fn check_each(&self) -> Result<(), SetupError> {
+        self.issuers.iter().try_for_each(IssuerConfig::check)?;
+        self.trust_domains.iter().try_for_each(TrustDomainConfig::check)?;
+        self.client_authorities.iter().try_for_each(ClientAuthority::check)?;
+        let issuers = self.issuers.iter().map(|issuer| issuer.issuer.clone());
+        let domains = self.trust_domains.iter().map(|domain| domain.as_issuer().issuer);
+        let authorities = self.client_authorities.iter().map(ClientAuthority::issuer);
+        let mut seen = BTreeSet::new();
+        for issuer in issuers.chain(domains).chain(authorities) {
+            if !seen.insert(issuer.clone()) {
+                let problem = "it is there twice".to_owned();
+                return Err(SetupError::Issuer { issuer, problem });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_names(&self) -> Result<(), SetupError> {
+        let issuers = self.issuers.iter().flat_map(IssuerConfig::name_spaces);
+        let domains = self.trust_domains.iter().filter_map(of_domain);
+        let authorities = self.client_authorities.iter().filter_map(of_authority);
+        let spaces: Vec<NameSpace<'_>> = issuers.chain(domains).chain(authorities).collect();
+        for (at, space) in spaces.iter().enumerate() {
+            let earlier = spaces.iter().take(at);
+            if let Some(other) = earlier.clone().find(|earlier| space.collides_with(earlier)) {
+                let problem = format!(
+                    "its principals could bear the names of those of `{}`; set `principal_prefix`, or \
+                     `shared_principals` if they are the same",
+                    other.owner
+                );
+                return Err(SetupError::Issuer { issuer: space.owner.clone(), problem });
             }
         }
         Ok(())
@@ -361,7 +425,9 @@ impl IdentityConfig {
             }
             KeySource::File(_) | KeySource::Inline(_) => None,
         };
-        self.issuers.iter().filter_map(destination).collect()
+        let domains: Vec<IssuerConfig> =
+            self.trust_domains.iter().map(TrustDomainConfig::as_issuer).collect();
+        self.issuers.iter().chain(&domains).filter_map(destination).collect()
     }
 
     /// What an operator should read at start: settings that are weaker than the default.

@@ -34,7 +34,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::{
     claims::is_scope,
-    config::{Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule},
+    config::{ActingRule, Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule},
     error::SetupError,
 };
 
@@ -207,6 +207,7 @@ impl DevKey {
         config.groups_claim = Some(GROUPS_CLAIM.to_owned());
         // Whoever holds the key may speak for everybody of the tenant; that is what it is for.
         config.shared_principals = true;
+        config.act = Some(ActingRule::default());
         Ok(config)
     }
 

@@ -13,6 +13,8 @@ use placet_types::{
 
 /// Names and values from a token that a log line may echo.
 const ECHO_CHARS_MAX: usize = 64;
+/// When keys that are not there now are worth another look.
+const RETRY_AFTER_MS: u64 = 5_000;
 
 /// Why a token was refused. `Display` is for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +127,21 @@ pub enum IdentityError {
         /// The issuer.
         issuer: String,
     },
+    /// A client certificate stands for nobody.
+    #[error("the client certificate is not accepted: {problem}")]
+    CertificateRefused {
+        /// Why.
+        problem: &'static str,
+    },
+    /// The token is bound to a key that its bearer did not show.
+    #[error("the token is bound to a key: {problem}")]
+    KeyNotShown {
+        /// What is missing.
+        problem: &'static str,
+    },
+    /// Neither a token nor a certificate was shown.
+    #[error("nothing was shown that says who calls")]
+    NothingShown,
     /// The two tokens of a call do not belong together.
     #[error("the delegation does not fit the caller: {problem}")]
     BindingRefused {
@@ -148,14 +165,17 @@ impl IdentityError {
             | Self::TypeRefused { .. }
             | Self::UnknownIssuer { .. }
             | Self::UnknownKey { .. }
-            | Self::KeysUnavailable { .. }
             | Self::SignatureInvalid { .. }
             | Self::ClaimMissing { .. }
             | Self::ClaimRefused { .. }
             | Self::AudienceRefused { .. }
             | Self::NotYetValid { .. }
             | Self::LifetimeTooLong { .. }
+            | Self::CertificateRefused { .. }
+            | Self::KeyNotShown { .. }
+            | Self::NothingShown
             | Self::BindingRefused { .. } => ErrorCode::Unauthenticated,
+            Self::KeysUnavailable { .. } => ErrorCode::IdentityUnavailable,
         }
     }
 
@@ -168,6 +188,11 @@ impl IdentityError {
             Self::BindingRefused { .. } => {
                 "the delegation token does not belong to the calling token"
             }
+            Self::KeysUnavailable { .. } => "who calls cannot be verified at present",
+            Self::NothingShown => "a bearer token is needed in the Authorization header",
+            Self::CertificateRefused { .. } => {
+                "the client certificate is not valid for this service"
+            }
             Self::TooLong { .. }
             | Self::Malformed { .. }
             | Self::HeaderRefused { .. }
@@ -175,12 +200,12 @@ impl IdentityError {
             | Self::TypeRefused { .. }
             | Self::UnknownIssuer { .. }
             | Self::UnknownKey { .. }
-            | Self::KeysUnavailable { .. }
             | Self::SignatureInvalid { .. }
             | Self::ClaimMissing { .. }
             | Self::ClaimRefused { .. }
             | Self::AudienceRefused { .. }
             | Self::NotYetValid { .. }
+            | Self::KeyNotShown { .. }
             | Self::LifetimeTooLong { .. } => "the token is not valid for this service",
         }
     }
@@ -188,7 +213,11 @@ impl IdentityError {
     /// The refusal with both messages.
     #[must_use]
     pub fn refusal(&self) -> Refusal {
-        Refusal::new(self.code(), self.caller_message()).with_detail(self)
+        let refusal = Refusal::new(self.code(), self.caller_message()).with_detail(self);
+        if refusal.code == ErrorCode::IdentityUnavailable {
+            return refusal.with_retry_after_ms(RETRY_AFTER_MS);
+        }
+        refusal
     }
 }
 

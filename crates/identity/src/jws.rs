@@ -114,6 +114,20 @@ impl<'a> Jws<'a> {
         Ok(())
     }
 
+    /// Whether the header is one that a JWT-SVID may have: `alg`, `kid`, and `typ` if it says `JWT` or `JOSE`.
+    pub(crate) fn check_svid_header(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
+        let refused =
+            |problem| Err(IdentityError::TypeRefused { issuer: issuer.issuer.clone(), problem });
+        if !self.header.keys().all(|member| ["alg", "kid", "typ"].contains(&member.as_str())) {
+            return refused("the header of an SVID has a member that is not known");
+        }
+        let typ = self.header.get("typ");
+        if typ.is_some_and(|typ| !matches!(typ.as_str(), Some("JWT" | "JOSE"))) {
+            return refused("the `typ` of an SVID is `JWT`, `JOSE` or nothing");
+        }
+        Ok(())
+    }
+
     /// Whether the header allows that this is an ID token: it says `JWT`, or nothing.
     pub(crate) fn check_id_token_type(&self, issuer: &IssuerConfig) -> Result<(), IdentityError> {
         let fits = self

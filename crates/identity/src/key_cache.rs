@@ -8,7 +8,10 @@ use std::{
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,7 +28,7 @@ use url::Url;
 use crate::{
     config::{Algorithm, IdentityConfig, IssuerConfig, KeySource},
     error::{IdentityError, KeyError, SetupError, echo},
-    key_set::{Found, KEY_SET_BYTES_MAX, KeySet},
+    key_set::{Found, KEY_SET_BYTES_MAX, KeySet, KeyUse},
     signature::PublicKey,
 };
 
@@ -39,6 +42,9 @@ const FILE_RETRY_S: u64 = 1;
 pub(crate) struct KeyCache {
     issuer: String,
     source: Source,
+    wanted: KeyUse,
+    /// Whether the last fetch failed: then a key that is not known may only not be known yet.
+    failing: AtomicBool,
     refresh_age: Duration,
     retry_interval: Duration,
     stale_age: Duration,
@@ -64,16 +70,19 @@ impl KeyCache {
     /// The cache of one issuer. Keys in files and in the configuration are loaded at once; a URL is not fetched.
     pub(crate) fn new(
         issuer: &IssuerConfig,
+        wanted: KeyUse,
         config: &IdentityConfig,
         egress: Option<&EgressClient>,
     ) -> Result<Self, SetupError> {
         let keys = |cause| SetupError::Keys { issuer: issuer.issuer.clone(), cause };
         let (source, loaded) = match &issuer.keys {
             KeySource::Inline(value) => {
-                (Source::Inline, Some(KeySet::from_value(value.clone()).map_err(keys)?))
+                (Source::Inline, Some(KeySet::from_value(value.clone(), wanted).map_err(keys)?))
             }
             KeySource::File(path) => {
-                let set = read_file(path).and_then(|bytes| KeySet::parse(&bytes)).map_err(keys)?;
+                let set = read_file(path)
+                    .and_then(|bytes| KeySet::parse(&bytes, wanted))
+                    .map_err(keys)?;
                 (Source::File(path.clone()), Some(set))
             }
             KeySource::Url(url) => {
@@ -92,6 +101,8 @@ impl KeyCache {
         Ok(Self {
             issuer: issuer.issuer.clone(),
             source,
+            wanted,
+            failing: AtomicBool::new(false),
             refresh_age: Duration::from_secs(refresh_s),
             retry_interval: Duration::from_secs(retry_s),
             stale_age: Duration::from_secs(config.keys_stale_s_max),
@@ -113,7 +124,14 @@ impl KeyCache {
             return known;
         }
         self.refresh_if_due(Some(loaded)).await;
-        let unknown = || IdentityError::UnknownKey { issuer: self.issuer.clone(), kid: echo(kid) };
+        let unknown = || {
+            let issuer = self.issuer.clone();
+            // A token of a key that came while the issuer cannot be reached is not wrong.
+            if self.failing.load(Ordering::Relaxed) {
+                return IdentityError::KeysUnavailable { issuer };
+            }
+            IdentityError::UnknownKey { issuer, kid: echo(kid) }
+        };
         self.usable()
             .and_then(|loaded| self.look_up(&loaded, kid, algorithm))
             .unwrap_or_else(|| Err(unknown()))
@@ -212,6 +230,7 @@ impl KeyCache {
         let cache = Arc::clone(self);
         let task = tokio::spawn(async move {
             let loaded = cache.load().await.map(|set| Loaded { set, at: Instant::now() });
+            cache.failing.store(loaded.is_err(), Ordering::Relaxed);
             let outcome = loaded.map(|loaded| cache.current.store(Some(Arc::new(loaded))));
             drop(begun);
             outcome
@@ -233,7 +252,7 @@ impl KeyCache {
                 timeout(limit, fetch(url, client)).await.unwrap_or_else(late)?
             }
         };
-        KeySet::parse(&fetched)
+        KeySet::parse(&fetched, self.wanted)
     }
 }
 

@@ -30,6 +30,24 @@ pub(crate) struct KeySet {
     keys: BTreeMap<String, Vec<PublicKey>>,
 }
 
+/// For which tokens the keys of a set are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeyUse {
+    /// Access tokens: keys for signatures, and those that do not say what they are for.
+    Signatures,
+    /// JWT-SVIDs: of a trust bundle, the keys that say so.
+    JwtSvids,
+}
+
+impl KeyUse {
+    fn covers(self, jwk: &Map<String, Value>) -> bool {
+        match self {
+            Self::Signatures => !jwk.contains_key("use") || text(jwk, "use") == Some("sig"),
+            Self::JwtSvids => text(jwk, "use") == Some("jwt-svid"),
+        }
+    }
+}
+
 /// What a set has under a name.
 #[derive(Debug)]
 pub(crate) enum Found<'a> {
@@ -46,17 +64,17 @@ struct Document {
 
 impl KeySet {
     /// Reads a key set's text.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, KeyError> {
+    pub(crate) fn parse(bytes: &[u8], wanted: KeyUse) -> Result<Self, KeyError> {
         if bytes.len() > KEY_SET_BYTES_MAX {
             return Err(KeyError::TooLarge { bytes_max: KEY_SET_BYTES_MAX });
         }
         let limits =
             JsonLimits { bytes_max: KEY_SET_BYTES_MAX, depth_max: 8, ..JsonLimits::default() };
-        Self::from_value(parse_strict(bytes, &limits).map_err(KeyError::Malformed)?)
+        Self::from_value(parse_strict(bytes, &limits).map_err(KeyError::Malformed)?, wanted)
     }
 
     /// Reads a key set that was parsed before.
-    pub(crate) fn from_value(value: Value) -> Result<Self, KeyError> {
+    pub(crate) fn from_value(value: Value, wanted: KeyUse) -> Result<Self, KeyError> {
         let document: Document = from_value_strict(value).map_err(KeyError::Malformed)?;
         if document.keys.len() > KEYS_MAX {
             return Err(KeyError::TooMany { keys_max: KEYS_MAX });
@@ -64,7 +82,7 @@ impl KeySet {
         let mut keys: BTreeMap<String, Vec<PublicKey>> = BTreeMap::new();
         for jwk in &document.keys {
             refuse_private_part(jwk)?;
-            let Some((kid, key)) = usable_key(jwk) else { continue };
+            let Some((kid, key)) = usable_key(jwk, wanted) else { continue };
             let namesakes = keys.entry(kid.to_owned()).or_default();
             if namesakes.iter().any(|other| other.key_type() == key.key_type()) {
                 return Err(KeyError::Ambiguous { kid: echo(kid) });
@@ -100,9 +118,9 @@ fn refuse_private_part(jwk: &Map<String, Value>) -> Result<(), KeyError> {
 }
 
 /// The key with its name, when it is one that can verify tokens.
-fn usable_key(jwk: &Map<String, Value>) -> Option<(&str, PublicKey)> {
+fn usable_key(jwk: &Map<String, Value>, wanted: KeyUse) -> Option<(&str, PublicKey)> {
     let kid = text(jwk, "kid").filter(|kid| !kid.is_empty() && kid.len() <= KID_BYTES_MAX)?;
-    if jwk.contains_key("use") && text(jwk, "use") != Some("sig") {
+    if !wanted.covers(jwk) {
         return None;
     }
     if let Some(operations) = jwk.get("key_ops") {

@@ -1,4 +1,4 @@
-//! Who calls: verified identity from bearer tokens, the development key, and static secrets for outbound calls.
+//! Who calls: verified identity from bearer tokens, SVIDs and client certificates, the development key, and static secrets for outbound calls.
 //!
 //! Owns the only verifier of tokens, the key sets it checks against, the binding of a
 //! workload's token to a user's delegation, sign-in of people with an OpenID provider, the local development key, and the reading of
@@ -11,24 +11,34 @@
 //! - no type in here shows a token or a secret when it is printed.
 
 mod caller;
+mod certificate;
 mod claims;
 mod config;
 mod dev;
 mod error;
+mod inbound;
 mod jws;
 mod key_cache;
 mod key_set;
+mod sealed;
 mod secrets;
 mod sign_in;
 mod signature;
+mod spiffe;
 mod token;
 mod verifier;
 
 pub use caller::VerifiedCaller;
-pub use config::{Algorithm, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource, KindRule};
+pub use certificate::{ClientAuthorities, ClientCertificate};
+pub use config::{
+    ActingRule, Algorithm, ClientAuthority, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource,
+    KindRule, TrustDomainConfig, WorkloadNames,
+};
 pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_loopback};
 pub use error::{IdentityError, KeyError, SetupError};
-pub use secrets::{SecretError, SecretSource, Secrets};
+pub use inbound::{InboundVerifier, Presented};
+pub use sealed::{SubjectToken, TokenFacts};
+pub use secrets::{LiveSecret, SecretError, SecretSource, Secrets};
 pub use sign_in::{Attempt, Callback, Provider, SignInConfig, SignInError, fresh_text};
 pub use token::{ActorClaim, TokenRole, VerifiedToken};
 pub use verifier::{RefreshFailure, Verifier};

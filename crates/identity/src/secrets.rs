@@ -1,15 +1,17 @@
 //! Static secrets for outbound calls, by name.
 //!
-//! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19). Does not read the environment:
-//! the binary does, once, and hands the value in. Invariant: a value leaves this module only inside a [`SecretString`],
-//! whose `Debug` does not show it; no error holds one.
+//! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for as long
+//! as the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value in.
+//! Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
+//! is only half written never replaces a value that was whole. A file that is gone is a secret that was taken back.
 
 use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read as _},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -29,7 +31,7 @@ pub enum SecretSource {
         /// Its value.
         value: SecretString,
     },
-    /// A file, read each time the secret is used.
+    /// A file, looked at each time the secret is used.
     File(PathBuf),
 }
 
@@ -62,41 +64,83 @@ pub enum SecretError {
     },
 }
 
-/// The secrets that contracts may name.
+/// The values of a secret that are live at the same time.
+#[derive(Debug, Clone)]
+pub struct LiveSecret {
+    /// The one to use.
+    pub newest: SecretString,
+    /// The one before, where it was rotated in this process's life: for a peer that does not know the newest yet.
+    pub previous: Option<SecretString>,
+}
+
+/// The secrets that contracts may name. Clones share what was read.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
-    sources: BTreeMap<String, SecretSource>,
+    entries: Arc<BTreeMap<String, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    source: SecretSource,
+    live: Mutex<Live>,
+}
+
+/// What was read of a file so far.
+#[derive(Debug, Default)]
+struct Live {
+    newest: Option<SecretString>,
+    previous: Option<SecretString>,
+    /// Whether it was said that the file cannot be used as it is.
+    alarmed: bool,
 }
 
 impl Secrets {
     /// The secrets of these sources, by name.
     #[must_use]
     pub fn new(sources: BTreeMap<String, SecretSource>) -> Self {
-        Self { sources }
+        let entry = |source| Entry { source, live: Mutex::default() };
+        let entries = sources.into_iter().map(|(name, source)| (name, entry(source)));
+        Self { entries: Arc::new(entries.collect()) }
     }
 
     /// The names of all secrets.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.sources.keys().map(String::as_str)
+        self.entries.keys().map(String::as_str)
     }
 
     /// Whether there is a secret of this name; says nothing about whether it can be read.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.sources.contains_key(name)
+        self.entries.contains_key(name)
     }
 
     /// The secret's value as it is now. Reads the file where there is one: call it where blocking is allowed.
     ///
     /// # Errors
-    /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text.
+    /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text. A file that held a value before and
+    /// is half written now is no error: the value stays.
     pub fn get(&self, name: &str) -> Result<SecretString, SecretError> {
-        match self.sources.get(name) {
-            None => Err(SecretError::Unknown { name: name.to_owned() }),
-            Some(SecretSource::Env { value, .. }) => {
-                value_of(name, value.expose_secret().as_bytes())
+        self.live(name).map(|live| live.newest)
+    }
+
+    /// The secret's value as it is now, and the one before it.
+    ///
+    /// # Errors
+    /// As for [`Secrets::get`].
+    pub fn live(&self, name: &str) -> Result<LiveSecret, SecretError> {
+        let Some(entry) = self.entries.get(name) else {
+            return Err(SecretError::Unknown { name: name.to_owned() });
+        };
+        match &entry.source {
+            SecretSource::Env { value, .. } => {
+                let newest = value_of(name, value.expose_secret().as_bytes())?;
+                Ok(LiveSecret { newest, previous: None })
             }
-            Some(SecretSource::File(path)) => value_of(name, &read(name, path)?),
+            SecretSource::File(path) => {
+                // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+                let mut live = entry.live.lock().unwrap_or_else(PoisonError::into_inner);
+                live.look(name, path)
+            }
         }
     }
 
@@ -105,9 +149,9 @@ impl Secrets {
     /// # Errors
     /// [`SecretError`] for the first secret that cannot be had.
     pub fn check(&self) -> Result<(), SecretError> {
-        for (name, source) in &self.sources {
+        for (name, entry) in self.entries.iter() {
             drop(self.get(name)?);
-            if let SecretSource::File(path) = source
+            if let SecretSource::File(path) = &entry.source
                 && is_world_readable(path)
             {
                 tracing::warn!(secret = %name, path = %path.display(), "everybody on this machine can read the secret");
@@ -115,6 +159,71 @@ impl Secrets {
         }
         Ok(())
     }
+}
+
+impl Live {
+    /// Looks at the file, takes a new value from it if it has a whole one, and gives what is live then.
+    fn look(&mut self, name: &str, path: &Path) -> Result<LiveSecret, SecretError> {
+        let found = read_whole(name, path).and_then(|found| match found {
+            Some(bytes) => value_of(name, &bytes),
+            None => Err(unusable(name, "it is being written at this moment")),
+        });
+        match (found, &self.newest) {
+            (Ok(value), None) => self.newest = Some(value),
+            (Ok(value), Some(newest)) => {
+                if let Some(problem) = is_cut_off(newest.expose_secret(), value.expose_secret()) {
+                    self.alarm(name, path, problem);
+                } else {
+                    self.alarmed = false;
+                    if value.expose_secret() != newest.expose_secret() {
+                        tracing::info!(secret = %name, "a secret was rotated");
+                        self.previous = self.newest.replace(value);
+                    }
+                }
+            }
+            (Err(SecretError::Unusable { problem, .. }), Some(_)) => {
+                self.alarm(name, path, problem);
+            }
+            (Err(error), _) => {
+                *self = Self::default();
+                return Err(error);
+            }
+        }
+        let Some(newest) = self.newest.clone() else {
+            return Err(unusable(name, "it was never read"));
+        };
+        Ok(LiveSecret { newest, previous: self.previous.clone() })
+    }
+
+    fn alarm(&mut self, name: &str, path: &Path, problem: &str) {
+        if !self.alarmed {
+            self.alarmed = true;
+            tracing::error!(secret = %name, path = %path.display(), problem, "a secret cannot be used as it stands in its file; the one before stays in use");
+        }
+    }
+}
+
+/// Whether a value looks like the beginning of one, which a file has while it is written.
+fn is_cut_off(before: &str, now: &str) -> Option<&'static str> {
+    if now.len() < before.len() && before.starts_with(now) {
+        return Some("it is the beginning of what it was before");
+    }
+    is_open_pem(now).then_some("it is the beginning of a key in PEM form")
+}
+
+fn is_open_pem(text: &str) -> bool {
+    text.trim_start().starts_with("-----BEGIN ") && !text.contains("-----END ")
+}
+
+/// What the file holds, unless it changed while it was read.
+fn read_whole(name: &str, path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SecretError> {
+    let stamp = |path: &Path| {
+        let found = std::fs::metadata(path).ok();
+        found.map(|m| (m.dev(), m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
+    };
+    let before = stamp(path);
+    let bytes = read(name, path)?;
+    Ok((before == stamp(path)).then_some(bytes))
 }
 
 fn is_world_readable(path: &Path) -> bool {
@@ -158,6 +267,9 @@ fn value_of(name: &str, bytes: &[u8]) -> Result<SecretString, SecretError> {
     }
     if value.contains('\0') {
         return Err(unusable(name, "it holds a NUL character"));
+    }
+    if is_open_pem(value) {
+        return Err(unusable(name, "it is the beginning of a key in PEM form"));
     }
     Ok(SecretString::from(value))
 }

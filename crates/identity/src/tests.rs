@@ -1,6 +1,9 @@
 //! Tests of the crate as its users see it. Helpers are in `support`; every token in here is signed for real.
 
+mod acceptance;
+mod acting;
 mod binding;
+mod certificates;
 mod claims;
 mod dev_key;
 mod key_sets;
@@ -9,3 +12,4 @@ mod secrets;
 mod sign_in;
 mod support;
 mod tokens;
+mod workloads;

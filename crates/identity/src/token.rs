@@ -1,7 +1,7 @@
 //! A token that was verified: what is known about its bearer, without the token.
 //!
 //! Owns the verified facts. Does not verify: only [`crate::Verifier`] makes one. Invariant: no byte of the token is in
-//! here; [`VerifiedToken::token_ref`] is a digest that cannot be turned back.
+//! here but sealed, for a token service; [`VerifiedToken::token_ref`] is a digest that cannot be turned back.
 
 use std::collections::BTreeSet;
 
@@ -9,6 +9,13 @@ use placet_types::{
     clock::Timestamp,
     ids::{GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalKind},
+};
+
+use crate::{
+    config::ActingRule,
+    error::IdentityError,
+    sealed::{SubjectToken, TokenFacts},
+    spiffe::SPIFFE_SCHEME,
 };
 
 /// In which place of a call a token is presented.
@@ -47,8 +54,13 @@ pub struct VerifiedToken {
     pub(crate) client: Option<String>,
     pub(crate) client_principal: Option<PrincipalId>,
     pub(crate) actor: Option<ActorClaim>,
+    pub(crate) prior_actors: Vec<String>,
     pub(crate) may_act: Option<ActorClaim>,
+    /// The certificate that the token is bound to, by its thumbprint (RFC 8705).
+    pub(crate) bound_to: Option<String>,
     pub(crate) token_ref: String,
+    /// Kept for a token service alone; absent where nothing may be exchanged for it, as for the token of a sign-in.
+    pub(crate) sealed: Option<SubjectToken>,
 }
 
 impl VerifiedToken {
@@ -154,6 +166,12 @@ impl VerifiedToken {
         self.actor.as_ref()
     }
 
+    /// Who acted for the subject before that actor, the latest first, by their subjects; only for people to read.
+    #[must_use]
+    pub fn prior_actors(&self) -> &[String] {
+        &self.prior_actors
+    }
+
     /// The only actor that may act for the subject, where the token says so (`may_act`).
     #[must_use]
     pub fn may_act(&self) -> Option<&ActorClaim> {
@@ -166,12 +184,55 @@ impl VerifiedToken {
         Some(self.subject.as_str()).filter(|subject| subject.starts_with(SPIFFE_SCHEME))
     }
 
+    /// The token, sealed, where it may be exchanged at a token service.
+    #[must_use]
+    pub fn sealed(&self) -> Option<&SubjectToken> {
+        self.sealed.as_ref()
+    }
+
+    /// The actor that this delegation names, as the caller: its issuer vouches for both.
+    pub(crate) fn acting(&self, rule: &ActingRule) -> Result<Self, IdentityError> {
+        let refused = |problem| IdentityError::ClaimRefused { claim: "act".to_owned(), problem };
+        let named = self.actor.as_ref().ok_or_else(|| refused("it is not there"))?;
+        if named.issuer.as_ref().is_some_and(|issuer| *issuer != self.issuer) {
+            return Err(refused("the actor is of another issuer, which has not vouched for it"));
+        }
+        let subject = named.subject.clone().ok_or_else(|| refused("the actor has no subject"))?;
+        let id = rule.principal(&subject);
+        let id = id.ok_or_else(|| refused("it cannot be the name of a principal"))?;
+        let tenant_id = self.principal.tenant_id.clone();
+        Ok(Self {
+            role: TokenRole::Actor,
+            principal: Principal { kind: rule.kind, id, tenant_id, display: None },
+            subject,
+            groups: BTreeSet::new(),
+            scopes: BTreeSet::new(),
+            authenticated_at: None,
+            client: named.client.clone(),
+            client_principal: None,
+            actor: None,
+            prior_actors: Vec::new(),
+            may_act: None,
+            sealed: None,
+            ..self.clone()
+        })
+    }
+
+    /// The same facts with the token that they were read from, sealed.
+    pub(crate) fn sealing(mut self, token: &str) -> Self {
+        let facts = TokenFacts {
+            issuer: self.issuer.clone(),
+            subject: self.subject.clone(),
+            client: self.client.clone(),
+            expires_at: self.expires_at,
+        };
+        self.sealed = Some(SubjectToken::seal(token, facts));
+        self
+    }
+
     /// An opaque handle to the token for records and logs; never the token.
     #[must_use]
     pub fn token_ref(&self) -> String {
         self.token_ref.clone()
     }
 }
-
-/// SPIFFE ids name their trust domain, so they are unique across issuers.
-pub(crate) const SPIFFE_SCHEME: &str = "spiffe://";

@@ -10,11 +10,14 @@ use placet_egress::EgressClient;
 use placet_types::{clock::Clock, principal::PrincipalKind};
 
 use crate::{
+    certificate::{ClientAuthorities, ClientCertificate},
     claims::{Judge, check_id_token},
-    config::{IdentityConfig, IssuerConfig, KindRule},
+    config::{IdentityConfig, IssuerConfig, KindRule, TrustDomainConfig},
     error::{IdentityError, KeyError, SetupError, echo},
     jws::Jws,
     key_cache::KeyCache,
+    key_set::KeyUse,
+    spiffe::{SPIFFE_SCHEME, SpiffeId},
     token::{TokenRole, VerifiedToken},
 };
 
@@ -25,13 +28,17 @@ pub struct Verifier {
 }
 
 struct Inner {
+    /// By their names; a trust domain's is its own SPIFFE id.
     issuers: BTreeMap<String, Issuer>,
+    authorities: Option<ClientAuthorities>,
     leeway_s: u64,
     clock: Arc<dyn Clock>,
 }
 
 struct Issuer {
     config: IssuerConfig,
+    /// Whose tokens are JWT-SVIDs.
+    domain: Option<TrustDomainConfig>,
     keys: Arc<KeyCache>,
 }
 
@@ -78,10 +85,20 @@ impl Verifier {
         }
         let mut issuers = BTreeMap::new();
         for issuer in &config.issuers {
-            let keys = Arc::new(KeyCache::new(issuer, &config, egress.as_ref())?);
-            issuers.insert(issuer.issuer.clone(), Issuer { config: issuer.clone(), keys });
+            let cache = KeyCache::new(issuer, KeyUse::Signatures, &config, egress.as_ref())?;
+            let (config, keys) = (issuer.clone(), Arc::new(cache));
+            issuers.insert(issuer.issuer.clone(), Issuer { config, domain: None, keys });
         }
-        Ok(Self { inner: Arc::new(Inner { issuers, leeway_s: config.leeway_s, clock }) })
+        for domain in &config.trust_domains {
+            let issuer = domain.as_issuer();
+            let cache = KeyCache::new(&issuer, KeyUse::JwtSvids, &config, egress.as_ref())?;
+            let (name, keys) = (issuer.issuer.clone(), Arc::new(cache));
+            let domain = Some(domain.clone());
+            issuers.insert(name, Issuer { config: issuer, domain, keys });
+        }
+        let authorities = ClientAuthorities::load(&config.client_authorities)?;
+        let inner = Inner { issuers, authorities, leeway_s: config.leeway_s, clock };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Verifies a token that was presented in the place of `role`.
@@ -93,12 +110,61 @@ impl Verifier {
         token: &str,
         role: TokenRole,
     ) -> Result<VerifiedToken, IdentityError> {
+        Ok(self.verify_jws(&Jws::parse(token)?, role).await?.sealing(token))
+    }
+
+    /// Verifies the token of `Authorization`: the caller's own, or one that is about a user and names in `act` the caller.
+    pub(crate) async fn verify_either(
+        &self,
+        token: &str,
+    ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
         let jws = Jws::parse(token)?;
-        let issuer = self.issuer_of(&jws)?;
+        // Not believed yet: whichever way is taken verifies the token, and refuses it where the other was meant.
+        let rule = self.issuer_of(&jws)?.config.act.as_ref();
+        match rule.filter(|_| jws.claims().contains_key("act")) {
+            None => Ok((self.verify_jws(&jws, TokenRole::Actor).await?.sealing(token), None)),
+            Some(rule) => {
+                let user = self.verify_jws(&jws, TokenRole::Delegation).await?;
+                let actor = user.acting(rule)?;
+                Ok((actor, Some(user.sealing(token))))
+            }
+        }
+    }
+
+    /// Who the owner of a connection's certificate is.
+    pub(crate) fn verify_certificate(
+        &self,
+        certificate: &ClientCertificate,
+    ) -> Result<VerifiedToken, IdentityError> {
+        let problem = "no authority is configured";
+        let authorities =
+            self.inner.authorities.as_ref().ok_or(IdentityError::CertificateRefused { problem })?;
+        authorities.verify(certificate, self.inner.clock.now())
+    }
+
+    /// The authorities whose client certificates name agents, for the door's handshakes.
+    #[must_use]
+    pub fn client_authorities(&self) -> Option<&ClientAuthorities> {
+        self.inner.authorities.as_ref()
+    }
+
+    async fn verify_jws(
+        &self,
+        jws: &Jws<'_>,
+        role: TokenRole,
+    ) -> Result<VerifiedToken, IdentityError> {
+        let issuer = self.issuer_of(jws)?;
         jws.algorithm(&issuer.config)?;
-        jws.check_type(&issuer.config)?;
-        check_signature(&jws, issuer).await?;
-        self.judge(&issuer.config, role).token(jws.claims(), jws.signed())
+        match &issuer.domain {
+            None => jws.check_type(&issuer.config)?,
+            Some(_) => jws.check_svid_header(&issuer.config)?,
+        }
+        check_signature(jws, issuer).await?;
+        let judge = self.judge(&issuer.config, role);
+        match &issuer.domain {
+            None => judge.token(jws.claims(), jws.signed()),
+            Some(domain) => judge.svid(domain, jws.claims(), jws.signed()),
+        }
     }
 
     /// Verifies the ID token of a sign-in (OpenID Connect Core, section 3.1.3.7): signed by the issuer, for this client, of this
@@ -110,6 +176,10 @@ impl Verifier {
     ) -> Result<VerifiedToken, IdentityError> {
         let jws = Jws::parse(token)?;
         let issuer = self.issuer_of(&jws)?;
+        if issuer.domain.is_some() {
+            let issuer = echo(&issuer.config.issuer);
+            return Err(IdentityError::UnknownIssuer { issuer });
+        }
         jws.algorithm(&issuer.config)?;
         jws.check_id_token_type(&issuer.config)?;
         check_signature(&jws, issuer).await?;
@@ -117,15 +187,30 @@ impl Verifier {
         let mut config = issuer.config.clone();
         config.audiences = [rules.client_id.to_owned()].into();
         config.kinds = KindRule::Fixed(PrincipalKind::User);
+        config.required_claims.clear();
         let verified = self.judge(&config, TokenRole::Actor).token(jws.claims(), jws.signed())?;
         check_id_token(jws.claims(), rules, &verified)?;
         Ok(verified)
     }
 
+    /// Whose keys the token has to be checked with: those of its issuer; else, where the subject is a SPIFFE id, those of its
+    /// trust domain, since an SVID need not name an issuer.
     fn issuer_of(&self, jws: &Jws<'_>) -> Result<&Issuer, IdentityError> {
-        let claimed = jws.claimed_issuer()?;
-        let unknown = || IdentityError::UnknownIssuer { issuer: echo(claimed) };
-        self.inner.issuers.get(claimed).ok_or_else(unknown)
+        let claimed = jws.claimed_issuer();
+        let named = claimed.as_ref().ok().and_then(|name| self.inner.issuers.get(*name));
+        if let Some(issuer) = named.filter(|issuer| issuer.domain.is_none()) {
+            return Ok(issuer);
+        }
+        if let Some(domain) = self.domain_of(jws) {
+            return Ok(domain);
+        }
+        claimed.and_then(|name| Err(IdentityError::UnknownIssuer { issuer: echo(name) }))
+    }
+
+    fn domain_of(&self, jws: &Jws<'_>) -> Option<&Issuer> {
+        let id = SpiffeId::parse(jws.claims().get("sub")?.as_str()?)?;
+        let domain = self.inner.issuers.get(&format!("{SPIFFE_SCHEME}{}", id.trust_domain()))?;
+        domain.domain.is_some().then_some(domain)
     }
 
     fn judge<'a>(&self, issuer: &'a IssuerConfig, role: TokenRole) -> Judge<'a> {
@@ -138,6 +223,11 @@ impl Verifier {
         for (name, issuer) in &self.inner.issuers {
             let keys = Arc::clone(&issuer.keys);
             tasks.push((name.clone(), tokio::spawn(async move { keys.refresh().await })));
+        }
+        if let Some(authorities) = &self.inner.authorities
+            && let Err(error) = authorities.reload_if_changed()
+        {
+            tracing::warn!(%error, "the client authorities could not be read again");
         }
         let mut failures = Vec::new();
         for (issuer, task) in tasks {

@@ -8,10 +8,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
-    approval::{Escalation, Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Escalation, Requirement, Voice, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
-    ids::{ApprovalId, CapabilityId, GroupId, PrincipalId, RecordId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, ChannelName, PrincipalId, RecordId, TenantId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
 };
@@ -56,6 +56,12 @@ pub struct ApprovalRecord {
     /// How the arguments were narrowed, in order; the last one is what people decide on now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edits: Vec<Edit>,
+    /// The other tenants that are asked, now or later. An edit does not change them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub guests: BTreeSet<TenantId>,
+    /// The channel over which the caller wants to be told how the call ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<ChannelName>,
     /// Where it stands.
     pub state: ApprovalState,
 }
@@ -176,7 +182,7 @@ pub struct Ballot<'a> {
 
 impl Ballot<'_> {
     /// Counts: distinct people only, each group by itself and the total; agreements to what is shown now alone, denials whatever
-    /// was shown.
+    /// was shown. Guests count as far as they are asked.
     #[must_use]
     pub fn tally(&self) -> Tally {
         if enough(self.deniers().len(), self.requirement.deny_threshold.max(1)) {
@@ -194,11 +200,11 @@ impl Ballot<'_> {
 
     /// How many distinct people of a group have agreed to what is shown now.
     #[must_use]
-    pub fn agreed_of(&self, group: &GroupId) -> usize {
-        self.agreements().filter(|vote| vote.groups.contains(group)).count()
+    pub fn agreed_of(&self, group: &ApproverGroup) -> usize {
+        self.agreements().filter(|vote| vote.is_of(group)).count()
     }
 
-    fn agrees(&self, group: &GroupId, wanted: u32) -> bool {
+    fn agrees(&self, group: &ApproverGroup, wanted: u32) -> bool {
         enough(self.agreed_of(group), wanted)
             || made(self.requirement, self.escalated).any(|escalation| {
                 escalation.stands_in_for.contains(group)
@@ -208,22 +214,34 @@ impl Ballot<'_> {
 
     /// The agreements that count, each voice once: whoever decided, and whoever they decided for, are one voice.
     fn agreements(&self) -> impl Iterator<Item = &Vote> {
-        let mut heard: BTreeSet<&PrincipalId> = BTreeSet::new();
-        let yes = self
-            .votes
-            .iter()
-            .filter(|vote| vote.choice == VoteChoice::Approve && vote.shown_digest == self.shown);
+        let mut heard: BTreeSet<Voice<'_>> = BTreeSet::new();
+        let yes = self.votes.iter().filter(|vote| {
+            vote.choice == VoteChoice::Approve
+                && vote.shown_digest == self.shown
+                && self.has_a_say(vote)
+        });
         yes.filter(move |vote| {
-            let known = voices(vote).any(|voice| heard.contains(voice));
-            heard.extend(voices(vote));
+            let known = vote.voices().any(|voice| heard.contains(&voice));
+            heard.extend(vote.voices());
             !known
         })
     }
 
-    fn deniers(&self) -> BTreeSet<&PrincipalId> {
+    fn deniers(&self) -> BTreeSet<Voice<'_>> {
         let no = self.votes.iter().filter(|vote| vote.choice == VoteChoice::Deny);
-        no.map(|vote| vote.stands_for.as_ref().unwrap_or(&vote.approver)).collect()
+        no.filter(|vote| self.has_a_say(vote)).map(Vote::duty_of).collect()
     }
+
+    /// Guests have a say as members of groups that are asked now. Of the tenant's own people, policy says who has.
+    fn has_a_say(&self, vote: &Vote) -> bool {
+        vote.tenant.is_none() || asked(self.requirement, self.escalated).any(|one| vote.is_of(one))
+    }
+}
+
+/// The groups that are asked: those of the requirement, and those it was escalated to.
+fn asked(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &ApproverGroup> {
+    let escalations = made(requirement, escalated).map(|escalation| &escalation.group);
+    requirement.groups.keys().chain(escalations)
 }
 
 /// The escalations that were made.
@@ -233,11 +251,6 @@ fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Esca
 
 fn enough(count: usize, wanted: u32) -> bool {
     u32::try_from(count).is_ok_and(|count| count >= wanted)
-}
-
-/// Everybody whose word a vote is: the one who gave it, and the one it was given for.
-pub fn voices(vote: &Vote) -> impl Iterator<Item = &PrincipalId> {
-    std::iter::once(&vote.approver).chain(vote.stands_for.as_ref())
 }
 
 /// Why a vote does not count.
@@ -260,6 +273,12 @@ pub enum VoteError {
     /// Too many votes, or edits.
     #[error("the approval takes no more decisions")]
     Full,
+    /// The approver is of another tenant, which is not asked.
+    #[error("your tenant is not asked about this approval")]
+    NotAsked,
+    /// The edit would ask other tenants.
+    #[error("these arguments ask another tenant; deny the call, and let its agent ask anew")]
+    Elsewhere,
     /// The edit changes nothing.
     #[error("these are the arguments that people decide on already; approve or deny them")]
     Unchanged,
@@ -285,10 +304,8 @@ impl ApprovalRecord {
 
     /// The groups that are asked now: those of the requirement, and those it was escalated to.
     #[must_use]
-    pub fn asked(&self) -> BTreeSet<&GroupId> {
-        let escalated = made(&self.requirement, self.escalated);
-        let groups = self.requirement.groups.keys();
-        groups.chain(escalated.map(|escalation| &escalation.group)).collect()
+    pub fn asked(&self) -> BTreeSet<&ApproverGroup> {
+        asked(&self.requirement, self.escalated).collect()
     }
 
     /// When the next escalation is due; nothing when none is left or people are not asked any more.
@@ -309,8 +326,11 @@ impl ApprovalRecord {
         if vote.shown_digest != self.proposal {
             return Err(VoteError::Stale);
         }
+        if !self.ballot().has_a_say(&vote) {
+            return Err(VoteError::NotAsked);
+        }
         let decided = self.votes.iter().filter(|earlier| earlier.shown_digest == self.proposal);
-        if decided.flat_map(voices).any(|voice| voices(&vote).any(|new| new == voice)) {
+        if decided.flat_map(Vote::voices).any(|voice| vote.voices().any(|new| new == voice)) {
             return Err(VoteError::Twice);
         }
         if self.votes.len() >= VOTES_MAX {
@@ -336,6 +356,10 @@ impl ApprovalRecord {
         self.open(now)?;
         if vote.choice != VoteChoice::Approve || vote.shown_digest != edit.proposal {
             return Err(VoteError::Stale);
+        }
+        // Nobody of another tenant narrows what is the caller's, and nobody sends it to another tenant.
+        if vote.tenant.is_some() || edit.requirement.guests() != self.guests {
+            return Err(VoteError::Elsewhere);
         }
         if edit.request_digest == self.request_digest || edit.proposal == self.proposal {
             return Err(VoteError::Unchanged);
@@ -408,6 +432,7 @@ impl ApprovalRecord {
             && before.call_id == self.call_id
             && before.chain == self.chain
             && before.capability == self.capability
+            && before.guests == self.guests
             && before.created_at == self.created_at
             && before.state.may_become(&self.state)
             && self.votes.starts_with(&before.votes)

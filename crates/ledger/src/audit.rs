@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
+    binding::CredentialUse,
     digest::Digest,
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, RecordId, RunId, TenantId, ToolCallId},
     principal::PrincipalChain,
 };
+
+use crate::delivery::DeliveryMark;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -57,6 +60,8 @@ pub enum AuditKind {
     Buried,
     /// A tombstone was dropped.
     Forgotten,
+    /// People were told of something, could not be told, or the sender of such messages notes how far it has read.
+    Notified,
     /// Something a security team wants to know of: a forged token, a mode raised in flight, a contract that drifted.
     Security,
 }
@@ -101,12 +106,18 @@ pub struct AuditEvent {
     /// Digests of what is not written out, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub digests: BTreeMap<String, Digest>,
+    /// The credential that the call was sent with: what it said, never what it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<Box<CredentialUse>>,
     /// The trace it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
     /// A sentence for the auditor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the sender of messages notes for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Box<DeliveryMark>>,
 }
 
 impl AuditEvent {
@@ -126,8 +137,10 @@ impl AuditEvent {
             code: None,
             decision: None,
             digests: BTreeMap::new(),
+            credential: None,
             trace_id: None,
             note: None,
+            delivery: None,
         }
     }
 }

@@ -16,7 +16,7 @@ use placet_types::{
     json::canonical_digest,
 };
 
-use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError, voices};
+use crate::approval::{Ballot, Tally, VOTES_MAX, VoteError};
 
 /// The form of [`DeskEntry`] that this build writes.
 pub const DESK_VERSION: u16 = 1;
@@ -232,7 +232,12 @@ impl DeskEntry {
         if vote.shown_digest != shown {
             return Err(VoteError::Stale);
         }
-        if self.votes.iter().flat_map(voices).any(|voice| voices(&vote).any(|new| new == voice)) {
+        // What a tenant arranges at its desk is its own.
+        if vote.tenant.is_some() {
+            return Err(VoteError::NotAsked);
+        }
+        let mut decided = self.votes.iter().flat_map(Vote::voices);
+        if decided.any(|voice| vote.voices().any(|new| new == voice)) {
             return Err(VoteError::Twice);
         }
         if self.votes.len() >= VOTES_MAX {
@@ -270,7 +275,7 @@ impl DeskEntry {
             return Err(DeskError::InForce);
         }
         if self.by == review.by
-            || self.votes.iter().flat_map(voices).any(|voice| *voice == review.by)
+            || self.votes.iter().flat_map(Vote::voices).any(|voice| *voice.person == review.by)
         {
             return Err(DeskError::TookPart);
         }

@@ -7,6 +7,7 @@
 
 pub mod approval;
 pub mod audit;
+pub mod delivery;
 pub mod desk;
 pub mod dispatch;
 pub mod keys;

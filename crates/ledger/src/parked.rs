@@ -11,7 +11,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
-    ids::{GroupId, RequestId, StepId},
+    ids::{ChannelName, GroupId, RequestId, StepId},
     run_context::RunContext,
 };
 
@@ -29,6 +29,9 @@ pub struct ParkedCall {
     /// The planner's request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
+    /// The channel over which the caller wants to be told how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<ChannelName>,
     /// What an approval binds.
     pub binding: RequestBinding,
     /// What duplicates are matched by.

@@ -174,6 +174,8 @@ pub struct EffectQuery {
 pub struct ApprovalQuery {
     /// Only this tenant's.
     pub tenant: Option<TenantId>,
+    /// Only those of other tenants that ask a group of this one; quick without a tenant.
+    pub guest: Option<TenantId>,
     /// Only those in a state of this name.
     pub state: Option<String>,
     /// Only those of this operation; quick together with a tenant.
@@ -184,6 +186,17 @@ pub struct ApprovalQuery {
     pub after: Option<ApprovalId>,
     /// At most this many; 0 means none.
     pub limit: usize,
+}
+
+impl ApprovalQuery {
+    /// Whether it asks for this approval; its place and its count are the store's.
+    #[must_use]
+    pub fn wants(&self, approval: &ApprovalRecord) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
+            && self.guest.as_ref().is_none_or(|guest| approval.guests.contains(guest))
+            && self.state.as_ref().is_none_or(|state| approval.state.name() == state)
+            && self.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
+    }
 }
 
 /// Which entries of the approval desk to list: oldest first.
@@ -311,6 +324,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn fence_dead(&self) -> Result<Vec<u64>, StoreError>;
+    /// Whether this process does what only one of those that keep records here should do: of several the one that started first.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn leads(&self) -> Result<bool, StoreError> {
+        Ok(true)
+    }
     /// A run.
     ///
     /// # Errors

@@ -398,11 +398,7 @@ impl Store for MemoryStore {
         let mut found: Vec<_> = inner
             .approvals
             .values()
-            .filter(|approval| {
-                query.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
-                    && query.state.as_ref().is_none_or(|state| approval.state.name() == state)
-                    && query.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
-            })
+            .filter(|approval| query.wants(approval))
             .cloned()
             .collect();
         found.sort_by(|a, b| (a.created_at, &a.approval_id).cmp(&(b.created_at, &b.approval_id)));

@@ -54,6 +54,9 @@ pub struct Held {
     pub approval_id: ApprovalId,
     /// `pending`, or `approved` when people agreed and it has not run yet.
     pub state: String,
+    /// Whether it waits for its caller to repeat it with a new token, and for nothing else.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_credential: bool,
     /// Who has to agree.
     pub requirement: Requirement,
     /// When it ends unanswered.

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tracing::Span;
 
+use placet_broker::CallTokens;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, parked::ParkedCall, record::EffectRecord};
 use placet_policy::permit::Permit;
@@ -23,7 +24,7 @@ use placet_types::{
         result::{ResultStatus, ToolResultEnvelope},
     },
     error::Execution,
-    ids::{DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, ToolCallId},
+    ids::{ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
     run_context::{RunContext, RunRequest},
@@ -86,6 +87,8 @@ pub(crate) struct Built {
     pub(crate) request_id: Option<RequestId>,
     pub(crate) evidence_refs: Vec<String>,
     pub(crate) metadata: Option<std::collections::BTreeMap<String, String>>,
+    /// Over which channel the caller is told, should the call be held.
+    pub(crate) callback: Option<ChannelName>,
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
     pub(crate) retries: u32,
@@ -119,6 +122,7 @@ impl Built {
             request_id: parked.request_id.clone(),
             evidence_refs: envelope.evidence_refs.clone(),
             metadata: envelope.metadata.clone(),
+            callback: parked.callback.clone(),
             caller: Caller::Recorded(Box::new(identity)),
             retries: 0,
             decided_again: 0,
@@ -146,6 +150,8 @@ pub(crate) struct Identity {
     /// When the authority ends that the call rides on: the user's delegation where there is one, else the agent's token.
     pub(crate) authority_until: Timestamp,
     pub(crate) auth_ref: AuthRef,
+    /// The tokens themselves, sealed, while they are in memory.
+    pub(crate) tokens: Option<CallTokens>,
 }
 
 /// With its principal chain bound and its credential planned.

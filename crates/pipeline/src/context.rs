@@ -12,6 +12,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+use placet_broker::Broker;
 use placet_identity::{Secrets, VerifiedCaller, VerifiedToken, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
@@ -45,6 +46,7 @@ use crate::{
     settings::Settings,
     stages::{rates::Rates, recorded},
     standing::Standing,
+    tokens::Tokens,
 };
 
 /// The handles of a running engine.
@@ -54,6 +56,8 @@ pub(crate) struct Context {
     pub(crate) ledger: Ledger,
     pub(crate) verifier: Verifier,
     pub(crate) secrets: Arc<Secrets>,
+    pub(crate) broker: Broker,
+    pub(crate) tokens: Tokens,
     pub(crate) catalog: Catalog,
     pub(crate) directory: Arc<Directory>,
     pub(crate) policy: ArcSwap<Snapshot>,

@@ -4,6 +4,7 @@
 
 mod assembly;
 mod authentication;
+mod credentials;
 mod desk;
 mod drills;
 pub mod evidence;
@@ -13,6 +14,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use placet_adapter::adapter::Connector;
+use placet_broker::Broker;
 use placet_identity::{Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
@@ -81,6 +83,8 @@ pub struct EngineParts {
     pub verifier: Verifier,
     /// Static secrets for outbound calls.
     pub secrets: Arc<Secrets>,
+    /// Who mints credentials for outbound calls.
+    pub broker: Broker,
     /// The contracts of the environment.
     pub contracts: Vec<Arc<Contract>>,
     /// Who exists.

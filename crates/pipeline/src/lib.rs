@@ -29,3 +29,4 @@ mod registry;
 mod retention;
 mod stages;
 mod standing;
+mod tokens;

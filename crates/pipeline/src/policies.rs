@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use placet_broker::Purge;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::LedgerError,
@@ -50,6 +51,8 @@ impl Context {
     fn adopt_policies(&self, snapshot: Snapshot) {
         self.policy.store(Arc::new(snapshot));
         self.surfaces.clear();
+        // What was minted under other policies is not used under these.
+        self.broker.purge(&Purge::All);
         self.standing.foreign_policies(None);
     }
 

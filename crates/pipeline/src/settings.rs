@@ -2,11 +2,11 @@
 //!
 //! Owns the values with their defaults. Does not read them from anywhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
     clock::Timestamp,
-    ids::{EnvironmentName, TenantId},
+    ids::{ChannelName, EnvironmentName, TenantId},
 };
 
 /// How the pipeline behaves.
@@ -32,6 +32,8 @@ pub struct Settings {
     pub answers_kept_max: usize,
     /// The group whose people may list the ledger and resolve unknown outcomes.
     pub operators: placet_types::ids::GroupId,
+    /// The channels over which callers may ask to be told, and the tenants whose callers may.
+    pub callbacks: BTreeMap<ChannelName, BTreeSet<TenantId>>,
     /// How records are kept, taken over and asked about.
     pub ledger: LedgerSettings,
 }

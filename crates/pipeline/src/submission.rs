@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use placet_types::{
-    ids::{IdempotencyKey, RequestId, StepId},
+    ids::{ChannelName, IdempotencyKey, RequestId, StepId},
     mode::ApprovalMode,
     run_context::RunRequest,
 };
@@ -49,6 +49,9 @@ pub struct Submission {
     #[serde(default)]
     #[schemars(range(max = 600_000))]
     pub wait_ms: u64,
+    /// The channel over which to be told how the call ended, if it is held; one that the deployment has for this tenant's callers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<ChannelName>,
     /// The run.
     pub run: RunRequest,
     /// References to evidence for the approvers.

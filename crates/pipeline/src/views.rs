@@ -10,7 +10,10 @@ use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
-    envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
+    envelope::{
+        proposal::{GuestPart, ToolProposalEnvelope},
+        result::ToolResultEnvelope,
+    },
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, RecordId, ToolCallId},
     mode::ApprovalMode,
@@ -82,13 +85,33 @@ pub struct ApprovalView {
 pub struct ApprovalDetail {
     /// The approval.
     pub approval: ApprovalView,
-    /// The frozen proposal, fields marked sensitive masked.
-    pub proposal: ToolProposalEnvelope,
+    /// The frozen proposal, fields marked sensitive masked; absent for a guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proposal: Option<ToolProposalEnvelope>,
+    /// The part of the proposal that somebody of another tenant is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<GuestPart>,
     /// What the caller may do with it.
     pub standing: ReviewStanding,
     /// What became of the call, where it has a record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<OutcomeView>,
+}
+
+impl ApprovalDetail {
+    /// The arguments as they would run, masked; null where they are not shown at all.
+    #[must_use]
+    pub fn preview(&self) -> &Value {
+        let own = self.proposal.as_ref().map(|proposal| &proposal.evidence.preview);
+        own.or(self.part.as_ref().map(|part| &part.preview)).unwrap_or(&Value::Null)
+    }
+
+    /// What the operation does, as its contract says.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        let own = self.proposal.as_ref().map(|proposal| proposal.evidence.description.as_str());
+        own.or(self.part.as_ref().map(|part| part.description.as_str())).unwrap_or_default()
+    }
 }
 
 /// A decision as an approver sends it.

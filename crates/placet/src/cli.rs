@@ -5,7 +5,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adapters, approvals, audit, call, doctor, init, ledger, policy, schema, serve, token, tools,
+    adapters, approvals, audit, call, doctor, init, ledger, notifications, policy, schema, serve,
+    token, tools,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Ledger(ledger::Args),
     /// Verify the audit chain, get receipts, checkpoints and proofs.
     Audit(audit::Args),
+    /// Look at the channels over which people are told of things, and try one.
+    Notifications(notifications::Args),
     /// Mint a development token.
     Token(token::Args),
     /// Print JSON Schemas and the OpenAPI document.

@@ -11,7 +11,10 @@ use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRang
 use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
 use placet_ledger::ledger::Ledger;
 use placet_pipeline::engine::{Connectors, Engine, EngineParts, StartError};
-use placet_server::listen::{Bound, bind};
+use placet_server::{
+    listen::{Bound, bind},
+    tls::TlsSettings,
+};
 use placet_store::notary::Notary;
 use placet_telemetry::export::{TelemetryGuard, init};
 use placet_types::{clock::Clock, directory::Directory};
@@ -19,11 +22,13 @@ use secrecy::SecretString;
 
 use crate::{
     backups::LedgerBackups,
+    broker::broker,
     clock::{SystemClock, UlidSource},
     commands::token::{dev_key, make_data_folder},
     config::load::Config,
     console,
     failure::{Attempted as _, Failure},
+    notices,
     sealing::{self, Tending},
     storage,
     world::World,
@@ -88,15 +93,18 @@ pub(crate) async fn start(
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = verifier(config, &world.directory, &own, &clock)?;
+    let bound = with_tls(config, bound, &verifier)?;
     let bound = console::with_console(bound, config, &world.directory, (&verifier, &clock, &own))?;
     let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
     let notary = sealing::notary(config, &data, &opened).await?;
     let bound = with_backups(config, bound, &opened, &notary);
+    let told = notices::sender(config, &opened, &own, telemetry.metrics())?;
     let parts = EngineParts {
         settings: config.settings.clone(),
         ledger: Ledger::new(Arc::clone(&opened.store)),
         verifier,
         secrets: Arc::new(config.secrets.clone()),
+        broker: broker(config, &own, &clock)?,
         contracts: world.checked(),
         directory: Arc::new(world.directory.clone()),
         bundle: world.bundle.clone(),
@@ -107,6 +115,7 @@ pub(crate) async fn start(
         notary: Some(Arc::clone(&notary)),
     };
     let engine = Engine::start(parts).await.map_err(not_started)?;
+    notices::begin(told).await;
     let (dying, died) = (engine.clone(), opened.died);
     // The task ends with the process: a store that closes in order never says that it died.
     drop(tokio::spawn(async move { dying.die(&died.await) }));
@@ -119,6 +128,24 @@ pub(crate) async fn start(
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
     Ok(Running { engine, bound, telemetry, recovered: opened.report, notary })
+}
+
+/// Speaks TLS with callers, if there is a certificate for it.
+fn with_tls(config: &Config, bound: Bound, verifier: &Verifier) -> Result<Bound, Failure> {
+    match tls_settings(config, verifier) {
+        Some(settings) => bound.with_tls(settings).attempted("TLS cannot be set up"),
+        None => Ok(bound),
+    }
+}
+
+/// What TLS with callers needs, if it is wanted.
+pub(crate) fn tls_settings(config: &Config, verifier: &Verifier) -> Option<TlsSettings> {
+    let tls = config.tls.as_ref()?;
+    Some(TlsSettings {
+        certificate: tls.certificate.clone(),
+        key: tls.key.clone(),
+        authorities: verifier.client_authorities().cloned(),
+    })
 }
 
 /// Lets the admin door make backups, if there is a folder for them.
@@ -160,7 +187,7 @@ fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Dril
         client_name: "placet".to_owned(),
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
-        extra_roots_pem: Vec::new(),
+        trust: config.trust.clone(),
         own_listeners: own,
     };
     Connectors {
@@ -206,7 +233,7 @@ pub(crate) fn verifier(
         None
     } else {
         let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
-        Some(EgressClient::new(policy, Limits::default()).attempted(what)?)
+        Some(EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?)
     };
     Verifier::new(identity, Arc::clone(clock), egress).attempted(what)
 }
@@ -219,8 +246,9 @@ fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
             // The configuration names the collector, so it may be on a private network.
             let destination =
                 Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
+            let policy = EgressPolicy::new(vec![destination]);
             Some(
-                EgressClient::new(EgressPolicy::new(vec![destination]), Limits::default())
+                EgressClient::with_trust(policy, Limits::default(), &config.trust)
                     .attempted(what)?,
             )
         }

@@ -41,7 +41,8 @@ pub(crate) fn with_console(
         let what = "the console's sign-in cannot be used";
         let destinations = sign_in.destinations().attempted(what)?;
         let policy = EgressPolicy::new(destinations).refusing_listeners(own.to_vec());
-        let egress = EgressClient::new(policy, Limits::default()).attempted(what)?;
+        let egress =
+            EgressClient::with_trust(policy, Limits::default(), &config.trust).attempted(what)?;
         let trusted = (verifier.clone(), config.secrets.clone());
         settings.provider =
             Some(Provider::new(sign_in.clone(), trusted, egress, Arc::clone(clock)));

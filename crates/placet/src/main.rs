@@ -4,6 +4,7 @@
 //! configuration, and puts the parts together ([`compose`]); it decides nothing about a call.
 
 mod backups;
+mod broker;
 mod cli;
 mod client;
 mod clock;
@@ -14,6 +15,7 @@ mod console;
 mod demo;
 mod environment;
 mod failure;
+mod notices;
 mod output;
 #[cfg(feature = "sabotage")]
 mod sabotage;

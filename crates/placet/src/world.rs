@@ -10,6 +10,7 @@ use std::{
 };
 
 use placet_adapter_internal::contract::builtin_contract;
+use placet_broker::{ClientAuth, StsConfig};
 use placet_identity::Secrets;
 use placet_policy::{
     bundle::{BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, PolicyFile},
@@ -19,6 +20,7 @@ use placet_policy::{
 use placet_types::{
     contract::{
         Contract,
+        credential::ActorSource,
         file::{ContractFile, EnvValue, TransportFile},
     },
     directory::Directory,
@@ -67,6 +69,7 @@ impl World {
         let contracts = contracts(config).map_err(refused_contract)?;
         for entry in &contracts {
             check_secrets(entry, &config.secrets).map_err(refused_contract)?;
+            check_service(entry, &config.sts).map_err(refused_contract)?;
         }
         let directory = directory(config)?;
         let bundle = match &config.policies {
@@ -151,8 +154,8 @@ fn contract(path: &Path, config: &Config) -> Result<ContractEntry, FileProblem> 
 
 /// The secrets that a contract names, each with the key that names it.
 pub(crate) fn secrets_of(file: &ContractFile) -> Vec<(String, &str)> {
-    let credential =
-        file.credential.iter().map(|one| ("credential.secret".to_owned(), one.secret.as_str()));
+    let credential = file.credential.iter().filter_map(|one| one.secret.as_deref());
+    let credential = credential.map(|secret| ("credential.secret".to_owned(), secret));
     let variables = match &file.transport {
         TransportFile::McpStdio { env, .. } => env
             .iter()
@@ -178,6 +181,23 @@ fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FilePro
             format!("no secret of the configuration is named `{secret}`"),
         ))
     })
+}
+
+/// The token service that a contract names has to be there, and has to be able to do what the contract wants of it.
+fn check_service(entry: &ContractEntry, services: &[StsConfig]) -> Result<(), FileProblem> {
+    let Some(credential) = &entry.file.credential else { return Ok(()) };
+    let Some(name) = &credential.sts else { return Ok(()) };
+    let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
+    let Some(service) = services.iter().find(|service| service.name == *name) else {
+        let problem = format!("no token service of the configuration (`sts`) is named `{name}`");
+        return Err(FileProblem::at(path, "credential.sts", problem));
+    };
+    let signs = matches!(service.client_auth, ClientAuth::PrivateKeyJwt { .. });
+    if credential.actor == ActorSource::Gateway && !signs {
+        let problem = format!("Placet can act by name at `{name}` only with `private_key_jwt`");
+        return Err(FileProblem::at(path, "credential.actor", problem));
+    }
+    Ok(())
 }
 
 fn refused_contract(problem: FileProblem) -> Failure {

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cedar_policy::{ActionConstraint, Effect, EntityUid, Policy};
-use placet_types::ids::GroupId;
 
 use crate::{
     bundle::{BundleProblem, Severity},
     manage, review,
+    route::WrittenGroup,
     verdict::PolicyEffect,
 };
 
@@ -27,8 +27,10 @@ const REASON_BYTES_MAX: usize = 1_024;
 const FRESH_AUTH_MS: (u64, u64) = (60_000, EXPIRES_IN_MS_DEFAULT);
 const ESCALATIONS_MAX: usize = 8;
 
+/// What a permit says under which a target may be told that a user acts in person.
+const IMPERSONATION: &str = "impersonation";
 /// What every policy may say.
-const GENERAL: [&str; 3] = ["id", "reason", "description"];
+const GENERAL: [&str; 4] = ["id", "reason", "description", IMPERSONATION];
 /// What only a policy says that can hold a call; `approval` first.
 const ROUTING: [&str; 9] = [
     "approval",
@@ -66,7 +68,7 @@ pub(crate) enum ApprovalRule {
 /// Whom a held call is put to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Route {
-    pub(crate) groups: BTreeMap<GroupId, u32>,
+    pub(crate) groups: BTreeMap<WrittenGroup, u32>,
     pub(crate) quorum: u32,
     pub(crate) deny_threshold: u32,
     pub(crate) expires_in_ms: u64,
@@ -79,11 +81,16 @@ pub(crate) struct Route {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) after_ms: u64,
-    pub(crate) group: GroupId,
+    pub(crate) group: WrittenGroup,
     pub(crate) people: u32,
 }
 
 impl PolicyMeta {
+    /// Whether a target may be told that the user acts in person, under this permit.
+    pub(crate) fn permits_impersonation(&self) -> bool {
+        self.effect == PolicyEffect::Permit && self.annotations.contains_key(IMPERSONATION)
+    }
+
     pub(crate) fn reason(&self) -> Option<&str> {
         self.annotations.get("reason").map(String::as_str)
     }
@@ -113,6 +120,7 @@ pub(crate) fn read(
     let id = reader.id();
     reader.names();
     reader.reason();
+    reader.impersonation(policy);
     reader.scope(policy);
     let rule = reader.rule(policy);
     let problems = reader.problems;
@@ -191,6 +199,17 @@ impl Reader<'_> {
             self.error(
                 format!("`@reason` is longer than {REASON_BYTES_MAX} bytes"),
                 "say it in a sentence",
+            );
+        }
+    }
+
+    /// Only a permit can say it, and only in one way.
+    fn impersonation(&mut self, policy: &Policy) {
+        let said = self.get(IMPERSONATION);
+        if said.is_some_and(|said| said != "permitted" || policy.effect() != Effect::Permit) {
+            self.error(
+                format!("`@{IMPERSONATION}` is said by a `permit`, and says `permitted`"),
+                "take it out, or mend it",
             );
         }
     }
@@ -291,13 +310,13 @@ impl Reader<'_> {
     }
 
     /// `security`, or `security:2, legal`: of each group so many distinct people, one if nothing is said.
-    fn groups(&mut self) -> Option<BTreeMap<GroupId, u32>> {
-        let help = "name groups of the call's tenant, such as `@approver_group(\"security\")` or `(\"security:2, legal\")`";
+    fn groups(&mut self) -> Option<BTreeMap<WrittenGroup, u32>> {
+        let help = "name groups of the call's tenant, such as `@approver_group(\"security\")` or `(\"security:2, legal\")`, or of another one: `globex/security`, `{input.recipient}/security`";
         let Some(text) = self.get("approver_group").map(str::to_owned) else {
             self.error("`@approval(\"required\")` does not say whom to ask", help);
             return None;
         };
-        let groups: Option<BTreeMap<GroupId, u32>> =
+        let groups: Option<BTreeMap<WrittenGroup, u32>> =
             text.split(',').map(|part| group_of(part.trim())).collect();
         let groups = groups
             .filter(|groups| groups.len() <= GROUPS_MAX && groups.len() == text.split(',').count());
@@ -365,12 +384,13 @@ impl Reader<'_> {
     fn steps_in_time(
         &mut self,
         mut steps: Vec<Step>,
-        groups: Option<&BTreeMap<GroupId, u32>>,
+        groups: Option<&BTreeMap<WrittenGroup, u32>>,
         expires_in_ms: u64,
     ) -> Option<Vec<Step>> {
         steps.sort_by_key(|step| step.after_ms);
         let late = steps.iter().find(|step| step.after_ms >= expires_in_ms).cloned();
-        let mut seen: BTreeSet<&GroupId> = groups.into_iter().flat_map(BTreeMap::keys).collect();
+        let mut seen: BTreeSet<&WrittenGroup> =
+            groups.into_iter().flat_map(BTreeMap::keys).collect();
         let again = steps.iter().find(|step| !seen.insert(&step.group)).cloned();
         if let Some(step) = &late {
             self.error(
@@ -383,6 +403,19 @@ impl Reader<'_> {
                 format!("`@escalate` asks `{}`, which is asked before that already", step.group),
                 "escalate to another group, and to each only once",
             );
+        }
+        let strange = steps.iter().find(|step| {
+            groups.is_some_and(|groups| groups.keys().all(|group| group.of != step.group.of))
+        });
+        if let Some(step) = strange.cloned() {
+            self.error(
+                format!(
+                    "`@escalate` asks `{}`, and no other group of its tenant is asked",
+                    step.group
+                ),
+                "a group answers only for groups of its own tenant",
+            );
+            return None;
         }
         (late.is_none() && again.is_none()).then_some(steps)
     }
@@ -410,10 +443,10 @@ fn in_words(ms: u64) -> String {
     found.unwrap_or_else(|| format!("{ms} milliseconds"))
 }
 
-fn group_of(part: &str) -> Option<(GroupId, u32)> {
+fn group_of(part: &str) -> Option<(WrittenGroup, u32)> {
     let (name, count) = part.split_once(':').unwrap_or((part, "1"));
     let count = count.parse::<u32>().ok().filter(|count| (1..=QUORUM_MAX).contains(count))?;
-    GroupId::new(name).ok().map(|group| (group, count))
+    WrittenGroup::parse(name).map(|group| (group, count))
 }
 
 fn duration_ms(text: &str) -> Option<u64> {

@@ -8,17 +8,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
-    approval::{Escalation, HoldReason, Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Escalation, HoldReason, Requirement, Voice, Vote, VoteChoice},
     clock::Timestamp,
     digest::Digest,
     directory::Directory,
-    ids::{GroupId, PrincipalId, TenantId},
+    ids::TenantId,
     principal::PrincipalChain,
 };
 
 use crate::{
     annotations::{ApprovalRule, EXPIRES_IN_MS_MAX, PolicyMeta, Route},
     facts::{ApprovalFacts, ApprovalScope, Facts},
+    route::has_group,
     verdict::DenialKind,
     vocabulary::NOBODY,
 };
@@ -37,7 +38,7 @@ pub(crate) struct ApprovalRecord {
     pub(crate) expires_at: Timestamp,
     /// Cedar ids of the people who agreed, and of those they agreed for.
     pub(crate) approvers: BTreeSet<String>,
-    pub(crate) by_group: BTreeMap<GroupId, u32>,
+    pub(crate) by_group: BTreeMap<ApproverGroup, u32>,
     pub(crate) total: u32,
     pub(crate) args_edited: bool,
 }
@@ -78,8 +79,7 @@ fn flaw_of(approval: &ApprovalFacts, request_digest: Digest, now: Timestamp) -> 
         return Some(DenialKind::ApprovalChanged);
     }
     let no = approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Deny);
-    let deniers: BTreeSet<&PrincipalId> =
-        no.map(|vote| vote.stands_for.as_ref().unwrap_or(&vote.approver)).collect();
+    let deniers: BTreeSet<Voice<'_>> = no.map(Vote::duty_of).collect();
     let threshold = usize::try_from(approval.requirement.deny_threshold.max(1));
     if threshold.is_ok_and(|threshold| deniers.len() >= threshold) {
         return Some(DenialKind::ApprovalRefused);
@@ -90,40 +90,37 @@ fn flaw_of(approval: &ApprovalFacts, request_digest: Digest, now: Timestamp) -> 
 /// The agreements to what is shown now, each voice once: whoever decided, and whoever they decided for, are one voice. Who may
 /// not count is left out only afterwards, so that no second vote of the same voice slips in behind a first that does not count.
 fn heard(approval: &ApprovalFacts) -> impl Iterator<Item = &Vote> {
-    let mut voices: BTreeSet<&PrincipalId> = BTreeSet::new();
+    let mut voices: BTreeSet<Voice<'_>> = BTreeSet::new();
     let yes = approval.votes.iter().filter(|vote| {
         vote.choice == VoteChoice::Approve && vote.shown_digest == approval.shown_digest
     });
     yes.filter(move |vote| {
-        let first = voices_of(vote).all(|voice| !voices.contains(voice));
-        voices.extend(voices_of(vote));
+        let first = vote.voices().all(|voice| !voices.contains(&voice));
+        voices.extend(vote.voices());
         first
     })
-}
-
-fn voices_of(vote: &Vote) -> impl Iterator<Item = &PrincipalId> {
-    std::iter::once(&vote.approver).chain(vote.stands_for.as_ref())
 }
 
 /// A vote that counts, for these groups.
 #[derive(Debug)]
 struct Agreement<'a> {
     vote: &'a Vote,
-    groups: BTreeSet<&'a GroupId>,
+    groups: BTreeSet<ApproverGroup>,
 }
 
 fn record(approval: &ApprovalFacts, tenant: &TenantId, agreed: &[Agreement<'_>]) -> ApprovalRecord {
-    let mut by_group: BTreeMap<GroupId, u32> = BTreeMap::new();
+    let mut by_group: BTreeMap<ApproverGroup, u32> = BTreeMap::new();
     for group in agreed.iter().flat_map(|agreement| &agreement.groups) {
-        let people = by_group.entry((*group).clone()).or_default();
+        let people = by_group.entry(group.clone()).or_default();
         *people = people.saturating_add(1);
     }
-    let voices = agreed.iter().flat_map(|agreement| voices_of(agreement.vote));
+    let voices = agreed.iter().flat_map(|agreement| agreement.vote.voices());
+    let uid = |voice: Voice<'_>| format!("{}/{}", voice.tenant.unwrap_or(tenant), voice.person);
     ApprovalRecord {
         request_digest: approval.request_digest,
         scope: approval.scope.as_str(),
         expires_at: approval.expires_at,
-        approvers: voices.map(|id| format!("{tenant}/{id}")).collect(),
+        approvers: voices.map(uid).collect(),
         by_group,
         total: u32::try_from(agreed.len()).unwrap_or(u32::MAX),
         args_edited: approval.args_edited,
@@ -136,56 +133,70 @@ struct Electorate<'a> {
     now: Timestamp,
 }
 
-impl<'a> Electorate<'a> {
+impl Electorate<'_> {
     /// The groups a vote counts for; nothing if it does not count.
     fn groups_that_count(
         &self,
         approval: &ApprovalFacts,
-        vote: &'a Vote,
-    ) -> Option<BTreeSet<&'a GroupId>> {
+        vote: &Vote,
+    ) -> Option<BTreeSet<ApproverGroup>> {
         let fresh = approval
             .requirement
             .fresh_auth_ms
             .is_none_or(|within| proved_lately(vote.authenticated_at, vote.at, within));
         if vote.at >= approval.expires_at
             || !fresh
-            || voices_of(vote).any(|voice| self.is_interested(voice) || self.is_inactive(voice))
+            || vote.voices().any(|voice| self.is_interested(voice) || self.is_inactive(voice))
         {
             return None;
         }
         let claims_hold = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
-        let listed = self
-            .directory
-            .user(self.chain.tenant(), vote.stands_for.as_ref().unwrap_or(&vote.approver));
-        let too_early = not_asked_yet(approval);
-        let groups: BTreeSet<&GroupId> = vote
+        let tenant = vote.tenant.as_ref().unwrap_or(self.chain.tenant());
+        let listed = self.directory.user(tenant, vote.duty_of().person);
+        let still = vote
             .groups
             .iter()
-            .filter(|group| claims_hold || listed.is_some_and(|user| user.groups.contains(*group)))
-            .filter(|group| !too_early.contains(group))
-            .collect();
+            .filter(|group| claims_hold || listed.is_some_and(|user| user.groups.contains(*group)));
+        let groups = still
+            .map(|group| ApproverGroup::of(self.chain.tenant(), tenant.clone(), group.clone()));
+        let groups: BTreeSet<ApproverGroup> = match &vote.tenant {
+            // Guests count as those whom they were asked as, of a tenant that still lets them be asked.
+            Some(tenant) => {
+                let asked = asked_now(approval);
+                let may = |group: &ApproverGroup| {
+                    asked.contains(group) && has_group(self.directory, tenant, group.group())
+                };
+                groups.filter(may).collect()
+            }
+            None => {
+                let too_early = not_asked_yet(approval);
+                groups.filter(|group| !too_early.contains(group)).collect()
+            }
+        };
         (!groups.is_empty()).then_some(groups)
     }
 
-    fn is_inactive(&self, person: &PrincipalId) -> bool {
-        self.directory.user(self.chain.tenant(), person).is_some_and(|user| !user.active)
+    fn is_inactive(&self, voice: Voice<'_>) -> bool {
+        let tenant = voice.tenant.unwrap_or(self.chain.tenant());
+        self.directory.user(tenant, voice.person).is_some_and(|user| !user.active)
     }
 
-    fn is_interested(&self, person: &PrincipalId) -> bool {
-        is_interested(self.directory, self.chain, person)
+    fn is_interested(&self, voice: Voice<'_>) -> bool {
+        is_interested(self.directory, self.chain, voice)
     }
 }
 
-/// Whether somebody answers for the caller, is the caller, or is the one it acts for.
+/// Whether somebody answers for the caller, is the caller, or is the one it acts for: all of them of the caller's tenant.
 pub(crate) fn is_interested(
     directory: &Directory,
     chain: &PrincipalChain,
-    person: &PrincipalId,
+    voice: Voice<'_>,
 ) -> bool {
     let owner = directory.agent(chain.tenant(), &chain.actor.id).map(|agent| &agent.owner);
-    owner == Some(person)
-        || &chain.actor.id == person
-        || chain.on_behalf_of.as_ref().is_some_and(|user| &user.id == person)
+    voice.tenant.is_none()
+        && (owner == Some(voice.person)
+            || &chain.actor.id == voice.person
+            || chain.on_behalf_of.as_ref().is_some_and(|user| &user.id == voice.person))
 }
 
 /// Whether somebody proved who they are at most `within_ms` before `at`. Who never said when, did not.
@@ -201,28 +212,62 @@ pub(crate) fn proved_lately(
     })
 }
 
-/// Groups that are asked only after a while of silence, which is not over: nobody counts as one of them before.
-fn not_asked_yet(approval: &ApprovalFacts) -> BTreeSet<&GroupId> {
+/// The groups that are asked: at once, and by the escalations that were made.
+fn asked_now(approval: &ApprovalFacts) -> BTreeSet<&ApproverGroup> {
     let requirement = &approval.requirement;
     let made = usize::try_from(approval.escalated).unwrap_or(usize::MAX);
-    let asked = |group: &GroupId| {
-        requirement.groups.contains_key(group)
-            || requirement.escalations.iter().take(made).any(|one| &one.group == group)
-    };
-    let later = requirement.escalations.iter().skip(made).map(|escalation| &escalation.group);
-    later.filter(|group| !asked(group)).collect()
+    let escalated = requirement.escalations.iter().take(made).map(|one| &one.group);
+    requirement.groups.keys().chain(escalated).collect()
+}
+
+/// Groups that are asked only after a while of silence, which is not over: nobody counts as one of them before.
+fn not_asked_yet(approval: &ApprovalFacts) -> BTreeSet<&ApproverGroup> {
+    let asked = asked_now(approval);
+    let later = approval.requirement.escalations.iter().map(|escalation| &escalation.group);
+    later.filter(|group| !asked.contains(group)).collect()
+}
+
+/// The groups of a route as they are for one call.
+#[derive(Debug)]
+struct Asked {
+    groups: BTreeMap<ApproverGroup, u32>,
+    steps: Vec<(u64, ApproverGroup, u32)>,
+}
+
+impl Asked {
+    fn by(route: &Route, facts: &Facts<'_>, directory: &Directory) -> Result<Self, String> {
+        let mut groups: BTreeMap<ApproverGroup, u32> = BTreeMap::new();
+        for (written, people) in &route.groups {
+            let needed = groups.entry(written.resolve(facts, directory)?).or_default();
+            *needed = (*needed).max(*people);
+        }
+        let mut steps = Vec::new();
+        for step in &route.steps {
+            let group = step.group.resolve(facts, directory)?;
+            // What is written differently may be one group for this call: it is asked at once then, and not once more.
+            if !groups.contains_key(&group) {
+                steps.push((step.after_ms, group, step.people));
+            }
+        }
+        Ok(Self { groups, steps })
+    }
 }
 
 /// What people have to agree to so that none of these policies stands against the call; nothing if one cannot be set aside.
+///
+/// # Errors
+/// In words for the audit, when a policy asks a group that there is not.
 pub(crate) fn requirement<'a>(
     forbids: impl IntoIterator<Item = &'a PolicyMeta>,
-) -> Option<Requirement> {
+    (facts, directory): (&Facts<'_>, &Directory),
+) -> Result<Option<Requirement>, String> {
     let mut merged = Requirement::new(BTreeMap::new(), 1, EXPIRES_IN_MS_MAX);
     merged.deny_threshold = u32::MAX;
-    let mut routes: Vec<&Route> = Vec::new();
+    let mut routes: Vec<Asked> = Vec::new();
     for forbid in forbids {
-        let ApprovalRule::Required(route) = &forbid.rule else { return None };
-        for (group, people) in &route.groups {
+        let ApprovalRule::Required(route) = &forbid.rule else { return Ok(None) };
+        let asked = Asked::by(route, facts, directory)?;
+        for (group, people) in &asked.groups {
             let needed = merged.groups.entry(group.clone()).or_default();
             *needed = (*needed).max(*people);
         }
@@ -234,33 +279,37 @@ pub(crate) fn requirement<'a>(
         merged.expires_in_ms = merged.expires_in_ms.min(route.expires_in_ms);
         let reason = forbid.reason().unwrap_or_default().to_owned();
         merged.reasons.push(HoldReason { policy: forbid.id.clone(), reason });
-        routes.push(route);
+        routes.push(asked);
     }
     merged.escalations = escalations(&routes, merged.expires_in_ms);
-    (!merged.reasons.is_empty()).then_some(merged)
+    // Another tenant agrees to single calls and to nothing that stands.
+    merged.once_only |= !merged.guests().is_empty();
+    Ok((!merged.reasons.is_empty()).then_some(merged))
 }
 
 /// The escalations of several policies, one for each group that is asked later, in the order in which they are due.
 ///
-/// A group is stood in for only where every policy that asks it lets the same other group stand in; of what they say, the most
-/// people and the longest wait hold. Else an escalation of one policy would answer for another that has none.
-fn escalations(routes: &[&Route], expires_in_ms: u64) -> Vec<Escalation> {
-    let mut merged: BTreeMap<&GroupId, Escalation> = BTreeMap::new();
-    for (route, step) in routes.iter().flat_map(|route| route.steps.iter().map(move |s| (route, s)))
+/// A group is stood in for only by one of its own tenant, and only where every policy that asks it lets the same other group stand in;
+/// of what they say, the most people and the longest wait hold. Else an escalation of one policy would answer for another that has none.
+fn escalations(routes: &[Asked], expires_in_ms: u64) -> Vec<Escalation> {
+    let mut merged: BTreeMap<&ApproverGroup, Escalation> = BTreeMap::new();
+    for (route, (after_ms, later, people)) in
+        routes.iter().flat_map(|route| route.steps.iter().map(move |step| (route, step)))
     {
         let replaceable = route.groups.keys().filter(|group| {
             let mut asking = routes.iter().filter(|other| other.groups.contains_key(*group));
-            asking.all(|other| other.steps.iter().any(|one| one.group == step.group))
+            group.guest_tenant() == later.guest_tenant()
+                && asking.all(|other| other.steps.iter().any(|(_, one, _)| one == later))
         });
-        let replaceable: BTreeSet<GroupId> = replaceable.cloned().collect();
-        let one = merged.entry(&step.group).or_insert_with(|| Escalation {
-            after_ms: step.after_ms,
-            group: step.group.clone(),
-            people: step.people,
+        let replaceable: BTreeSet<ApproverGroup> = replaceable.cloned().collect();
+        let one = merged.entry(later).or_insert_with(|| Escalation {
+            after_ms: *after_ms,
+            group: later.clone(),
+            people: *people,
             stands_in_for: BTreeSet::new(),
         });
-        one.after_ms = one.after_ms.max(step.after_ms);
-        one.people = one.people.max(step.people);
+        one.after_ms = one.after_ms.max(*after_ms);
+        one.people = one.people.max(*people);
         one.stands_in_for.extend(replaceable);
     }
     let mut found: Vec<Escalation> = merged

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
-    approval::VoteChoice,
+    approval::{ApproverGroup, VoteChoice},
     contract::file::ContractFile,
     directory::Directory,
     error::ErrorCode,
@@ -188,6 +188,9 @@ pub struct CaseApproval {
 pub struct CaseVote {
     /// Who.
     pub by: PrincipalId,
+    /// The person's tenant; absent: the call's own.
+    #[serde(default)]
+    pub tenant: Option<TenantId>,
     /// The colleague the person decided for; the groups are the colleague's then.
     #[serde(default)]
     pub stands_for: Option<PrincipalId>,
@@ -263,7 +266,7 @@ impl ExpectedOutcome {
 #[serde(deny_unknown_fields)]
 pub struct ExpectedRequirement {
     /// How many of each group.
-    pub groups: BTreeMap<GroupId, u32>,
+    pub groups: BTreeMap<ApproverGroup, u32>,
     /// How many people in all.
     pub quorum: u32,
     /// How long the approval lives.
@@ -274,7 +277,7 @@ pub struct ExpectedRequirement {
     pub deny_threshold: Option<u32>,
     /// How many of whom are asked later.
     #[serde(default)]
-    pub later: Option<BTreeMap<GroupId, u32>>,
+    pub later: Option<BTreeMap<ApproverGroup, u32>>,
     /// How long ago approvers may have proved who they are.
     #[serde(default)]
     pub fresh_auth_ms: Option<u64>,

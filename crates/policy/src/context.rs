@@ -5,7 +5,7 @@
 use cedar_policy::{
     Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression,
 };
-use placet_types::{digest::Digest, mode::ApprovalMode};
+use placet_types::{binding::CredentialPlan, digest::Digest, mode::ApprovalMode};
 
 use crate::{
     entities,
@@ -79,6 +79,9 @@ fn req(
             RestrictedExpression::new_entity_uid(names.principal_uid(user)),
         ));
     }
+    if let Some(plan) = credential(names, &facts.binding.credential)? {
+        fields.push(("credential", plan));
+    }
     if let Some(record) = in_force(facts) {
         fields.push(("break_glass", break_glass(names, facts, record)?));
     }
@@ -91,6 +94,26 @@ fn req(
     RestrictedExpression::new_record(
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)),
     )
+}
+
+/// The credential as it is planned; nothing where a call is made without one.
+fn credential(
+    names: &Vocabulary,
+    plan: &CredentialPlan,
+) -> Result<Option<RestrictedExpression>, ExpressionConstructionError> {
+    let Some(source) = &plan.source else { return Ok(None) };
+    let kind = vocabulary::uid(&names.credential_kind, plan.kind.as_str());
+    let scopes = plan.scopes.iter().map(|scope| text(scope.clone()));
+    let mut fields = vec![
+        ("kind", RestrictedExpression::new_entity_uid(kind)),
+        ("source", text(source.clone())),
+        ("scopes", RestrictedExpression::new_set(scopes)),
+        ("impersonates", flag(plan.impersonates())),
+    ];
+    fields.extend(plan.audience.iter().map(|audience| ("audience", text(audience.clone()))));
+    fields.extend(plan.resource.iter().map(|resource| ("resource", text(resource.clone()))));
+    let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value));
+    RestrictedExpression::new_record(fields).map(Some)
 }
 
 fn budget(view: BudgetView) -> Result<RestrictedExpression, ExpressionConstructionError> {

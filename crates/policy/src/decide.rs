@@ -4,10 +4,13 @@
 //! evaluation, the counterfactual's included, denies (trap T1); a call is held only if people could make it allowed; the
 //! floor denies whatever the bundle says.
 
-use std::collections::BTreeSet;
-
 use cedar_policy::{Entities, Entity, EntityUid, PolicySet, RestrictedExpression};
-use placet_types::{approval::Requirement, digest::Digest, ids::DecisionId, mode::ApprovalMode};
+use placet_types::{
+    approval::{ApproverGroup, Requirement},
+    digest::Digest,
+    ids::DecisionId,
+    mode::ApprovalMode,
+};
 
 use crate::{
     annotations::{ApprovalRule, PolicyMeta},
@@ -18,6 +21,7 @@ use crate::{
     facts::{ApprovalScope, BudgetView, Facts},
     input,
     permit::Permit,
+    route,
     snapshot::{Snapshot, ToolPlan},
     verdict::{
         Decision, Denial, DenialKind, Determining, Hold, Link, Outcome, PolicyEffect, Verdict,
@@ -25,6 +29,7 @@ use crate::{
 };
 
 pub(crate) mod floor;
+pub(crate) mod impersonation;
 
 /// A budget that stops nobody, far below where calculating with it would overflow.
 const BUDGET_AMPLE: (u32, u64) = (u32::MAX, 1_000_000_000_000_000);
@@ -134,6 +139,8 @@ struct Call<'a> {
     input: Option<RestrictedExpression>,
     links: Vec<(Link, EntityUid)>,
     known: Vec<Entity>,
+    /// Groups of other tenants as policies write them, and which they are for this call.
+    written: Vec<(String, ApproverGroup)>,
 }
 
 /// What a call is asked under.
@@ -159,23 +166,8 @@ impl<'a> Call<'a> {
             .ok_or("the snapshot does not know the tool")?;
         let input = plan.input.as_ref().map(|of| input::value_of(of, facts.args)).transpose();
         let input = input.map_err(|error| error.to_string())?;
-        let mut known = entities::principals(
-            &snapshot.names,
-            &snapshot.directory,
-            facts.chain,
-            facts.user_groups,
-        )
-        .map_err(|_unmade| "the principals cannot be put to policy")?;
-        if let Some(record) = context::in_force(facts) {
-            let tenant = facts.chain.tenant();
-            let (names, nothing) = (&snapshot.names, BTreeSet::new());
-            let made =
-                entities::person(names, &snapshot.directory, tenant, &record.actor, &nothing)
-                    .map_err(|_unmade| "the break-glass record cannot be put to policy")?;
-            let missing = made.into_iter().filter(|one| known.iter().all(|k| k.uid() != one.uid()));
-            let missing: Vec<Entity> = missing.collect();
-            known.extend(missing);
-        }
+        let mut known = entities::people(&snapshot.names, &snapshot.directory, facts)
+            .map_err(|_unmade| "the principals cannot be put to policy")?;
         let tool = plan.entities.clone();
         known.extend([tool.tool, tool.adapter, tool.call, tool.lower]);
         let user = facts
@@ -185,7 +177,8 @@ impl<'a> Call<'a> {
             .map(|user| (Link::User, snapshot.names.principal_uid(user)));
         let actor = (Link::Actor, snapshot.names.principal_uid(&facts.chain.actor));
         let links = std::iter::once(actor).chain(user).collect();
-        Ok(Self { snapshot, facts, plan, request_digest, input, links, known })
+        let written = route::resolved(&plan.written, facts, &snapshot.directory);
+        Ok(Self { snapshot, facts, plan, request_digest, input, links, known, written })
     }
 
     fn rule(&self, decision: &mut Decision) -> Ruling {
@@ -298,8 +291,11 @@ impl<'a> Call<'a> {
         if !errors.is_empty() {
             return Err(errors);
         }
-        let requirement = approval::requirement(self.forbids(&bare));
-        Ok(!all_allow(&bare) && requirement.is_some_and(|requirement| !requirement.once_only))
+        let once_only = match self.requirement(&bare) {
+            Ok(Some(requirement)) => requirement.once_only,
+            Ok(None) | Err(_) => true,
+        };
+        Ok(!all_allow(&bare) && !once_only)
     }
 
     /// A denial that no approval changes: by a policy that cannot be set aside, or because nothing permits the call.
@@ -331,9 +327,14 @@ impl<'a> Call<'a> {
         determining: Vec<Determining>,
         flaw: Option<DenialKind>,
     ) -> Ruling {
-        let Some(requirement) = approval::requirement(self.forbids(bare)) else {
-            let note = "without its approval the call would be allowed, with it policies disagree";
-            return Ruling::deny(DenialKind::Policy, determining, note);
+        let requirement = match self.requirement(bare) {
+            Ok(Some(requirement)) => requirement,
+            Ok(None) => {
+                let note =
+                    "without its approval the call would be allowed, with it policies disagree";
+                return Ruling::deny(DenialKind::Policy, determining, note);
+            }
+            Err(note) => return Ruling::deny(DenialKind::NobodyToAsk, determining, note),
         };
         let ideal = approval::ideal(&requirement, None, self.facts, self.request_digest);
         let answers = self.call(Terms { record: Some(&ideal), ..terms });
@@ -397,6 +398,12 @@ impl<'a> Call<'a> {
         Ok((Requirement { escalations: kept, ..requirement }, notes))
     }
 
+    /// Whom the policies that stand against the call ask.
+    fn requirement(&self, answers: &[Evaluation]) -> Result<Option<Requirement>, String> {
+        let asking = (self.facts, &self.snapshot.directory);
+        approval::requirement(self.forbids(answers), asking)
+    }
+
     fn forbids(&self, answers: &[Evaluation]) -> Vec<&'a PolicyMeta> {
         let denied =
             answers.iter().filter(|answer| !answer.allowed).flat_map(|answer| &answer.determining);
@@ -436,7 +443,8 @@ impl<'a> Call<'a> {
             request_digest: self.request_digest,
         };
         let names = &self.snapshot.names;
-        let approval = terms.record.map(|record| entities::approval(names, record)).transpose();
+        let approval =
+            terms.record.map(|record| entities::approval(names, record, &self.written)).transpose();
         let known = approval.ok().and_then(|approval| {
             Entities::from_entities(self.known.iter().cloned().chain(approval), None).ok()
         });

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use cedar_policy::{Entity, EntityAttrEvaluationError, EntityUid, RestrictedExpression};
 use placet_types::{
+    approval::ApproverGroup,
     contract::{
         Capability, Contract,
         file::{DataClass, TenantsFile},
@@ -18,6 +19,8 @@ use placet_types::{
 
 use crate::{
     approval::ApprovalRecord,
+    context,
+    facts::Facts,
     schema,
     vocabulary::{self, Vocabulary, count, datetime, flag, long, text, uids},
 };
@@ -108,6 +111,23 @@ fn data_class(class: DataClass) -> &'static str {
         DataClass::Confidential => "confidential",
         DataClass::Regulated => "regulated",
     }
+}
+
+/// The people and workloads that the policies of a call may look at: its principals, and who broke the glass, each once.
+pub(crate) fn people(
+    names: &Vocabulary,
+    directory: &Directory,
+    facts: &Facts<'_>,
+) -> EntityResult<Vec<Entity>> {
+    let mut known = principals(names, directory, facts.chain, facts.user_groups)?;
+    if let Some(record) = context::in_force(facts) {
+        let tenant = facts.chain.tenant();
+        let made = person(names, directory, tenant, &record.actor, &BTreeSet::new())?;
+        let missing = made.into_iter().filter(|one| known.iter().all(|k| k.uid() != one.uid()));
+        let missing: Vec<Entity> = missing.collect();
+        known.extend(missing);
+    }
+    Ok(known)
 }
 
 /// The principals of a call as entities, each once: the actor, who answers for it, and the user it acts for.
@@ -206,7 +226,18 @@ pub(crate) fn person_in(
 }
 
 /// The approval that a call has.
-pub(crate) fn approval(names: &Vocabulary, record: &ApprovalRecord) -> EntityResult<Entity> {
+///
+/// Its tags are the groups as the record names them and as policies write them: a policy reads what it asked for.
+pub(crate) fn approval(
+    names: &Vocabulary,
+    record: &ApprovalRecord,
+    written: &[(String, ApproverGroup)],
+) -> EntityResult<Entity> {
+    let named = record.by_group.iter().map(|(group, people)| (group.to_string(), *people));
+    let as_written = written.iter().filter_map(|(text, group)| {
+        record.by_group.get(group).map(|people| (text.clone(), *people))
+    });
+    let tags: BTreeMap<String, u32> = named.chain(as_written).collect();
     let scope = vocabulary::uid(&names.approval_scope, record.scope);
     let approvers = record.approvers.iter().map(|id| vocabulary::uid(&names.user, id));
     Entity::new_with_tags(
@@ -221,7 +252,7 @@ pub(crate) fn approval(names: &Vocabulary, record: &ApprovalRecord) -> EntityRes
             ("denied".to_owned(), flag(false)),
         ],
         [],
-        record.by_group.iter().map(|(group, people)| (group.to_string(), long(*people))),
+        tags.into_iter().map(|(group, people)| (group, long(people))),
     )
 }
 

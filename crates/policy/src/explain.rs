@@ -65,6 +65,7 @@ fn headline(decision: &Decision) -> String {
         Outcome::Deny(DenialKind::ApprovalChanged) => {
             "is denied: what was approved is not what would run"
         }
+        Outcome::Deny(DenialKind::NobodyToAsk) => "is denied: nobody can be asked about it",
         Outcome::Deny(DenialKind::Error) => "is denied because it could not be decided",
     };
     format!("{} {what}", decision.capability)

@@ -13,6 +13,7 @@ pub mod manage;
 pub mod matrix;
 pub mod permit;
 pub mod review;
+mod route;
 pub mod snapshot;
 pub mod verdict;
 

@@ -138,6 +138,7 @@ fn cell(
     let vote = |by: &str| -> Result<CaseVote, IdError> {
         Ok(CaseVote {
             by: by.parse()?,
+            tenant: None,
             groups: [].into(),
             stands_for: None,
             authenticated_ago_ms: None,

@@ -213,6 +213,7 @@ fn unsliced(snapshot: &Snapshot, policies: &[String]) -> Snapshot {
             lower_slice: Arc::clone(&whole),
             contract: Arc::clone(&plan.contract),
             name: plan.name.clone(),
+            written: plan.written.clone(),
         });
     }
     other

@@ -1,17 +1,18 @@
 //! Who may see and decide an approval: itself a Cedar request.
 //!
 //! Owns the request and its entities. Does not count votes: [`crate::approval`] does, and never counts the caller's owner or
-//! the user acted for, whatever a bundle says. Only people of the approval's own tenant can review it. Invariants: who decides
-//! for a colleague may do so only where both of them may; where an approval asks for a fresh proof of identity, nobody agrees
-//! without one, whatever a bundle says.
+//! the user acted for, whatever a bundle says. Invariants: who decides for a colleague may do so only where both of them may;
+//! where an approval asks for a fresh proof of identity, nobody agrees without one; a guest, who is of another tenant, may see,
+//! agree or say no only while asked as a member of a group of that tenant, and nothing else. All of it whatever a bundle says.
 
 use std::collections::BTreeSet;
 
 use cedar_policy::{Context, Entities, Entity, EntityUid, RestrictedExpression};
 use placet_types::{
+    approval::{ApproverGroup, Voice},
     clock::Timestamp,
     error::ErrorCode,
-    ids::{CapabilityId, GroupId, PrincipalId},
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
@@ -20,6 +21,7 @@ use crate::{
     approval::{is_interested, proved_lately},
     entities::{self, entity},
     evaluate::{Evaluation, Question, evaluate},
+    route::has_group,
     snapshot::Snapshot,
     verdict::{Determining, Link, PolicyEffect},
     vocabulary::{self, datetime, duration, uids},
@@ -35,7 +37,7 @@ pub(crate) const ACTIONS: [&str; 4] = ["approve", "deny", "edit_args", "view"];
 pub struct Reviewer<'a> {
     /// Who, from a verified token.
     pub principal: &'a Principal,
-    /// Their groups, from verified claims; the directory's are added. Of a colleague who handed over: exactly the groups that
+    /// Their groups in their own tenant, from verified claims; the directory's are added. Of a colleague who handed over: exactly the groups that
     /// were handed over and are still the colleague's; nothing is added.
     pub groups: &'a BTreeSet<GroupId>,
 }
@@ -50,13 +52,13 @@ pub struct ReviewedRequest<'a> {
     /// The mode the call has.
     pub mode: ApprovalMode,
     /// The groups that are asked now, those of escalations that were made included.
-    pub asked: &'a BTreeSet<GroupId>,
+    pub asked: &'a BTreeSet<ApproverGroup>,
     /// How long ago approvers may have proved who they are; nothing: it does not matter.
     pub fresh_auth_ms: Option<u64>,
     /// When it ends.
     pub expires_at: Timestamp,
     /// Who has decided on what is shown now, and for whom.
-    pub decided_by: &'a BTreeSet<PrincipalId>,
+    pub decided_by: &'a BTreeSet<Voice<'a>>,
 }
 
 /// What somebody wants to do with an approval.
@@ -200,15 +202,19 @@ fn against_standing_for(
     colleague: &Reviewer<'_>,
     request: &ReviewedRequest<'_>,
 ) -> Option<&'static str> {
-    let both = [&reviewer.principal.id, &colleague.principal.id];
-    let interested = |id: &&PrincipalId| is_interested(&snapshot.directory, request.chain, id);
+    let tenant = request.chain.tenant();
+    if [reviewer, colleague].iter().any(|person| &person.principal.tenant_id != tenant) {
+        return Some("a guest decides in their own right");
+    }
+    let both = [&reviewer.principal.id, &colleague.principal.id].map(Voice::own);
+    let interested = |voice: &Voice<'_>| is_interested(&snapshot.directory, request.chain, *voice);
     if reviewer.principal.id == colleague.principal.id {
         return Some("nobody decides in their own place");
     }
     if both.iter().any(interested) {
         return Some("one of the two has an interest in the call");
     }
-    let decided = both.iter().any(|id| request.decided_by.contains(*id));
+    let decided = both.iter().any(|voice| request.decided_by.contains(voice));
     decided.then_some("one of the two has decided already")
 }
 
@@ -249,12 +255,8 @@ fn ask(
     if person.kind != PrincipalKind::User {
         return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, "only people review approvals"));
     }
-    // Votes and groups carry no tenant of their own.
     if &person.tenant_id != tenant {
-        return Err(ReviewRefusal::of(
-            ErrorCode::NotFound,
-            "the approval belongs to another tenant",
-        ));
+        as_guest(snapshot, action, asked.person, request)?;
     }
     let (entities, target) =
         entities_of(snapshot, asked, request).map_err(|_unmade| ReviewRefusal::unmade())?;
@@ -275,16 +277,42 @@ fn ask(
     if answer.allowed { Ok(()) } else { Err(ReviewRefusal::by(snapshot, answer)) }
 }
 
+/// What a guest may ask for at all.
+fn as_guest(
+    snapshot: &Snapshot,
+    action: &str,
+    guest: &Reviewer<'_>,
+    request: &ReviewedRequest<'_>,
+) -> Result<(), ReviewRefusal> {
+    let tenant = &guest.principal.tenant_id;
+    let listed = snapshot.directory.user(tenant, &guest.principal.id);
+    let mut groups = guest.groups.clone();
+    groups.extend(listed.into_iter().flat_map(|user| user.groups.iter().cloned()));
+    let as_asked = |group: &ApproverGroup| {
+        group.has(Some(tenant), &groups) && has_group(&snapshot.directory, tenant, group.group())
+    };
+    if !request.asked.iter().any(as_asked) {
+        let note = "the approval belongs to another tenant, which does not ask this person";
+        return Err(ReviewRefusal::of(ErrorCode::NotFound, note));
+    }
+    if !["approve", "deny", "view"].contains(&action) {
+        let note = "somebody of another tenant agrees or says no, and changes nothing";
+        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
+    }
+    Ok(())
+}
+
 type Made = Result<(Entities, EntityUid), Box<dyn std::error::Error>>;
 
 fn entities_of(snapshot: &Snapshot, asked: &Asked<'_>, request: &ReviewedRequest<'_>) -> Made {
     let (names, directory) = (&snapshot.names, &snapshot.directory);
     let tenant = request.chain.tenant();
     let Reviewer { principal: person, groups } = asked.person;
+    let home = &person.tenant_id;
     let mut known = if asked.exactly {
-        entities::person_in(names, directory, tenant, &person.id, &groups.iter().collect())?
+        entities::person_in(names, directory, home, &person.id, &groups.iter().collect())?
     } else {
-        entities::person(names, directory, tenant, &person.id, groups)?
+        entities::person(names, directory, home, &person.id, groups)?
     };
     let owner = directory.agent(tenant, &request.chain.actor.id).map(|agent| &agent.owner);
     let user = request.chain.on_behalf_of.as_ref().map(|user| &user.id);
@@ -315,7 +343,13 @@ fn approval_request(
 ) -> entities::EntityResult<Entity> {
     let (names, tenant) = (&snapshot.names, request.chain.tenant());
     let owner = owner.map_or_else(|| names.nobody(tenant), |owner| names.user_uid(tenant, owner));
-    let groups = request.asked.iter().map(|group| names.group_uid(tenant, group));
+    let home = |guest: Option<&TenantId>| guest.unwrap_or(tenant).clone();
+    let groups = request
+        .asked
+        .iter()
+        .map(|group| names.group_uid(&home(group.guest_tenant()), group.group()));
+    let decided =
+        request.decided_by.iter().map(|voice| names.user_uid(&home(voice.tenant), voice.person));
     let one = RestrictedExpression::new_entity_uid;
     let mut attrs = vec![
         ("tenant", one(names.tenant_uid(tenant))),
@@ -325,7 +359,7 @@ fn approval_request(
         ("tool", one(names.tool_uid(request.capability))),
         ("mode", names.mode(request.mode)),
         ("expires_at", datetime(request.expires_at)),
-        ("decided_by", uids(request.decided_by.iter().map(|id| names.user_uid(tenant, id)))),
+        ("decided_by", uids(decided)),
     ];
     if let Some(user) = &request.chain.on_behalf_of {
         attrs.push(("on_behalf_of", one(names.principal_uid(user))));

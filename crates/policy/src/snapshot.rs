@@ -23,12 +23,13 @@ use serde::Serialize;
 use crate::{
     annotations::PolicyMeta,
     bundle::{BundleProblem, BundleSource},
-    decide,
+    decide::{self, impersonation},
     entities::ToolEntities,
     facts::Facts,
     input::InputType,
     manage::Management,
     review::{Review, ReviewRefusal, ReviewedRequest, Reviewer},
+    route::WrittenGroup,
     surface,
     verdict::{PolicyEffect, Verdict},
     vocabulary::Vocabulary,
@@ -66,6 +67,8 @@ pub(crate) struct ToolPlan {
     pub(crate) lower_slice: Arc<PolicySet>,
     pub(crate) contract: Arc<Contract>,
     pub(crate) name: CapabilityName,
+    /// Groups of other tenants that policies for the tool write.
+    pub(crate) written: Vec<WrittenGroup>,
 }
 
 impl ToolPlan {
@@ -164,7 +167,7 @@ impl Snapshot {
 
     /// Decides what happens to a call. This alone makes a [`crate::permit::Permit`].
     pub fn decide(&self, facts: &Facts<'_>, id: DecisionId) -> Verdict {
-        decide::decide(self, facts, id)
+        impersonation::checked(self, facts, decide::decide(self, facts, id))
     }
 
     /// The tools that some circumstance could let this chain call or have held; all others do not exist for it. The groups

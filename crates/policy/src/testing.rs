@@ -67,7 +67,11 @@ pub(crate) fn principal(kind: PrincipalKind, id: &str) -> Principal {
 }
 
 pub(crate) fn agent(id: &str) -> PrincipalChain {
-    PrincipalChain { actor: principal(PrincipalKind::Agent, id), on_behalf_of: None }
+    PrincipalChain {
+        actor: principal(PrincipalKind::Agent, id),
+        on_behalf_of: None,
+        via: Vec::new(),
+    }
 }
 
 pub(crate) fn agent_for(id: &str, user: &str) -> PrincipalChain {
@@ -77,6 +81,8 @@ pub(crate) fn agent_for(id: &str, user: &str) -> PrincipalChain {
 pub(crate) fn vote(by: &str, groups: &[&str]) -> Vote {
     Vote {
         approver: by.parse().unwrap(),
+        tenant: None,
+        part_digest: None,
         stands_for: None,
         authenticated_at: None,
         groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
@@ -165,7 +171,7 @@ impl Draft {
             contract_digest: self.contract.digest,
             effective_args_digest: canonical_digest(&self.args),
             target: self.contract.target(),
-            credential: self.contract.credential_plan(),
+            credential: self.contract.credential_plan(&self.tool),
         }
     }
 
@@ -228,7 +234,8 @@ impl Draft {
 /// A vote as the ledger has it: with the groups of the directory at that time.
 fn recorded(snapshot: &Snapshot, mut vote: Vote) -> Vote {
     let member = vote.stands_for.as_ref().unwrap_or(&vote.approver);
-    let listed = snapshot.directory.user(&"acme".parse().unwrap(), member);
+    let own = "acme".parse().unwrap();
+    let listed = snapshot.directory.user(vote.tenant.as_ref().unwrap_or(&own), member);
     vote.groups.extend(listed.into_iter().flat_map(|user| user.groups.clone()));
     vote
 }

@@ -88,6 +88,8 @@ pub enum DenialKind {
     ApprovalExpired,
     /// What was approved is not what would run.
     ApprovalChanged,
+    /// A policy asks a group that there is not: of a tenant that is not configured, or keeps no such group.
+    NobodyToAsk,
     /// A policy could not be evaluated (trap T1).
     Error,
 }
@@ -97,7 +99,9 @@ impl DenialKind {
     #[must_use]
     pub const fn code(self) -> ErrorCode {
         match self {
-            Self::Lockdown | Self::Ceiling | Self::Policy => ErrorCode::PolicyDenied,
+            Self::Lockdown | Self::Ceiling | Self::Policy | Self::NobodyToAsk => {
+                ErrorCode::PolicyDenied
+            }
             Self::Budget => ErrorCode::BudgetExhausted,
             Self::ModeUpgraded => ErrorCode::ModeUpgraded,
             Self::ApprovalRefused => ErrorCode::ApprovalDenied,
@@ -119,6 +123,7 @@ impl DenialKind {
             Self::ApprovalRefused => "approval_refused",
             Self::ApprovalExpired => "approval_expired",
             Self::ApprovalChanged => "approval_changed",
+            Self::NobodyToAsk => "nobody_to_ask",
             Self::Error => "error",
         }
     }

@@ -35,6 +35,7 @@ pub(crate) struct Vocabulary {
     pub(crate) approval_record: EntityTypeName,
     pub(crate) approval_request: EntityTypeName,
     pub(crate) approval_scope: EntityTypeName,
+    pub(crate) credential_kind: EntityTypeName,
     pub(crate) desk_entry: EntityTypeName,
     pub(crate) action: EntityTypeName,
 }
@@ -59,6 +60,7 @@ impl Vocabulary {
             approval_record: name("ApprovalRecord")?,
             approval_request: name("ApprovalRequest")?,
             approval_scope: name("ApprovalScope")?,
+            credential_kind: name("CredentialKind")?,
             desk_entry: name("DeskEntry")?,
             action: name("Action")?,
         })

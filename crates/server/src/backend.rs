@@ -2,7 +2,7 @@
 //!
 //! Owns the list of verbs; the engine ([`engine`]) is the one implementation outside of tests. Adds nothing to them.
 
-use std::future::Future;
+use std::{future::Future, time::Duration};
 
 use placet_identity::VerifiedToken;
 use placet_pipeline::{
@@ -53,6 +53,9 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
 
     /// The caller that somebody is who signed in to the console.
     fn signed_in(&self, token: VerifiedToken) -> Result<Self::Caller, Refusal>;
+
+    /// How long what a caller proved who they are with still counts.
+    fn expires_in(&self, caller: &Self::Caller) -> Duration;
 
     /// Who a caller is.
     fn principal(&self, caller: &Self::Caller) -> Principal;

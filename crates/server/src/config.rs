@@ -4,6 +4,8 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use url::Url;
+
 /// The port of the HTTP door.
 pub const PORT: u16 = 7411;
 /// The port of the admin door.
@@ -36,6 +38,14 @@ pub struct ServerConfig {
     pub stream_ms_max: u64,
     /// How long open requests may take to end after the doors were asked to close, in milliseconds.
     pub drain_ms: u64,
+    /// Whether callers speak TLS with us. [`crate::listen::Bound::with_tls`] sets it.
+    pub is_tls: bool,
+    /// The address that others reach us at; absent: what their requests call us.
+    pub public_url: Option<Url>,
+    /// Our name in tokens, where it is a URL; it is told to whoever asks where to get a token for us.
+    pub resource: Option<String>,
+    /// The issuers that are told to everybody.
+    pub authorization_servers: Vec<String>,
 }
 
 impl Default for ServerConfig {
@@ -54,11 +64,20 @@ impl Default for ServerConfig {
             heartbeat_ms: 15_000,
             stream_ms_max: 3_600_000,
             drain_ms: 30_000,
+            is_tls: false,
+            public_url: None,
+            resource: None,
+            authorization_servers: Vec::new(),
         }
     }
 }
 
 impl ServerConfig {
+    /// `https` or `http`.
+    pub(crate) const fn scheme(&self) -> &'static str {
+        if self.is_tls { "https" } else { "http" }
+    }
+
     /// Checks that no limit is zero or out of proportion.
     ///
     /// # Errors

@@ -58,6 +58,8 @@ mod tests;
 pub struct ConsoleSettings {
     /// Under which origin browsers reach it; absent: as the `Host` of a request says, which is for loopback.
     pub public_url: Option<Url>,
+    /// Whether browsers speak TLS with us. [`crate::listen::Bound::with_console`] knows it.
+    pub is_tls: bool,
     /// With whom people sign in.
     pub provider: Option<Provider>,
     /// Signing in by choosing a name, on loopback only.
@@ -115,6 +117,7 @@ impl ConsoleSettings {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             public_url: None,
+            is_tls: false,
             provider: None,
             development: None,
             idle_ms: IDLE_MS,
@@ -152,7 +155,8 @@ impl<C> Console<C> {
 
     /// Whether cookies go over TLS only.
     fn is_secure(&self) -> bool {
-        self.settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https")
+        let public = self.settings.public_url.as_ref();
+        public.map_or(self.settings.is_tls, |url| url.scheme() == "https")
     }
 }
 

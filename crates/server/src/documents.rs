@@ -97,6 +97,9 @@ pub struct HeldDocument {
     pub approval_id: ApprovalId,
     /// `pending`, or `approved` when people agreed and it has not run yet.
     pub state: String,
+    /// Whether it waits for nothing but its caller, who has to repeat it with a new token (see `CREDENTIAL_EXPIRED`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_credential: bool,
     /// Who has to agree. The policies behind it are shown to approvers only, so `reasons` is empty here.
     pub requirement: Requirement,
     /// When it ends unanswered.
@@ -115,11 +118,27 @@ impl HeldDocument {
             call_id: held.call_id.clone(),
             approval_id: held.approval_id.clone(),
             state: held.state.clone(),
+            awaits_credential: held.awaits_credential,
             requirement,
             expires_at: held.expires_at,
             trace_id: held.trace_id.clone(),
         }
     }
+}
+
+/// What `GET /.well-known/oauth-protected-resource` answers (RFC 9728): where to get tokens for this service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProtectedResourceDocument {
+    /// Our name in tokens (`aud`).
+    pub resource: String,
+    /// `Placet`.
+    pub resource_name: String,
+    /// Who issues such tokens.
+    pub authorization_servers: Vec<String>,
+    /// How they are sent: `header`.
+    pub bearer_methods_supported: Vec<String>,
+    /// Whether a token that is bound to a certificate can be used here.
+    pub tls_client_certificate_bound_access_tokens: bool,
 }
 
 /// What `GET /` answers: what this is and where to look.

@@ -4,12 +4,15 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::Instant,
+};
 use tracing::Instrument as _;
 
 use placet_types::error::{ErrorCode, Execution, Refusal};
 
-use crate::{config::ServerConfig, problem::Failure};
+use crate::{backend::Backend, config::ServerConfig, problem::Failure};
 
 /// How the doors stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +39,15 @@ pub(crate) struct Door<B> {
     config: Arc<ServerConfig>,
     streams: Arc<Semaphore>,
     phase: watch::Receiver<Phase>,
+}
+
+impl<B: Backend> Door<B> {
+    /// When a stream of events ends that begins now: no later than what its reader proved who they are with.
+    pub(crate) fn stream_ends_at(&self, caller: &B::Caller) -> Instant {
+        let longest = Duration::from_millis(self.config().stream_ms_max);
+        let lasts = longest.min(self.backend.expires_in(caller));
+        Instant::now().checked_add(lasts).unwrap_or_else(Instant::now)
+    }
 }
 
 impl<B> Door<B> {

@@ -37,12 +37,15 @@ struct Follower<T, C> {
 }
 
 /// The events of a call.
-pub(crate) fn respond<B: Backend>(door: &Door<B>, ticket: B::Ticket) -> Result<Response, Failure> {
-    let lifetime = Duration::from_millis(door.config().stream_ms_max);
+pub(crate) fn respond<B: Backend>(
+    door: &Door<B>,
+    caller: &B::Caller,
+    ticket: B::Ticket,
+) -> Result<Response, Failure> {
     let follower = Follower {
         ticket,
         sent: None,
-        ends_at: Instant::now().checked_add(lifetime).unwrap_or_else(Instant::now),
+        ends_at: door.stream_ends_at(caller),
         closing: Box::pin(door.closing()),
         _place: door.stream_place()?,
     };

@@ -18,6 +18,7 @@ pub(crate) struct Guard {
     hosts: Vec<HostName>,
     origins: Vec<String>,
     addresses_allowed: bool,
+    is_tls: bool,
 }
 
 impl Guard {
@@ -41,7 +42,13 @@ impl Guard {
             );
         }
         let origins = origins.iter().map(|entry| parse_origin(entry)).collect::<Result<_, _>>()?;
-        Ok(Self { hosts: all, origins, addresses_allowed: false })
+        Ok(Self { hosts: all, origins, addresses_allowed: false, is_tls: false })
+    }
+
+    /// Speaks TLS, so that a `Host` without a port means the port of that.
+    pub(crate) fn with_tls(mut self) -> Self {
+        self.is_tls = true;
+        self
     }
 
     /// Takes any `Host` that is an address, where probes call a listener by an address nobody knows beforehand: an
@@ -60,7 +67,8 @@ impl Guard {
         let Some(url) = public else {
             let port = bound.port();
             let names = ["localhost", "127.0.0.1", "[::1]"];
-            self.origins.extend(names.map(|name| format!("http://{name}:{port}")));
+            let scheme = if self.is_tls { "https" } else { "http" };
+            self.origins.extend(names.map(|name| format!("{scheme}://{name}:{port}")));
             return Ok(self);
         };
         let origin = url.origin().ascii_serialization();
@@ -93,7 +101,7 @@ impl Guard {
     fn serves(&self, host: &HostName) -> bool {
         let is_address = host.name.parse::<IpAddr>().is_ok();
         (self.addresses_allowed && is_address)
-            || self.hosts.iter().any(|allowed| allowed.covers(host))
+            || self.hosts.iter().any(|allowed| allowed.covers(host, self.is_tls))
     }
 }
 
@@ -134,10 +142,9 @@ impl HostName {
     }
 
     /// Whether an entry of the list covers a host: an entry without a port covers every port.
-    fn covers(&self, host: &Self) -> bool {
-        const HTTP_PORT: u16 = 80;
-        self.name == host.name
-            && self.port.is_none_or(|port| host.port.unwrap_or(HTTP_PORT) == port)
+    fn covers(&self, host: &Self, is_tls: bool) -> bool {
+        let usual = if is_tls { 443 } else { 80 };
+        self.name == host.name && self.port.is_none_or(|port| host.port.unwrap_or(usual) == port)
     }
 }
 

@@ -4,7 +4,7 @@
 //! generated from the same list of operations as the router. Decides nothing about a call: the engine does.
 //!
 //! Invariants, written as absences:
-//! - no route but `/`, `/openapi.json` and the console's reads a body, a path or a query before its caller is verified;
+//! - no route but `/`, `/openapi.json`, the token metadata and the console's reads a body, a path or a query before its caller is verified;
 //! - no body reaches a type except through the strict parser of `placet-types`;
 //! - no answer carries a refusal's `detail`, which is for the log;
 //! - a caller that goes away cancels no call, decision or resolution.
@@ -16,11 +16,13 @@ pub mod documents;
 pub mod listen;
 pub mod openapi;
 pub mod problem;
+pub mod tls;
 
 mod admin;
 mod answer;
 mod backend;
 mod body;
+mod challenge;
 mod door;
 mod events;
 mod guard;

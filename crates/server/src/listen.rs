@@ -6,12 +6,19 @@
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
 use axum::Router;
-use hyper::server::conn::http1;
+use http::Request;
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service as _, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use placet_identity::ClientCertificate;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::{Semaphore, watch},
 };
@@ -27,6 +34,7 @@ use crate::{
     door::{Door, Phase, reached},
     guard::Guard,
     router,
+    tls::{TlsDoor, TlsError, TlsSettings, shown_by},
 };
 
 /// The most connections on the admin door.
@@ -58,6 +66,9 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A listener broke.
     #[error("the listener on `{address}` broke: {source}")]
     Listener {
@@ -76,6 +87,7 @@ pub struct Bound {
     admin: Listener,
     backups: Option<Arc<dyn Backups>>,
     console: Option<ConsoleSettings>,
+    tls: Option<Arc<TlsDoor>>,
 }
 
 #[derive(Debug)]
@@ -93,7 +105,7 @@ pub async fn bind(config: ServerConfig) -> Result<Bound, ServerError> {
     config.check()?;
     let main = Listener::bind(config.listen, &config).await?;
     let admin = Listener::bind(config.admin_listen, &config).await?;
-    Ok(Bound { config, main, admin, backups: None, console: None })
+    Ok(Bound { config, main, admin, backups: None, console: None, tls: None })
 }
 
 impl Listener {
@@ -113,12 +125,30 @@ impl Bound {
         Self { backups: Some(backups), ..self }
     }
 
+    /// Speaks TLS on the door of the callers, and nothing else. To be said before the console.
+    ///
+    /// # Errors
+    /// [`ServerError::Tls`] when the files cannot be used.
+    pub fn with_tls(mut self, settings: TlsSettings) -> Result<Self, ServerError> {
+        self.tls = Some(Arc::new(TlsDoor::new(settings)?));
+        self.main.guard = self.main.guard.with_tls();
+        self.config.is_tls = true;
+        Ok(self)
+    }
+
+    /// Whether callers have to speak TLS.
+    #[must_use]
+    pub fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Serves the console as well.
     ///
     /// # Errors
     /// [`ServerError::DevelopmentSignIn`] when other machines could sign in as anybody; [`ServerError::Config`] when the console's
     /// address cannot be one of ours.
-    pub fn with_console(mut self, console: ConsoleSettings) -> Result<Self, ServerError> {
+    pub fn with_console(mut self, mut console: ConsoleSettings) -> Result<Self, ServerError> {
+        console.is_tls = self.tls.is_some();
         if console.is_refused_on(self.main.address.ip()) {
             return Err(ServerError::DevelopmentSignIn { address: self.main.address });
         }
@@ -156,7 +186,7 @@ impl Bound {
         backend: B,
         shutdown: impl Future<Output = ()> + Send,
     ) -> Result<(), ServerError> {
-        let Self { config, main, admin, backups, console } = self;
+        let Self { config, main, admin, backups, console, tls } = self;
         let (phase, watching) = watch::channel(Phase::Serving);
         let door = Door::new(backend, Arc::new(config.clone()), watching.clone());
         let slots =
@@ -169,6 +199,8 @@ impl Bound {
             router: router::router(&door, main.guard.clone(), console),
             listener: main,
             http: http.clone(),
+            tls: tls.clone(),
+            head_timeout: Duration::from_millis(config.header_timeout_ms),
             slots: Arc::clone(&slots),
             phase: watching.clone(),
             until: Phase::Draining,
@@ -177,6 +209,8 @@ impl Bound {
             router: admin::router(&door, admin.guard.clone(), backups),
             listener: admin,
             http,
+            tls: None,
+            head_timeout: Duration::from_millis(config.header_timeout_ms),
             slots: admin_slots,
             phase: watching,
             until: Phase::Closed,
@@ -192,7 +226,16 @@ impl Bound {
             phase.send_replace(Phase::Closed);
             Ok(())
         };
-        tokio::try_join!(main_loop.run(), admin_loop.run(), closing).map(|_| ())
+        let files = async {
+            match tls {
+                Some(tls) => tls.follow_files().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            ended = async { tokio::try_join!(main_loop.run(), admin_loop.run(), closing) } => ended.map(|_| ()),
+            () = files => Ok(()),
+        }
     }
 }
 
@@ -211,6 +254,9 @@ struct Accepting {
     listener: Listener,
     router: Router,
     http: http1::Builder,
+    tls: Option<Arc<TlsDoor>>,
+    /// How long a handshake may take.
+    head_timeout: Duration,
     slots: Arc<Semaphore>,
     phase: watch::Receiver<Phase>,
     /// The phase in which it takes no more connections.
@@ -261,26 +307,64 @@ impl Accepting {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
         }
-        let service = TowerToHyperService::new(self.router.clone());
-        let connection = self.http.serve_connection(TokioIo::new(stream), service);
         let (over, cut) =
             (reached(self.phase.clone(), self.until), reached(self.phase.clone(), Phase::Closed));
+        let (http, router) = (self.http.clone(), self.router.clone());
+        let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
+        let head_timeout = self.head_timeout;
         async move {
-            let mut connection = pin!(connection);
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                () = over => {
-                    connection.as_mut().graceful_shutdown();
-                    tokio::select! {
-                        ended = connection => ended,
-                        () = cut => Ok(()),
-                    }
-                }
+            let Some(acceptor) = acceptor else {
+                return exchange(&http, stream, Shown { router, certificate: None }, over, cut)
+                    .await;
             };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended early");
+            match tokio::time::timeout(head_timeout, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => {
+                    let shown = Shown { router, certificate: shown_by(&stream) };
+                    exchange(&http, stream, shown, over, cut).await;
+                }
+                Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
+                Err(_) => tracing::debug!("a handshake took too long"),
             }
         }
+    }
+}
+
+/// The routes, for the owner of one certificate.
+struct Shown {
+    router: Router,
+    certificate: Option<ClientCertificate>,
+}
+
+/// Serves one connection to its end.
+async fn exchange<I>(
+    http: &http1::Builder,
+    stream: I,
+    shown: Shown,
+    over: impl Future<Output = ()>,
+    cut: impl Future<Output = ()>,
+) where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let routes = TowerToHyperService::new(shown.router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        if let Some(certificate) = &shown.certificate {
+            request.extensions_mut().insert(certificate.clone());
+        }
+        routes.call(request)
+    });
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = over => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                ended = connection => ended,
+                () = cut => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
     }
 }
 

@@ -5,6 +5,8 @@
 
 use http::Method;
 
+use crate::challenge::METADATA_PATH;
+
 /// Something a caller can ask of the HTTP door.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Operation {
@@ -33,13 +35,14 @@ pub(crate) enum Operation {
     GetAuditKey,
     ProveInclusion,
     ProveConsistency,
+    Metadata,
     Describe,
     About,
 }
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -65,6 +68,7 @@ impl Operation {
         Self::GetAuditKey,
         Self::ProveInclusion,
         Self::ProveConsistency,
+        Self::Metadata,
         Self::Describe,
         Self::About,
     ];
@@ -97,6 +101,7 @@ impl Operation {
             | Self::GetAuditKey
             | Self::ProveInclusion
             | Self::ProveConsistency
+            | Self::Metadata
             | Self::Describe
             | Self::About => Method::GET,
         }
@@ -129,6 +134,7 @@ impl Operation {
             Self::GetAuditKey => "/v1/audit/key",
             Self::ProveInclusion => "/v1/audit/inclusion",
             Self::ProveConsistency => "/v1/audit/consistency",
+            Self::Metadata => METADATA_PATH,
             Self::Describe => "/openapi.json",
             Self::About => "/",
         }
@@ -136,6 +142,6 @@ impl Operation {
 
     /// Whether anybody may ask it. Everything else is verified before it is looked at.
     pub(crate) const fn is_open(self) -> bool {
-        matches!(self, Self::Describe | Self::About)
+        matches!(self, Self::Metadata | Self::Describe | Self::About)
     }
 }

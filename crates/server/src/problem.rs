@@ -197,7 +197,7 @@ impl IntoResponse for Failure {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if document.status == StatusCode::UNAUTHORIZED.as_u16() {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.insert(header::WWW_AUTHENTICATE, challenge(document.error_code));
         }
         if let Some(ms) = document.retry_after_ms {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
@@ -206,6 +206,17 @@ impl IntoResponse for Failure {
             headers.extend(call_location(call_id).map(|location| (header::LOCATION, location)));
         }
         response
+    }
+}
+
+/// What the caller is to bring (RFC 6750, section 3): a new token of the same principal, or any at all.
+fn challenge(code: ErrorCode) -> HeaderValue {
+    if code == ErrorCode::CredentialExpired {
+        HeaderValue::from_static(
+            "Bearer error=\"invalid_token\", error_description=\"get a new token for the same principal and repeat the same call\"",
+        )
+    } else {
+        HeaderValue::from_static("Bearer")
     }
 }
 

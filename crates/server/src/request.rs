@@ -8,6 +8,7 @@ use std::str::FromStr;
 use axum::extract::{FromRequestParts, Path};
 use http::{HeaderMap, HeaderName, request::Parts};
 
+use placet_identity::ClientCertificate;
 use placet_pipeline::submission::{Inbound, Submission};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
@@ -26,11 +27,13 @@ const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 const TRACEPARENT_BYTES_MAX: usize = 128;
 const TRACESTATE_BYTES_MAX: usize = 512;
 
-/// The two credentials of a request as they were sent.
+/// The credentials of a request as they were sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Credentials<'h> {
     pub(crate) authorization: Option<&'h str>,
     pub(crate) delegation: Option<&'h str>,
+    /// What the connection's handshake showed.
+    pub(crate) certificate: Option<&'h ClientCertificate>,
 }
 
 impl<'h> Credentials<'h> {
@@ -47,6 +50,7 @@ impl<'h> Credentials<'h> {
         Ok(Self {
             authorization: read(http::header::AUTHORIZATION)?,
             delegation: read(DELEGATION)?,
+            certificate: None,
         })
     }
 }

@@ -15,10 +15,12 @@ use axum::{
 use http::{HeaderValue, StatusCode, header};
 use tower_http::catch_panic::CatchPanicLayer;
 
+use placet_identity::ClientCertificate;
 use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
     backend::Backend,
+    challenge::{self, challenge},
     console::{self, Console, ConsoleSettings, Desk},
     door::Door,
     guard::Guard,
@@ -54,6 +56,8 @@ pub(crate) fn router<B: Backend>(
         let desk = Desk { door: door.clone(), console: Arc::new(Console::new(settings)) };
         router = router.merge(console::router(desk));
     }
+    let config = Arc::new(door.config().clone());
+    let router = router.layer(middleware::from_fn_with_state(config, challenge));
     surround(router, guard)
 }
 
@@ -84,6 +88,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::GetAuditKey => get(audit::key::<B>),
         Operation::ProveInclusion => get(audit::inclusion::<B>),
         Operation::ProveConsistency => get(audit::consistency::<B>),
+        Operation::Metadata => get(challenge::metadata::<B>),
         Operation::Describe => get(about::describe),
         Operation::About => get(about::about),
     }
@@ -105,7 +110,8 @@ async fn authenticate<B: Backend>(
     mut request: Request,
     next: Next,
 ) -> Result<Response, Failure> {
-    let credentials = Credentials::of(request.headers())?;
+    let certificate = request.extensions().get::<ClientCertificate>();
+    let credentials = Credentials { certificate, ..Credentials::of(request.headers())? };
     let caller = door.read(door.backend.authenticate(credentials)).await?;
     request.extensions_mut().insert(Caller(caller));
     Ok(next.run(request).await)

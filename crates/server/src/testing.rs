@@ -1,6 +1,7 @@
 //! An engine that says what a test wants, for the tests of the doors.
 //!
-//! Owns two tenants: `tenant-a` has everything there is, `tenant-b` has nothing. A token is `Bearer` and the tenant's name.
+//! Owns two tenants: `tenant-a` has everything there is, `tenant-b` has nothing. A token is `Bearer` and the tenant's name; a
+//! certificate of a handshake is one of `tenant-a`.
 
 mod desk;
 mod door;
@@ -64,6 +65,8 @@ pub(crate) struct Fake {
     pub(crate) decided: Arc<Mutex<Vec<DecisionRequest>>>,
     /// How long a decision takes.
     pub(crate) decision_takes: Duration,
+    /// How long the tokens of all callers still count.
+    pub(crate) expires_in: Duration,
     pub(crate) ready: bool,
     /// Whether a ticket is on a call that was forgotten.
     pub(crate) forgetful: bool,
@@ -80,6 +83,7 @@ impl Fake {
             submitted: Arc::default(),
             decided: Arc::default(),
             decision_takes: Duration::ZERO,
+            expires_in: Duration::from_secs(86_400),
             ready: true,
             forgetful: false,
             desk: Arc::default(),
@@ -148,6 +152,9 @@ impl Backend for Fake {
     type Feed = desk::FakeFeed;
 
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<String, Refusal> {
+        if credentials.authorization.is_none() && credentials.certificate.is_some() {
+            return Ok("tenant-a".to_owned());
+        }
         match credentials.authorization.and_then(|value| value.strip_prefix("Bearer ")) {
             Some(tenant @ ("tenant-a" | "tenant-b")) => Ok(tenant.to_owned()),
             // One that a development key minted.
@@ -304,6 +311,10 @@ impl Backend for Fake {
 
     async fn trail(&self, caller: &String, id: &ToolCallId) -> Result<Vec<TrailStep>, Refusal> {
         of_a(if id.as_str() == CALL { caller } else { "nobody" }, desk::trail())
+    }
+
+    fn expires_in(&self, _: &String) -> Duration {
+        self.expires_in
     }
 
     fn desk_events(&self, _: &String) -> desk::FakeFeed {

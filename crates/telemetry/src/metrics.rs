@@ -29,8 +29,8 @@ mod labels;
 mod registration;
 
 use labels::{
-    ActorLabels, AdapterLabels, CallLabels, CapabilityLabels, OTHER, ResultLabels, StageLabels,
-    WhatLabels,
+    ActorLabels, AdapterLabels, CallLabels, CapabilityLabels, ChannelLabels, NoticeLabels, OTHER,
+    ResultLabels, StageLabels, WhatLabels,
 };
 
 /// The series that one metric may have. Contracts bound them long before; this is for the case that something is wrong.
@@ -136,6 +136,8 @@ struct Inner {
     journal_sync_seconds: Histogram,
     journal_batch_size: Histogram,
     actor_restarts: Bounded<ActorLabels, Counter>,
+    notifications: Bounded<NoticeLabels, Counter>,
+    notifications_waiting: Bounded<ChannelLabels, Gauge>,
     spans_exported: Counter,
     spans_dropped: Counter,
     spans_failed: Counter,
@@ -297,6 +299,19 @@ impl Metrics {
     pub fn count_actor_restart(&self, actor: &str) {
         let (labels, other) = (ActorLabels::of(actor), ActorLabels::of(OTHER));
         self.inner.actor_restarts.series(&labels, &other).inc();
+    }
+
+    /// A message to people was `sent`, has `failed` and is tried again, or was `given_up`.
+    pub fn count_notification(&self, channel: &str, result: &'static str) {
+        let of = |channel: &str| NoticeLabels { channel: channel.to_owned(), result };
+        self.inner.notifications.series(&of(channel), &of(OTHER)).inc();
+    }
+
+    /// How many messages wait for a channel now.
+    pub fn set_notifications_waiting(&self, channel: &str, waiting: usize) {
+        let of = |channel: &str| ChannelLabels { channel: channel.to_owned() };
+        let gauge = self.inner.notifications_waiting.series(&of(channel), &of(OTHER));
+        gauge.set(i64::try_from(waiting).unwrap_or(i64::MAX));
     }
 
     pub(crate) fn count_exported_spans(&self, spans: u64) {

@@ -2,7 +2,11 @@
 //!
 //! Owns the wire forms of requirement and vote. Does not decide who may vote (policy) nor keep them (ledger).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,15 +14,127 @@ use serde::{Deserialize, Serialize};
 use crate::{
     clock::Timestamp,
     digest::Digest,
-    ids::{GroupId, PrincipalId},
+    ids::{GroupId, IdError, PrincipalId, TenantId},
 };
+
+/// A group that is asked: of the call's own tenant, or of another one, whose people decide as guests (decision 8).
+///
+/// Its text is `group`, or `tenant/group`.
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct ApproverGroup {
+    tenant: Option<TenantId>,
+    group: GroupId,
+}
+
+impl ApproverGroup {
+    /// A group of the call's own tenant.
+    #[must_use]
+    pub const fn own(group: GroupId) -> Self {
+        Self { tenant: None, group }
+    }
+
+    /// A group of `tenant`, as it is asked about a call of `own`.
+    #[must_use]
+    pub fn of(own: &TenantId, tenant: TenantId, group: GroupId) -> Self {
+        let tenant = (tenant != *own).then_some(tenant);
+        Self { tenant, group }
+    }
+
+    /// The other tenant whose group it is; nothing: the call's own.
+    #[must_use]
+    pub const fn guest_tenant(&self) -> Option<&TenantId> {
+        self.tenant.as_ref()
+    }
+
+    /// The group within its tenant.
+    #[must_use]
+    pub const fn group(&self) -> &GroupId {
+        &self.group
+    }
+
+    /// Whether somebody of a tenant (nothing: of the call's own) who is in `groups` is in it.
+    #[must_use]
+    pub fn has(&self, tenant: Option<&TenantId>, groups: &BTreeSet<GroupId>) -> bool {
+        self.tenant.as_ref() == tenant && groups.contains(&self.group)
+    }
+}
+
+impl From<GroupId> for ApproverGroup {
+    fn from(group: GroupId) -> Self {
+        Self::own(group)
+    }
+}
+
+impl fmt::Display for ApproverGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.tenant {
+            Some(tenant) => write!(f, "{tenant}/{}", self.group),
+            None => self.group.fmt(f),
+        }
+    }
+}
+
+impl FromStr for ApproverGroup {
+    type Err = IdError;
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        match text.split_once('/') {
+            Some((tenant, group)) => {
+                Ok(Self { tenant: Some(TenantId::new(tenant)?), group: GroupId::new(group)? })
+            }
+            None => GroupId::new(text).map(Self::own),
+        }
+    }
+}
+
+impl TryFrom<String> for ApproverGroup {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<ApproverGroup> for String {
+    fn from(group: ApproverGroup) -> Self {
+        group.to_string()
+    }
+}
+
+/// Somebody whose word counts: who decided, or whom they decided for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Voice<'a> {
+    /// The person's tenant, where it is not the call's own: a guest.
+    pub tenant: Option<&'a TenantId>,
+    /// The person.
+    pub person: &'a PrincipalId,
+}
+
+impl<'a> Voice<'a> {
+    /// A person of the call's own tenant.
+    #[must_use]
+    pub const fn own(person: &'a PrincipalId) -> Self {
+        Self { tenant: None, person }
+    }
+}
+
+impl fmt::Display for Voice<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.tenant {
+            Some(tenant) => write!(f, "{} of {tenant}", self.person),
+            None => self.person.fmt(f),
+        }
+    }
+}
 
 /// Who has to agree, merged from every policy that holds the call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Requirement {
     /// Groups each of which must have at least this many distinct people agree.
-    pub groups: BTreeMap<GroupId, u32>,
+    pub groups: BTreeMap<ApproverGroup, u32>,
     /// How many distinct people must agree in all.
     pub quorum: u32,
     /// How many distinct people saying no end the approval. Counted whatever they were shown.
@@ -43,7 +159,11 @@ pub struct Requirement {
 impl Requirement {
     /// A requirement of groups and a quorum alone.
     #[must_use]
-    pub const fn new(groups: BTreeMap<GroupId, u32>, quorum: u32, expires_in_ms: u64) -> Self {
+    pub const fn new(
+        groups: BTreeMap<ApproverGroup, u32>,
+        quorum: u32,
+        expires_in_ms: u64,
+    ) -> Self {
         Self {
             groups,
             quorum,
@@ -55,6 +175,14 @@ impl Requirement {
             reasons: Vec::new(),
         }
     }
+
+    /// The other tenants that are asked, at once or after a while of silence.
+    #[must_use]
+    pub fn guests(&self) -> BTreeSet<TenantId> {
+        let later = self.escalations.iter().map(|escalation| &escalation.group);
+        let groups = self.groups.keys().chain(later);
+        groups.filter_map(ApproverGroup::guest_tenant).cloned().collect()
+    }
 }
 
 /// Another group that is asked when the first ones stay silent.
@@ -64,11 +192,11 @@ pub struct Escalation {
     /// After how long without an end, in milliseconds from when the approval was asked for.
     pub after_ms: u64,
     /// Who is asked then.
-    pub group: GroupId,
+    pub group: ApproverGroup,
     /// How many distinct people of it are enough.
     pub people: u32,
     /// The groups they stand in for: each of these counts as agreed once `people` of `group` agreed.
-    pub stands_in_for: BTreeSet<GroupId>,
+    pub stands_in_for: BTreeSet<ApproverGroup>,
 }
 
 const fn one() -> u32 {
@@ -106,10 +234,13 @@ pub enum VoteChoice {
 pub struct Vote {
     /// Who decided.
     pub approver: PrincipalId,
+    /// The approver's tenant, where it is not the call's own: a guest, who speaks for groups of that tenant alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
     /// The colleague who handed their duty over to the approver for a time; the groups are the colleague's then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stands_for: Option<PrincipalId>,
-    /// Groups of the tenant the person was in when deciding.
+    /// Groups of the approver's tenant the person was in when deciding.
     pub groups: BTreeSet<GroupId>,
     /// When the groups were learnt from a token's claims; redemption wants at most 24 h.
     pub groups_as_of: Timestamp,
@@ -122,6 +253,31 @@ pub struct Vote {
     pub reason: String,
     /// When.
     pub at: Timestamp,
-    /// The digest of what the approver was shown.
+    /// The digest of what is decided on: of the proposal.
     pub shown_digest: Digest,
+    /// The digest of the part of the proposal that a guest was shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part_digest: Option<Digest>,
+}
+
+impl Vote {
+    /// Everybody whose word it is: the one who gave it, and the one it was given for.
+    pub fn voices(&self) -> impl Iterator<Item = Voice<'_>> {
+        let tenant = self.tenant.as_ref();
+        let people = std::iter::once(&self.approver).chain(self.stands_for.as_ref());
+        people.map(move |person| Voice { tenant, person })
+    }
+
+    /// Whose duty it was.
+    #[must_use]
+    pub fn duty_of(&self) -> Voice<'_> {
+        let person = self.stands_for.as_ref().unwrap_or(&self.approver);
+        Voice { tenant: self.tenant.as_ref(), person }
+    }
+
+    /// Whether the approver decided as one of a group.
+    #[must_use]
+    pub fn is_of(&self, group: &ApproverGroup) -> bool {
+        group.has(self.tenant.as_ref(), &self.groups)
+    }
 }

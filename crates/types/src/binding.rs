@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Timestamp,
+    contract::credential::{ActorSource, CredentialKind},
     digest::{Digest, DigestBuilder},
     ids::CapabilityId,
     principal::PrincipalChain,
@@ -15,15 +17,86 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CredentialPlan {
-    /// Where the credential comes from: absent for none, else the name of a secret in the contract.
+    /// How it comes about.
+    #[serde(default, skip_serializing_if = "is_static")]
+    pub kind: CredentialKind,
+    /// Where the credential comes from: absent for none, else the name of a secret, or of a token service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// Who will accept it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
+    /// The target as a URI, where the token service wants that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
     /// Its scopes, sorted.
     #[serde(default)]
     pub scopes: Vec<String>,
+    /// Who is named as acting, where the caller's token is exchanged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<ActorSource>,
+}
+
+fn is_static(kind: &CredentialKind) -> bool {
+    *kind == CredentialKind::StaticSecret
+}
+
+impl CredentialPlan {
+    /// Whether the target would be told that the user acts in person.
+    #[must_use]
+    pub fn impersonates(&self) -> bool {
+        self.actor == Some(ActorSource::Nobody)
+    }
+
+    fn digest_into(&self, builder: DigestBuilder) -> DigestBuilder {
+        let bytes = |text: &Option<String>| text.as_ref().map(|text| text.clone().into_bytes());
+        let builder = builder
+            .optional("credential_source", bytes(&self.source).as_deref())
+            .optional("audience", bytes(&self.audience).as_deref())
+            .list("scopes", self.scopes.iter().map(|scope| scope.as_bytes()));
+        if self.kind == CredentialKind::StaticSecret {
+            // As before there were other kinds: what was approved then is still approved.
+            return builder;
+        }
+        builder
+            .field("credential_kind", self.kind.as_str().as_bytes())
+            .optional("resource", bytes(&self.resource).as_deref())
+            .optional("actor", self.actor.map(|actor| actor.as_str().as_bytes()))
+    }
+}
+
+/// Which credential a call was sent with, for its record: what it said, and the digest of what it was. Never the credential.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CredentialUse {
+    /// How it came about.
+    pub kind: CredentialKind,
+    /// The secret or the token service it came from.
+    pub source: String,
+    /// For whom, as its issuer names them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Who acts, where that is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<String>,
+    /// Who accepts it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// The target as a URI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// The scopes that were granted.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// When its time is over; absent: not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// The digest of the token, by which two uses of one are told to be so; absent for a secret, which could be guessed from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Digest>,
+    /// Whether it had served another call before.
+    #[serde(default)]
+    pub reused: bool,
 }
 
 /// Everything about a call that an approval binds.
@@ -50,15 +123,13 @@ impl RequestBinding {
     pub fn digest(&self) -> Digest {
         let builder = DigestBuilder::new("placet.request.v1")
             .field("tenant", self.principal_chain.tenant().as_str().as_bytes());
-        self.principal_chain
+        let builder = self
+            .principal_chain
             .digest_into(builder)
             .field("capability", self.capability.to_string().as_bytes())
             .field("contract", self.contract_digest.as_bytes())
             .field("args", self.effective_args_digest.as_bytes())
-            .field("target", self.target.as_bytes())
-            .optional("credential_source", self.credential.source.as_ref().map(|s| s.as_bytes()))
-            .optional("audience", self.credential.audience.as_ref().map(|s| s.as_bytes()))
-            .list("scopes", self.credential.scopes.iter().map(|s| s.as_bytes()))
-            .finish()
+            .field("target", self.target.as_bytes());
+        self.credential.digest_into(builder).finish()
     }
 }

@@ -67,6 +67,8 @@ codes! {
     NotFound = "NOT_FOUND", 404, false, "Check the id; ids of other callers answer the same.";
     /// Who calls could not be verified.
     Unauthenticated = "UNAUTHENTICATED", 401, false, "Send a valid bearer token for this service in the Authorization header.";
+    /// Who calls cannot be verified at present: the issuer's keys are not available.
+    IdentityUnavailable = "IDENTITY_UNAVAILABLE", 503, true, "Wait for the time named in Retry-After and repeat the same request with the same token.";
     /// Policy refuses this call.
     PolicyDenied = "POLICY_DENIED", 403, false, "Do not repeat the call as it is; ask the operator if it should be allowed.";
     /// A policy could not be evaluated, so the call is refused.

@@ -195,6 +195,10 @@ text_id!(
     /// One entry of the approval desk: a standing grant, a break-glass record, a freeze or a handover; made by the engine.
     DeskId, "desk_id", 64, "letters, digits, `.`, `_` and `-`", "^[A-Za-z0-9][A-Za-z0-9._-]*$", alphanumeric, plain
 );
+text_id!(
+    /// A channel over which people and callers are told of things, as the configuration names it.
+    ChannelName, "channel", 32, "lower-case letters, digits and `-`", "^[a-z0-9][a-z0-9-]*$", lower, lower_dash
+);
 
 /// An operation of an adapter, `adapter/capability`: also the Cedar action's id.
 #[derive(

@@ -63,6 +63,10 @@ pub struct PrincipalChain {
     /// The user it acts for; absent when it acts on its own authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_behalf_of: Option<Principal>,
+    /// Who acted for the user before the actor, the latest first, by the subjects that the issuer of the user's token vouches
+    /// for (RFC 8693 `act`). Told, bound and counted; nobody gets a right from being in here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub via: Vec<String>,
 }
 
 impl PrincipalChain {
@@ -72,10 +76,11 @@ impl PrincipalChain {
         &self.actor.tenant_id
     }
 
-    /// How many links lie between the user and the actor: 0 without a user, else 1.
+    /// How many times the user's authority was handed on: 0 without a user, 1 when it came to the actor directly.
     #[must_use]
     pub fn delegation_depth(&self) -> u8 {
-        u8::from(self.on_behalf_of.is_some())
+        let before = u8::try_from(self.via.len()).unwrap_or(u8::MAX);
+        u8::from(self.on_behalf_of.is_some()).saturating_add(before)
     }
 
     /// The scope in which this chain's keys for `capability` are unique.
@@ -103,6 +108,11 @@ impl PrincipalChain {
                 ]
             })
             .collect();
-        builder.list("principal_chain", parts)
+        let builder = builder.list("principal_chain", parts);
+        if self.via.is_empty() {
+            return builder;
+        }
+        builder
+            .list("principal_chain_via", self.via.iter().map(String::as_bytes).collect::<Vec<_>>())
     }
 }

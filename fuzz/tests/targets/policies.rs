@@ -79,7 +79,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         tenant_id: tenant(),
         display: None,
     };
-    let chain = PrincipalChain { actor, on_behalf_of: None };
+    let chain = PrincipalChain { actor, on_behalf_of: None, via: Vec::new() };
     let capability = contract.capabilities.values().next().unwrap();
     let binding = RequestBinding {
         principal_chain: chain.clone(),

@@ -5,7 +5,9 @@
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header, request::Builder};
 use http_body_util::BodyExt as _;
-use placet_egress::{Destination, EgressBody, EgressClient, EgressPolicy, Limits, PrivateRanges};
+use placet_egress::{
+    Destination, EgressBody, EgressClient, EgressPolicy, Limits, PrivateRanges, Trust,
+};
 use serde_json::{Value, json};
 use url::Url;
 
@@ -29,13 +31,19 @@ pub(crate) struct Reply {
 
 impl Client {
     pub(crate) fn new(base: Url, token: Option<String>) -> Self {
+        Self::trusting(base, token, &Trust::default())
+    }
+
+    /// A client with roots of its own, and perhaps a certificate.
+    pub(crate) fn trusting(base: Url, token: Option<String>, trust: &Trust) -> Self {
         let destination = Destination::from_url(&base, PrivateRanges::Allowed).unwrap();
         let limits = Limits {
             request_bytes_max: 64 * 1024 * 1024,
             request_timeout_ms: 60_000,
             ..Limits::default()
         };
-        let http = EgressClient::new(EgressPolicy::new(vec![destination]), limits).unwrap();
+        let policy = EgressPolicy::new(vec![destination]);
+        let http = EgressClient::with_trust(policy, limits, trust).unwrap();
         Self { base, http, token }
     }
 

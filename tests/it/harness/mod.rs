@@ -8,6 +8,7 @@ pub(crate) mod npm;
 pub(crate) mod otlp;
 pub(crate) mod placet;
 pub(crate) mod postgres;
+pub(crate) mod search;
 pub(crate) mod setup;
 
 use std::{future::Future, time::Duration};

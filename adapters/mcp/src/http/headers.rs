@@ -31,7 +31,11 @@ const OWNED_PREFIX: &str = "mcp-";
 
 /// What one call adds to its requests. Travels with the message, so that it can be on no other.
 #[derive(Debug, Clone)]
-pub(crate) struct CallHeaders(HeaderMap);
+pub(crate) struct CallHeaders {
+    map: HeaderMap,
+    /// The only origin that the credential may be sent to.
+    origin: Option<String>,
+}
 
 impl CallHeaders {
     /// The headers of a call.
@@ -51,11 +55,13 @@ impl CallHeaders {
                 secret_header(&credential.header, credential.value.expose_secret())?;
             headers.insert(name, value);
         }
-        Ok(Self(headers))
+        let origin = credential.and_then(|credential| credential.origin.clone());
+        Ok(Self { map: headers, origin })
     }
 
-    pub(super) fn map(&self) -> &HeaderMap {
-        &self.0
+    /// The headers, for a request to `origin`; none for a request to another one than the credential is for.
+    pub(super) fn map_for(&self, origin: &str) -> Option<&HeaderMap> {
+        self.origin.as_deref().is_none_or(|bound| bound == origin).then_some(&self.map)
     }
 }
 
@@ -82,7 +88,7 @@ mod tests {
     use super::{AdapterError, CallHeaders, Credential, TraceHeaders};
 
     fn credential(header: &str, value: &str) -> Credential {
-        Credential { header: header.to_owned(), value: value.into() }
+        Credential { header: header.to_owned(), value: value.into(), origin: None }
     }
 
     #[test]
@@ -92,7 +98,7 @@ mod tests {
             Some(&credential("authorization", "Bearer c4nary")),
         )
         .unwrap();
-        assert_eq!(headers.map().get("authorization").unwrap().as_bytes(), b"Bearer c4nary");
+        assert_eq!(headers.map.get("authorization").unwrap().as_bytes(), b"Bearer c4nary");
         assert!(!format!("{headers:?}").contains("c4nary"));
     }
 

@@ -39,7 +39,7 @@ use url::Url;
 
 use placet_adapter::outcome::AdapterError;
 use placet_egress::{Destination, EgressBody, EgressClient, EgressPolicy, Limits, PrivateRanges};
-use placet_types::contract::file::{CredentialFile, LimitsFile};
+use placet_types::contract::{credential::CredentialFile, file::LimitsFile};
 
 use crate::connector::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
 
@@ -75,6 +75,8 @@ pub(crate) struct EgressHttp {
 struct Inner {
     client: EgressClient,
     uri: Uri,
+    /// `https://host:port`, as a credential is bound to it.
+    origin: String,
     credential: Option<CredentialFile>,
     secrets: Arc<dyn SecretLookup>,
     /// Whether the server has asked for a credential on requests that are no calls.
@@ -105,15 +107,16 @@ impl EgressHttp {
         let private = if private_network { PrivateRanges::Allowed } else { PrivateRanges::Refused };
         let destination =
             Destination::from_url(&parsed, private).map_err(|error| unusable(error.to_string()))?;
+        let origin = destination.to_string();
         let uri = Uri::try_from(parsed.as_str()).map_err(|error| unusable(error.to_string()))?;
         let policy =
             EgressPolicy::new(vec![destination]).refusing_listeners(settings.own_listeners.clone());
-        let client =
-            EgressClient::with_roots(policy, limits(&endpoint.limits), &settings.extra_roots_pem)
-                .map_err(|error| AdapterError::Misconfigured(error.to_string()))?;
+        let client = EgressClient::with_trust(policy, limits(&endpoint.limits), &settings.trust)
+            .map_err(|error| AdapterError::Misconfigured(error.to_string()))?;
         let inner = Inner {
             client,
             uri,
+            origin,
             credential: endpoint.credential.clone(),
             secrets: Arc::clone(&settings.secrets),
             credential_wanted: AtomicBool::new(false),
@@ -166,7 +169,11 @@ impl EgressHttp {
         let response = match call_headers(message) {
             Some(call) => {
                 let call = call.map_err(StreamableHttpError::Client)?;
-                let request = self.inner.request(&request, call.map());
+                let Some(own) = call.map_for(&self.inner.origin) else {
+                    let why = "the credential of the call is for another host".to_owned();
+                    return Err(StreamableHttpError::Client(HttpFault::NotMade(why)));
+                };
+                let request = self.inner.request(&request, own);
                 self.inner.client.stream(request).await.map_err(HttpFault::from)
             }
             None if is_question(message) => match self.inner.own_credential() {
@@ -220,12 +227,14 @@ impl Inner {
     /// The contract's credential, for requests that are no calls.
     fn own_credential(&self) -> Result<HeaderMap, HttpFault> {
         let mut headers = HeaderMap::new();
-        let Some(credential) = &self.credential else { return Ok(headers) };
+        // What is minted is for a permitted call; only a secret can go along elsewhere.
+        let own = self.credential.as_ref().and_then(|one| Some((one, one.secret.as_ref()?)));
+        let Some((credential, name)) = own else { return Ok(headers) };
         let not_made = |why: String| HttpFault::NotMade(why);
         let secret = self
             .secrets
-            .secret(&credential.secret)
-            .map_err(|why| not_made(format!("the secret `{}`: {why}", credential.secret)))?;
+            .secret(name)
+            .map_err(|why| not_made(format!("the secret `{name}`: {why}")))?;
         let name = credential.header.to_ascii_lowercase();
         let (name, value) = if name == header::AUTHORIZATION.as_str() {
             let value = secrecy::SecretString::from(format!("Bearer {}", secret.expose_secret()));

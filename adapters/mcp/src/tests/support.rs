@@ -39,7 +39,7 @@ pub(super) fn connector(data_dir: &Path) -> McpConnector {
         client_name: "placet".to_owned(),
         client_version: "0.0.0".to_owned(),
         secrets: Arc::new(Secrets),
-        extra_roots_pem: Vec::new(),
+        trust: placet_egress::Trust::default(),
         own_listeners: Vec::new(),
     })
 }

@@ -35,7 +35,9 @@ fn printed(value: &impl Debug) -> String {
 async fn a_verified_token_does_not_show_the_token() {
     let signer = Signer::es256("k1");
     let verifier = verifier(&[&signer]);
-    let agent = signer.sign(&claims_with("placet_kind", json!("agent")));
+    let mut agent = claims_with("placet_kind", json!("agent"));
+    agent["sub"] = json!("bot");
+    let agent = signer.sign(&agent);
     let user = signer.sign(&claims_with("jti", json!(CANARY)));
     let actor = verifier.verify(&agent, TokenRole::Actor).await.unwrap();
     let delegation = verifier.verify(&user, TokenRole::Delegation).await.unwrap();
@@ -123,8 +125,11 @@ fn secrets_and_keys_are_not_printed() {
     for name in ["env", "file"] {
         text.push_str(&printed(&secrets.get(name).unwrap()));
     }
-    fs::write(&path, format!("{CANARY}\0")).unwrap();
-    let refused = secrets.get("file").unwrap_err();
+    // One that was never good: of a good one the last version would stay in use.
+    let broken = dir.path().join("broken");
+    fs::write(&broken, format!("{CANARY}\0")).unwrap();
+    let broken = BTreeMap::from([("file".to_owned(), SecretSource::File(broken))]);
+    let refused = Secrets::new(broken).get("file").unwrap_err();
     text.push_str(&format!("{} {refused}", printed(&refused)));
     assert!(!text.contains(CANARY), "{text}");
 

@@ -1,6 +1,11 @@
 //! Static secrets: where they come from, what is refused, and that a rotated one is seen.
 
-use std::{collections::BTreeMap, fs, os::unix::net::UnixListener, path::Path};
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::{fs::symlink, net::UnixListener},
+    path::Path,
+};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -27,6 +32,65 @@ fn a_file_is_read_at_each_use_so_that_rotation_needs_no_restart() {
     assert_eq!(value(&secrets).unwrap(), "second");
     fs::remove_file(&path).unwrap();
     assert!(matches!(value(&secrets).unwrap_err(), SecretError::Unreadable { .. }));
+}
+
+#[test]
+fn two_versions_are_live_after_a_rotation_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    fs::write(&path, "first").unwrap();
+    let secrets = file(&path);
+    assert!(secrets.live("api").unwrap().previous.is_none());
+    let turn = |value: &str| {
+        fs::write(dir.path().join("next"), value).unwrap();
+        fs::rename(dir.path().join("next"), &path).unwrap();
+        let live = secrets.clone().live("api").unwrap();
+        let previous = live.previous.map(|secret| secret.expose_secret().to_owned());
+        (live.newest.expose_secret().to_owned(), previous)
+    };
+    assert_eq!(turn("second"), ("second".to_owned(), Some("first".to_owned())));
+    assert_eq!(turn("third"), ("third".to_owned(), Some("second".to_owned())));
+    assert_eq!(turn("third"), ("third".to_owned(), Some("second".to_owned())));
+    assert!(!format!("{secrets:?}{:?}", secrets.live("api")).contains("second"));
+}
+
+#[test]
+fn a_mounted_volume_that_swaps_its_link_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    for (version, value) in [("..1", "first"), ("..2", "second")] {
+        fs::create_dir(dir.path().join(version)).unwrap();
+        fs::write(dir.path().join(version).join("api"), value).unwrap();
+    }
+    let link = |version: &str| {
+        symlink(version, dir.path().join("..tmp")).unwrap();
+        fs::rename(dir.path().join("..tmp"), dir.path().join("..data")).unwrap();
+    };
+    link("..1");
+    symlink("..data/api", dir.path().join("api")).unwrap();
+    let secrets = file(&dir.path().join("api"));
+    assert_eq!(value(&secrets).unwrap(), "first");
+    link("..2");
+    assert_eq!(value(&secrets).unwrap(), "second");
+}
+
+#[test]
+fn a_half_written_file_leaves_the_old_value_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    fs::write(&path, "a whole secret").unwrap();
+    let secrets = file(&path);
+    assert_eq!(value(&secrets).unwrap(), "a whole secret");
+    for half in [&b""[..], b"\n", b"a who", b"-----BEGIN PRIVATE KEY-----\nMIGH", &[0xff, 0xfe]] {
+        fs::write(&path, half).unwrap();
+        assert_eq!(value(&secrets).unwrap(), "a whole secret", "{half:?}");
+    }
+    fs::write(&path, "another secret").unwrap();
+    assert_eq!(value(&secrets).unwrap(), "another secret");
+    // What was taken away is not used on.
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(value(&secrets).unwrap_err(), SecretError::Unreadable { .. }));
+    fs::write(&path, "").unwrap();
+    assert!(value(&secrets).is_err());
 }
 
 #[test]

@@ -30,6 +30,8 @@ fn group(name: &str) -> GroupId {
 fn vote(approver: &str, groups: &[&str], choice: VoteChoice) -> Vote {
     Vote {
         approver: PrincipalId::new(approver).unwrap(),
+        tenant: None,
+        part_digest: None,
         stands_for: None,
         authenticated_at: None,
         groups: groups.iter().map(|name| group(name)).collect(),
@@ -46,7 +48,7 @@ fn yes(approver: &str, groups: &[&str]) -> Vote {
 }
 
 fn requirement(groups: &[(&str, u32)], quorum: u32) -> Requirement {
-    let groups = groups.iter().map(|(name, wanted)| (group(name), *wanted)).collect();
+    let groups = groups.iter().map(|(name, wanted)| (name.parse().unwrap(), *wanted)).collect();
     Requirement::new(groups, quorum, 1_000)
 }
 
@@ -69,6 +71,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         chain: PrincipalChain {
             actor: Principal { kind: PrincipalKind::Agent, id: agent, tenant_id, display: None },
             on_behalf_of: None,
+            via: Vec::new(),
         },
         capability,
         mode: ApprovalMode::Destructive,
@@ -81,7 +84,9 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         rev: 1,
         votes: Vec::new(),
         escalated: 0,
+        guests: BTreeSet::new(),
         edits: Vec::new(),
+        callback: None,
         state: ApprovalState::Pending,
     }
 }
@@ -241,7 +246,7 @@ fn expected(requirement: &Requirement, votes: &[Vote]) -> &'static str {
         counted.insert(&vote.approver, vote);
         let people = u32::try_from(counted.len()).unwrap();
         let groups_agree = requirement.groups.iter().all(|(group, wanted)| {
-            let members = counted.values().filter(|vote| vote.groups.contains(group)).count();
+            let members = counted.values().filter(|vote| vote.is_of(group)).count();
             u32::try_from(members).unwrap() >= *wanted
         });
         if groups_agree && people >= requirement.quorum.max(1) {

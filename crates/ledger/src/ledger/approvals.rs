@@ -11,7 +11,7 @@ use placet_types::{
 
 use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
-    approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState},
+    approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, VoteError},
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
     record::{EffectRecord, EffectState},
@@ -51,7 +51,9 @@ impl Ledger {
             rev: 1,
             votes: Vec::new(),
             escalated: 0,
+            guests: proposal.requirement.guests(),
             edits: Vec::new(),
+            callback: parked.callback.clone(),
             state: ApprovalState::Pending,
         };
         let pending = EffectState::PendingApproval {
@@ -169,6 +171,9 @@ impl Ledger {
         requirement: Requirement,
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
+        if requirement.guests() != approval.guests {
+            return Err(VoteError::Elsewhere.into());
+        }
         let mut next = approval
             .moved(ApprovalState::Pending)
             .ok_or(LedgerError::WrongState(approval.state.name()))?;

@@ -45,7 +45,7 @@ pub(crate) enum DeskMessage {
     Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
     /// The call could not run now.
     RetryLater { approval_id: ApprovalId },
-    /// The approval has ended, or its call is on its way.
+    /// The approval has ended, or its call is on its way, or waits for its caller.
     Over { approval_id: ApprovalId },
     /// Look for approvals that other nodes asked for, or that people agreed to there.
     Read,

@@ -179,6 +179,11 @@ impl Routes {
         self.tell_desk(DeskMessage::RetryLater { approval_id: approval_id.clone() });
     }
 
+    /// An approved call waits for its caller: there is nothing to try until then.
+    pub(crate) fn approval_waits(&self, approval_id: &ApprovalId) {
+        self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone() });
+    }
+
     /// An approval has come to its end: consumed, denied, void or expired.
     pub(crate) fn approval_over(&self, approval_id: &ApprovalId) {
         self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone() });

@@ -48,10 +48,11 @@ impl Connector for DiscreetConnector {
         let given = Given { names, secrets: Arc::clone(&self.secrets), values: Mutex::default() };
         // Before and after: a child that is started in between may have been given either.
         drop(given.scrub());
+        let contract_has_none = contract.credential.is_none();
         let inner = self.inner.connect(contract).await;
         let scrub = given.scrub();
         let inner = inner.map_err(|error| scrub.error(error))?;
-        if given.names.is_empty() {
+        if given.names.is_empty() && contract_has_none {
             return Ok(inner);
         }
         Ok(Box::new(Discreet { inner, given }))
@@ -60,7 +61,7 @@ impl Connector for DiscreetConnector {
 
 /// The names of the secrets that a contract's target is given.
 fn secrets_of(contract: &Contract) -> Vec<String> {
-    let credential = contract.credential.iter().map(|credential| &credential.secret);
+    let credential = contract.credential.iter().filter_map(|credential| credential.secret.as_ref());
     let in_env = match &contract.transport {
         TransportFile::McpStdio { env, .. } => env
             .values()

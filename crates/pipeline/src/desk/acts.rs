@@ -55,7 +55,7 @@ pub(crate) async fn act(
         match arrange::keep(context, caller, (&next, &what)).await {
             Ok(()) => {
                 context.desk.arranged(context, next.clone()).await;
-                return Ok(entries::view_of(context, &next));
+                return Ok(entries::view_of(context, caller, &next));
             }
             // It moved on between reading and writing: how, the next look says.
             Err(LedgerError::Store(StoreError::Conflict)) => {}
@@ -81,13 +81,7 @@ async fn moved(
             decided(context, caller, (entry, *decision, reason, *digest)).await
         }
         DeskAct::End { reason } => {
-            let act = match &entry.body {
-                DeskBody::Grant(_) => DeskActKind::RevokeGrant,
-                DeskBody::BreakGlass(_) => DeskActKind::EndBreakGlass,
-                DeskBody::Freeze(_) => DeskActKind::LiftFreeze,
-                DeskBody::Handover(_) => DeskActKind::TakeBack,
-            };
-            allowed(context, caller, (act, entry)).await?;
+            allowed(context, caller, (ending_of(&entry.body), entry)).await?;
             let next = entry.ended(DeskNote { by, at: now, text: reason.clone() });
             Ok((next.map_err(|error| unmoved(&error))?, "ended".to_owned()))
         }
@@ -135,9 +129,20 @@ async fn decided(
     Ok((next, decide::noted(decision, &capacity)))
 }
 
+/// What ending an entry before its time is called.
+pub(crate) const fn ending_of(body: &DeskBody) -> DeskActKind {
+    match body {
+        DeskBody::Grant(_) => DeskActKind::RevokeGrant,
+        DeskBody::BreakGlass(_) => DeskActKind::EndBreakGlass,
+        DeskBody::Freeze(_) => DeskActKind::LiftFreeze,
+        DeskBody::Handover(_) => DeskActKind::TakeBack,
+    }
+}
+
 /// The caller in their own right.
 fn own(context: &Context, caller: &VerifiedCaller) -> Capacity {
     Capacity {
+        guest_of: None,
         stands_for: None,
         groups: asker::groups_of(context, caller),
         groups_as_of: caller.actor.groups_as_of(),

@@ -34,7 +34,7 @@ use placet_types::{
 use super::{
     asker,
     decide::{self, not_counted, vote_of},
-    entries, people,
+    entries, guest, people,
 };
 use crate::{
     call::Target,
@@ -219,7 +219,7 @@ async fn enter(
     allowed(context, caller, (act, &entry)).await?;
     make(context, caller, &entry).await?;
     context.desk.arranged(context, entry.clone()).await;
-    Ok(entries::view_of(context, &entry))
+    Ok(entries::view_of(context, caller, &entry))
 }
 
 /// The entry as it would be.
@@ -292,6 +292,10 @@ async fn grant(
     (request, wanted): (DeskRequest, Wanted),
 ) -> Result<DeskEntryView, Refusal> {
     let approval = people::visible(context, caller, &wanted.approval_id).await?;
+    if guest::is_guest(caller, &approval) {
+        let told = "people of another tenant agree to single calls, and to nothing that stands";
+        return Err(Refusal::new(ErrorCode::PolicyDenied, told));
+    }
     if wanted.digest != approval.proposal {
         return Err(not_counted(&VoteError::Stale));
     }
@@ -311,7 +315,7 @@ async fn grant(
         ledger_refusal(&error)
     })?;
     context.desk.arranged(context, agreed.clone()).await;
-    Ok(entries::view_of(context, &agreed))
+    Ok(entries::view_of(context, caller, &agreed))
 }
 
 async fn grant_terms(

@@ -6,23 +6,21 @@
 use std::collections::BTreeSet;
 
 use placet_identity::VerifiedCaller;
-use placet_ledger::{
-    approval::{ApprovalRecord, voices},
-    desk::DeskEntry,
-};
+use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
 use placet_policy::review::{Review, ReviewAction, ReviewRefusal, ReviewedRequest, Reviewer};
 use placet_types::{
+    approval::{ApproverGroup, Voice, Vote},
     clock::Timestamp,
     desk::Grant,
     error::{ErrorCode, Refusal},
-    ids::{CapabilityId, GroupId, PrincipalId},
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
 
 use super::{
     board::look::{Duty, Viewer},
-    entries,
+    guest,
 };
 use crate::{context::Context, registry::Owner};
 
@@ -37,8 +35,8 @@ pub(crate) struct Question<'a> {
     mode: ApprovalMode,
     fresh_auth_ms: Option<u64>,
     expires_at: Timestamp,
-    decided_by: BTreeSet<PrincipalId>,
-    asked: BTreeSet<GroupId>,
+    decided_by: BTreeSet<Voice<'a>>,
+    asked: BTreeSet<ApproverGroup>,
 }
 
 impl<'a> Question<'a> {
@@ -49,7 +47,7 @@ impl<'a> Question<'a> {
             mode: approval.mode,
             fresh_auth_ms: approval.requirement.fresh_auth_ms,
             expires_at: approval.expires_at,
-            decided_by: deciders(approval).cloned().collect(),
+            decided_by: deciders(approval).collect(),
             asked: approval.asked().into_iter().cloned().collect(),
         }
     }
@@ -61,7 +59,7 @@ impl<'a> Question<'a> {
             mode: grant.mode,
             fresh_auth_ms: entry.requirement.fresh_auth_ms,
             expires_at: entry.expires_at,
-            decided_by: entries::deciders(entry),
+            decided_by: entry.votes.iter().flat_map(Vote::voices).collect(),
             asked: entry.requirement.groups.keys().cloned().collect(),
         }
     }
@@ -80,14 +78,22 @@ impl<'a> Question<'a> {
 }
 
 /// Everybody whose word on what is shown now counts already.
-pub(crate) fn deciders(approval: &ApprovalRecord) -> impl Iterator<Item = &PrincipalId> {
+pub(crate) fn deciders(approval: &ApprovalRecord) -> impl Iterator<Item = Voice<'_>> {
     let shown = approval.votes.iter().filter(|vote| vote.shown_digest == approval.proposal);
-    shown.flat_map(voices)
+    shown.flat_map(Vote::voices)
+}
+
+/// The caller's voice on a call of `tenant`.
+pub(crate) fn voice_of<'a>(caller: &'a VerifiedCaller, tenant: &TenantId) -> Voice<'a> {
+    let own = caller.tenant();
+    Voice { tenant: (own != tenant).then_some(own), person: &caller.actor.principal().id }
 }
 
 /// As what somebody decides.
 #[derive(Debug, Clone)]
 pub(crate) struct Capacity {
+    /// Their tenant, where the call is of another one.
+    pub(crate) guest_of: Option<TenantId>,
     /// The colleague they decide for.
     pub(crate) stands_for: Option<PrincipalId>,
     /// The groups their word counts for.
@@ -152,22 +158,22 @@ pub(crate) fn may_view(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> bool {
-    if approval.chain.tenant() != caller.tenant() {
-        return false;
-    }
-    // Whoever waits for a call may see what it waits for.
-    if Owner::of(&approval.chain) == Owner::of(&caller.chain()) {
-        return true;
-    }
     let question = Question::of(approval);
     let now = context.ledger.store().now();
     let policy = context.policy.load();
     let sees =
         |reviewer: &Reviewer<'_>| policy.may_view(reviewer, &question.request(), now).is_ok();
     let own = Reviewer { principal: caller.actor.principal(), groups: caller.actor.groups() };
+    if guest::is_guest(caller, approval) {
+        return is_person(caller) && approval.guests.contains(caller.tenant()) && sees(&own);
+    }
+    // Whoever waits for a call may see what it waits for.
+    if Owner::of(&approval.chain) == Owner::of(&caller.chain()) {
+        return true;
+    }
     sees(&own)
         || duties(context, caller).iter().any(|duty| {
-            if question.asked.is_disjoint(&duty.groups) {
+            if !question.asked.iter().any(|group| group.has(None, &duty.groups)) {
                 return false;
             }
             let author = author_of(caller, duty);
@@ -232,6 +238,7 @@ fn capacity_for(
     let refusal = match policy.may_review(&review) {
         Ok(()) => {
             return Ok(Capacity {
+                guest_of: voice_of(caller, question.chain.tenant()).tenant.cloned(),
                 stands_for: None,
                 groups: groups_of(context, caller),
                 groups_as_of: person.groups_as_of(),
@@ -240,11 +247,14 @@ fn capacity_for(
         }
         Err(refusal) => refusal,
     };
-    for duty in duties(context, caller) {
+    // Guests decide in their own right: what colleagues handed over to them is for calls of their own tenant.
+    let is_guest = question.chain.tenant() != caller.tenant();
+    for duty in duties(context, caller).into_iter().filter(|_| !is_guest) {
         let author = author_of(caller, &duty);
         let stands_for = Some(Reviewer { principal: &author, groups: &duty.groups });
         if policy.may_review(&Review { stands_for, ..review }).is_ok() {
             return Ok(Capacity {
+                guest_of: None,
                 stands_for: Some(duty.author),
                 groups: duty.groups,
                 groups_as_of: duty.since,

@@ -5,6 +5,7 @@
 //! what the ledger has said to be over does not come back by an older reading.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -12,8 +13,9 @@ use std::{
 
 use tokio::time::Instant;
 
-use placet_ledger::approval::{ApprovalRecord, ApprovalState, voices};
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_types::{
+    approval::{Voice, Vote},
     clock::Timestamp,
     directory::Directory,
     ids::{ApprovalId, CapabilityId, TenantId},
@@ -239,6 +241,14 @@ fn news_of(before: Option<&Row>, approval: &ApprovalRecord) -> DeskEventKind {
     }
 }
 
+/// Whoever has a voice, as a name: a guest's has a space in it, which is in no principal's.
+fn voice_name(voice: Voice<'_>) -> Cow<'_, str> {
+    match voice.tenant {
+        Some(tenant) => Cow::Owned(format!("{tenant} {}", voice.person)),
+        None => Cow::Borrowed(voice.person.as_str()),
+    }
+}
+
 fn count(many: usize) -> u8 {
     u8::try_from(many).unwrap_or(u8::MAX)
 }
@@ -279,7 +289,7 @@ impl Inner {
         let owner = directory.agent(tenant, actor).map(|agent| agent.owner.as_str());
         let shown = approval.votes.iter().filter(|vote| vote.shown_digest == approval.proposal);
         let mut voiced: Vec<Name> =
-            shown.flat_map(voices).map(|voice| names.of(voice.as_str())).collect();
+            shown.flat_map(Vote::voices).map(|voice| names.of(&voice_name(voice))).collect();
         voiced.sort_unstable();
         voiced.dedup();
         let due = approval.escalation_due().unwrap_or(approval.expires_at);

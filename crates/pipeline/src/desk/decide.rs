@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use super::{
     asker::{self, Capacity},
-    people, resume, show,
+    guest, people, resume, show,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -49,7 +49,12 @@ pub(crate) async fn decide(
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
         let capacity = review(context, caller, (&approval, action_of(request.decision))).await?;
-        let cast = (request.decision, request.reason.as_str(), request.digest);
+        // A guest names the digest of their part; what the vote counts for is the proposal that it is a part of.
+        let (named, part) = guest::digest_for(context, caller, &approval).await?;
+        if request.digest != named {
+            return Err(not_counted(&VoteError::Stale));
+        }
+        let cast = (request.decision, request.reason.as_str(), part);
         match self::cast(context, (caller, &capacity), &approval, cast).await {
             // It moved on between reading and voting: how, the next look says.
             Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => {}
@@ -60,7 +65,7 @@ pub(crate) async fn decide(
             }
             Ok(next) => {
                 after_vote(context, &next).await;
-                return Ok(people::view_of(&next));
+                return Ok(guest::view_for(context, caller, &next).await);
             }
         }
     }
@@ -102,6 +107,7 @@ pub(crate) fn vote_of(
 ) -> Vote {
     Vote {
         approver: caller.actor.principal().id.clone(),
+        tenant: capacity.guest_of.clone(),
         stands_for: capacity.stands_for.clone(),
         authenticated_at: capacity.authenticated_at,
         groups: capacity.groups.clone(),
@@ -110,6 +116,7 @@ pub(crate) fn vote_of(
         reason: reason.to_owned(),
         at,
         shown_digest: shown,
+        part_digest: None,
     }
 }
 
@@ -117,12 +124,17 @@ async fn cast(
     context: &Context,
     who: (&VerifiedCaller, &Capacity),
     approval: &ApprovalRecord,
-    (choice, reason, shown): (VoteChoice, &str, Digest),
+    (choice, reason, part): (VoteChoice, &str, Option<Digest>),
 ) -> Result<ApprovalRecord, LedgerError> {
-    let vote = vote_of(who, (choice, reason, shown), context.ledger.store().now());
+    let now = context.ledger.store().now();
+    let word = (choice, reason, approval.proposal);
+    let vote = Vote { part_digest: part, ..vote_of(who, word, now) };
     let mut event = people::event_of(AuditKind::Voted, who.0, approval);
     event.note = Some(noted(choice, who.1));
-    event.digests.insert("shown".to_owned(), shown);
+    event.digests.insert("shown".to_owned(), part.unwrap_or(approval.proposal));
+    if part.is_some() {
+        event.digests.insert("proposal".to_owned(), approval.proposal);
+    }
     context.ledger.vote(approval, vote, event).await
 }
 
@@ -132,9 +144,10 @@ pub(crate) fn noted(choice: VoteChoice, capacity: &Capacity) -> String {
         VoteChoice::Approve => "approved",
         VoteChoice::Deny => "denied",
     };
-    match &capacity.stands_for {
-        Some(colleague) => format!("{word} for {colleague}"),
-        None => word.to_owned(),
+    match (&capacity.stands_for, &capacity.guest_of) {
+        (Some(colleague), _) => format!("{word} for {colleague}"),
+        (None, Some(tenant)) => format!("{word} as a guest of {tenant}"),
+        (None, None) => word.to_owned(),
     }
 }
 
@@ -174,9 +187,15 @@ pub(crate) fn not_counted(error: &VoteError) -> Refusal {
             pointer: "/digest".to_owned(),
             problem: "is not the digest of the current proposal".to_owned(),
         }]),
-        VoteError::Late { .. } | VoteError::Twice | VoteError::Full | VoteError::Unchanged => {
-            refusal
-        }
+        VoteError::Elsewhere => refusal.with_problems(vec![Problem {
+            pointer: "/args".to_owned(),
+            problem: "would have other tenants asked than those that are".to_owned(),
+        }]),
+        VoteError::Late { .. }
+        | VoteError::Twice
+        | VoteError::Full
+        | VoteError::NotAsked
+        | VoteError::Unchanged => refusal,
     }
 }
 
@@ -190,12 +209,12 @@ pub(crate) async fn review(
     if approval.state != ApprovalState::Pending {
         return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
     }
-    let person = &caller.actor.principal().id;
+    let own = asker::voice_of(caller, approval.chain.tenant());
     let refused = match asker::capacity(context, caller, approval, action) {
         Ok(capacity) => return Ok(capacity),
         Err(refusal) => refusal,
     };
-    if asker::deciders(approval).any(|decider| decider == person) {
+    if asker::deciders(approval).any(|decider| decider == own) {
         return Err(not_counted(&VoteError::Twice));
     }
     let mut event = people::event_of(AuditKind::Security, caller, approval);

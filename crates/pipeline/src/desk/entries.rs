@@ -9,7 +9,6 @@ use serde_json::{Map, Value};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
-    approval::voices,
     desk::{DeskEntry, DeskState},
     store::DeskQuery,
 };
@@ -18,6 +17,7 @@ use placet_policy::{
     review::{ReviewRefusal, Reviewer},
 };
 use placet_types::{
+    approval::Vote,
     clock::Timestamp,
     desk::{
         DeskBody, DeskKind, Grant,
@@ -27,7 +27,7 @@ use placet_types::{
     ids::{DeskId, GroupId, PrincipalId},
 };
 
-use super::{asker, force};
+use super::{asker, deeds, force};
 use crate::{
     context::{Context, ledger_refusal},
     views::desk::{DeskEntryView, DeskNoteView},
@@ -60,7 +60,7 @@ pub(crate) async fn list(
         let Some(last) = page.last() else { break };
         query.after = Some(last.desk_id.clone());
         let visible = page.iter().filter(|entry| may_see(context, caller, entry));
-        seen.extend(visible.map(|entry| view_of(context, entry)));
+        seen.extend(visible.map(|entry| view_of(context, caller, entry)));
     }
     seen.truncate(limit);
     Ok(seen)
@@ -72,7 +72,7 @@ pub(crate) async fn show(
     caller: &VerifiedCaller,
     desk_id: &DeskId,
 ) -> Result<DeskEntryView, Refusal> {
-    Ok(view_of(context, &visible(context, caller, desk_id).await?))
+    Ok(view_of(context, caller, &visible(context, caller, desk_id).await?))
 }
 
 /// An entry that the caller may see.
@@ -111,7 +111,9 @@ pub(crate) fn may(
         });
     }
     let decided_by = deciders(entry);
-    let asked: BTreeSet<GroupId> = entry.requirement.groups.keys().cloned().collect();
+    // What stands is never asked of another tenant.
+    let own = entry.requirement.groups.keys().filter(|group| group.guest_tenant().is_none());
+    let asked: BTreeSet<GroupId> = own.map(|group| group.group().clone()).collect();
     let person = &caller.actor;
     let management = Management {
         reviewer: Reviewer { principal: person.principal(), groups: person.groups() },
@@ -131,7 +133,7 @@ pub(crate) fn may(
 
 /// Everybody who has decided on an entry, and for whom.
 pub(crate) fn deciders(entry: &DeskEntry) -> BTreeSet<PrincipalId> {
-    entry.votes.iter().flat_map(voices).cloned().collect()
+    entry.votes.iter().flat_map(Vote::voices).map(|voice| voice.person.clone()).collect()
 }
 
 const fn colleague_of(entry: &DeskEntry) -> Option<&PrincipalId> {
@@ -141,8 +143,12 @@ const fn colleague_of(entry: &DeskEntry) -> Option<&PrincipalId> {
     }
 }
 
-/// An entry as it is shown.
-pub(crate) fn view_of(context: &Context, entry: &DeskEntry) -> DeskEntryView {
+/// An entry as it is shown to the caller.
+pub(crate) fn view_of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    entry: &DeskEntry,
+) -> DeskEntryView {
     let now = context.ledger.store().now();
     let note = match &entry.state {
         DeskState::Ended { end: note } | DeskState::Reviewed { review: note } => {
@@ -166,6 +172,7 @@ pub(crate) fn view_of(context: &Context, entry: &DeskEntry) -> DeskEntryView {
         uses: entry.uses,
         note,
         digest: entry.terms(),
+        standing: deeds::of(context, caller, entry),
     }
 }
 

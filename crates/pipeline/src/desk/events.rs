@@ -11,7 +11,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
 use placet_types::clock::Timestamp;
 
-use super::{asker, entries};
+use super::{asker, entries, guest};
 use crate::{
     context::Context,
     views::desk::{DeskEvent, DeskEventKind},
@@ -104,7 +104,7 @@ impl DeskFeed {
                 news = self.news.recv() => news,
             };
             match news {
-                Ok(news) if self.may_see(&news) => return Some(news.event.clone()),
+                Ok(news) if self.may_see(&news) => return Some(self.told(&news)),
                 Ok(_) => {}
                 Err(RecvError::Lagged(_) | RecvError::Closed) => return None,
             }
@@ -115,6 +115,17 @@ impl DeskFeed {
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.context.stopping()
+    }
+
+    /// A guest is told of the groups of their own tenant.
+    fn told(&self, news: &News) -> DeskEvent {
+        let mut event = news.event.clone();
+        if let Of::Approval(approval) = &news.of
+            && guest::is_guest(&self.caller, approval)
+        {
+            event.groups.retain(|group| group.guest_tenant() == Some(self.caller.tenant()));
+        }
+        event
     }
 
     fn may_see(&self, news: &News) -> bool {

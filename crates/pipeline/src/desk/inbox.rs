@@ -10,7 +10,7 @@ use placet_ledger::{
 };
 use placet_types::error::{ErrorCode, Problem, Refusal};
 
-use super::{asker, board::look, people};
+use super::{asker, board::look, guest, summary};
 use crate::{
     context::{Context, known_state, ledger_refusal},
     views::desk::{DeskLoad, INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView},
@@ -59,9 +59,10 @@ pub(crate) async fn page(
         if asker::may_view(context, caller, &approval) {
             let still = approval.state == ApprovalState::Pending;
             approvals.push(InboxItem {
-                progress: people::progress_of(&approval),
-                approval: people::view_of(&approval),
+                progress: guest::progress_for(caller, &approval),
+                approval: guest::view_for(context, caller, &approval).await,
                 mine: mine && still,
+                summary: summary::of(context, &approval).await,
             });
         }
     }
@@ -83,20 +84,22 @@ async fn over(
     caller: &VerifiedCaller,
     query: &InboxQuery,
 ) -> Result<Vec<ApprovalRecord>, Refusal> {
-    let mut asked = ApprovalQuery {
-        tenant: Some(caller.tenant().clone()),
-        state: query.state.clone(),
-        newest_first: true,
-        limit: READ,
-        ..ApprovalQuery::default()
-    };
+    let tenant = Some(caller.tenant().clone());
+    let own = ApprovalQuery { tenant: tenant.clone(), ..ApprovalQuery::default() };
+    let as_guest = ApprovalQuery { guest: tenant, ..ApprovalQuery::default() };
     let mut over = Vec::new();
-    while over.len() < OVER_MAX {
-        let page = context.ledger.store().approvals(&asked).await;
-        let page = page.map_err(|error| ledger_refusal(&error.into()))?;
-        let Some(last) = page.last() else { break };
-        asked.after = Some(last.approval_id.clone());
-        over.extend(page);
+    for mut asked in [own, as_guest] {
+        asked =
+            ApprovalQuery { state: query.state.clone(), newest_first: true, limit: READ, ..asked };
+        let mut read = 0;
+        while read < OVER_MAX {
+            let page = context.ledger.store().approvals(&asked).await;
+            let page = page.map_err(|error| ledger_refusal(&error.into()))?;
+            let Some(last) = page.last() else { break };
+            asked.after = Some(last.approval_id.clone());
+            read = read.saturating_add(page.len());
+            over.extend(page);
+        }
     }
     Ok(over)
 }

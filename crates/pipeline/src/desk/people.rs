@@ -9,11 +9,12 @@ use placet_ledger::{
     store::ApprovalQuery,
 };
 use placet_types::{
+    approval::ApproverGroup,
     error::{ErrorCode, Problem, Refusal},
-    ids::{ApprovalId, GroupId},
+    ids::ApprovalId,
 };
 
-use super::asker;
+use super::{asker, guest};
 use crate::{
     context::{Context, known_state, ledger_refusal},
     views::{ApprovalView, desk::GroupProgress},
@@ -31,28 +32,58 @@ pub(crate) async fn list(
     (state, after, limit): (Option<&str>, Option<&ApprovalId>, usize),
 ) -> Result<Vec<ApprovalView>, Refusal> {
     known_state(state, &ApprovalState::NAMES)?;
-    let mut query = ApprovalQuery {
-        tenant: Some(caller.tenant().clone()),
-        state: state.map(str::to_owned),
-        after: after.cloned(),
-        limit: PAGE,
-        ..ApprovalQuery::default()
-    };
+    let limit = limit.max(1);
     let mut seen = Vec::new();
-    loop {
+    let after_guest = match after {
+        Some(after) => {
+            let approval = context.ledger.store().approval(after).await;
+            let approval = approval.map_err(|error| ledger_refusal(&error.into()))?;
+            approval.is_some_and(|approval| {
+                guest::is_guest(caller, &approval) && asker::may_view(context, caller, &approval)
+            })
+        }
+        None => false,
+    };
+    let tenant = Some(caller.tenant().clone());
+    let state = state.map(str::to_owned);
+    // Their own tenant's first, then those that they are asked about as guests.
+    if !after_guest {
+        let own = ApprovalQuery {
+            tenant: tenant.clone(),
+            state: state.clone(),
+            after: after.cloned(),
+            ..ApprovalQuery::default()
+        };
+        gather(context, caller, own, (&mut seen, limit)).await?;
+    }
+    if asker::is_person(caller) {
+        let after = after.filter(|_| after_guest).cloned();
+        let as_guest = ApprovalQuery { guest: tenant, state, after, ..ApprovalQuery::default() };
+        gather(context, caller, as_guest, (&mut seen, limit)).await?;
+    }
+    Ok(seen)
+}
+
+/// Adds the approvals of a query that the caller may see, until there are enough.
+async fn gather(
+    context: &Context,
+    caller: &VerifiedCaller,
+    mut query: ApprovalQuery,
+    (seen, limit): (&mut Vec<ApprovalView>, usize),
+) -> Result<(), Refusal> {
+    query.limit = PAGE;
+    while seen.len() < limit {
         let page = context.ledger.store().approvals(&query).await;
         let page = page.map_err(|error| ledger_refusal(&error.into()))?;
-        let Some(last) = page.last() else { return Ok(seen) };
+        let Some(last) = page.last() else { break };
         query.after = Some(last.approval_id.clone());
         for approval in &page {
-            if asker::may_view(context, caller, approval) {
-                seen.push(view_of(approval));
-                if seen.len() >= limit {
-                    return Ok(seen);
-                }
+            if seen.len() < limit && asker::may_view(context, caller, approval) {
+                seen.push(guest::view_for(context, caller, approval).await);
             }
         }
     }
+    Ok(())
 }
 
 /// An approval that the caller may see.
@@ -84,7 +115,8 @@ pub(crate) fn event_of(
     approval: &ApprovalRecord,
 ) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
-    event.tenant = Some(caller.tenant().clone());
+    // The decision is the asking tenant's, whoever takes it; the chain says of which tenant that is.
+    event.tenant = Some(approval.chain.tenant().clone());
     event.call_id = Some(approval.call_id.clone());
     event.capability = Some(approval.capability.clone());
     event.chain = Some(caller.chain());
@@ -97,8 +129,8 @@ pub(crate) fn event_of(
 /// How far each group is that is asked, those besides that were asked after a while of silence.
 pub(crate) fn progress_of(approval: &ApprovalRecord) -> Vec<GroupProgress> {
     let ballot = approval.ballot();
-    let agreed = |group: &GroupId| u32::try_from(ballot.agreed_of(group)).unwrap_or(u32::MAX);
-    let of = |(group, wanted, escalated): (&GroupId, u32, bool)| GroupProgress {
+    let agreed = |group: &ApproverGroup| u32::try_from(ballot.agreed_of(group)).unwrap_or(u32::MAX);
+    let of = |(group, wanted, escalated): (&ApproverGroup, u32, bool)| GroupProgress {
         group: group.clone(),
         wanted,
         agreed: agreed(group),

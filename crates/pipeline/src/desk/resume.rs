@@ -55,6 +55,10 @@ pub(crate) async fn resume(
             return context.routes.retry_later(approval_id);
         }
     };
+    if renewed.is_none() && context.tokens.is_lacking(record.record_id) {
+        // Its caller has to come back first; then it is taken up with what they bring.
+        return context.routes.approval_waits(approval_id);
+    }
     match context.ledger.parked(&record).await {
         Ok(parked) => take_up(context, (approval, record, parked), renewed, guard),
         Err(LedgerError::Store(
@@ -180,7 +184,8 @@ pub(crate) fn restore(
     if target.contract.digest != parked.binding.contract_digest {
         return Err("the contract is not the approved one".to_owned());
     }
-    let identity = renewed.map_or_else(|| recorded_identity(&parked), |fresh| *fresh);
+    let fresh = renewed.map(|fresh| *fresh).or_else(|| context.tokens.renewed(record.record_id));
+    let identity = fresh.unwrap_or_else(|| recorded_identity(&parked));
     let resumed = Resumed { record: record.clone(), approval: Some(approval.clone()), parked };
     Ok(Built::restored(target, identity, resumed))
 }
@@ -198,10 +203,11 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
                 agent_token_ref: String::new(),
             },
         ),
+        tokens: None,
     }
 }
 
-/// Ends an approval because what was approved is no longer what would run.
+/// Ends an approval because what was approved is no longer what would run. The reason is shown to whoever may see the approval.
 pub(crate) async fn void(
     context: &Context,
     approval: &ApprovalRecord,
@@ -211,9 +217,8 @@ pub(crate) async fn void(
     let mut event = ending(approval, record);
     event.code = Some(ErrorCode::ApprovalVoid);
     event.note = Some(reason.to_owned());
-    // Shown to whoever may see the approval; what exactly was found is in the audit.
     let told = recorded::void();
-    let end = ApprovalState::Void { reason: format!("{}: {}", told.code, told.message) };
+    let end = ApprovalState::Void { reason: reason.to_owned() };
     match context.ledger.end_approval(approval, end, event).await {
         Ok(ended) => {
             context.desk.moved(context, &ended);

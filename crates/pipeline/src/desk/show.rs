@@ -11,7 +11,7 @@ use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::
 use super::{
     asker::{self, Capacity},
     decide::vote_of,
-    people,
+    guest, people,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -28,13 +28,30 @@ pub(crate) async fn show(
     approval_id: &ApprovalId,
 ) -> Result<ApprovalDetail, Refusal> {
     let approval = people::visible(context, caller, approval_id).await?;
+    let standing = standing_of(context, caller, &approval);
+    if guest::is_guest(caller, &approval) {
+        let part = guest::part(context, caller.tenant(), &approval).await?;
+        let view = guest::view_for(context, caller, &approval).await;
+        return Ok(ApprovalDetail {
+            approval: view,
+            proposal: None,
+            part: Some(part),
+            standing,
+            outcome: None,
+        });
+    }
     let mut proposal =
         context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
     // What is shown is masked; the digests cover the real values.
     proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
-    let standing = standing_of(context, caller, &approval);
     let outcome = outcome_of(context, &approval).await?;
-    Ok(ApprovalDetail { approval: people::view_of(&approval), proposal, standing, outcome })
+    Ok(ApprovalDetail {
+        approval: people::view_of(&approval),
+        proposal: Some(proposal),
+        part: None,
+        standing,
+        outcome,
+    })
 }
 
 /// What became of the call, with its result as it is kept: whoever may see what was approved may see what came of it.
@@ -136,6 +153,7 @@ pub(crate) fn standing_of(
         asked.then(|| asker::capacity(context, caller, approval, action).ok()).flatten()
     };
     let approves = may(ReviewAction::Approve);
+    let is_guest = guest::is_guest(caller, approval);
     let fresh = asker::needs_fresh_auth(approval.requirement.fresh_auth_ms, caller, now);
     let why_not = approves.is_none().then(|| why_not(context, caller, (approval, now)));
     ReviewStanding {
@@ -150,9 +168,10 @@ pub(crate) fn standing_of(
         completes: approves
             .as_ref()
             .is_some_and(|capacity| completes((caller, capacity), approval, now)),
-        progress: people::progress_of(approval),
-        next_escalation: next_escalation(approval),
-        grantable: approves.is_some() && !approval.requirement.once_only,
+        progress: guest::progress_for(caller, approval),
+        next_escalation: next_escalation(approval)
+            .filter(|next| !is_guest || next.group.guest_tenant() == Some(caller.tenant())),
+        grantable: approves.is_some() && !is_guest && !approval.requirement.once_only,
     }
 }
 
@@ -205,10 +224,10 @@ pub(crate) fn why_not(
     if !asker::is_person(caller) {
         return "only people decide, in their own name".to_owned();
     }
+    let own = asker::voice_of(caller, approval.chain.tenant());
     let person = &caller.actor.principal().id;
     if let Some(vote) = approval.votes.iter().find(|vote| {
-        vote.shown_digest == approval.proposal
-            && (vote.approver == *person || vote.stands_for.as_ref() == Some(person))
+        vote.shown_digest == approval.proposal && vote.voices().any(|voice| voice == own)
     }) {
         return if vote.approver == *person {
             "you have decided on this already".to_owned()
@@ -217,10 +236,12 @@ pub(crate) fn why_not(
         };
     }
     let agent = context.directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
+    let agent = agent.filter(|_| own.tenant.is_none());
     if agent.is_some_and(|agent| agent.owner == *person) {
         return "you answer for the agent that asks: somebody else has to decide".to_owned();
     }
-    if approval.chain.on_behalf_of.as_ref().is_some_and(|user| user.id == *person) {
+    let user = approval.chain.on_behalf_of.as_ref().filter(|_| own.tenant.is_none());
+    if user.is_some_and(|user| user.id == *person) {
         return "the call is made for you: somebody else has to decide".to_owned();
     }
     let entry = context.directory.user(caller.tenant(), person);
@@ -229,12 +250,12 @@ pub(crate) fn why_not(
     }
     let asked = approval.asked();
     let groups = asker::groups_of(context, caller);
-    let is_asked = asked.iter().any(|group| groups.contains(*group))
+    let is_asked = asked.iter().any(|group| group.has(own.tenant, &groups))
         || asker::duties(context, caller)
             .iter()
-            .any(|duty| asked.iter().any(|group| duty.groups.contains(*group)));
+            .any(|duty| asked.iter().any(|group| group.has(own.tenant, &duty.groups)));
     if !is_asked {
-        let names: Vec<&str> = asked.iter().map(|group| group.as_str()).collect();
+        let names: Vec<String> = asked.iter().map(ToString::to_string).collect();
         return format!("you are in none of the groups that are asked: {}", names.join(", "));
     }
     let fresh_ms = approval.requirement.fresh_auth_ms;

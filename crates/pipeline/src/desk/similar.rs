@@ -58,6 +58,7 @@ async fn similar_of(
     let record = record.filter(|record| record.call_id == approval.call_id);
     let decision = |vote: &placet_types::approval::Vote| SimilarDecision {
         approver: vote.approver.clone(),
+        tenant: vote.tenant.clone(),
         choice: vote.choice,
     };
     SimilarCall {

@@ -24,7 +24,7 @@ use placet_types::{
     ids::ToolCallId,
 };
 
-use super::asker;
+use super::{asker, guest};
 use crate::{
     context::{Context, lookup_refusal},
     views::desk::TrailStep,
@@ -81,8 +81,10 @@ fn may_see(context: &Context, caller: &VerifiedCaller, traced: &Traced) -> bool 
         chain.key_scope(&record.scope.capability) == record.scope
             || (viewer.is_auditor && record.scope.tenant == viewer.tenant)
     });
-    let by_approval =
-        traced.approval.as_ref().is_some_and(|approval| asker::may_view(context, caller, approval));
+    // A guest sees what to decide on, not what the asking tenant did around it.
+    let by_approval = traced.approval.as_ref().is_some_and(|approval| {
+        !guest::is_guest(caller, approval) && asker::may_view(context, caller, approval)
+    });
     by_record || by_approval
 }
 

@@ -28,6 +28,7 @@ use crate::{
     registry::Registry,
     stages::rates::Rates,
     standing::Standing,
+    tokens::Tokens,
 };
 
 /// A context for `parts` and the policies compiled for them.
@@ -66,6 +67,8 @@ pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
         ledger: parts.ledger,
         verifier: parts.verifier,
         secrets: parts.secrets,
+        broker: parts.broker,
+        tokens: Tokens::default(),
         directory: parts.directory,
         clock: parts.clock,
         ids: parts.ids,

@@ -1,45 +1,36 @@
-//! Authentication: who calls, from the headers of a request.
+//! Authentication: who calls, from the headers of a request and its connection.
 //!
-//! Owns the reading of the two headers. The rules for tokens are `placet-identity`'s.
+//! Owns the reading of the two headers. The rules for tokens and certificates are `placet-identity`'s.
 
-use placet_identity::{TokenRole, VerifiedCaller};
+use placet_identity::{ClientCertificate, InboundVerifier as _, Presented, VerifiedCaller};
 use placet_types::error::{ErrorCode, Refusal};
 
 use super::Engine;
 
 impl Engine {
-    /// Verifies who calls: the `Authorization` header, and `Placet-Delegation` where a user's authority is used.
+    /// Verifies who calls: the `Authorization` header or else the connection's certificate, and `Placet-Delegation` where a
+    /// user's authority is used.
     ///
     /// # Errors
-    /// [`ErrorCode::Unauthenticated`] or [`ErrorCode::CredentialExpired`]; a forged token is a security event.
+    /// [`ErrorCode::Unauthenticated`], [`ErrorCode::CredentialExpired`], or [`ErrorCode::IdentityUnavailable`] while keys are
+    /// missing; a forged token is a security event.
     pub async fn authenticate(
         &self,
         authorization: Option<&str>,
         delegation: Option<&str>,
+        certificate: Option<&ClientCertificate>,
     ) -> Result<VerifiedCaller, Refusal> {
-        let missing = || {
-            Refusal::new(
-                ErrorCode::Unauthenticated,
-                "a bearer token is needed in the Authorization header",
-            )
-        };
-        let token = authorization.and_then(bearer).ok_or_else(missing)?;
-        let verifier = &self.context.verifier;
-        let actor = match verifier.verify(token, TokenRole::Actor).await {
-            Ok(actor) => actor,
-            Err(error) => return Err(self.unverified(error.refusal())),
-        };
-        let user = match delegation {
+        let token = match authorization {
             None => None,
-            Some(header) => {
-                match verifier.verify(bearer(header).unwrap_or(header), TokenRole::Delegation).await
-                {
-                    Ok(user) => Some(user),
-                    Err(error) => return Err(self.unverified(error.refusal())),
-                }
-            }
+            // What is there and not understood is not left out: somebody meant something by it.
+            Some(header) => Some(bearer(header).ok_or_else(|| {
+                let needed = "a bearer token is needed in the Authorization header";
+                Refusal::new(ErrorCode::Unauthenticated, needed)
+            })?),
         };
-        match VerifiedCaller::bind(actor, user) {
+        let delegation = delegation.map(|header| bearer(header).unwrap_or(header));
+        let presented = Presented { token, delegation, certificate };
+        match self.context.verifier.caller(presented).await {
             Ok(caller) => Ok(caller),
             Err(error) => Err(self.unverified(error.refusal())),
         }

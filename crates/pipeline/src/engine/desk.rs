@@ -2,6 +2,8 @@
 //!
 //! Owns the list of what can be asked. Each verb lives in a module of `crate::desk`.
 
+use std::time::Duration;
+
 use placet_identity::VerifiedCaller;
 use placet_types::{
     desk::DeskKind,
@@ -120,6 +122,13 @@ impl Engine {
         id: &ToolCallId,
     ) -> Result<Vec<TrailStep>, Refusal> {
         trail::of(&self.context, caller, id).await
+    }
+
+    /// How long what the caller proved who they are with still counts.
+    #[must_use]
+    pub fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
+        let left = caller.expires_at().since_ms(self.context.ledger.store().now());
+        Duration::from_millis(u64::try_from(left).unwrap_or(0))
     }
 
     /// News of the desk, from now on, as far as the caller may see them.

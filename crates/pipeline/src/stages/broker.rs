@@ -16,6 +16,7 @@ use placet_types::{
 use crate::{
     call::{Brokered, Built, Caller, Identity},
     context::Context,
+    stages::credential,
 };
 
 /// Binds the principal chain and plans the credential.
@@ -35,7 +36,11 @@ pub(crate) fn broker(
             let run = parked.ok_or_else(|| {
                 crate::context::internal("a recorded caller without a parked call")
             })?;
-            (identity.as_ref().clone(), run)
+            let mut identity = identity.as_ref().clone();
+            if let (None, Some(resumed)) = (&identity.tokens, &built.resumed) {
+                identity.tokens = context.tokens.of(resumed.record.record_id);
+            }
+            (identity, run)
         }
     };
     let binding = RequestBinding {
@@ -44,7 +49,7 @@ pub(crate) fn broker(
         contract_digest: built.target.contract.digest,
         effective_args_digest: built.args_digest,
         target: built.target.contract.target(),
-        credential: built.target.contract.credential_plan(),
+        credential: built.target.contract.credential_plan(&built.target.capability.id),
     };
     built.run.safety_mode = run.safety_mode;
     built.run.run_budget = run.run_budget;
@@ -79,6 +84,7 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
             delegated_user_token_ref: delegation.map(VerifiedToken::token_ref),
             agent_token_ref: caller.actor.token_ref(),
         },
+        tokens: credential::tokens_of(caller),
     })
 }
 

@@ -28,6 +28,7 @@ pub(crate) fn build(
 ) -> Result<Built, Refusal> {
     let Planned { submission, caller } = planned;
     check_labels(&submission)?;
+    check_callback(context, &caller, &submission)?;
     let target = resolve(context, &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
     let args = validate(&target, &submission.args)?;
@@ -46,6 +47,7 @@ pub(crate) fn build(
         request_id: submission.request_id,
         evidence_refs: submission.evidence_refs,
         metadata: submission.metadata,
+        callback: submission.callback,
         caller: Caller::Verified(Box::new(caller)),
         resumed: None,
         retries: 0,
@@ -145,6 +147,22 @@ fn key_missing(no_request: bool, no_step: bool) -> Refusal {
         "a tool that writes needs `idempotency_key`, or both `step_id` and `request_id` to derive it from",
     )
     .with_problems(problems)
+}
+
+/// Refuses a channel that is not for the caller, and one that there is not, with the same words.
+fn check_callback(
+    context: &Context,
+    caller: &VerifiedCaller,
+    submission: &Submission,
+) -> Result<(), Refusal> {
+    let Some(name) = &submission.callback else { return Ok(()) };
+    let tenants = context.settings.callbacks.get(name);
+    if tenants.is_some_and(|tenants| tenants.contains(caller.tenant())) {
+        return Ok(());
+    }
+    let problem = "no channel of this name is for callers of this tenant".to_owned();
+    Err(Refusal::new(ErrorCode::ValidationError, "nobody can be told over this channel")
+        .with_problems(vec![Problem { pointer: "/callback".to_owned(), problem }]))
 }
 
 fn check_labels(submission: &Submission) -> Result<(), Refusal> {

@@ -10,6 +10,7 @@ use placet_ledger::{
     audit::AuditKind,
     record::{EffectRecord, EffectState},
     sabotage::{Guard, removed},
+    store::StoreError,
 };
 use placet_telemetry::metrics::Duplicate;
 use placet_types::error::{ErrorCode, Refusal};
@@ -18,7 +19,7 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call, Passage},
     context::{Context, lookup_refusal},
-    stages::{recorded, refuse},
+    stages::{credential, recorded, refuse},
 };
 
 /// How often, and how long apart, a duplicate looks for a try that has just begun.
@@ -29,6 +30,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: EffectRecord) {
     let Call { mut passage, stage } = call;
     passage.leaves_record();
+    let record = match kept(context, &stage, record).await {
+        Ok(Some(record)) => record,
+        Ok(None) => return refuse::tell(context, passage, moved_on(), None),
+        Err(error) => {
+            context.noticed(&error.clone().into());
+            return refuse::tell(context, passage, lookup_refusal(&error), None);
+        }
+    };
     if !is_same(&record, &stage) {
         let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
         event.record_id = Some(record.record_id);
@@ -53,6 +62,8 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             if standing.is_final() {
                 return passage.finish(standing);
             }
+            let is_needed = credential::needs_tokens(&stage);
+            context.tokens.renew(record.record_id, &stage.identity, is_needed);
             // An approved call may wait for this very caller.
             if matches!(record.state, EffectState::Approved { .. }) {
                 context.routes.renewed(approval_id, stage.identity.clone());
@@ -86,6 +97,31 @@ pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
     record.requested_digest == stage.built.requested_digest || removed(Guard::FingerprintUnchecked)
 }
 
+/// What a call with other arguments is compared with. A claim may come to nothing, or lose against one that another node made of the
+/// same key, for this very call perhaps: what is no duplicate of it waits for what the ledger keeps. Nothing: it kept nothing, or not yet.
+async fn kept(
+    context: &Context,
+    stage: &Brokered,
+    mut record: EffectRecord,
+) -> Result<Option<EffectRecord>, StoreError> {
+    for _ in 0..LOOKS {
+        if is_same(&record, stage) || !matches!(record.state, EffectState::Claimed { .. }) {
+            return Ok(Some(record));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let Some(now) = context.ledger.store().effect(record.record_id).await? else {
+            return Ok(None);
+        };
+        record = now;
+    }
+    Ok(None)
+}
+
+fn moved_on() -> Refusal {
+    Refusal::new(ErrorCode::InProgress, "a call of this key moved on at this moment; repeat it")
+        .with_retry_after_ms(50)
+}
+
 /// A commit found that `before` is not the state of things any more: another call, or another node, was faster. The call becomes its
 /// duplicate, or waits for what became of itself.
 pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, before: EffectRecord) {
@@ -108,13 +144,7 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
             }
             end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
         },
-        Ok(None) => {
-            let refusal = Refusal::new(
-                ErrorCode::InProgress,
-                "the same call moved on at this moment; repeat it",
-            );
-            refuse::tell(context, passage, refusal.with_retry_after_ms(50), None);
-        }
+        Ok(None) => refuse::tell(context, passage, moved_on(), None),
         Err(error) => {
             context.noticed(&error.clone().into());
             refuse::tell(context, passage, lookup_refusal(&error), None);

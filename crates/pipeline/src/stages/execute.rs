@@ -10,7 +10,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
 use placet_adapter::{
-    adapter::{Conditions, Credential},
+    adapter::Conditions,
     outcome::{AdapterError, Outcome as AdapterOutcome},
 };
 use placet_ledger::{
@@ -38,7 +38,9 @@ use crate::{
     context::{Context, ledger_refusal},
     desk::drift,
     stages::{
-        again, duplicate,
+        again,
+        credential::Proof,
+        duplicate,
         invoke::trace_headers,
         recorded,
         refuse::{self, Refused},
@@ -59,7 +61,7 @@ const GRACE_LISTENING_MS: u64 = 100;
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) lease: Lease,
-    pub(crate) credential: Option<Credential>,
+    pub(crate) proof: Proof,
     pub(crate) deadline: Instant,
 }
 
@@ -82,6 +84,7 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     let mut intent = intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id));
     // Every use of a break-glass record is found by its name.
     intent.audit.desk.extend(broken);
+    intent.audit.credential = ready.proof.used.clone().map(Box::new);
     let granted = permit.grant().is_some();
     let approval_id = permit.approval_id().cloned();
     let armed = match &record {
@@ -104,7 +107,10 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         Ok(armed) => {
             match &record {
                 // From here on a failure of ours is answered for from the record.
-                Some(record) => passage.goes_on_as(&record.call_id),
+                Some(record) => {
+                    passage.goes_on_as(&record.call_id);
+                    context.tokens.forget(record.record_id);
+                }
                 None => passage.is_sent(),
             }
             if granted {
@@ -214,7 +220,14 @@ async fn dispatched(
     let Armed { dispatch, settlement } = armed;
     let started = Instant::now();
     let ready = again::within_window(context, &executing.brokered, settlement.record(), ready);
+    let key = ready.proof.key;
     let (outcome, late) = call_adapter(context, &executing.brokered, dispatch, ready).await;
+    if let (Some(key), AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_))) =
+        (key, &outcome)
+    {
+        // Its target knows better than we do how long it is good.
+        context.broker.forget(&key);
+    }
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     note_answer(context, &passage, &executing.brokered, (&outcome, started.elapsed())).await;
     let Executing { mut brokered, subject } = executing;
@@ -295,14 +308,14 @@ async fn call_adapter(
     ready: Ready,
 ) -> (AdapterOutcome, Option<JoinHandle<Option<AdapterOutcome>>>) {
     let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
-    let Ready { lease, credential, deadline } = ready;
+    let Ready { lease, proof, deadline } = ready;
     let timeout = deadline.saturating_duration_since(Instant::now());
     let span = adapter_span(brokered, dispatch.attempt());
     let listen_ms = listening_ms(context, brokered);
     let conditions = Conditions {
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         listen_ms,
-        credential,
+        credential: proof.credential,
         trace: trace_headers(&span),
     };
     let connection = lease.connection();

@@ -289,6 +289,14 @@ async fn held_by_policy(
         let approval = resumed.approval.clone().filter(|_| waits)?;
         Some((resumed.record.clone(), approval))
     });
+    if let Some((_, approval)) = &waiting
+        && held.requirement.guests() != approval.guests
+    {
+        let refusal =
+            Refusal::new(ErrorCode::ApprovalVoid, "other tenants would have to be asked now");
+        let refused = Refused::of(refusal, Some(&held.decision));
+        return refuse::brokered(context, call, refused).await;
+    }
     if let Some(waiting) = waiting {
         return reopen(context, call, waiting, held).await;
     }
@@ -334,7 +342,7 @@ async fn reopen(
             context.desk.moved(context, &reopened);
             passage.leaves_record();
             let trace_id = passage.trace_id.clone();
-            passage.park(recorded::held_of(&record, &reopened, trace_id));
+            passage.park(recorded::held_of(context, &record, &reopened, trace_id));
         }
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");
@@ -351,15 +359,22 @@ const fn told(kind: DenialKind) -> &'static str {
         DenialKind::Budget => "the run has used up its budget",
         DenialKind::Error => "a policy could not be evaluated for this call, so it is refused",
         DenialKind::Lockdown | DenialKind::Policy => "policy does not allow this call",
+        DenialKind::NobodyToAsk => "there is nobody who could agree to this call",
         DenialKind::ApprovalRefused => "people denied this call",
-        DenialKind::ApprovalExpired => "nobody agreed to this call in time",
+        DenialKind::ApprovalExpired => "the approval of this call has run out of time",
         DenialKind::ApprovalChanged => "what was approved is not what would run",
     }
 }
 
 async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
     let message = told(denial.kind);
-    if matches!(denial.kind, DenialKind::Policy | DenialKind::Ceiling | DenialKind::ModeUpgraded) {
+    if matches!(
+        denial.kind,
+        DenialKind::Policy
+            | DenialKind::NobodyToAsk
+            | DenialKind::Ceiling
+            | DenialKind::ModeUpgraded
+    ) {
         context.metrics.denied();
     }
     let refusal = Refusal::new(denial.code, message).with_detail(denial.kind);

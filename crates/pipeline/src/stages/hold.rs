@@ -36,7 +36,7 @@ use crate::{
     context::{Context, ledger_refusal},
     desk::similar,
     stages::{
-        duplicate,
+        credential, duplicate,
         refuse::{self, Refused},
     },
 };
@@ -69,6 +69,11 @@ pub(crate) async fn park(
     event.decision = refuse::decision_json(&hold.decision);
     match context.ledger.hold(&claimed, &parked, &proposal, event).await {
         Ok(approval) => {
+            if let Some(tokens) = &call.stage.identity.tokens
+                && credential::needs_tokens(&call.stage)
+            {
+                context.tokens.keep(claimed.record_id, tokens);
+            }
             context.desk.moved(context, &approval);
             if context.ledger.store().is_shared() {
                 // People may agree on another node, which then executes it.
@@ -78,6 +83,7 @@ pub(crate) async fn park(
                 call_id: call.passage.call_id.clone(),
                 approval_id: approval.approval_id,
                 state: "pending".to_owned(),
+                awaits_credential: false,
                 requirement: approval.requirement,
                 expires_at: approval.expires_at,
                 trace_id: call.passage.trace_id.clone(),
@@ -202,6 +208,7 @@ pub(crate) fn parked_of(
         run: stage.run.clone(),
         step_id: stage.built.step_id.clone(),
         request_id: stage.built.request_id.clone(),
+        callback: stage.built.callback.clone(),
         binding: stage.binding.clone(),
         requested_digest: stage.built.requested_digest,
         user_groups: stage.identity.user_groups.clone(),

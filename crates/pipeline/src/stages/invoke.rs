@@ -7,17 +7,11 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use placet_adapter::{
-    adapter::{Credential, TraceHeaders},
-    outcome::AdapterError,
-};
-use placet_identity::Secrets;
+use placet_adapter::{adapter::TraceHeaders, outcome::AdapterError};
 use placet_types::{
-    contract::{Contract, file::CredentialFile},
     error::{ErrorCode, Refusal},
     mode::ApprovalMode,
 };
-use secrecy::{ExposeSecret, SecretString};
 
 use crate::{
     adapters::ports::Lease,
@@ -25,6 +19,7 @@ use crate::{
     context::Context,
     desk::drift,
     stages::{
+        credential::{self, Proof},
         execute::{self, Ready},
         refuse::{self, Refused},
     },
@@ -38,8 +33,8 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
     // One budget for all tries of a call.
     let deadline = *call.stage.brokered.built.deadline.get_or_insert(Instant::now() + budget);
     match prepare(context, &call.stage, deadline).await {
-        Ok((lease, credential)) => {
-            execute::execute(context, call, Ready { lease, credential, deadline }).await;
+        Ok((lease, proof)) => {
+            execute::execute(context, call, Ready { lease, proof, deadline }).await;
         }
         Err(refusal) => refuse_prepared(context, call, refusal).await,
     }
@@ -49,7 +44,7 @@ async fn prepare(
     context: &Context,
     gated: &Gated,
     deadline: Instant,
-) -> Result<(Lease, Option<Credential>), Refusal> {
+) -> Result<(Lease, Proof), Refusal> {
     let target = &gated.brokered.built.target;
     let port = context.ports.of(&target.contract.adapter).ok_or_else(|| {
         Refusal::new(
@@ -62,27 +57,8 @@ async fn prepare(
         || target.capability.mode_highest == ApprovalMode::Destructive;
     let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
     lease.check_pin(&target.capability, fresh_ms, deadline).await?;
-    let credential = credential_for(&context.secrets, &target.contract)?;
-    Ok((lease, credential))
-}
-
-/// Mints the credential of a permitted call: here a static secret, read at this moment.
-fn credential_for(secrets: &Secrets, contract: &Contract) -> Result<Option<Credential>, Refusal> {
-    let Some(CredentialFile { secret, header, .. }) = &contract.credential else { return Ok(None) };
-    let value = secrets.get(secret).map_err(|error| {
-        Refusal::new(
-            ErrorCode::CredentialRefused,
-            "the credential for the tool is not available; nothing was executed",
-        )
-        .with_detail(error)
-    })?;
-    let header = header.to_ascii_lowercase();
-    let value = if header == "authorization" {
-        SecretString::from(format!("Bearer {}", value.expose_secret()))
-    } else {
-        value
-    };
-    Ok(Some(Credential { header, value }))
+    let proof = credential::prove(context, gated, deadline).await?;
+    Ok((lease, proof))
 }
 
 /// What a failure before the dispatch says to the caller.

@@ -5,6 +5,7 @@
 pub(crate) mod again;
 pub(crate) mod broker;
 pub(crate) mod build;
+pub(crate) mod credential;
 pub(crate) mod duplicate;
 pub(crate) mod execute;
 pub(crate) mod facts;

@@ -126,7 +126,8 @@ pub(crate) fn of_result(mut result: ToolResultEnvelope, replayed: bool) -> Answe
 /// What a denied or expired approval says to its caller.
 pub(crate) fn denied(code: ErrorCode) -> Refusal {
     let message = if code == ErrorCode::ApprovalExpired {
-        "nobody agreed to this call in time; it was not executed"
+        // Nobody agreed, or people did and it could not run before that was over.
+        "the approval of this call ran out of time; it was not executed"
     } else {
         "people denied this call; it was not executed"
     };
@@ -156,11 +157,17 @@ pub(crate) fn void() -> Refusal {
 }
 
 /// A waiting call as its caller is told of it.
-pub(crate) fn held_of(record: &EffectRecord, approval: &ApprovalRecord, trace_id: String) -> Held {
+pub(crate) fn held_of(
+    context: &Context,
+    record: &EffectRecord,
+    approval: &ApprovalRecord,
+    trace_id: String,
+) -> Held {
     Held {
         call_id: record.call_id.clone(),
         approval_id: approval.approval_id.clone(),
         state: approval.state.name().to_owned(),
+        awaits_credential: context.tokens.is_lacking(record.record_id),
         requirement: approval.requirement.clone(),
         expires_at: approval.expires_at,
         trace_id,
@@ -178,7 +185,7 @@ pub(crate) async fn held(
             let parked = context.ledger.parked(record).await;
             // What was altered is noticed when it is taken up; here it only costs the trace's name.
             let trace_id = parked.map(|parked| parked.envelope.trace_id).unwrap_or_default();
-            Answer::Held(Box::new(held_of(record, &approval, trace_id)))
+            Answer::Held(Box::new(held_of(context, record, &approval, trace_id)))
         }
         Ok(None) => refused(
             record,

@@ -170,6 +170,10 @@ async fn approved(
     else {
         return tell(context, passage, internal("an approved record without its approval"), None);
     };
+    if passing && refusal.code == ErrorCode::CredentialExpired {
+        context.note(event).await;
+        return wait_for_caller(context, passage, (&record, &approval), refusal).await;
+    }
     if passing {
         context.note(event).await;
         return wait_on(context, passage, &record, &approval).await;
@@ -205,6 +209,21 @@ async fn approved(
     }
 }
 
+/// An approved call whose caller has to come back with a new token (TM-17): whoever asks at this moment is told so, and the call waits on.
+async fn wait_for_caller(
+    context: &Context,
+    passage: Passage,
+    (record, approval): (&EffectRecord, &ApprovalRecord),
+    refusal: Refusal,
+) {
+    context.tokens.lacks(record.record_id);
+    context.routes.approval_waits(&approval.approval_id);
+    let call_id = passage.call_id.clone();
+    tell(context, passage, refusal, None);
+    // That was no end of the call: whoever asks next is told from the ledger how it stands.
+    context.registry.forget(&call_id);
+}
+
 /// An approved call waits on, and is tried again; unless it has ended meanwhile, and then its end is told.
 pub(crate) async fn wait_on(
     context: &Context,
@@ -225,7 +244,7 @@ pub(crate) async fn wait_on(
         // A ledger that cannot be read says nothing about the approval, which stands until it is ended.
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
             let trace_id = passage.trace_id.clone();
-            passage.park(recorded::held_of(record, approval, trace_id));
+            passage.park(recorded::held_of(context, record, approval, trace_id));
         }
         end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
     }

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use placet_types::{
-    approval::{Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Requirement, Vote, VoteChoice},
     clock::Timestamp,
     desk::{BreakGlass, DeskBody, Freeze, Handover, pattern::ArgumentPattern},
     digest::Digest,
     error::ErrorCode,
-    ids::{ApprovalId, CapabilityId, DeskId, GroupId, PrincipalId, ToolCallId},
+    ids::{ApprovalId, CapabilityId, DeskId, PrincipalId, ToolCallId},
     mode::ApprovalMode,
 };
 
@@ -36,7 +36,7 @@ pub struct InboxQuery {
     /// Only of this mode.
     pub mode: Option<ApprovalMode>,
     /// Only those that ask this group.
-    pub group: Option<GroupId>,
+    pub group: Option<ApproverGroup>,
     /// Only those whose id, capability, agent or user contains this text, whatever its case.
     pub search: Option<String>,
     /// In which order.
@@ -97,13 +97,16 @@ pub struct InboxItem {
     pub mine: bool,
     /// How often people of each group have agreed, against how many have to.
     pub progress: Vec<GroupProgress>,
+    /// The arguments in one line, sensitive ones masked; empty where retention has deleted them.
+    #[serde(default)]
+    pub summary: String,
 }
 
 /// How far a group is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupProgress {
     /// The group.
-    pub group: GroupId,
+    pub group: ApproverGroup,
     /// How many have to agree.
     pub wanted: u32,
     /// How many have.
@@ -118,7 +121,7 @@ pub struct DeskLoad {
     /// How many wait, by how long they have: under 15 minutes, 1 hour, 4 hours, 24 hours, longer.
     pub waiting_by_age: [u32; 5],
     /// How many wait, by the group that is asked.
-    pub waiting_by_group: BTreeMap<GroupId, u32>,
+    pub waiting_by_group: BTreeMap<ApproverGroup, u32>,
     /// Of those that ended since the process came up, in at most the last 1,000: how long each took, in milliseconds, sorted.
     pub decided_in_ms: Vec<u64>,
     /// Break-glass records that wait for their review.
@@ -159,7 +162,7 @@ pub struct NextEscalation {
     /// When.
     pub at: Timestamp,
     /// Which.
-    pub group: GroupId,
+    pub group: ApproverGroup,
 }
 
 /// What became of the call.
@@ -268,6 +271,22 @@ pub struct DeskEntryView {
     pub note: Option<DeskNoteView>,
     /// The digest a decision on it must name.
     pub digest: Digest,
+    /// What the caller may do with it now.
+    #[serde(default)]
+    pub standing: EntryStanding,
+}
+
+/// What the caller may do with an entry of the desk now, as policy sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct EntryStanding {
+    /// Agree to it.
+    pub may_agree: bool,
+    /// Say no to it.
+    pub may_refuse: bool,
+    /// End it before its time.
+    pub may_end: bool,
+    /// Record the review of it.
+    pub may_review: bool,
 }
 
 /// A word about an entry.
@@ -394,7 +413,7 @@ pub struct DeskEvent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desk_id: Option<DeskId>,
     /// The groups it concerns.
-    pub groups: BTreeSet<GroupId>,
+    pub groups: BTreeSet<ApproverGroup>,
     /// When.
     pub at: Timestamp,
 }

@@ -3,6 +3,7 @@
 mod arranged;
 mod edits;
 mod grants;
+mod guests;
 mod inbox;
 mod nodes;
 mod trail;

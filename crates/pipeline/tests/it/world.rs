@@ -12,6 +12,7 @@ use std::{
 use serde_json::{Value, json};
 
 use placet_adapter::adapter::Connector;
+use placet_broker::Broker;
 use placet_identity::{
     DevKey, IdentityConfig, MintRequest, Secrets, TokenRole, VerifiedCaller, Verifier,
 };
@@ -110,6 +111,10 @@ fn directory() -> Directory {
                   "fay": {"groups": ["freeze-approvers"]}, "emil": {"groups": ["emergency"]}, "ema": {"groups": ["emergency"]}, "leo": {},
                   "gone": {"groups": ["approvers", "operators"], "active": false}},
         "agents": {"bot": {"owner": "ana", "display": "The bot"}, "other": {"owner": "ana"}}
+    }, "globex": {
+        "groups": {"credit-approvers": {}, "auditors": {}, "finance": {}},
+        "users": {"gil": {"groups": ["credit-approvers"]}, "ben": {"groups": ["credit-approvers"]}, "zoe": {"groups": ["auditors", "finance"]}},
+        "agents": {"bot": {"owner": "zoe"}}
     }}}))
     .unwrap();
     directory.check().unwrap();
@@ -235,11 +240,12 @@ impl World {
         }
         let clock = Arc::new(StandingClock(Mutex::new(BEGINNING)));
         let key = DevKey::generate().unwrap();
-        let tenant = TenantId::new("acme").unwrap();
         let loopback = std::net::IpAddr::from([127, 0, 0, 1]);
-        let issuer =
-            key.issuer_config(loopback, tenant, BTreeSet::from([AUDIENCE.to_owned()])).unwrap();
-        let config = IdentityConfig { issuers: vec![issuer], ..IdentityConfig::default() };
+        let issuer = |tenant: &str| {
+            let audiences = BTreeSet::from([AUDIENCE.to_owned()]);
+            key.issuer_config(loopback, tenant.parse().unwrap(), audiences).unwrap()
+        };
+        let config = IdentityConfig { issuers: vec![issuer("acme"), issuer("globex")], ..IdentityConfig::default() };
         let verifier = Verifier::new(config, Arc::<StandingClock>::clone(&clock), None).unwrap();
         // No two nodes give the same.
         let first_id = store.epoch().saturating_mul(1_000_000_000).saturating_add(store.commits());
@@ -256,11 +262,13 @@ impl World {
                 answers_kept_ms: 60_000,
                 answers_kept_max: 10_000,
                 operators: "operators".parse().unwrap(),
+                callbacks: std::collections::BTreeMap::new(),
                 ledger,
             },
             ledger: Ledger::new(kept_in.unwrap_or_else(|| Arc::<MemoryStore>::clone(&store))),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
+            broker: Broker::new(Vec::new(), Secrets::default(), None, Arc::<StandingClock>::clone(&clock)).unwrap(),
             contracts: vec![Arc::new(contract(breaker_failures))],
             directory: Arc::new(directory()),
             bundle,
@@ -275,9 +283,11 @@ impl World {
         Self { engine, witness, store, key, clock, verifier }
     }
 
+    /// A token of somebody: of `acme`, or of the tenant after `@`.
     pub(crate) fn token(&self, kind: PrincipalKind, id: &str) -> String {
+        let (id, tenant) = id.split_once('@').unwrap_or((id, "acme"));
         let request = MintRequest::new(
-            TenantId::new("acme").unwrap(),
+            TenantId::new(tenant).unwrap(),
             kind,
             id.parse().unwrap(),
             AUDIENCE.to_owned(),

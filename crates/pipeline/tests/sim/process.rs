@@ -13,6 +13,7 @@ use std::{
 use serde_json::{Value, json};
 
 use placet_adapter::adapter::Connector;
+use placet_broker::Broker;
 use placet_identity::{
     DevKey, IdentityConfig, MintRequest, Secrets, TokenRole, VerifiedCaller, Verifier,
 };
@@ -166,6 +167,7 @@ impl Process {
             ledger: Ledger::new(Arc::new(store)),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
+            broker: Broker::new(Vec::new(), Secrets::default(), None, Arc::<SimTime>::clone(time)).unwrap(),
             contracts: vec![Arc::clone(&FIXED.contract)],
             directory: Arc::clone(&FIXED.directory),
             bundle: FIXED.bundle.clone(),
@@ -213,6 +215,7 @@ fn settings() -> Settings {
         answers_kept_ms: 60_000,
         answers_kept_max: 10_000,
         operators: "operators".parse().unwrap(),
+        callbacks: std::collections::BTreeMap::new(),
         ledger: LedgerSettings::default(),
     }
 }

@@ -11,7 +11,7 @@ use placet_server::documents::HeldDocument;
 use placet_types::{
     clock::{Clock as _, IdSource as _},
     envelope::result::{ResultStatus, ToolResultEnvelope},
-    ids::{IdempotencyKey, RequestId, RunId, StepId},
+    ids::{ChannelName, IdempotencyKey, RequestId, RunId, StepId},
     json::{JsonLimits, parse_strict},
     mode::ApprovalMode,
     run_context::{RunBudget, RunRequest},
@@ -70,6 +70,9 @@ pub(crate) struct Args {
     /// What the run may spend, in cents.
     #[arg(long, value_name = "CENTS", default_value_t = 0)]
     budget_cents: u64,
+    /// The channel over which to be told how the call ended, if it is held.
+    #[arg(long, value_name = "CHANNEL")]
+    callback: Option<ChannelName>,
     /// Which Placet.
     #[command(flatten)]
     client: ClientArgs,
@@ -111,6 +114,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
         ordinal: 0,
         idempotency_key: args.key.clone(),
         approval_mode_requested: args.mode,
+        callback: args.callback.clone(),
         wait_ms: args.wait.saturating_mul(1_000),
         run: RunRequest {
             run_id,

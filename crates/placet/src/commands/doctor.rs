@@ -12,7 +12,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
-use placet_identity::DevKey;
+use placet_identity::{DevKey, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
 use placet_types::clock::Clock;
 use serde::Serialize;
@@ -28,7 +28,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
-    output, storage,
+    notices, output, storage,
     world::{self, World},
 };
 
@@ -103,6 +103,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             checks.extend(contracts(&config));
             checks.extend(policies_and_issuers(&config).await);
             checks.push(secrets(&config));
+            checks.extend(channels(&config).await);
             checks.extend(ports(&config));
         }
     }
@@ -338,27 +339,46 @@ async fn policies_and_issuers(config: &Config) -> Vec<Check> {
             )
         }
     }];
-    checks.push(issuers(config, &world).await);
+    checks.extend(issuers(config, &world).await);
     checks
 }
 
-async fn issuers(config: &Config, world: &World) -> Check {
+async fn issuers(config: &Config, world: &World) -> Vec<Check> {
     let about = "issuers";
     if config.development_tokens && !DevKey::path(&config.data).try_exists().unwrap_or(false) {
-        return Check::ok(about, "the development key, made at the first start");
+        return vec![Check::ok(about, "the development key, made at the first start")];
     }
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let verifier = match compose::verifier(config, &world.directory, &[], &clock) {
         Ok(verifier) => verifier,
-        Err(failure) => return Check::of(about, &failure),
+        Err(failure) => return vec![Check::of(about, &failure)],
     };
+    let mut checks: Vec<Check> = tls(config, &verifier).into_iter().collect();
     let failures = verifier.refresh().await;
     if let Some(failure) = failures.first() {
         let found = format!("the keys of `{}` cannot be had: {}", failure.issuer, failure.cause);
-        return Check::fail(about, found, "check its `keys`; nobody with its tokens can call");
+        let todo = "check its `keys`; nobody with its tokens can call";
+        checks.push(Check::fail(about, found, todo));
+        return checks;
     }
     let development = if config.development_tokens { ", and the development key" } else { "" };
-    Check::ok(about, format!("{} configured{development}", config.identity.issuers.len()))
+    let configured = [
+        config.identity.issuers.len(),
+        config.identity.trust_domains.len(),
+        config.identity.client_authorities.len(),
+    ];
+    let configured = configured.into_iter().fold(0, usize::saturating_add);
+    checks.push(Check::ok(about, format!("{configured} configured{development}")));
+    checks
+}
+
+/// The certificate of the door, if callers speak TLS.
+fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
+    let settings = compose::tls_settings(config, verifier)?;
+    Some(match settings.check() {
+        Ok(()) => Check::ok("tls", "certificate and key can be used"),
+        Err(error) => Check::fail("tls", error.to_string(), "mend the file, or take `tls` out"),
+    })
 }
 
 fn secrets(config: &Config) -> Check {
@@ -367,6 +387,27 @@ fn secrets(config: &Config) -> Check {
         Ok(()) => Check::ok("secrets", format!("{count} can be read")),
         Err(error) => Check::fail("secrets", error.to_string(), "provide it, or take it out"),
     }
+}
+
+/// Whether the channels have what they need; nobody is sent anything.
+async fn channels(config: &Config) -> Option<Check> {
+    const ABOUT: &str = "notifications";
+    if config.notifications.is_empty() {
+        return None;
+    }
+    let post = match notices::post(config, None, &[]) {
+        Ok(post) => post,
+        Err(failure) => return Some(Check::of(ABOUT, &failure)),
+    };
+    for name in config.notifications.channels.keys() {
+        if let Err(failure) = post.check(name).await {
+            let todo = "mend the secret, or take the channel out";
+            return Some(Check::fail(ABOUT, format!("`{name}`: {}", failure.why), todo));
+        }
+    }
+    let count = config.notifications.channels.len();
+    let found = format!("{count} channels; `placet notifications test` tries one");
+    Some(Check::ok(ABOUT, found))
 }
 
 fn ports(config: &Config) -> Vec<Check> {

@@ -9,6 +9,7 @@ pub(crate) mod call;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod ledger;
+pub(crate) mod notifications;
 pub(crate) mod policy;
 pub(crate) mod schema;
 pub(crate) mod serve;
@@ -36,6 +37,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Policy(args) => policy::run(&args, environment),
         Command::Ledger(args) => ledger::run(&args, environment).await,
         Command::Audit(args) => audit::run(&args, environment).await,
+        Command::Notifications(args) => notifications::run(&args, environment).await,
         Command::Token(args) => token::run(&args, environment),
         Command::Schema(args) => schema::run(&args),
         Command::Init(args) => init::run(&args, environment),

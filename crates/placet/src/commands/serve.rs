@@ -151,9 +151,10 @@ fn greet(
     environment: &Environment,
 ) {
     let (listen, admin) = (running.bound.address(), running.bound.admin_address());
+    let scheme = if running.bound.is_tls() { "https" } else { "http" };
     if args.json {
         return output::json_line(&json!({
-            "listen": format!("http://{listen}"),
+            "listen": format!("{scheme}://{listen}"),
             "admin_listen": format!("http://{admin}"),
             "data": config.data,
             "version": env!("CARGO_PKG_VERSION"),
@@ -169,7 +170,7 @@ fn greet(
         |folder| folder.display().to_string(),
     );
     output::line(format!(
-        "Placet {} listens on http://{listen} (health and metrics: http://{admin})\n\
+        "Placet {} listens on {scheme}://{listen} (health and metrics: http://{admin})\n\
          data {} · {tools} tools of {} adapters · policies: {policies}\n{}",
         env!("CARGO_PKG_VERSION"),
         config.data.display(),
@@ -177,7 +178,7 @@ fn greet(
         running.recovered,
     ));
     if config.development_tokens && has_development_people(world) {
-        output::line(first_steps(args, config, listen, environment.program()));
+        output::line(first_steps(args, config, (scheme, listen), environment.program()));
     }
 }
 
@@ -192,7 +193,12 @@ fn has_development_people(world: &World) -> bool {
 }
 
 /// What to type next, so that it can be copied.
-fn first_steps(args: &Args, config: &Config, listen: SocketAddr, program: &str) -> String {
+fn first_steps(
+    args: &Args,
+    config: &Config,
+    (scheme, listen): (&str, SocketAddr),
+    program: &str,
+) -> String {
     let default_data = PathBuf::from("placet-data");
     let data = if config.data == default_data {
         String::new()
@@ -205,10 +211,10 @@ fn first_steps(args: &Args, config: &Config, listen: SocketAddr, program: &str) 
         .as_ref()
         .map(|file| format!(" -f {}", file.display()))
         .unwrap_or_default();
-    let url = if listen.port() == placet_server::config::PORT {
+    let url = if scheme == "http" && listen.port() == placet_server::config::PORT {
         String::new()
     } else {
-        format!("  export PLACET_URL=http://{listen}\n")
+        format!("  export PLACET_URL={scheme}://{listen}\n")
     };
     format!(
         "\nIn another terminal, as the agent `dev-agent`:\n{url}  \
@@ -220,7 +226,7 @@ fn first_steps(args: &Args, config: &Config, listen: SocketAddr, program: &str) 
          PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals list\n  \
          PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals approve APPROVAL --reason \"agreed\"\n  \
          {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # the recorded result\n\
-         Or decide in a browser: http://{listen}/\n\
+         Or decide in a browser: {scheme}://{listen}/\n\
          Development tokens are accepted on loopback only. Stop with Ctrl-C.\n"
     )
 }
@@ -250,7 +256,8 @@ mod tests {
         let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else {
             panic!()
         };
-        let text = first_steps(&args, &config, "127.0.0.1:7500".parse().unwrap(), "placet");
+        let text =
+            first_steps(&args, &config, ("http", "127.0.0.1:7500".parse().unwrap()), "placet");
         assert!(text.contains("export PLACET_URL=http://127.0.0.1:7500"));
         let mut checked = 0;
         for line in text.lines().filter(|line| line.contains("placet ")) {

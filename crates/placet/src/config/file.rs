@@ -9,13 +9,15 @@ use std::{
     path::PathBuf,
 };
 
-use placet_identity::IssuerConfig;
+use placet_broker::StsConfig;
+use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig};
+use placet_notify::config::NotifyConfig;
 use placet_server::config::{ADMIN_PORT, PORT};
 use placet_types::ids::{EnvironmentName, GroupId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use super::{console::ConsoleFile, ledger::LedgerFile};
+use super::{console::ConsoleFile, ledger::LedgerFile, trust::TrustFile};
 
 /// The configuration of one process. Relative paths are relative to this file's folder.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -26,6 +28,8 @@ pub(crate) struct ConfigFile {
     /// Where callers come in. Other than loopback only with `issuers`.
     #[schemars(with = "String")]
     pub(crate) listen: SocketAddr,
+    /// TLS for callers; absent: plain HTTP.
+    pub(crate) tls: Option<TlsFile>,
     /// Where `/healthz`, `/readyz` and `/metrics` are.
     #[schemars(with = "String")]
     pub(crate) admin_listen: SocketAddr,
@@ -43,12 +47,20 @@ pub(crate) struct ConfigFile {
     pub(crate) audience: String,
     /// Who issues tokens; absent: only the development key, on loopback.
     pub(crate) issuers: Vec<IssuerConfig>,
-    /// Whether tokens of `placet token` are accepted; absent: when there are no `issuers`. Only ever on loopback.
+    /// SPIFFE trust domains whose workloads may call with JWT-SVIDs.
+    pub(crate) trust_domains: Vec<TrustDomainConfig>,
+    /// Authorities whose client certificates name agents. They need `tls`.
+    pub(crate) client_authorities: Vec<ClientAuthority>,
+    /// Whether tokens of `placet token` are accepted; absent: when nobody else is trusted. Only ever on loopback.
     pub(crate) development_tokens: Option<bool>,
     /// The group whose people may list the ledger and resolve unknown outcomes.
     pub(crate) operators: GroupId,
     /// Secrets that contracts may name.
     pub(crate) secrets: BTreeMap<String, SecretFile>,
+    /// Token services that contracts may name, for credentials that are minted for one call.
+    pub(crate) sts: Vec<StsConfig>,
+    /// Whom our own connections trust, and who we are to whom they lead to.
+    pub(crate) trust: TrustFile,
     /// The HTTP door.
     pub(crate) http: HttpFile,
     /// Traces and logs.
@@ -61,6 +73,8 @@ pub(crate) struct ConfigFile {
     pub(crate) ledger: LedgerFile,
     /// The web console.
     pub(crate) console: ConsoleFile,
+    /// Who is told of what happens to held calls, and over what.
+    pub(crate) notifications: NotifyConfig,
 }
 
 impl Default for ConfigFile {
@@ -68,6 +82,7 @@ impl Default for ConfigFile {
         Self {
             data: PathBuf::from("placet-data"),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+            tls: None,
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, ADMIN_PORT)),
             admin_open: false,
             environment: constant("dev"),
@@ -76,15 +91,20 @@ impl Default for ConfigFile {
             directory: None,
             audience: "placet".to_owned(),
             issuers: Vec::new(),
+            trust_domains: Vec::new(),
+            client_authorities: Vec::new(),
             development_tokens: None,
             operators: constant("operators"),
             secrets: BTreeMap::new(),
+            sts: Vec::new(),
+            trust: TrustFile::default(),
             http: HttpFile::default(),
             telemetry: TelemetryFile::default(),
             limits: LimitsFile::default(),
             audit: AuditFile::default(),
             ledger: LedgerFile::default(),
             console: ConsoleFile::default(),
+            notifications: NotifyConfig::default(),
         }
     }
 }
@@ -143,6 +163,16 @@ impl From<Interpolated> for String {
     fn from(text: Interpolated) -> Self {
         format!("${{{}}}", text.variable)
     }
+}
+
+/// TLS for callers. Changed files count without a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsFile {
+    /// The file with the certificate and what lies between it and its authority, in PEM form.
+    pub(crate) certificate: PathBuf,
+    /// The file with its private key, in PEM form.
+    pub(crate) key: PathBuf,
 }
 
 /// The HTTP door.

@@ -9,7 +9,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use placet_broker::{StsConfig, check_all};
+use placet_egress::Trust;
 use placet_identity::{IdentityConfig, KeySource, SecretSource, Secrets};
+use placet_notify::config::NotifyConfig;
 use placet_pipeline::settings::Settings;
 use placet_server::config::ServerConfig;
 use placet_telemetry::export::{LogFormat, OtlpConfig, OtlpProtocol, TelemetryConfig};
@@ -18,7 +21,7 @@ use secrecy::SecretString;
 
 use super::{
     console::ConsoleFile,
-    file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile},
+    file::{ConfigFile, LogFormatFile, OtlpFile, OtlpProtocolFile, ReadAudit, SecretFile, TlsFile},
     ledger::LedgerPlan,
     otel,
 };
@@ -68,6 +71,8 @@ pub(crate) struct Config {
     pub(crate) development_tokens: bool,
     /// The secrets.
     pub(crate) secrets: Secrets,
+    /// The token services.
+    pub(crate) sts: Vec<StsConfig>,
     /// The doors.
     pub(crate) server: ServerConfig,
     /// Whether the admin door may be reached from elsewhere.
@@ -78,10 +83,16 @@ pub(crate) struct Config {
     pub(crate) ledger: LedgerPlan,
     /// Traces and logs.
     pub(crate) telemetry: TelemetryConfig,
+    /// Whom our own connections trust, and who we are in them.
+    pub(crate) trust: Trust,
+    /// TLS for callers.
+    pub(crate) tls: Option<TlsFile>,
     /// The pipeline.
     pub(crate) settings: Settings,
     /// The web console.
     pub(crate) console: ConsoleFile,
+    /// Who is told of what happens to held calls.
+    pub(crate) notifications: NotifyConfig,
 }
 
 impl Config {
@@ -120,7 +131,7 @@ impl Config {
     pub(crate) fn check_listeners(&self) -> Result<(), Failure> {
         let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
         let (listen, admin) = (self.server.listen, self.server.admin_listen);
-        if !is_local(listen) && self.identity.issuers.is_empty() {
+        if !is_local(listen) && !self.identity.trusts_somebody() {
             return Err(Failure::new(format!("refused to listen on {listen} without issuers"))
                 .because(
                     "other machines could reach it, and the development key is for loopback only",
@@ -176,14 +187,11 @@ impl Reading<'_> {
         let server = self.server(&file)?;
         let ledger = self.ledger(&file)?;
         let settings = self.settings(&file, &ledger);
-        let mut identity = IdentityConfig { issuers: file.issuers, ..IdentityConfig::default() };
-        for issuer in &mut identity.issuers {
-            if let KeySource::File(path) = &mut issuer.keys {
-                *path = self.base.join(&*path);
-            }
-        }
-        identity.check().map_err(|error| FileProblem::at(self.name, "issuers", error))?;
+        let identity = self.identity(&file)?;
+        self.check_services(&file.sts, &secrets)?;
         file.console.check(self.name, &identity.issuers, |name| secrets.contains(name))?;
+        let told = file.notifications.check(|name| secrets.contains(name));
+        told.map_err(|error| FileProblem::at(self.name, "notifications", error))?;
         Ok(Config {
             origin,
             data: self.base.join(file.data),
@@ -192,17 +200,51 @@ impl Reading<'_> {
             policies: file.policies.map(|path| self.base.join(path)),
             directory: file.directory.map(|path| self.base.join(path)),
             audience: file.audience,
-            development_tokens: file.development_tokens.unwrap_or(identity.issuers.is_empty()),
+            development_tokens: file.development_tokens.unwrap_or(!identity.trusts_somebody()),
             identity,
             secrets,
+            sts: file.sts,
             server,
+            trust: file.trust.read(self.name, self.base)?,
+            tls: file.tls.map(|tls| self.tls(&tls)),
             admin_open: file.admin_open,
             free_space_bytes_min: file.limits.free_space_bytes_min,
             ledger,
             telemetry,
             settings,
             console: file.console,
+            notifications: file.notifications,
         })
+    }
+
+    /// Who is trusted to say who calls.
+    fn identity(&self, file: &ConfigFile) -> Result<IdentityConfig, FileProblem> {
+        let mut identity = IdentityConfig {
+            issuers: file.issuers.clone(),
+            trust_domains: file.trust_domains.clone(),
+            client_authorities: file.client_authorities.clone(),
+            ..IdentityConfig::default()
+        };
+        let issuers = identity.issuers.iter_mut().map(|issuer| &mut issuer.keys);
+        let domains = identity.trust_domains.iter_mut().map(|domain| &mut domain.bundle);
+        for keys in issuers.chain(domains) {
+            if let KeySource::File(path) = keys {
+                *path = self.base.join(&*path);
+            }
+        }
+        for authority in &mut identity.client_authorities {
+            authority.ca = self.base.join(&authority.ca);
+        }
+        if file.tls.is_none() && !identity.client_authorities.is_empty() {
+            let problem = "need `tls`: a certificate is shown in its handshake";
+            return Err(FileProblem::at(self.name, "client_authorities", problem));
+        }
+        identity.check().map_err(|error| FileProblem::at(self.name, "issuers", error))?;
+        Ok(identity)
+    }
+
+    fn tls(&self, file: &TlsFile) -> TlsFile {
+        TlsFile { certificate: self.base.join(&file.certificate), key: self.base.join(&file.key) }
     }
 
     fn ledger(&self, file: &ConfigFile) -> Result<LedgerPlan, FileProblem> {
@@ -233,6 +275,16 @@ impl Reading<'_> {
         let secrets = Secrets::new(sources);
         secrets.check().map_err(|error| FileProblem::at(self.name, "secrets", error))?;
         Ok(secrets)
+    }
+
+    fn check_services(&self, services: &[StsConfig], secrets: &Secrets) -> Result<(), FileProblem> {
+        check_all(services).map_err(|error| FileProblem::at(self.name, "sts", error))?;
+        let names = services.iter().filter_map(|one| Some((one, one.client_auth.secret()?)));
+        let missing = names.into_iter().find(|(_, secret)| !secrets.contains(secret));
+        missing.map_or(Ok(()), |(one, secret)| {
+            let problem = format!("token service `{}`: no secret is named `{secret}`", one.name,);
+            Err(FileProblem::at(self.name, "sts", problem))
+        })
     }
 
     fn variable(&self, secret: &str, variable: &str) -> Result<SecretSource, FileProblem> {
@@ -301,6 +353,9 @@ impl Reading<'_> {
             body_bytes_max: narrow(file.limits.body_bytes_max),
             connections_max: u32::try_from(file.limits.connections_max).unwrap_or(u32::MAX),
             drain_ms: file.limits.drain_ms,
+            public_url: file.console.public_url.clone(),
+            resource: is_url(&file.audience).then(|| file.audience.clone()),
+            authorization_servers: authorization_servers(file),
             ..ServerConfig::default()
         };
         config.check().map_err(|error| FileProblem::of_file(self.name, error))?;
@@ -319,9 +374,20 @@ impl Reading<'_> {
             answers_kept_ms: file.limits.answers_kept_ms,
             answers_kept_max: narrow(file.limits.answers_kept_max),
             operators: file.operators.clone(),
+            callbacks: file.notifications.callbacks(),
             ledger: ledger.settings(),
         }
     }
+}
+
+fn is_url(text: &str) -> bool {
+    text.starts_with("https://") && url::Url::parse(text).is_ok()
+}
+
+/// The issuers that whoever has no token yet may be told.
+fn authorization_servers(file: &ConfigFile) -> Vec<String> {
+    let told = file.issuers.iter().filter(|issuer| issuer.advertised);
+    told.map(|issuer| issuer.issuer.clone()).filter(|issuer| is_url(issuer)).collect()
 }
 
 /// How log lines look, from the word in the file or on the command line.

@@ -1,6 +1,6 @@
 //! The configuration: one YAML file, everything with a default.
 //!
-//! Owns the file's form ([`file`], [`ledger`], [`console`]), its reading and check ([`load`]). Does not read contracts, policies or the directory it
+//! Owns the file's form ([`file`], [`ledger`], [`console`], [`trust`]), its reading and check ([`load`]). Does not read contracts, policies or the directory it
 //! names: that is [`crate::world`].
 
 pub(crate) mod console;
@@ -8,6 +8,7 @@ pub(crate) mod file;
 pub(crate) mod ledger;
 pub(crate) mod load;
 pub(crate) mod otel;
+pub(crate) mod trust;
 
 #[cfg(test)]
 mod tests;

@@ -94,8 +94,8 @@ pub(crate) async fn held(stage: &mut Stage) -> Shown {
 pub(crate) async fn shown(stage: &mut Stage) -> Shown {
     let pending = stage.delete.clone().ok_or("no call is held")?;
     let detail = stage.look(&pending).await?;
-    expect(detail.proposal.evidence.preview == json!({ "path": "notes.txt" }), || {
-        format!("the approver is shown other arguments: {}", detail.proposal.evidence.preview)
+    expect(*detail.preview() == json!({ "path": "notes.txt" }), || {
+        format!("the approver is shown other arguments: {}", detail.preview())
     })?;
     let digest = detail.approval.digest;
     let owner = decide(&stage.ana()?, &pending, digest).await?;
@@ -114,11 +114,7 @@ pub(crate) async fn shown(stage: &mut Stage) -> Shown {
         reply.problem().map(|problem| problem.error_code.as_str()).unwrap_or_default()
     };
     Ok(vec![
-        format!(
-            "ben sees files__delete {} and the digest {}",
-            detail.proposal.evidence.preview,
-            digest.short()
-        ),
+        format!("ben sees files__delete {} and the digest {}", detail.preview(), digest.short()),
         format!(
             "ana (owner) → {}; the agent itself → {}; ben, for another digest → {}",
             code(&owner),

@@ -2,6 +2,7 @@
 
 mod ballot;
 mod desk;
+mod guests;
 
 use placet_types::{
     approval::{Vote, VoteChoice},
@@ -126,8 +127,8 @@ fn a_hold_says_who_has_to_agree_in_all() {
         };
         assert_eq!(hold.requirement.quorum, 2);
         assert_eq!(
-            hold.requirement.groups.iter().map(|(g, n)| (g.as_str(), *n)).collect::<Vec<_>>(),
-            [("security", 1)]
+            hold.requirement.groups.iter().map(|(g, n)| (g.to_string(), *n)).collect::<Vec<_>>(),
+            [("security".to_owned(), 1)]
         );
         assert_eq!(hold.requirement.expires_in_ms, 4 * 3_600_000);
         assert_eq!(hold.requirement.reasons.len(), 1);
@@ -148,8 +149,8 @@ unless {{ context.req has approval && context.req.approval.hasTag("approvers") &
     );
     let snapshot = compile(&bundle(&more), &world()).unwrap();
     let Verdict::Hold(hold) = refund().decide(&snapshot) else { panic!("not held") };
-    let groups: Vec<_> = hold.requirement.groups.iter().map(|(g, n)| (g.as_str(), *n)).collect();
-    assert_eq!(groups, [("approvers", 2), ("security", 1)]);
+    let groups: Vec<_> = hold.requirement.groups.iter().map(|(g, n)| (g.to_string(), *n)).collect();
+    assert_eq!(groups, [("approvers".to_owned(), 2), ("security".to_owned(), 1)]);
     assert_eq!((hold.requirement.quorum, hold.requirement.expires_in_ms), (2, 3_600_000));
     assert_eq!(hold.requirement.reasons.len(), 2);
     // Dan is in security, ben and mia in approvers: three people meet what two policies ask for.

@@ -4,7 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use placet_types::ids::{CapabilityId, GroupId, PrincipalId, TenantId};
+use placet_types::{
+    approval::ApproverGroup,
+    ids::{CapabilityId, GroupId, PrincipalId, TenantId},
+};
 use serde::{Deserialize, Serialize};
 
 use super::CasePrincipal;
@@ -31,7 +34,7 @@ pub struct ReviewCase {
     /// What is called.
     pub tool: CapabilityId,
     /// The groups that were asked.
-    pub asked: BTreeSet<GroupId>,
+    pub asked: BTreeSet<ApproverGroup>,
     /// The colleague the reviewer decides for, and the groups that were handed over.
     #[serde(default)]
     pub stands_for: Option<CaseColleague>,
@@ -44,7 +47,7 @@ pub struct ReviewCase {
     /// When the approval ends, in milliseconds from now.
     #[serde(default = "super::an_hour")]
     pub expires_in_ms: i64,
-    /// Who has decided already.
+    /// Who of the call's tenant has decided already.
     #[serde(default)]
     pub decided_by: BTreeSet<PrincipalId>,
     /// Whether it is allowed.

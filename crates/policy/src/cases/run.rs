@@ -9,15 +9,15 @@ use std::{
 };
 
 use placet_types::{
-    approval::{Requirement, Vote},
+    approval::{ApproverGroup, Requirement, Vote},
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
     directory::Directory,
     ids::{
-        ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, GroupId, IdempotencyKey,
-        RecordId, TenantId,
+        ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, IdempotencyKey, RecordId,
+        TenantId,
     },
     json::canonical_digest,
     principal::{Principal, PrincipalChain, PrincipalKind},
@@ -168,7 +168,7 @@ impl Runner<'_> {
             contract_digest: contract.digest,
             effective_args_digest: canonical_digest(&args),
             target: contract.target(),
-            credential: contract.credential_plan(),
+            credential: contract.credential_plan(&capability.id),
         };
         let key = IdempotencyKey::new("case").map_err(|error| error.to_string())?;
         let break_glass = case.break_glass.as_ref().map(|record| BreakGlassFacts {
@@ -248,10 +248,13 @@ impl Runner<'_> {
         shown: Digest,
     ) -> Vote {
         let member = vote.stands_for.as_ref().unwrap_or(&vote.by);
-        let listed = self.world.directory.user(tenant, member).into_iter();
+        let guest = vote.tenant.as_ref().filter(|guest| *guest != tenant);
+        let listed = self.world.directory.user(guest.unwrap_or(tenant), member).into_iter();
         let at = NOW.plus_ms(approval.expires_in_ms.min(0).saturating_sub(1_000));
         Vote {
             approver: vote.by.clone(),
+            tenant: guest.cloned(),
+            part_digest: None,
             stands_for: vote.stands_for.clone(),
             authenticated_at: vote.authenticated_ago_ms.map(|ago| at.plus_ms(ago.saturating_neg())),
             groups: listed.flat_map(|user| &user.groups).chain(&vote.groups).cloned().collect(),
@@ -294,6 +297,7 @@ fn chain_of(actor: &CasePrincipal, user: Option<&CasePrincipal>) -> PrincipalCha
     PrincipalChain {
         actor: principal_of(actor, PrincipalKind::Agent),
         on_behalf_of: user.map(|user| principal_of(user, PrincipalKind::User)),
+        via: Vec::new(),
     }
 }
 
@@ -343,7 +347,7 @@ fn differences(expect: &Expectation, verdict: &Verdict) -> Vec<String> {
 }
 
 fn is_as_expected(got: &Requirement, wanted: &ExpectedRequirement) -> bool {
-    let later: BTreeMap<GroupId, u32> =
+    let later: BTreeMap<ApproverGroup, u32> =
         got.escalations.iter().map(|one| (one.group.clone(), one.people)).collect();
     got.groups == wanted.groups
         && got.quorum == wanted.quorum

@@ -46,6 +46,8 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
     // the next test says.
     let of_people = [
         "approver-in-group",
+        "guest-decides",
+        "guest-views",
         "view-approvals",
         "desk-view",
         "break-glass-declare",
@@ -134,7 +136,7 @@ fn an_unknown_key_or_an_empty_file_is_refused() {
 #[test]
 fn cases_without_a_world_need_one() {
     let file = CaseFile::parse(
-        "cases_version: placet.policy-cases.v1\nsurfaces: [{ name: a, actor: { id: bot, tenant: acme }, tools: [ops/look, ops/note, ops/fetch, ops/act, ops/refund, ops/remove, ops/blob] }]",
+        "cases_version: placet.policy-cases.v1\nsurfaces: [{ name: a, actor: { id: bot, tenant: acme }, tools: [ops/look, ops/note, ops/fetch, ops/act, ops/refund, ops/remove, ops/blob, ops/credit] }]",
     )
     .unwrap();
     assert_eq!(run_cases(&shipped(), None, &file), Err(CaseFileError::NoWorld));

@@ -49,6 +49,7 @@ fn a_denied_call_says_what_to_look_at() {
     let chain = placet_types::principal::PrincipalChain {
         actor: crate::testing::principal(placet_types::principal::PrincipalKind::Service, "sync"),
         on_behalf_of: None,
+        via: Vec::new(),
     };
     check(
         &Draft { chain, ..remove() },

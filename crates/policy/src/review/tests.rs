@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
+    approval::{ApproverGroup, Voice},
     error::ErrorCode,
-    ids::{GroupId, PrincipalId},
+    ids::PrincipalId,
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
@@ -18,7 +19,7 @@ use crate::{
 struct Approval {
     chain: PrincipalChain,
     decided_by: BTreeSet<PrincipalId>,
-    asked: BTreeSet<GroupId>,
+    asked: BTreeSet<ApproverGroup>,
 }
 
 impl Approval {
@@ -44,7 +45,7 @@ impl Approval {
             asked: &self.asked,
             fresh_auth_ms: None,
             expires_at: NOW.plus_ms(1_000),
-            decided_by: &self.decided_by,
+            decided_by: &self.decided_by.iter().map(Voice::own).collect(),
         };
         let reviewer = Reviewer { principal: reviewer, groups: &[].into() };
         match choice {
@@ -166,6 +167,7 @@ fn click(
     let person = user(click.by);
     let colleague =
         click.stands_for.map(|(id, group)| (user(id), BTreeSet::from([group.parse().unwrap()])));
+    let decided: Vec<PrincipalId> = click.decided_by.iter().map(|id| id.parse().unwrap()).collect();
     snapshot.may_review(&Review {
         reviewer: Reviewer { principal: &person, groups: &[].into() },
         stands_for: colleague.as_ref().map(|(principal, groups)| Reviewer { principal, groups }),
@@ -176,7 +178,7 @@ fn click(
             asked: &["approvers".parse().unwrap()].into(),
             fresh_auth_ms: click.fresh_auth_ms,
             expires_at: NOW.plus_ms(1_000),
-            decided_by: &click.decided_by.iter().map(|id| id.parse().unwrap()).collect(),
+            decided_by: &decided.iter().map(Voice::own).collect(),
         },
         action,
         authenticated_at: click.proved_ago_ms.map(|ago| NOW.plus_ms(ago.saturating_neg())),

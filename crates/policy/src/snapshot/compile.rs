@@ -18,13 +18,15 @@ use placet_types::{
 
 use super::{Snapshot, ToolPlan, UntypedTool, slice::Slicer};
 use crate::{
-    annotations::{self, Place, PolicyMeta},
+    annotations::{self, ApprovalRule, Place, PolicyMeta},
     bundle::{
         BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, POLICIES_MAX, PolicyFile, Severity,
     },
     entities::ToolEntities,
     input::InputType,
-    manage, review, schema,
+    manage, review,
+    route::{WrittenGroup, WrittenTenant},
+    schema,
     vocabulary::{Vocabulary, lower_action},
 };
 
@@ -52,11 +54,12 @@ pub(super) fn compile(
         .map(|(schema, _warnings)| schema)
         .map_err(internal)?;
     validate(source, &policies, &set, schema.clone())?;
+    check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
     for draft in drafts {
         let id = draft.capability.id.clone();
-        let plan = plan_tool(&names, &mut slicer, draft)?;
+        let plan = plan_tool((&names, &policies), &mut slicer, draft)?;
         if tools.insert(id.clone(), Arc::new(plan)).is_some() {
             return Err(vec![BundleProblem::of_bundle(format!(
                 "two contracts have the tool `{id}`"
@@ -251,7 +254,7 @@ fn draft_tools(contracts: &[Arc<Contract>]) -> (Vec<Draft<'_>>, Vec<UntypedTool>
 }
 
 fn plan_tool(
-    names: &Vocabulary,
+    (names, policies): (&Vocabulary, &[PolicyMeta]),
     slicer: &mut Slicer<'_>,
     draft: Draft<'_>,
 ) -> Result<ToolPlan, Problems> {
@@ -268,13 +271,18 @@ fn plan_tool(
     let (call, lower) = (capability.id.to_string(), lower_action(&capability.id));
     let mut groups = schema::parents(capability);
     groups.push("call_tool".to_owned());
+    let call_slice = slicer.slice(&lineage(&call, groups)).map_err(internal)?;
+    let asking =
+        policies.iter().filter(|meta| call_slice.policy(&PolicyId::new(&meta.id)).is_some());
+    let written = written_for(asking, capability, draft.input.as_ref())?;
     Ok(ToolPlan {
         contract_digest: draft.contract.digest,
         entities,
         tool: names.tool_uid(&capability.id),
         call: names.action_uid(&call),
         lower: names.action_uid(&lower),
-        call_slice: slicer.slice(&lineage(&call, groups)).map_err(internal)?,
+        call_slice,
+        written,
         lower_slice: slicer
             .slice(&lineage(&lower, vec!["lower_mode".to_owned()]))
             .map_err(internal)?,
@@ -282,4 +290,54 @@ fn plan_tool(
         contract: Arc::clone(draft.contract),
         name: capability.id.capability().clone(),
     })
+}
+
+/// The groups of other tenants that a policy asks, at once or later.
+fn foreign(meta: &PolicyMeta) -> impl Iterator<Item = &WrittenGroup> {
+    let route = match &meta.rule {
+        ApprovalRule::Required(route) => Some(route),
+        ApprovalRule::Never => None,
+    };
+    let groups = route
+        .into_iter()
+        .flat_map(|route| route.groups.keys().chain(route.steps.iter().map(|step| &step.group)));
+    groups.filter(|group| group.of != WrittenTenant::Own)
+}
+
+/// Refuses policies that ask a named tenant for people whom its directory does not have.
+fn check_groups(policies: &[PolicyMeta], directory: &Directory) -> Result<(), Problems> {
+    let flaws = policies.iter().flat_map(|meta| {
+        foreign(meta).filter_map(|group| Some(misrouted(meta, group.flaw(directory)?)))
+    });
+    let problems: Problems = flaws.collect();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+/// The groups of other tenants that the policies for a tool write, if the tool has the arguments that they need.
+fn written_for<'a>(
+    policies: impl Iterator<Item = &'a PolicyMeta>,
+    capability: &Capability,
+    input: Option<&InputType>,
+) -> Result<Vec<WrittenGroup>, Problems> {
+    let (mut written, mut problems) = (BTreeSet::new(), Problems::new());
+    for meta in policies {
+        for group in foreign(meta) {
+            let flaw = group.flaw_for(capability, input);
+            problems.extend(flaw.map(|flaw| misrouted(meta, flaw)));
+            written.insert(group.clone());
+        }
+    }
+    if problems.is_empty() { Ok(written.into_iter().collect()) } else { Err(problems) }
+}
+
+fn misrouted(meta: &PolicyMeta, message: String) -> BundleProblem {
+    BundleProblem {
+        file: meta.file.clone(),
+        line: meta.line,
+        policy: Some(meta.id.clone()),
+        ..BundleProblem::of_bundle(message)
+    }
+    .with_help(
+        "name a group that the other tenant's directory declares, and in the policy's scope only tools that require the argument",
+    )
 }

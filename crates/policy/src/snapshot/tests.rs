@@ -118,7 +118,9 @@ fn annotations_that_mean_nothing_are_refused() {
         (r#"@approval("required") @approver_group("")"#, "cannot be read"),
         (r#"@approval("required") @approver_group("a,,b")"#, "cannot be read"),
         (r#"@approval("required") @approver_group("a, a")"#, "cannot be read"),
-        (r#"@approval("required") @approver_group("globex/security")"#, "cannot be read"),
+        (r#"@approval("required") @approver_group("globex/lawyers")"#, "tenant `globex`"),
+        (r#"@approval("required") @approver_group("initech/security")"#, "tenant `initech`"),
+        (r#"@approval("required") @approver_group("globex/security/a")"#, "cannot be read"),
         (r#"@approval("required") @approver_group("a:99")"#, "cannot be read"),
         (r#"@approval("required") @approver_group("a") @quorum("0")"#, "`@quorum`"),
         (r#"@approval("required") @approver_group("a") @quorum("two")"#, "`@quorum`"),
@@ -182,7 +184,7 @@ fn annotations_of_the_desk_that_mean_nothing_are_refused() {
         ),
         (
             r#"@approval("required") @approver_group("a") @escalate("2h: globex/managers")"#,
-            "`@escalate` cannot be read",
+            "no other group of its tenant",
         ),
         (
             r#"@approval("required") @approver_group("a") @escalate("24h: managers")"#,

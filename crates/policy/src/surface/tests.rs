@@ -16,11 +16,14 @@ fn names(
 fn a_tool_that_no_circumstance_allows_does_not_exist() {
     let snapshot = compile(&shipped(), &world()).unwrap();
     let all =
-        ["ops/act", "ops/blob", "ops/fetch", "ops/look", "ops/note", "ops/refund", "ops/remove"];
+        ["ops/act", "ops/blob", "ops/credit", "ops/fetch", "ops/look", "ops/note", "ops/refund", "ops/remove"];
     assert_eq!(names(&snapshot, &agent("bot"), &[]), all);
     assert_eq!(names(&snapshot, &agent_for("bot", "ada"), &[]), all);
-    let service =
-        PrincipalChain { actor: principal(PrincipalKind::Service, "sync"), on_behalf_of: None };
+    let service = PrincipalChain {
+        actor: principal(PrincipalKind::Service, "sync"),
+        on_behalf_of: None,
+        via: Vec::new(),
+    };
     assert_eq!(names(&snapshot, &service, &[]), ["ops/look"]);
     for chain in [agent("stranger"), agent("retired"), agent_for("bot", "eve")] {
         assert!(names(&snapshot, &chain, &[]).is_empty());

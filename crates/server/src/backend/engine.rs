@@ -2,6 +2,8 @@
 //!
 //! Owns nothing: each verb is the engine's own of the same name.
 
+use std::time::Duration;
+
 use placet_identity::{VerifiedCaller, VerifiedToken};
 use placet_pipeline::{
     answer::Answer,
@@ -37,7 +39,8 @@ impl Backend for Engine {
     type Feed = DeskFeed;
 
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
-        Self::authenticate(self, credentials.authorization, credentials.delegation).await
+        let Credentials { authorization, delegation, certificate } = credentials;
+        Self::authenticate(self, authorization, delegation, certificate).await
     }
 
     fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
@@ -160,6 +163,10 @@ impl Backend for Engine {
         id: &ToolCallId,
     ) -> Result<Vec<TrailStep>, Refusal> {
         Self::trail(self, caller, id).await
+    }
+
+    fn expires_in(&self, caller: &VerifiedCaller) -> Duration {
+        Self::expires_in(self, caller)
     }
 
     fn desk_events(&self, caller: &VerifiedCaller) -> DeskFeed {

@@ -94,7 +94,9 @@ pub(super) async fn page<B: Backend>(
 }
 
 fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
-    let (approval, call) = (&detail.approval, &detail.proposal.call);
+    let (approval, proposal) = (&detail.approval, detail.proposal.as_ref());
+    let call = proposal.map(|proposal| &proposal.call);
+    let other = call.filter(|call| call.approval_mode_requested != call.approval_mode_effective);
     html! {
         h1 { (approval.capability_id) " " (words::state(&approval.state)) }
         @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (reason) } }
@@ -104,14 +106,14 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
                 dt { "What it does" }
                 dd {
                     (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))
-                    @if call.approval_mode_requested != call.approval_mode_effective {
-                        " " span.small.soft { "Asked for as " (call.approval_mode_requested) "." }
-                    }
-                    @if !detail.proposal.evidence.description.is_empty() {
-                        br; span.soft { (detail.proposal.evidence.description) }
-                    }
+                    @if let Some(call) = other { " " span.small.soft { "Asked for as " (call.approval_mode_requested) "." } }
+                    @if !detail.description().is_empty() { br; span.soft { (detail.description()) } }
                 }
-                dt { "Where" } dd { (detail.proposal.evidence.target) }
+                @if let Some(part) = &detail.part {
+                    dt { "Asked by" }
+                    dd { "tenant " strong { (part.asked_by) } ". You are shown what you need to decide, and nothing else of it." }
+                }
+                @if let Some(proposal) = proposal { dt { "Where" } dd { (proposal.evidence.target) } }
                 dt { "Asked" } dd { (words::relative(approval.created_at, now)) " " span.small.soft { "(" (words::exact(approval.created_at)) ")" } }
                 dt { (if approval.state == "pending" { "Ends" } else { "Would have ended" }) }
                 dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
@@ -122,18 +124,20 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 
 /// What exactly will run.
 fn what(detail: &ApprovalDetail) -> Markup {
-    let evidence = &detail.proposal.evidence;
+    let edited = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
+    let narrowed = detail.part.as_ref().is_some_and(|part| part.edited);
     html! {
         section.card aria-labelledby="what-title" {
             h2 #what-title { "What exactly will run" }
-            @match &evidence.edited {
-                None => { (tree::arguments(&evidence.preview)) }
+            @if narrowed { p.notice.note { "An approver of the tenant that asks has narrowed the arguments." } }
+            @match edited {
+                None => { (tree::arguments(detail.preview())) }
                 Some(edited) => {
                     p.notice.warn {
                         strong { (edited.by) } " narrowed the arguments; what differs from what the agent asked for is marked. "
                         "The reason: “" (edited.reason) "”"
                     }
-                    (tree::difference(&edited.preview, &evidence.preview))
+                    (tree::difference(&edited.preview, detail.preview()))
                 }
             }
         }
@@ -142,11 +146,13 @@ fn what(detail: &ApprovalDetail) -> Markup {
 
 /// Why it was held, in words.
 fn why(detail: &ApprovalDetail) -> Markup {
-    let requirement = &detail.proposal.requirement;
+    let own = detail.proposal.as_ref().map(|proposal| &proposal.requirement);
+    let requirement = own.unwrap_or(&detail.approval.requirement);
+    let whose = if detail.part.is_some() { "the tenant that asks" } else { "your tenant" };
     html! {
         section.card aria-labelledby="why-title" {
             h2 #why-title { "Why it waits for people" }
-            @if requirement.reasons.is_empty() { p { "The policies of your tenant ask for it." } }
+            @if requirement.reasons.is_empty() { p { "The policies of " (whose) " ask for it." } }
             ul.reasons {
                 @for reason in &requirement.reasons {
                     li { (reason.reason) " " span.small.soft { "(policy " (reason.policy) ")" } }

@@ -116,13 +116,13 @@ async fn page<B: Backend>(
         }
         @if detail.standing.may_edit { (form(&detail, visitor, &draft)) }
         @else { p.notice.bad { "You may not change the arguments of this call, or it does not wait any more." } }
-        section.card aria-labelledby="now-title" { h2 #now-title { "As it would run now" } (tree::arguments(&detail.proposal.evidence.preview)) }
+        section.card aria-labelledby="now-title" { h2 #now-title { "As it would run now" } (tree::arguments(detail.preview())) }
     };
     Ok(Frame { title, place: Place::Elsewhere, now }.page_with(status, visitor, &content))
 }
 
 fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, draft: &Draft) -> Markup {
-    let shown = serde_json::to_string_pretty(&detail.proposal.evidence.preview).unwrap_or_default();
+    let shown = serde_json::to_string_pretty(detail.preview()).unwrap_or_default();
     let wrong = !draft.problems.is_empty();
     html! {
         @if wrong {

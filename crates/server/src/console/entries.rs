@@ -188,6 +188,9 @@ fn list(entries: &[DeskEntryView], none: &str, now: Timestamp) -> Markup {
 }
 
 fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
+    // One that was ended did not last until its time.
+    let ended = entry.note.as_ref().filter(|_| entry.state == "ended").map(|note| note.at);
+    let until = ended.map_or(entry.expires_at, |at| at.min(entry.expires_at));
     html! {
         tr data-href={ "/entries/" (entry.desk_id) } {
             th scope="row" { a href={ "/entries/" (entry.desk_id) } { (name(&entry.body)) } }
@@ -197,7 +200,7 @@ fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
             }
             td data-label="By" { (entry.by) }
             td.nowrap data-label="From" { (words::relative(entry.starts_at, now)) }
-            td.nowrap data-label="Until" { (words::relative(entry.expires_at, now)) }
+            td.nowrap data-label="Until" { (words::relative(until, now)) }
             td data-label="Agreed" {
                 @match &entry.body {
                     DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " uses" }

@@ -147,19 +147,24 @@ fn covers(pattern: &ArgumentPattern) -> Markup {
     }
 }
 
-/// What can be done with an entry; whether the reader may is the policies' to say.
+/// What the reader can do with an entry.
 fn acts<C>(entry: &DeskEntryView, visitor: &Visitor<C>) -> Markup {
-    let own_vote = entry.votes.iter().any(|vote| vote.approver == visitor.principal.id);
+    let may = entry.standing;
     let is_open = matches!(entry.state.as_str(), "active" | "scheduled" | "proposed");
+    let own = entry.by == visitor.principal.id;
     html! {
-        @if entry.state == "proposed" && !own_vote && entry.by != visitor.principal.id {
+        @if may.may_agree || may.may_refuse {
             (act(entry, visitor, ("decide", "Agree or not"), html! {
-                button.yes type="submit" name="decision" value="approve" { "Agree" }
-                button.no type="submit" name="decision" value="deny" { "Refuse" }
+                @if may.may_agree { button.yes type="submit" name="decision" value="approve" { "Agree" } }
+                @if may.may_refuse { button.no type="submit" name="decision" value="deny" { "Refuse" } }
             }))
+        } @else if entry.state == "proposed" {
+            p.card.soft { (if own { "You proposed this: somebody else has to agree." } else { "It is not for you to agree to this." }) }
         }
-        @if entry.review_due { (act(entry, visitor, ("review", "Review it"), html! { button.yes type="submit" { "Record the review" } })) }
-        @if is_open { (act(entry, visitor, ("end", "End it before its time"), html! { button.no type="submit" { "End it" } })) }
+        @if may.may_review { (act(entry, visitor, ("review", "Review it"), html! { button.yes type="submit" { "Record the review" } })) }
+        @else if entry.review_due { p.card.soft { "It waits for a review by somebody who took no part and may review it." } }
+        @if may.may_end { (act(entry, visitor, ("end", "End it before its time"), html! { button.no type="submit" { "End it" } })) }
+        @else if is_open { p.card.soft { "It is not for you to end this before its time." } }
     }
 }
 

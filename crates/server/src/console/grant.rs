@@ -63,7 +63,7 @@ pub(super) async fn show<B: Backend>(
 }
 
 fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
-    let preview = &detail.proposal.evidence.preview;
+    let preview = detail.preview();
     let fields = preview.as_object().map(|fields| fields.iter()).into_iter().flatten();
     html! {
         form.card method="post" action={ "/approvals/" (detail.approval.approval_id) "/grant" } {
@@ -144,7 +144,7 @@ pub(super) async fn propose<B: Backend>(
     let request = DeskRequest {
         arrange: Arrangement::Grant {
             approval_id: id.clone(),
-            pattern: pattern(&fields, &detail.proposal.evidence.preview)?,
+            pattern: pattern(&fields, detail.preview())?,
             uses_max: fields.needed("uses", "how often")?,
             digest,
         },

@@ -5,7 +5,7 @@
 use axum::response::Response;
 use maud::{Markup, html};
 use placet_pipeline::views::desk::{InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
-use placet_types::{clock::Timestamp, ids::GroupId, mode::ApprovalMode};
+use placet_types::{approval::ApproverGroup, clock::Timestamp, mode::ApprovalMode};
 
 use super::{
     Desk, charts,
@@ -77,7 +77,7 @@ impl Wanted {
             ("whose", whose.map(|(_, name, _)| (*name).to_owned())),
             ("order", order.map(|(_, name, _)| (*name).to_owned())),
             ("mode", query.mode.map(|mode| mode.as_str().to_owned())),
-            ("group", query.group.as_ref().map(GroupId::to_string)),
+            ("group", query.group.as_ref().map(ApproverGroup::to_string)),
             ("q", query.search.clone()),
             ("from", Some(from.to_string()).filter(|_| from > 0)),
         ];
@@ -138,7 +138,8 @@ fn summary(wanted: &Wanted, inbox: &InboxView) -> Markup {
             p.notice.warn {
                 (inbox.load.reviews_due) " break-glass "
                 (if inbox.load.reviews_due == 1 { "record waits" } else { "records wait" })
-                " for a review by somebody who took no part. " a href="/break-glass" { "Look at them" }
+                " for a review by somebody who took no part. "
+                a href="/break-glass" { (if inbox.load.reviews_due == 1 { "Look at it" } else { "Look at them" }) }
             }
         }
     }
@@ -164,7 +165,7 @@ fn filters(wanted: &Wanted, inbox: &InboxView) -> Markup {
                         ApprovalMode::ALL.iter().rev().map(|mode| (mode.as_str(), mode.as_str(), query.mode == Some(*mode))))))
                     div.field {
                         label for="group" { "Group" }
-                        input #group name="group" size="12" list="groups" value=(query.group.as_ref().map(GroupId::as_str).unwrap_or_default());
+                        input #group name="group" size="12" list="groups" value=(query.group.as_ref().map(ApproverGroup::to_string).unwrap_or_default());
                         datalist #groups { @for group in inbox.load.waiting_by_group.keys() { option value=(group) {} } }
                     }
                     (choice("order", "Order", ORDERS.iter().map(|(order, name, word)| (*name, *word, *order == query.order))))
@@ -241,7 +242,8 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
                 @if item.mine { " " (words::mark(words::Tone::Note, "yours")) }
                 @if approval.edits > 0 { " " (words::mark(words::Tone::Warn, "edited")) }
                 @if approval.escalated > 0 { " " (words::mark(words::Tone::Warn, "escalated")) }
-                br; span.small.soft.mono { (id) }
+                @if !item.summary.is_empty() { p.summary { (item.summary) } } @else { br; }
+                span.small.soft.mono { (id) }
             }
             td data-label="Who" { (words::chain(&approval.principal_chain)) }
             td data-label="Kind" { (words::mode(approval.mode)) }

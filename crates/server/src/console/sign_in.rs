@@ -176,7 +176,8 @@ pub(super) async fn development<B: Backend>(
     let token = development.key.mint(&request, &*desk.console.settings.clock);
     let token = token.map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
     let bearer = format!("Bearer {token}");
-    let credentials = Credentials { authorization: Some(&bearer), delegation: None };
+    let credentials =
+        Credentials { authorization: Some(&bearer), delegation: None, certificate: None };
     let caller = desk.door.read(desk.door.backend.authenticate(credentials)).await?;
     enter(&desk, &headers, caller, &local_path(fields.get("to").unwrap_or("/")))
 }

@@ -68,7 +68,7 @@ fn decision<C>(details: &[&ApprovalDetail], visitor: &Visitor<C>) -> Markup {
                 section.card aria-label={ (detail.approval.capability_id) ", " (detail.approval.approval_id) } {
                     h2 { (detail.approval.capability_id) " " (words::mode(detail.approval.mode)) }
                     p { (words::chain(&detail.approval.principal_chain)) " · " a href={ "/approvals/" (detail.approval.approval_id) } { "its own page" } }
-                    (tree::arguments(&detail.proposal.evidence.preview))
+                    (tree::arguments(detail.preview()))
                     input type="hidden" name="item" value={ (detail.approval.approval_id) " " (detail.approval.digest) };
                 }
             }

@@ -104,7 +104,7 @@ pub(super) fn own_origin<C>(console: &Console<C>, headers: &HeaderMap) -> Option
         return Some(url.origin().ascii_serialization());
     }
     let host = headers.get(header::HOST)?.to_str().ok()?;
-    Some(format!("http://{host}"))
+    Some(format!("{}://{host}", if console.settings.is_tls { "https" } else { "http" }))
 }
 
 /// Whether a form was sent by a page of ours, as far as the browser says. One of the two headers is always there in a browser of today.

@@ -35,11 +35,10 @@ struct Follower<F, C> {
 
 /// The events of the desk that `caller` may see.
 pub(crate) fn respond<B: Backend>(door: &Door<B>, caller: &B::Caller) -> Result<Response, Failure> {
-    let lifetime = Duration::from_millis(door.config().stream_ms_max);
     let follower = Follower {
         _place: door.stream_place()?,
         feed: door.backend.desk_events(caller),
-        ends_at: Instant::now().checked_add(lifetime).unwrap_or_else(Instant::now),
+        ends_at: door.stream_ends_at(caller),
         closing: Box::pin(door.closing()),
     };
     let heartbeat =

@@ -29,7 +29,10 @@ use super::{
 };
 use crate::{
     answer::JSON,
-    documents::{AboutDocument, ApprovalList, CheckpointList, HeldDocument, RecordList, ToolList},
+    documents::{
+        AboutDocument, ApprovalList, CheckpointList, HeldDocument, ProtectedResourceDocument,
+        RecordList, ToolList,
+    },
     operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
     query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
@@ -108,6 +111,10 @@ pub(super) fn describe(operation: Operation) -> Description {
                 )
                 .build(),
         ),
+        Operation::Metadata => {
+            start("protectedResource", "about", "Where to get tokens for this service (RFC 9728)")
+                .response("200", ok::<ProtectedResourceDocument>("Where to get tokens"))
+        }
         Operation::About => start("about", "about", "What this service is and where to look")
             .response("200", ok::<AboutDocument>("What it is")),
     };

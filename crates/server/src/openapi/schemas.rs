@@ -26,8 +26,8 @@ use placet_types::envelope::result::ToolResultEnvelope;
 
 use crate::{
     documents::{
-        AboutDocument, ApprovalList, CheckpointList, DeskList, HeldDocument, RecordList, ToolList,
-        Trail,
+        AboutDocument, ApprovalList, CheckpointList, DeskList, HeldDocument,
+        ProtectedResourceDocument, RecordList, ToolList, Trail,
     },
     problem::ProblemDocument,
 };
@@ -59,6 +59,7 @@ pub(super) fn components() -> Components {
     name::<InclusionView>(&mut generator);
     name::<ConsistencyView>(&mut generator);
     name::<AboutDocument>(&mut generator);
+    name::<ProtectedResourceDocument>(&mut generator);
     name_of_the_desk(&mut generator);
     let schemas = generator.take_definitions(true);
     schemas

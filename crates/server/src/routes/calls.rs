@@ -90,7 +90,7 @@ pub(crate) async fn follow<B: Backend>(
 ) -> Result<Response, Failure> {
     params.finish()?;
     let ticket = door.read(door.backend.follow(&caller, &id)).await?;
-    events::respond(&door, ticket)
+    events::respond(&door, &caller, ticket)
 }
 
 /// `GET /v1/calls/{id}/trail`: its way from plan to effect, from the audit chain.

@@ -9,8 +9,9 @@ use placet_identity::VerifiedToken;
 use placet_pipeline::views::{
     ApprovalDetail,
     desk::{
-        DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, InboxItem,
-        InboxQuery, InboxView, TogetherRefusal, TogetherRequest, TogetherView, TrailStep,
+        DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, EntryStanding,
+        InboxItem, InboxQuery, InboxView, TogetherRefusal, TogetherRequest, TogetherView,
+        TrailStep,
     },
 };
 use placet_types::{
@@ -31,6 +32,8 @@ pub(crate) struct FakeDesk {
     pub(crate) waiting: Option<usize>,
     /// What the next deed is refused with.
     pub(crate) refuses: Option<Refusal>,
+    /// Whether the caller may do nothing with any entry.
+    pub(crate) may_nothing: bool,
     pub(crate) asked: Vec<InboxQuery>,
     pub(crate) edits: Vec<EditRequest>,
     pub(crate) togethers: Vec<TogetherRequest>,
@@ -51,7 +54,15 @@ impl FakeDesk {
         let progress = samples::detail().standing.progress;
         self.asked.push(query);
         InboxView {
-            approvals: vec![InboxItem { approval, mine: true, progress }; shown],
+            approvals: vec![
+                InboxItem {
+                    approval,
+                    mine: true,
+                    progress,
+                    summary: "path: <b>a.txt</b>".to_owned()
+                };
+                shown
+            ],
             total,
             mine: total,
             load: DeskLoad {
@@ -76,7 +87,14 @@ impl FakeDesk {
 
     pub(super) fn entries(&self, caller: &str, kind: Option<DeskKind>) -> Vec<DeskEntryView> {
         let kinds = DeskKind::ALL.into_iter().filter(|each| kind.is_none_or(|kind| kind == *each));
-        if caller == "tenant-a" { kinds.map(entry).collect() } else { Vec::new() }
+        let mut entries: Vec<DeskEntryView> =
+            if caller == "tenant-a" { kinds.map(entry).collect() } else { Vec::new() };
+        if self.may_nothing {
+            for entry in &mut entries {
+                entry.standing = EntryStanding::default();
+            }
+        }
+        entries
     }
 
     pub(super) fn entry(&self, id: &DeskId) -> Result<DeskEntryView, Refusal> {
@@ -104,6 +122,7 @@ pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
         "in_force": true, "review_due": kind == DeskKind::BreakGlass, "by": "ana", "reason": "because <u>",
         "created_at": 0, "starts_at": 0, "expires_at": 86_400_000, "body": body,
         "requirement": samples::requirement(), "votes": [], "uses": 1, "digest": digest,
+        "standing": { "may_agree": true, "may_refuse": true, "may_end": true, "may_review": true },
     }))
     .unwrap()
 }

@@ -63,6 +63,7 @@ pub(super) fn requirement() -> Requirement {
 
 pub(crate) fn held() -> Answer {
     Answer::Held(Box::new(Held {
+        awaits_credential: false,
         call_id: call_id(),
         approval_id: APPROVAL.parse().unwrap(),
         state: "pending".to_owned(),
@@ -131,7 +132,8 @@ pub(crate) fn detail() -> ApprovalDetail {
     });
     ApprovalDetail {
         approval: approval(),
-        proposal: serde_json::from_value(proposal).unwrap(),
+        proposal: Some(serde_json::from_value(proposal).unwrap()),
+        part: None,
         standing: serde_json::from_value(standing).unwrap(),
         outcome: None,
     }

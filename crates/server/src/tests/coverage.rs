@@ -39,6 +39,7 @@ fn path(operation: Operation) -> String {
         | Operation::GetAuditKey
         | Operation::ProveInclusion
         | Operation::ProveConsistency
+        | Operation::Metadata
         | Operation::Describe
         | Operation::About => String::new(),
     };
@@ -91,6 +92,7 @@ fn body(operation: Operation) -> Option<Value> {
         | Operation::GetAuditKey
         | Operation::ProveInclusion
         | Operation::ProveConsistency
+        | Operation::Metadata
         | Operation::Describe
         | Operation::About => None,
     }
@@ -154,7 +156,13 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
                 (401, "UNAUTHENTICATED"),
                 "{operation:?} {token:?}"
             );
-            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+            let challenge = reply.header("www-authenticate").unwrap();
+            assert!(challenge.starts_with("Bearer resource_metadata=\""), "{challenge}");
+            assert_eq!(
+                challenge.ends_with("error=\"invalid_token\""),
+                token.is_some(),
+                "{challenge}"
+            );
             assert!(!reply.text().contains("no such tenant"));
             checked = checked.saturating_add(1);
         }
@@ -164,11 +172,11 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
 }
 
 #[tokio::test]
-async fn the_two_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
+async fn the_open_operations_need_no_token_and_say_nothing_of_any_tenant() {
     let door = door();
     let open: Vec<Operation> =
         Operation::ALL.into_iter().filter(|operation| operation.is_open()).collect();
-    assert_eq!(open, [Operation::Describe, Operation::About]);
+    assert_eq!(open, [Operation::Metadata, Operation::Describe, Operation::About]);
     for operation in open {
         let (with, without) = (
             ask(&door, operation, Some("Bearer tenant-a")).await,
@@ -214,6 +222,7 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::ResolveRecord
             | Operation::RearmRecord
             | Operation::GetReceipt
+            | Operation::Metadata
             | Operation::Describe
             | Operation::About => {
                 assert_eq!((reply.status.as_u16(), reply.code().as_str()), (404, "NOT_FOUND"))

@@ -212,6 +212,17 @@ async fn a_stream_of_the_desk_comments_while_it_is_quiet_and_ends_when_its_time_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_of_the_desk_ends_with_the_token_that_it_was_opened_with() {
+    let fake = Fake { expires_in: Duration::from_secs(20), ..Fake::new() };
+    let door = TestDoor::with(fake, ServerConfig::default());
+    let before = Instant::now();
+    let mut body = follow(&door).await;
+    while frame(&mut body).await.is_some() {}
+    let lasted = before.elapsed();
+    assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(25), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_of_the_desk_ends_when_the_doors_close() {
     let door = TestDoor::new();
     let mut body = follow(&door).await;

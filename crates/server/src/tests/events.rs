@@ -89,6 +89,18 @@ async fn a_silent_stream_comments_and_ends_when_its_time_is_up() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
+    let fake = Fake { expires_in: Duration::from_secs(20), ..Fake::new() };
+    let door = TestDoor::with(fake, ServerConfig::default());
+    door.fake.call.send_replace(held());
+    let before = Instant::now();
+    let mut body = follow(&door).await;
+    while frame(&mut body).await.is_some() {}
+    let lasted = before.elapsed();
+    assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(25), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stream_ends_when_the_doors_close() {
     let door = TestDoor::new();
     door.fake.call.send_replace(held());

@@ -3,6 +3,8 @@
 //! Not here: where it is kept. Invariant: a key that was added is never said to be absent. With two bytes for each key about
 //! one absent key in a thousand is said to be possibly there, which costs a look at one block.
 
+use std::sync::Arc;
+
 const BLOCK_BYTES: usize = 64;
 /// How many 64-bit words a block has.
 const WORDS: usize = 8;
@@ -33,10 +35,10 @@ impl Probe {
     }
 }
 
-/// The filter of one table.
+/// The filter of one table; cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bloom {
-    bytes: Vec<u8>,
+    bytes: Arc<[u8]>,
 }
 
 impl Bloom {
@@ -44,17 +46,17 @@ impl Bloom {
     pub(super) fn of(hashes: &[u64]) -> Self {
         let wanted = hashes.len().saturating_mul(BYTES_PER_KEY);
         let blocks = wanted.div_ceil(BLOCK_BYTES).max(1);
-        let mut filter = Self { bytes: vec![0; blocks.saturating_mul(BLOCK_BYTES)] };
+        let mut bytes = vec![0; blocks.saturating_mul(BLOCK_BYTES)];
         for hash in hashes {
-            filter.add(&Probe::of(*hash));
+            add(&mut bytes, &Probe::of(*hash));
         }
-        filter
+        Self { bytes: bytes.into() }
     }
 
     /// A filter as it was written; its length must be a whole number of blocks.
     pub(super) fn from_bytes(bytes: Vec<u8>) -> Option<Self> {
         let whole = bytes.len().checked_rem(BLOCK_BYTES) == Some(0) && !bytes.is_empty();
-        whole.then_some(Self { bytes })
+        whole.then(|| Self { bytes: bytes.into() })
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -64,7 +66,7 @@ impl Bloom {
     /// Whether this key may have been added. All bits are looked at whatever the first ones say: without a branch for each of them
     /// the processor is at the next table's filter while it waits for this one's memory.
     pub(super) fn may_contain(&self, probe: &Probe) -> bool {
-        let block = self.bytes.get(self.block_start(probe)..);
+        let block = self.bytes.get(block_start(&self.bytes, probe)..);
         let Some(block) = block.and_then(<[u8]>::first_chunk::<BLOCK_BYTES>) else { return true };
         let (held, _) = block.as_chunks();
         let missing = held
@@ -73,22 +75,23 @@ impl Bloom {
             .fold(0, |missing, (held, wanted)| missing | (wanted & !u64::from_le_bytes(*held)));
         missing == 0
     }
+}
 
-    fn add(&mut self, probe: &Probe) {
-        let start = self.block_start(probe);
-        let block = self.bytes.get_mut(start..).unwrap_or_default();
-        for (held, wanted) in block.as_chunks_mut().0.iter_mut().zip(&probe.bits) {
-            *held = (u64::from_le_bytes(*held) | wanted).to_le_bytes();
-        }
+fn add(bytes: &mut [u8], probe: &Probe) {
+    let start = block_start(bytes, probe);
+    let block = bytes.get_mut(start..).and_then(<[u8]>::first_chunk_mut::<BLOCK_BYTES>);
+    let Some(block) = block else { return };
+    for (held, wanted) in block.as_chunks_mut().0.iter_mut().zip(&probe.bits) {
+        *held = (u64::from_le_bytes(*held) | wanted).to_le_bytes();
     }
+}
 
-    fn block_start(&self, probe: &Probe) -> usize {
-        let blocks = self.bytes.len().checked_div(BLOCK_BYTES).unwrap_or(1);
-        let blocks = u64::try_from(blocks).unwrap_or(1);
-        // The upper half of the hash, spread evenly over the blocks.
-        let block = (probe.hash >> 32).wrapping_mul(blocks) >> 32;
-        usize::try_from(block).unwrap_or(0).saturating_mul(BLOCK_BYTES)
-    }
+fn block_start(bytes: &[u8], probe: &Probe) -> usize {
+    let blocks = bytes.len().checked_div(BLOCK_BYTES).unwrap_or(1);
+    let blocks = u64::try_from(blocks).unwrap_or(1);
+    // The upper half of the hash, spread evenly over the blocks.
+    let block = (probe.hash >> 32).wrapping_mul(blocks) >> 32;
+    usize::try_from(block).unwrap_or(0).saturating_mul(BLOCK_BYTES)
 }
 
 /// The hash of a key: the same in every process, since it is kept.

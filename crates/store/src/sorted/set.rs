@@ -7,6 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::bloom::Bloom;
 use super::cursor::{Cursor, Merged, Source};
 use super::table::{Table, TableName, probe_of};
 use super::{TableError, TableWriter};
@@ -23,8 +24,13 @@ pub(crate) enum Marks {
 
 /// Tables, newest first; cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TableSet {
-    tables: Arc<Vec<Arc<Table>>>,
+pub(crate) struct TableSet(Arc<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    /// The filter of each, side by side: a new key is looked for in all of them, and each further place in memory costs.
+    filters: Vec<Bloom>,
+    tables: Vec<Arc<Table>>,
 }
 
 impl TableSet {
@@ -35,69 +41,63 @@ impl TableSet {
         names: &[TableName],
     ) -> Result<Self, TableError> {
         let tables = names.iter().map(|name| Table::open(medium, directory, *name).map(Arc::new));
-        Ok(Self { tables: Arc::new(tables.collect::<Result<_, _>>()?) })
+        Ok(Self::of(tables.collect::<Result<_, _>>()?))
+    }
+
+    fn of(tables: Vec<Arc<Table>>) -> Self {
+        let filters = tables.iter().map(|table| table.filter().clone()).collect();
+        Self(Arc::new(Tables { filters, tables }))
     }
 
     /// The names of the tables, newest first.
     pub(crate) fn names(&self) -> Vec<TableName> {
-        self.tables.iter().map(|table| table.name()).collect()
+        self.tables().iter().map(|table| table.name()).collect()
     }
 
     /// The tables, newest first.
     pub(crate) fn tables(&self) -> &[Arc<Table>] {
-        &self.tables
+        &self.0.tables
     }
 
     /// The newest value of a key for which the filters may be asked; an empty one: it is gone.
     pub(crate) fn get_filtered(&self, key: &[u8]) -> Result<Option<Vec<u8>>, TableError> {
         let probe = probe_of(key);
-        self.find(key, |table| table.may_contain(&probe))
+        let pairs = self.0.filters.iter().zip(&self.0.tables);
+        let mut possible =
+            pairs.filter(|(filter, _)| filter.may_contain(&probe)).map(|(_, table)| table);
+        possible.find_map(|table| table.get(key).transpose()).transpose()
     }
 
     /// The newest value of any key; an empty one: it is gone.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, TableError> {
-        self.find(key, |_| true)
-    }
-
-    fn find(
-        &self,
-        key: &[u8],
-        may_contain: impl Fn(&Table) -> bool,
-    ) -> Result<Option<Vec<u8>>, TableError> {
-        for table in self.tables.iter().filter(|table| may_contain(table)) {
-            let found = table.get(key)?;
-            if found.is_some() {
-                return Ok(found);
-            }
-        }
-        Ok(None)
+        self.tables().iter().find_map(|table| table.get(key).transpose()).transpose()
     }
 
     /// A cursor for each table, newest first, from a key on.
     pub(crate) fn cursors(&self, from: &[u8]) -> Vec<Source> {
         let cursor =
             |table: &Arc<Table>| -> Source { Box::new(Cursor::new(Arc::clone(table), from)) };
-        self.tables.iter().map(cursor).collect()
+        self.tables().iter().map(cursor).collect()
     }
 
     /// The set with a newer table on top.
     pub(crate) fn with(&self, newest: Table) -> Self {
         let mut tables = vec![Arc::new(newest)];
-        tables.extend(self.tables.iter().map(Arc::clone));
-        Self { tables: Arc::new(tables) }
+        tables.extend(self.tables().iter().map(Arc::clone));
+        Self::of(tables)
     }
 
     /// The set with one table in the place of the newest `count`.
     pub(crate) fn replaced(&self, count: usize, merged: Table) -> Self {
         let mut tables = vec![Arc::new(merged)];
-        tables.extend(self.tables.iter().skip(count).map(Arc::clone));
-        Self { tables: Arc::new(tables) }
+        tables.extend(self.tables().iter().skip(count).map(Arc::clone));
+        Self::of(tables)
     }
 
     /// How many of the newest tables should become one; `None`: they are well as they are.
     pub(crate) fn due_for_merge(&self) -> Option<usize> {
         let (mut newer, mut due) = (0_u64, None);
-        for (at, table) in self.tables.iter().enumerate() {
+        for (at, table) in self.tables().iter().enumerate() {
             let entries = table.name().entries;
             if at > 0 && entries <= newer {
                 due = Some(at.saturating_add(1));
@@ -109,8 +109,8 @@ impl TableSet {
 
     /// The newest `count` tables, read as one.
     pub(crate) fn newest(&self, count: usize) -> Merged {
-        let newest = self.tables.iter().take(count).map(Arc::clone).collect();
-        Merged::new(Self { tables: Arc::new(newest) }.cursors(&[]))
+        let newest = self.tables().iter().take(count).map(Arc::clone).collect();
+        Merged::new(Self::of(newest).cursors(&[]))
     }
 
     /// Writes the newest `count` tables as one. Marks of what is gone are left out where no older table remains, but if asked for.
@@ -120,7 +120,7 @@ impl TableSet {
         mut writer: TableWriter,
         (filtered, marks): (impl Fn(&[u8]) -> bool, Marks),
     ) -> Result<Table, TableError> {
-        let is_whole = count >= self.tables.len() && marks == Marks::Drop;
+        let is_whole = count >= self.tables().len() && marks == Marks::Drop;
         for pair in self.newest(count) {
             let (key, value) = pair?;
             if !is_whole || !value.is_empty() {

@@ -102,9 +102,9 @@ impl Table {
         &self.path
     }
 
-    /// Whether a filtered key may be here.
-    pub(super) fn may_contain(&self, probe: &Probe) -> bool {
-        self.filter.may_contain(probe)
+    /// Which filtered keys may be here.
+    pub(super) fn filter(&self) -> &Bloom {
+        &self.filter
     }
 
     /// The value of a key.

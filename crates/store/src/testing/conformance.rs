@@ -3,12 +3,14 @@
 //! Owns the suite. Each store calls [`every_promise`] with a macro that makes a test of each name.
 
 mod desk;
+mod guests;
 
 pub(crate) use desk::{
     a_grant_is_used_exactly_as_often_as_it_says, a_grant_that_is_not_in_force_lets_nothing_pass,
     approvals_are_listed_in_both_orders_and_by_operation, desk_entries_are_listed_oldest_first,
     desk_entries_move_as_their_machine_says, open_desk_entries_are_those_that_may_still_matter,
 };
+pub(crate) use guests::a_guest_tenant_finds_what_it_is_asked_about;
 
 use std::sync::Arc;
 
@@ -40,6 +42,7 @@ macro_rules! every_promise {
             an_approval_is_not_used_by_a_commit_that_comes_too_late,
             a_reopened_approval_takes_its_effect_with_it,
             approvals_are_listed_oldest_first,
+            a_guest_tenant_finds_what_it_is_asked_about,
             approvals_are_listed_in_both_orders_and_by_operation,
             desk_entries_move_as_their_machine_says,
             desk_entries_are_listed_oldest_first,

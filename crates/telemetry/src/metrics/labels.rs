@@ -50,6 +50,17 @@ impl ActorLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ChannelLabels {
+    pub(crate) channel: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct NoticeLabels {
+    pub(crate) channel: String,
+    pub(crate) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct StageLabels {
     pub(crate) stage: &'static str,
 }

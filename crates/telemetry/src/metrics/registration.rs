@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::{Bounded, Inner, ResultLabels};
+use super::{Bounded, ChannelLabels, Inner, NoticeLabels, ResultLabels};
 
 /// From half a millisecond, a read that is governed in memory, to the longest budget of a tool.
 const CALL_SECONDS: [f64; 16] = [
@@ -86,6 +86,7 @@ impl Inner {
         let help = "Entries that reach the disk together";
         let journal_batch_size = r.metric("journal_batch_size", help, Histogram::new(BATCH_SIZES));
         let actor_restarts = r.count("actor_restarts", "Actors that were started again");
+        let (notifications, notifications_waiting) = notifications(&mut r);
         let exports = exports(&mut r);
         Self {
             calls: Bounded::new(calls),
@@ -110,6 +111,8 @@ impl Inner {
             journal_sync_seconds,
             journal_batch_size,
             actor_restarts: Bounded::new(actor_restarts),
+            notifications,
+            notifications_waiting,
             spans_exported: exports.exported,
             spans_dropped: exports.dropped,
             spans_failed: exports.failed,
@@ -126,6 +129,15 @@ fn approvals(r: &mut Register) -> (Family<ResultLabels, Counter>, Gauge, Histogr
     let help = "Time that approvals wait for people";
     let wait = r.seconds("approval_wait", help, Histogram::new(WAIT_SECONDS));
     (approvals, pending, wait)
+}
+
+fn notifications(
+    r: &mut Register,
+) -> (Bounded<NoticeLabels, Counter>, Bounded<ChannelLabels, Gauge>) {
+    let told = r.count("notifications", "Messages to people, by channel and result");
+    let help = "Messages to people that wait for a channel now";
+    let waiting = r.count("notifications_waiting", help);
+    (Bounded::new(told), Bounded::new(waiting))
 }
 
 struct Exports {

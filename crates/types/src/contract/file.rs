@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::credential::CredentialFile;
 use crate::{
     digest::Digest,
     ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
@@ -152,29 +153,6 @@ pub enum EnvValue {
         /// The secret's name.
         secret: String,
     },
-}
-
-/// A static credential, attached after the gate.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct CredentialFile {
-    /// The name of a secret in the configuration.
-    pub secret: String,
-    /// The HTTP header it is sent in, as `Bearer` when it is `authorization`.
-    #[serde(default = "CredentialFile::default_header")]
-    pub header: String,
-    /// Who accepts it; part of what is approved.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub audience: Option<String>,
-    /// Its scopes; part of what is approved.
-    #[serde(default)]
-    pub scopes: BTreeSet<String>,
-}
-
-impl CredentialFile {
-    fn default_header() -> String {
-        "authorization".to_owned()
-    }
 }
 
 /// Bounds on the use of an adapter.

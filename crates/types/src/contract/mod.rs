@@ -16,12 +16,12 @@ use crate::{
     mode::{ApprovalMode, Effect},
 };
 
+pub mod credential;
 pub mod file;
 pub mod repeating;
 
-use file::{
-    CapabilityFile, ContractFile, CredentialFile, DataClass, LimitsFile, TenantsFile, TransportFile,
-};
+use credential::CredentialFile;
+use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
 use repeating::{Conformance, ProbePlan, Repeating, TokenPlace};
 
 /// The most capabilities a contract may have.
@@ -199,14 +199,12 @@ impl Contract {
         }
     }
 
-    /// The credential that would be attached to a call.
+    /// The credential that would be attached to a call of `capability`.
     #[must_use]
-    pub fn credential_plan(&self) -> CredentialPlan {
-        self.credential.as_ref().map_or_else(CredentialPlan::default, |credential| CredentialPlan {
-            source: Some(credential.secret.clone()),
-            audience: credential.audience.clone(),
-            scopes: credential.scopes.iter().cloned().collect(),
-        })
+    pub fn credential_plan(&self, capability: &CapabilityId) -> CredentialPlan {
+        self.credential
+            .as_ref()
+            .map_or_else(CredentialPlan::default, |one| one.plan(capability.capability()))
     }
 }
 
@@ -305,19 +303,10 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
         return rule("limits.result_bytes_max", "must be 1,024 to 16,777,216".to_owned());
     }
     if let Some(credential) = &file.credential
-        && matches!(file.transport, TransportFile::Internal { .. })
+        && let Err((key, problem)) = credential.check(&file.transport, file.capabilities.keys())
     {
-        return rule(
-            "credential",
-            format!("an internal adapter takes no credential (`{}`)", credential.secret),
-        );
-    }
-    if file
-        .credential
-        .as_ref()
-        .is_some_and(|c| c.scopes.iter().any(|s| s.contains('*') || s.is_empty()))
-    {
-        return rule("credential.scopes", "a scope may not be empty or hold a wildcard".to_owned());
+        let place = if key.is_empty() { "credential".to_owned() } else { format!("credential.{key}") };
+        return rule(&place, problem);
     }
     Ok(())
 }

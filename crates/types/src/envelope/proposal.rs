@@ -1,16 +1,21 @@
 //! `contextos.tool_proposal.v1`: a held call with the evidence frozen for its approvers (TM-09).
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    approval::{Requirement, VoteChoice},
+    approval::{ApproverGroup, HoldReason, Requirement, VoteChoice},
     binding::CredentialPlan,
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
-    ids::{ApprovalId, PrincipalId},
+    ids::{ApprovalId, CapabilityId, PrincipalId, TenantId},
+    json::canonical_digest,
+    mode::ApprovalMode,
+    principal::Principal,
 };
 
 /// The version tag of a proposal envelope.
@@ -102,6 +107,9 @@ pub struct SimilarCall {
 pub struct SimilarDecision {
     /// Who.
     pub approver: PrincipalId,
+    /// The approver's tenant, where it is not the call's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
     /// What.
     pub choice: VoteChoice,
 }
@@ -120,4 +128,91 @@ pub struct EditedFrom {
     pub preview: Value,
     /// The digest of the request as the agent made it.
     pub request_digest: Digest,
+}
+
+/// The version tag of a guest's part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum GuestPartVersion {
+    /// The only version there is.
+    #[serde(rename = "placet.guest-part.v1")]
+    V1,
+}
+
+/// What people of another tenant are shown of a held call: what they need to decide, and nothing else of the tenant that asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GuestPart {
+    /// `placet.guest-part.v1`.
+    pub part_version: GuestPartVersion,
+    /// The approval the call waits for.
+    pub approval_id: ApprovalId,
+    /// The tenant that asks.
+    pub asked_by: TenantId,
+    /// The tenant that is asked.
+    pub asked_of: TenantId,
+    /// Who calls. For whom is the asking tenant's own.
+    pub requester: Principal,
+    /// The operation.
+    pub capability_id: CapabilityId,
+    /// What it does, as its contract says.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// How strong the call is.
+    pub mode: ApprovalMode,
+    /// The arguments as they will run, fields marked `x-sensitive` masked.
+    pub preview: Value,
+    /// The digest of `preview`.
+    pub preview_digest: Digest,
+    /// The digest an approval is given for; it covers the masked values too.
+    pub request_digest: Digest,
+    /// The contract as pinned.
+    pub contract_digest: Digest,
+    /// The bundle that held the call.
+    pub bundle_digest: Digest,
+    /// Whether an approver of the asking tenant narrowed the arguments.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub edited: bool,
+    /// The groups of the tenant that is asked, and how many people of each, now or after a while of silence.
+    pub groups: BTreeMap<ApproverGroup, u32>,
+    /// The policies that hold the call, with their reasons.
+    pub reasons: Vec<HoldReason>,
+    /// When it ends unanswered.
+    pub expires_at: Timestamp,
+}
+
+impl GuestPart {
+    /// The part of a proposal that people of `guest` are shown.
+    #[must_use]
+    pub fn of(proposal: &ToolProposalEnvelope, guest: &TenantId) -> Self {
+        let (call, evidence) = (&proposal.call, &proposal.evidence);
+        let requirement = &proposal.requirement;
+        let later = requirement.escalations.iter().map(|one| (&one.group, &one.people));
+        let groups = requirement.groups.iter().chain(later);
+        let own = groups.filter(|(group, _)| group.guest_tenant() == Some(guest));
+        Self {
+            part_version: GuestPartVersion::V1,
+            approval_id: proposal.approval_id.clone(),
+            asked_by: call.principal_chain.tenant().clone(),
+            asked_of: guest.clone(),
+            requester: call.principal_chain.actor.clone(),
+            capability_id: call.capability_id.clone(),
+            description: evidence.description.clone(),
+            mode: call.approval_mode_effective,
+            preview: evidence.preview.clone(),
+            preview_digest: evidence.preview_digest,
+            request_digest: evidence.request_digest,
+            contract_digest: evidence.contract_digest,
+            bundle_digest: evidence.bundle_digest,
+            edited: evidence.edited.is_some(),
+            groups: own.map(|(group, people)| (group.clone(), *people)).collect(),
+            reasons: requirement.reasons.clone(),
+            expires_at: proposal.expires_at,
+        }
+    }
+
+    /// The digest of it: what a guest's decision names.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        canonical_digest(&serde_json::json!(self))
+    }
 }

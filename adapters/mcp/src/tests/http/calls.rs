@@ -24,8 +24,11 @@ async fn a_call_carries_its_trace_its_token_and_its_credential() {
     let peer = Peer::start(Manner::default()).await;
     let contract = over(&peer, |_| {});
     let adapter = connect(&contract).await.unwrap();
-    let credential =
-        Credential { header: "authorization".to_owned(), value: "Bearer c4nary".into() };
+    let credential = Credential {
+        header: "authorization".to_owned(),
+        value: "Bearer c4nary".into(),
+        origin: None,
+    };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
     let answer =
         done(adapter.invoke(dispatch(&contract, "echo", json!({"path": "p"})), conditions).await);
@@ -48,7 +51,8 @@ async fn the_credential_of_a_call_is_on_no_other_request() {
     let peer = Peer::start(Manner::default()).await;
     let contract = over(&peer, |_| {});
     let adapter = connect(&contract).await.unwrap();
-    let credential = Credential { header: "x-api-key".to_owned(), value: "c4nary".into() };
+    let credential =
+        Credential { header: "x-api-key".to_owned(), value: "c4nary".into(), origin: None };
     let secret = adapter.invoke(
         dispatch(&contract, "slow", json!({"ms": 300})),
         Conditions { credential: Some(credential), ..within(10_000) },
@@ -175,7 +179,8 @@ async fn a_header_that_cannot_be_sent_stops_the_call_before_it_is_sent() {
     let peer = Peer::start(Manner::default()).await;
     let contract = over(&peer, |_| {});
     let adapter = connect(&contract).await.unwrap();
-    let credential = Credential { header: "host".to_owned(), value: "evil.example".into() };
+    let credential =
+        Credential { header: "host".to_owned(), value: "evil.example".into(), origin: None };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
     let outcome = adapter.invoke(dispatch(&contract, "echo", json!({})), conditions).await;
     assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Misconfigured(_))));

@@ -165,7 +165,7 @@ async fn our_own_listener_is_no_server() {
         client_name: "placet".to_owned(),
         client_version: "0.0.0".to_owned(),
         secrets: Arc::new(Secrets),
-        extra_roots_pem: Vec::new(),
+        trust: placet_egress::Trust::default(),
         own_listeners: vec![own],
     });
     let refused = connector.connect(over(&peer, |_| {})).await.unwrap_err();

@@ -102,8 +102,11 @@ async fn a_further_key_of_the_metadata_gets_the_token_too() {
 async fn no_credential_goes_to_a_child_process() {
     let contract = contract(python("good"), |_| {});
     let adapter = connect(&contract).await.unwrap();
-    let credential =
-        Credential { header: "authorization".to_owned(), value: "Bearer c4nary".into() };
+    let credential = Credential {
+        header: "authorization".to_owned(),
+        value: "Bearer c4nary".into(),
+        origin: None,
+    };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
     let answer = done(adapter.invoke(dispatch(&contract, "echo", json!({})), conditions).await);
     assert!(!answer.output.to_string().contains("c4nary"));

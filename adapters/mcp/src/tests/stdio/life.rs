@@ -169,3 +169,32 @@ async fn a_flood_on_standard_error_takes_no_memory() {
     assert!(resident_kib() < before + 128 * 1024);
     adapter.close().await;
 }
+
+#[tokio::test]
+async fn a_hostile_argument_arrives_as_the_text_it_is_and_touches_no_command_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = folder.path().join("witness");
+    let touch = format!("localhost; touch {0} $(touch {0}) `touch {0}`", witness.display());
+    let contract = contract(python("good"), |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    for hostile in [
+        touch,
+        "--output=/home/agent/.ssh/authorized_keys".to_owned(),
+        "--format=evil".to_owned(),
+        "-oProxyCommand=nc -e /bin/bash".to_owned(),
+        "@/etc/passwd".to_owned(),
+        "two\nlines\r\n{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}".to_owned(),
+        "nul\0byte".to_owned(),
+        "\u{202e}txt.exe\u{200b}".to_owned(),
+        "../../../etc/passwd".to_owned(),
+        "x".repeat(200_000),
+    ] {
+        let args = json!({ "a": hostile, &hostile.chars().take(64).collect::<String>(): 1 });
+        let answer = done(call(adapter.as_ref(), &contract, "echo", args.clone()).await);
+        let seen = &answer.output["structured"];
+        assert_eq!(seen["args"], args);
+        assert_eq!(seen["argv"], json!(["good"]), "nothing of a call is on the command line");
+    }
+    assert!(!witness.try_exists().unwrap());
+    adapter.close().await;
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
-    approval::{Escalation, Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
     desk::{DeskBody, Grant, pattern::ArgumentPattern},
     ids::{ApprovalId, DeskId, GroupId, PrincipalId},
     mode::ApprovalMode,
@@ -192,7 +192,7 @@ fn what_was_before_an_edit_is_dropped_with_the_rest() {
 fn the_next_group_is_asked_when_it_is_due_and_what_it_said_before_counts() {
     let world = World::new();
     let call = world.call("erase", "a.txt", "k1");
-    let group = |name: &str| GroupId::new(name).unwrap();
+    let group = |name: &str| ApproverGroup::own(GroupId::new(name).unwrap());
     let mut proposal = world.proposal(&call, 1);
     proposal.requirement.groups = BTreeMap::from([(group("leads"), 1)]);
     proposal.requirement.escalations.push(Escalation {
@@ -205,7 +205,7 @@ fn the_next_group_is_asked_when_it_is_due_and_what_it_said_before_counts() {
     let held =
         ready(world.ledger.hold(&claimed, &world.parked(&call), &proposal, event())).unwrap();
     let mut manager = yes(&held, "mo");
-    manager.groups.insert(group("managers"));
+    manager.groups.insert("managers".parse().unwrap());
     let voted = ready(world.ledger.vote(&held, manager, event())).unwrap();
     assert_eq!(voted.state, ApprovalState::Pending);
     let early = ready(world.ledger.escalate_approval(&voted, event()));

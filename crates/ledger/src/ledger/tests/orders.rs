@@ -1,19 +1,17 @@
 //! No order of votes, edits, escalations, ends, restarts and racing redemptions executes a call without enough agreement, or twice; no
-//! order uses a standing grant more often than it says. Two nodes act on what each of them saw last.
+//! order uses a standing grant more often than it says. Two nodes act on what each of them saw last. One of the calls asks people of
+//! another tenant, of whom one has the name of somebody at home, and one is in a group that is asked at home only.
 //!
 //! The permits are of a bundle that lets everything pass that has an approval of any kind: what keeps an order from executing is the
 //! ledger alone.
 
 mod recount;
 
-use std::{
-    cell::RefCell,
-    collections::{BTreeMap, BTreeSet},
-};
+use std::{cell::RefCell, collections::BTreeSet};
 
 use placet_types::{
-    approval::{Escalation, Requirement, Vote, VoteChoice},
-    ids::{DeskId, GroupId, PrincipalId},
+    approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
+    ids::{DeskId, PrincipalId},
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 
@@ -45,6 +43,8 @@ enum Step {
     Escalate(usize, usize),
     Expire(usize, usize),
     Void(usize, usize),
+    /// An edit that would ask other tenants than are asked.
+    Redirect(usize, usize, usize),
     Reopen(usize, usize, u32),
     Redeem(usize, usize),
     /// A dispatch that names no approval.
@@ -69,6 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (node(), call()).prop_map(|(node, call)| Step::Escalate(node, call)),
         1 => (node(), call()).prop_map(|(node, call)| Step::Expire(node, call)),
         1 => (node(), call()).prop_map(|(node, call)| Step::Void(node, call)),
+        1 => (node(), call(), who()).prop_map(|(node, call, who)| Step::Redirect(node, call, who)),
         1 => (node(), call(), 1..4_u32).prop_map(|(node, call, quorum)| Step::Reopen(node, call, quorum)),
         5 => (node(), call()).prop_map(|(node, call)| Step::Redeem(node, call)),
         2 => (node(), call()).prop_map(|(node, call)| Step::Sneak(node, call)),
@@ -80,16 +81,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn asked(quorum: u32, denials: u32) -> Asked {
-    Asked {
-        groups: BTreeMap::from([("leads", 1), ("tenants", 1)]),
-        quorum: usize::try_from(quorum).unwrap(),
-        denials: usize::try_from(denials).unwrap(),
-    }
-}
-
-fn group(name: &str) -> GroupId {
-    GroupId::new(name).unwrap()
+fn group(name: &str) -> ApproverGroup {
+    name.parse().unwrap()
 }
 
 fn requirement(asked: &Asked) -> Requirement {
@@ -110,10 +103,11 @@ fn requirement(asked: &Asked) -> Requirement {
 /// A vote of somebody, on what `approval` shows.
 fn said(approval: &ApprovalRecord, said: &Said) -> Vote {
     let choice = if said.yes { VoteChoice::Approve } else { VoteChoice::Deny };
-    let groups = PEOPLE[said.for_whom.unwrap_or(said.who)].1;
+    let (_, tenant, groups) = PEOPLE[said.for_whom.unwrap_or(said.who)];
     Vote {
         stands_for: said.for_whom.map(|whom| PrincipalId::new(PEOPLE[whom].0).unwrap()),
-        groups: groups.iter().map(|name| group(name)).collect(),
+        tenant: tenant.map(|name| name.parse().unwrap()),
+        groups: groups.iter().map(|name| group(name).group().clone()).collect(),
         ..vote(approval, PEOPLE[said.who].0, choice)
     }
 }
@@ -142,7 +136,7 @@ impl Play {
         let (mut calls, mut held, mut stories) = (Vec::new(), Vec::new(), Vec::new());
         for number in 0..CALLS {
             let call = first.call("erase", "as asked", &format!("k{number}"));
-            let wanted = asked(2, denials);
+            let wanted = Asked::of(number, 2, denials);
             let mut proposal = first.proposal(&call, 2);
             proposal.requirement = requirement(&wanted);
             proposal.expires_at = first.now().plus_ms(EXPIRES_MS);
@@ -196,10 +190,18 @@ impl Play {
                 self.seen[node][number] = fresh;
             }
             Step::Vote(node, number, who, for_whom, yes) => {
-                let for_whom = for_whom.filter(|whom| *whom != who);
+                // A guest speaks in their own right.
+                let at_home = |who: usize| PEOPLE[who].1.is_none();
+                let for_whom =
+                    for_whom.filter(|whom| *whom != who && at_home(who) && at_home(*whom));
                 self.vote(node, number, Said { who, for_whom, yes, on_edit: 0 });
             }
-            Step::Edit(node, number, who, quorum) => self.edit(node, number, (who, quorum)),
+            Step::Edit(node, number, who, quorum) => {
+                self.edit(node, number, (who, Asked::of(number, quorum, 2)));
+            }
+            Step::Redirect(node, number, who) => {
+                self.edit(node, number, (who, Asked::of(1 - number, 2, 2)));
+            }
             Step::Escalate(node, number) => {
                 let seen = self.seen[node][number].clone();
                 let done = ready(self.nodes[node].ledger.escalate_approval(&seen, event()));
@@ -222,7 +224,7 @@ impl Play {
                 if seen.state != ApprovalState::Approved {
                     return;
                 }
-                let more = asked(quorum, 1);
+                let more = Asked::of(number, quorum, 1);
                 let ledger = &self.nodes[node].ledger;
                 let done = ready(ledger.reopen_approval(&seen, requirement(&more), event()));
                 let wanted = self.stories[number].stands == Stands::Approved;
@@ -285,17 +287,20 @@ impl Play {
         }
     }
 
-    fn edit(&mut self, node: usize, number: usize, (who, quorum): (usize, u32)) {
+    fn edit(&mut self, node: usize, number: usize, (who, more): (usize, Asked)) {
         let seen = self.seen[node][number].clone();
         let note = format!("narrowed {}", seen.edits.len() + 1);
-        let more = asked(quorum, 2);
         let word = Said { who, for_whom: None, yes: true, on_edit: 0 };
         let (editor, needs) = (said(&seen, &word), requirement(&more));
         let call = &self.calls[number];
         let (_, done) = edit(&self.nodes[node], (call, &note), &seen, (editor, &needs));
         let story = &self.stories[number];
         let open = story.stands == Stands::Pending && !self.is_late();
-        let wanted = open && story.edits() < crate::approval::EDITS_MAX;
+        let asks_the_same = more.groups.keys().eq(story.asked.groups.keys());
+        let wanted = open
+            && story.edits() < crate::approval::EDITS_MAX
+            && asks_the_same
+            && PEOPLE[who].1.is_none();
         if self.note(node, number, done, wanted) {
             self.stories[number].narrows(word, &note, &more);
         }
@@ -369,10 +374,12 @@ impl Play {
         let stored = self.stored_grant(node);
         let ballot = Vote {
             shown_digest: stored.terms(),
+            tenant: PEOPLE[who].1.map(|name| name.parse().unwrap()),
             ..vote(&self.seen[0][0], PEOPLE[who].0, VoteChoice::Approve)
         };
         let Ok(next) = stored.cast(ballot, self.nodes[node].now()) else { return };
         ready(self.nodes[node].ledger.put_desk(next, event())).unwrap();
+        assert!(PEOPLE[who].1.is_none(), "a guest agreed to what stands");
         self.grant_says.insert(who);
     }
 
@@ -419,17 +426,19 @@ struct Seen {
     ran: usize,
     ran_edited: usize,
     ran_escalated: usize,
+    ran_with_guests: usize,
     uses: u32,
     denied: usize,
 }
 
 impl Seen {
     fn note(&mut self, play: &Play) {
-        for story in &play.stories {
+        for (number, story) in play.stories.iter().enumerate() {
             let ran = story.stands == Stands::Executed;
             self.ran += usize::from(ran);
             self.ran_edited += usize::from(ran && story.edits() > 0);
             self.ran_escalated += usize::from(ran && story.escalated);
+            self.ran_with_guests += usize::from(ran && number == 1);
             self.denied += usize::from(story.stands == Stands::Denied);
         }
         self.uses += play.uses;
@@ -453,6 +462,7 @@ fn no_order_executes_without_agreement_or_twice() {
     let seen = seen.into_inner();
     assert!(seen.ran > 20 && seen.denied > 20 && seen.uses > 20, "{seen:?}");
     assert!(seen.ran_edited > 0 && seen.ran_escalated > 0, "{seen:?}");
+    assert!(seen.ran_with_guests > 5, "{seen:?}");
 }
 
 /// The same at one moment: of many who redeem, and of many who use the last of a grant, one gets through.

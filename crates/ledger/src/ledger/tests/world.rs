@@ -301,6 +301,7 @@ impl World {
             },
             step_id: None,
             request_id: None,
+            callback: None,
             binding: call.binding.clone(),
             requested_digest: call.binding.effective_args_digest,
             user_groups: BTreeSet::new(),
@@ -366,6 +367,8 @@ pub(super) fn vote(approval: &ApprovalRecord, approver: &str, choice: VoteChoice
 fn vote_on(shown_digest: Digest, approver: &str, choice: VoteChoice) -> Vote {
     Vote {
         approver: PrincipalId::new(approver).unwrap(),
+        tenant: None,
+        part_digest: None,
         stands_for: None,
         authenticated_at: None,
         groups: BTreeSet::new(),
@@ -445,6 +448,7 @@ pub(super) fn chain() -> PrincipalChain {
             display: None,
         },
         on_behalf_of: None,
+        via: Vec::new(),
     }
 }
 

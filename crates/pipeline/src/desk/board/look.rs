@@ -1,12 +1,14 @@
 //! A look at the board: which held calls somebody sees, which of them are theirs to decide, in which order, and how much there is.
 //!
 //! Owns the cheap part of visibility: tenant, groups, ownership. Whoever is shown an approval is asked about at Cedar besides, for the
-//! page that is shown. Invariant: this filter lets nothing through that could be of another tenant.
+//! page that is shown. Invariant: of other tenants this filter lets through only what asks a group of the viewer's own tenant that the
+//! viewer is in.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_types::{
+    approval::Voice,
     clock::Timestamp,
     directory::Directory,
     ids::{ApprovalId, GroupId, PrincipalId, TenantId},
@@ -14,7 +16,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-use super::{Board, Inner, NONE, Name, Place, Row};
+use super::{Board, Inner, NONE, Name, Place, Row, voice_name};
 use crate::views::desk::{DeskLoad, InboxOrder, InboxQuery, Whose};
 
 /// Until which age a call is in which of the columns of the chart, in milliseconds; what is older is in the last.
@@ -84,8 +86,7 @@ pub(crate) fn look_at(
 }
 
 /// A viewer in the board's numbers.
-struct Seen<'a> {
-    inner: &'a Inner,
+struct Seen {
     tenant: Name,
     actor: Name,
     user: Name,
@@ -94,15 +95,21 @@ struct Seen<'a> {
     sees_all: bool,
     is_person: bool,
     asks_me: Vec<bool>,
+    /// Sets that ask the viewer as a guest, and the viewer's name as one.
+    asks_guest: Vec<bool>,
+    guest: Name,
     duties: Vec<(Name, Vec<bool>)>,
 }
 
-impl<'a> Seen<'a> {
-    fn of(inner: &'a Inner, viewer: &Viewer) -> Self {
+impl Seen {
+    fn of(inner: &Inner, viewer: &Viewer) -> Self {
         let names = &inner.names;
-        let asks = |groups: &BTreeSet<GroupId>| names.sets_where(|set| !set.is_disjoint(groups));
+        let any = |tenant: Option<&TenantId>, groups: &BTreeSet<GroupId>| {
+            names.sets_where(|set| set.iter().any(|group| group.has(tenant, groups)))
+        };
+        let asks = |groups: &BTreeSet<GroupId>| any(None, groups);
+        let own = Voice { tenant: Some(&viewer.tenant), person: &viewer.chain.actor.id };
         Self {
-            inner,
             tenant: names.known(viewer.tenant.as_str()),
             actor: names.known(viewer.chain.actor.id.as_str()),
             user: viewer
@@ -118,6 +125,8 @@ impl<'a> Seen<'a> {
             sees_all: viewer.is_auditor,
             is_person: viewer.is_person,
             asks_me: asks(&viewer.groups),
+            asks_guest: any(Some(&viewer.tenant), &viewer.groups),
+            guest: names.known(&voice_name(own)),
             duties: viewer
                 .duties
                 .iter()
@@ -128,7 +137,7 @@ impl<'a> Seen<'a> {
 
     /// Whether somebody waits for it who is the viewer, or whom the viewer answers for.
     fn is_own(&self, row: &Row) -> bool {
-        if self.actor == NONE {
+        if self.actor == NONE || !self.is_at_home(row) {
             return false;
         }
         if !self.is_person {
@@ -137,7 +146,15 @@ impl<'a> Seen<'a> {
         row.owner == self.actor || row.user == self.actor
     }
 
+    /// Whether a row is of the viewer's own tenant; what is of none that is known is nobody's.
+    fn is_at_home(&self, row: &Row) -> bool {
+        row.tenant == self.tenant && self.tenant != NONE
+    }
+
     fn sees(&self, row: &Row) -> bool {
+        if !self.is_at_home(row) {
+            return self.is_person && has(&self.asks_guest, row.asked);
+        }
         self.sees_all
             || self.is_own(row)
             || has(&self.asks_me, row.asked)
@@ -145,6 +162,10 @@ impl<'a> Seen<'a> {
     }
 
     fn may_decide(&self, row: &Row) -> bool {
+        if !self.is_at_home(row) {
+            let decided = self.guest != NONE && row.voices.contains(&self.guest);
+            return row.is_pending && !decided && self.sees(row);
+        }
         if !self.is_person || !row.is_pending || self.is_bound(row, self.actor) {
             return false;
         }
@@ -160,11 +181,6 @@ impl<'a> Seen<'a> {
         person != NONE
             && (row.owner == person || row.user == person || row.voices.contains(&person))
     }
-
-    fn of_tenant(&self) -> impl Iterator<Item = (&'a Place, &'a Row)> {
-        let tenant = self.tenant;
-        self.inner.rows.iter().filter(move |(_, row)| row.tenant == tenant && tenant != NONE)
-    }
 }
 
 fn has(table: &[bool], name: Name) -> bool {
@@ -176,11 +192,13 @@ struct Wanted<'a> {
     query: &'a InboxQuery,
     pending: Option<bool>,
     groups: Option<Vec<bool>>,
+    /// Whether the group that is looked for is one of the viewer's tenant, asked elsewhere.
+    groups_are_guests: bool,
     search: Option<(String, Vec<bool>)>,
 }
 
 impl<'a> Wanted<'a> {
-    fn of(inner: &Inner, query: &'a InboxQuery) -> Self {
+    fn of(inner: &Inner, query: &'a InboxQuery, tenant: &TenantId) -> Self {
         let group = query.group.as_ref();
         let search = query.search.as_deref().map(str::trim).filter(|text| !text.is_empty());
         Self {
@@ -190,6 +208,7 @@ impl<'a> Wanted<'a> {
                 Some("approved") => Some(false),
                 Some(_) => None,
             },
+            groups_are_guests: group.is_some_and(|group| group.guest_tenant() == Some(tenant)),
             groups: group.map(|group| inner.names.sets_where(|set| set.contains(group))),
             search: search.map(|text| {
                 let text = text.to_lowercase();
@@ -199,12 +218,17 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    fn wants(&self, row: &Row) -> bool {
+    /// A guest's filters look at nothing that a guest is not shown: not for whom a call is, nor who else is asked.
+    fn wants(&self, row: &Row, at_home: bool) -> bool {
+        let user = if at_home { row.user } else { NONE };
         self.pending.is_none_or(|pending| row.is_pending == pending)
             && self.query.mode.is_none_or(|mode| row.mode == mode)
-            && self.groups.as_ref().is_none_or(|groups| has(groups, row.asked))
+            && self
+                .groups
+                .as_ref()
+                .is_none_or(|groups| has(groups, row.asked) && (at_home || self.groups_are_guests))
             && self.search.as_ref().is_none_or(|(text, names)| {
-                [row.capability, row.actor, row.user].into_iter().any(|name| has(names, name))
+                [row.capability, row.actor, user].into_iter().any(|name| has(names, name))
                     || row.id.as_str().to_lowercase().contains(text)
             })
     }
@@ -238,10 +262,10 @@ const fn weakness(mode: ApprovalMode) -> i64 {
 impl Inner {
     fn look(&self, viewer: &Viewer, query: &InboxQuery, limit: usize) -> Found {
         let seen = Seen::of(self, viewer);
-        let wanted = Wanted::of(self, query);
+        let wanted = Wanted::of(self, query, &viewer.tenant);
         let mut mine_in_all = 0_usize;
         let mut found: Vec<(Order, bool, &Arc<ApprovalId>)> = Vec::new();
-        for (place, row) in seen.of_tenant() {
+        for (place, row) in &self.rows {
             if !seen.sees(row) {
                 continue;
             }
@@ -252,7 +276,7 @@ impl Inner {
                 Whose::Mine => mine,
                 Whose::Asked => seen.is_own(row),
             };
-            if whose && wanted.wants(row) {
+            if whose && wanted.wants(row, seen.is_at_home(row)) {
                 found.push((order_of(query.order, mine, *place, row), mine, &row.id));
             }
         }

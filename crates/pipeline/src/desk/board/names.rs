@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use placet_types::ids::GroupId;
+use placet_types::approval::ApproverGroup;
 
 /// A number that stands for a name or for a set of groups.
 pub(super) type Name = u32;
@@ -22,8 +22,8 @@ const NAMES_KEPT: usize = 10_000;
 pub(super) struct Names {
     texts: Vec<Arc<str>>,
     numbers: HashMap<Arc<str>, Name>,
-    sets: Vec<Arc<BTreeSet<GroupId>>>,
-    set_numbers: HashMap<Arc<BTreeSet<GroupId>>, Name>,
+    sets: Vec<Arc<BTreeSet<ApproverGroup>>>,
+    set_numbers: HashMap<Arc<BTreeSet<ApproverGroup>>, Name>,
 }
 
 impl Names {
@@ -50,7 +50,7 @@ impl Names {
     }
 
     /// The number of a set of groups.
-    pub(super) fn set_of(&mut self, groups: BTreeSet<GroupId>) -> Name {
+    pub(super) fn set_of(&mut self, groups: BTreeSet<ApproverGroup>) -> Name {
         if let Some(number) = self.set_numbers.get(&groups) {
             return *number;
         }
@@ -62,7 +62,7 @@ impl Names {
     }
 
     /// Of each set of groups, whether it holds true.
-    pub(super) fn sets_where(&self, holds: impl Fn(&BTreeSet<GroupId>) -> bool) -> Vec<bool> {
+    pub(super) fn sets_where(&self, holds: impl Fn(&BTreeSet<ApproverGroup>) -> bool) -> Vec<bool> {
         self.sets.iter().map(|set| holds(set)).collect()
     }
 
@@ -72,7 +72,7 @@ impl Names {
     }
 
     /// The set of groups behind a number.
-    pub(super) fn set(&self, name: Name) -> Option<&BTreeSet<GroupId>> {
+    pub(super) fn set(&self, name: Name) -> Option<&BTreeSet<ApproverGroup>> {
         usize::try_from(name).ok().and_then(|at| self.sets.get(at)).map(AsRef::as_ref)
     }
 

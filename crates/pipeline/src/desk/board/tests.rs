@@ -1,6 +1,6 @@
 //! What the board counts, filters and orders.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -56,7 +56,9 @@ fn approval(number: i64) -> ApprovalRecord {
         rev: 1,
         votes: Vec::new(),
         escalated: 0,
+        guests: BTreeSet::new(),
         edits: Vec::new(),
+        callback: None,
         state: ApprovalState::Pending,
     }
 }
@@ -75,6 +77,8 @@ fn viewer(id: &str, tenant: &str, groups: &[&str]) -> Viewer {
 fn vote(by: &str, choice: VoteChoice) -> Vote {
     Vote {
         approver: by.parse().unwrap(),
+        tenant: None,
+        part_digest: None,
         stands_for: None,
         authenticated_at: None,
         groups: ["approvers".parse().unwrap()].into(),

@@ -68,6 +68,28 @@ async fn a_broken_glass_needs_a_second_person_names_every_call_and_is_reviewed()
 }
 
 #[tokio::test]
+async fn who_sees_an_entry_is_told_what_they_may_do_with_it() {
+    let world = world(breakable()).await;
+    let record = world.arrange("emil", glass(), 3_600_000).await.unwrap();
+    let may = async |person: &str| {
+        let caller = world.person(person).await;
+        let shown = world.engine.desk_entry(&caller, &record.desk_id).await.unwrap();
+        let listed = world.engine.desk_entries(&caller, (None, false), (None, 10)).await.unwrap();
+        assert_eq!(shown.standing, listed[0].standing);
+        let may = shown.standing;
+        (may.may_agree, may.may_refuse, may.may_end, may.may_review)
+    };
+    assert_eq!(may("emil").await, (false, false, true, false), "who asks does not agree");
+    assert_eq!(may("ema").await, (true, true, true, false));
+    assert_eq!(may("eve").await, (false, false, false, false));
+    let agreed = world.agree("ema", &record).await.unwrap();
+    assert!(agreed.standing.may_end && !agreed.standing.may_agree);
+    world.end("emil", &record).await.unwrap();
+    assert_eq!(may("ema").await, (false, false, false, false), "who took part does not review");
+    assert_eq!(may("eve").await, (false, false, false, true));
+}
+
+#[tokio::test]
 async fn a_delegate_decides_for_a_colleague_and_the_record_names_both() {
     let world = world(two_groups()).await;
     let asked = held(world.call(send("s1", "a")).await);

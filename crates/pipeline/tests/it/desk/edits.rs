@@ -17,7 +17,7 @@ async fn an_edit_by_one_of_two_needs_the_other_and_runs_as_edited() {
     let asked = held(world.call(call.clone()).await);
     let before = world.seen("cy", &asked).await;
     world.vote("cy", &asked, VoteChoice::Approve).await.unwrap();
-    let shown = world.seen("ben", &asked).await.proposal.call.args;
+    let shown = world.seen("ben", &asked).await.proposal.unwrap().call.args;
     assert_eq!(shown["pin"], "[sensitive]");
     let args = json!({ "what": "a little", "pin": "[sensitive]" });
     let edited = world.edit("ben", &asked, args).await.unwrap();
@@ -26,12 +26,12 @@ async fn an_edit_by_one_of_two_needs_the_other_and_runs_as_edited() {
     // What was agreed to before does not count for the new arguments, and the difference is shown.
     let next = world.seen("cy", &asked).await;
     assert!(next.standing.may_approve && !next.standing.completes, "{:?}", next.standing);
-    let replaced = next.proposal.evidence.edited.unwrap();
+    let replaced = next.proposal.unwrap().evidence.edited.unwrap();
     assert_eq!(
         (replaced.by.as_str(), &replaced.preview["what"], &replaced.preview["pin"]),
         ("ben", &json!("everything"), &json!("[sensitive]"))
     );
-    assert_eq!(replaced.request_digest, before.proposal.evidence.request_digest);
+    assert_eq!(replaced.request_digest, before.proposal.unwrap().evidence.request_digest);
     assert_eq!(world.vote("finn", &asked, VoteChoice::Approve).await.unwrap(), "approved");
     let result = finished(world.end_of(&asked).await);
     assert_eq!(result.output["args"], json!({ "what": "a little", "pin": "4711-secret" }));

@@ -105,6 +105,8 @@ async fn whoever_may_see_an_approval_sees_what_became_of_it_without_its_secrets(
     let mut call = plan("erase", "s1", "a");
     call["args"]["pin"] = json!("4711-secret");
     let asked = held(world.call(call).await);
+    let line = inbox(&world, "ben", InboxQuery::default()).await.approvals.remove(0).summary;
+    assert!(line.contains("what: a") && line.contains("pin: [sensitive]"), "{line}");
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
     let outcome = world.seen("cy", &asked).await.outcome.unwrap();

@@ -17,6 +17,7 @@ use placet_types::{
     argument_schema::ArgumentSchema,
     contract::{
         Contract, DESCRIPTION_BYTES_MAX, LiveTool,
+        credential::CredentialFile,
         file::{
             CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue,
             LimitsFile, TenantsFile, TransportFile,
@@ -358,13 +359,7 @@ fn described(args: &Args) -> Result<Source, Failure> {
         },
         (None, None) => return Err(Failure::usage("the command of the server follows `--`")),
     };
-    let credential =
-        args.credential.clone().map(|secret| placet_types::contract::file::CredentialFile {
-            secret,
-            header: "authorization".to_owned(),
-            audience: None,
-            scopes: BTreeSet::new(),
-        });
+    let credential = args.credential.clone().map(|secret| CredentialFile::secret(secret, None));
     Ok(Source { name, transport, credential, secrets: BTreeMap::new(), notes: Vec::new() })
 }
 

@@ -57,7 +57,7 @@ pub(crate) async fn ask(
         client_name: "placet".to_owned(),
         client_version: env!("CARGO_PKG_VERSION").to_owned(),
         secrets: Arc::new(lookup),
-        extra_roots_pem: Vec::new(),
+        trust: config.trust.clone(),
         own_listeners: Vec::new(),
     });
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);

@@ -34,7 +34,7 @@ use placet_store::embedded::{EmbeddedConfig, EmbeddedStore};
 use placet_types::{
     binding::RequestBinding,
     clock::IdSource as _,
-    contract::{Capability, Contract, file::TenantsFile},
+    contract::{Capability, Contract, credential::CredentialKind, file::TenantsFile},
     directory::{AgentEntry, Directory, TenantDirectory, UserEntry},
     ids::{
         CapabilityId, DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId,
@@ -265,7 +265,7 @@ impl Bench for Rehearsal {
             contract_digest: self.contract.digest,
             effective_args_digest: canonical_digest(&document),
             target: self.contract.target(),
-            credential: self.contract.credential_plan(),
+            credential: self.contract.credential_plan(&capability.id),
         };
         let intent = self.intent(&binding, args)?;
         if !capability.is_write_class() {
@@ -289,14 +289,22 @@ impl Bench for Rehearsal {
             .credential
             .as_ref()
             .map(|credential| {
-                let secret = self.secrets.secret(&credential.secret)?;
+                let Some(name) = credential
+                    .secret
+                    .as_ref()
+                    .filter(|_| credential.kind == CredentialKind::StaticSecret)
+                else {
+                    return Err("its credential is minted for a caller, and a rehearsal has none"
+                        .to_owned());
+                };
+                let secret = self.secrets.secret(name)?;
                 let header = credential.header.to_ascii_lowercase();
                 let value = if header == "authorization" {
                     SecretString::from(format!("Bearer {}", secret.expose_secret()))
                 } else {
                     secret
                 };
-                Ok::<_, String>(Credential { header, value })
+                Ok::<_, String>(Credential { header, value, origin: None })
             })
             .transpose()?;
         Ok(Conditions { timeout_ms, listen_ms: 0, credential, trace: TraceHeaders::default() })
@@ -328,7 +336,7 @@ fn chain(contract: &Contract) -> Result<PrincipalChain, String> {
     let tenant_id = tenant_id.ok_or("the contract admits no tenant")?;
     let id = PrincipalId::new(AGENT).map_err(in_words)?;
     let actor = Principal { kind: PrincipalKind::Agent, id, tenant_id, display: None };
-    Ok(PrincipalChain { actor, on_behalf_of: None })
+    Ok(PrincipalChain { actor, on_behalf_of: None, via: Vec::new() })
 }
 
 fn directory(chain: &PrincipalChain) -> Result<Directory, String> {

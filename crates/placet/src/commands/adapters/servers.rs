@@ -7,7 +7,10 @@ use std::{collections::BTreeMap, path::Path};
 
 use placet_telemetry::redact::{holds_secret, is_secret_name};
 use placet_types::{
-    contract::file::{CredentialFile, EnvValue, TransportFile},
+    contract::{
+        credential::CredentialFile,
+        file::{EnvValue, TransportFile},
+    },
     ids::AdapterName,
 };
 use secrecy::SecretString;
@@ -200,12 +203,7 @@ impl Vault<'_> {
         };
         let variable = format!("{}_TOKEN", self.adapter.as_str().to_uppercase().replace('-', "_"));
         let secret = self.keep("token", value, &reference.unwrap_or(variable));
-        Ok(Some(CredentialFile {
-            secret,
-            header,
-            audience: None,
-            scopes: std::collections::BTreeSet::new(),
-        }))
+        Ok(Some(CredentialFile::secret(secret, Some(header))))
     }
 
     /// Keeps a value for the connection and gives its name.

@@ -176,8 +176,8 @@ fn servers_of_a_client_are_read_and_their_secrets_are_not_written_out() {
     assert_eq!(sources[0].secrets["my-files-from"].expose_secret(), "s3cret-c");
     let credential = sources[1].credential.as_ref().unwrap();
     assert_eq!(
-        (credential.header.as_str(), credential.secret.as_str()),
-        ("authorization", "remote-token")
+        (credential.header.as_str(), credential.secret.as_deref()),
+        ("authorization", Some("remote-token"))
     );
     assert_eq!(sources[1].secrets["remote-token"].expose_secret(), "s3cret-b");
     for source in &sources {

@@ -232,7 +232,7 @@ async fn connect(contract: &Arc<Contract>, config: &Config) -> Result<Box<dyn Ad
                 client_name: "placet".to_owned(),
                 client_version: env!("CARGO_PKG_VERSION").to_owned(),
                 secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
-                extra_roots_pem: Vec::new(),
+                trust: config.trust.clone(),
                 own_listeners: Vec::new(),
             });
             connector.connect(Arc::clone(contract)).await

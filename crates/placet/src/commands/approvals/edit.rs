@@ -53,8 +53,8 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     }
     output::line(recorded(&approval));
     let detail = show::read(client, &args.id).await?;
-    let evidence = &detail.proposal.evidence;
-    if let Some(edited) = &evidence.edited {
+    let evidence = detail.proposal.as_ref().map(|proposal| &proposal.evidence);
+    if let Some((evidence, edited)) = evidence.and_then(|one| Some((one, one.edited.as_ref()?))) {
         output::line("what differs from what the agent asked for:");
         for line in difference::lines(&edited.preview, &evidence.preview) {
             output::line(format!("  {line}"));

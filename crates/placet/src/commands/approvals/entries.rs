@@ -73,8 +73,9 @@ pub(super) async fn list(client: &Client, kind: DeskKind, all: bool, json: bool)
     if json {
         output::json(&entries);
     } else if entries.is_empty() {
-        let which = if all { "at all" } else { "that are open; --all shows the others" };
-        output::line(format!("no {} that you may see {which}", plural(kind)));
+        let hint = if all { "" } else { "; --all shows those that are over" };
+        let open = if all { "" } else { "open " };
+        output::line(format!("you see no {open}{}{hint}", plural(kind)));
     } else {
         output::table(["entry", "state", "by", "what", "from", "ends"], entries.iter().map(row));
     }

@@ -137,5 +137,5 @@ async fn pattern_of(client: &Client, args: &Propose) -> Result<Option<ArgumentPa
     }
     // What it is loosened from is what the digest is of: the server refuses it if that is no longer what is shown.
     let detail = show::read(client, &args.id).await?;
-    Ok(Some(pattern::loosened(&detail.proposal.evidence.preview, &rules)))
+    Ok(Some(pattern::loosened(detail.preview(), &rules)))
 }

@@ -4,7 +4,7 @@
 
 use clap::Args as ClapArgs;
 use placet_pipeline::views::desk::{InboxItem, InboxView};
-use placet_types::{ids::GroupId, mode::ApprovalMode};
+use placet_types::{approval::ApproverGroup, mode::ApprovalMode};
 
 use super::words;
 use crate::{
@@ -43,7 +43,7 @@ pub(super) struct Args {
     mode: Option<ApprovalMode>,
     /// Only those that ask this group.
     #[arg(long)]
-    group: Option<GroupId>,
+    group: Option<ApproverGroup>,
     /// Only those whose id, tool, agent or user contains this text.
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
@@ -104,6 +104,7 @@ async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView
     loop {
         let have = all.as_ref().map_or(0, |view| view.approvals.len());
         let offset = have.to_string();
+        let group = args.group.as_ref().map(ToString::to_string);
         let mut query = vec![
             ("state", state),
             ("order", args.order.as_str()),
@@ -114,7 +115,7 @@ async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView
             query.push(("whose", if args.mine { "mine" } else { "asked" }));
         }
         query.extend(args.mode.map(|mode| ("mode", mode.as_str())));
-        query.extend(args.group.as_ref().map(|group| ("group", group.as_str())));
+        query.extend(group.as_deref().map(|group| ("group", group)));
         query.extend(args.search.as_deref().map(|text| ("search", text)));
         let page: InboxView = client.get(&["v1", "inbox"], &query).await?;
         let is_last = page.approvals.len() < PAGE;

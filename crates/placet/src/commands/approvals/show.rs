@@ -4,7 +4,7 @@
 
 use placet_pipeline::views::{ApprovalDetail, ApprovalView, desk::ReviewStanding};
 use placet_types::{
-    envelope::proposal::{Evidence, SimilarCall},
+    envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
     ids::ApprovalId,
 };
 
@@ -35,8 +35,14 @@ pub(super) async fn read(client: &Client, id: &ApprovalId) -> Result<ApprovalDet
 pub(super) fn shown(detail: &ApprovalDetail) -> String {
     let mut lines = call(detail);
     lines.extend(why(&detail.approval, &detail.standing));
-    lines.extend(arguments(&detail.proposal.evidence));
-    lines.extend(earlier(&detail.proposal.evidence.similar));
+    if let Some(proposal) = &detail.proposal {
+        lines.extend(arguments(&proposal.evidence));
+        lines.extend(earlier(&proposal.evidence.similar));
+    }
+    if let Some(part) = &detail.part {
+        let narrowed = if part.edited { ", as an approver there has narrowed them" } else { "" };
+        lines.push(format!("  arguments {:#}{narrowed}", part.preview));
+    }
     lines.extend(standing(&detail.approval, &detail.standing));
     if let Some(outcome) = &detail.outcome {
         let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
@@ -48,16 +54,29 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
 }
 
 /// Who wants what, where to and with what.
-fn call(ApprovalDetail { approval, proposal, .. }: &ApprovalDetail) -> Vec<String> {
-    let evidence = &proposal.evidence;
+fn call(detail: &ApprovalDetail) -> Vec<String> {
+    let approval = &detail.approval;
     let mut lines = vec![format!(
         "{} wants to call {}",
         words::chain(&approval.principal_chain),
         approval.capability_id.tool_name()
     )];
-    if !evidence.description.is_empty() {
-        lines.push(format!("  does      {}", evidence.description.replace('\n', " ")));
+    if !detail.description().is_empty() {
+        lines.push(format!("  does      {}", detail.description().replace('\n', " ")));
     }
+    if let Some(part) = &detail.part {
+        lines.push(format!("  asked by  tenant {}, of people of {}", part.asked_by, part.asked_of));
+        lines.push(format!("  mode      {}", part.mode));
+        lines.push(format!("  call      {}", approval.call_id));
+    }
+    lines.extend(detail.proposal.iter().flat_map(|proposal| own(approval, proposal)));
+    lines
+}
+
+/// What only the call's own tenant is shown of it.
+fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> {
+    let evidence = &proposal.evidence;
+    let mut lines = Vec::new();
     lines.push(format!(
         "  mode      {} (asked for {})",
         proposal.call.approval_mode_effective, proposal.call.approval_mode_requested
@@ -91,7 +110,8 @@ fn why(approval: &ApprovalView, standing: &ReviewStanding) -> Vec<String> {
     lines.extend(approval.votes.iter().map(|vote| {
         let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
         let word = words::choice(vote.choice);
-        format!("  {word:<9} {}{instead} at {}: {}", vote.approver, vote.at, vote.reason)
+        let of = vote.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
+        format!("  {word:<9} {}{of}{instead} at {}: {}", vote.approver, vote.at, vote.reason)
     }));
     lines.push(format!("  so far    {}", words::progress(&standing.progress)));
     if let Some(next) = &standing.next_escalation {
@@ -133,7 +153,11 @@ fn earlier(similar: &[SimilarCall]) -> Vec<String> {
         let outcome = earlier.outcome.as_ref().map(|how| format!(", {how}")).unwrap_or_default();
         let said = earlier.decisions.iter();
         let said: Vec<String> = said
-            .map(|decision| format!("{} {}", decision.approver, words::choice(decision.choice)))
+            .map(|decision| {
+                let of = decision.tenant.as_ref().map(|tenant| format!(" of {tenant}"));
+                let (who, of) = (&decision.approver, of.unwrap_or_default());
+                format!("{who}{of} {}", words::choice(decision.choice))
+            })
             .collect();
         let said = if said.is_empty() { "nobody decided".to_owned() } else { said.join(", ") };
         format!(

@@ -18,7 +18,7 @@ pub(super) fn votes_so_far(approval: &ApprovalView) -> String {
     let yes: Vec<_> =
         approval.votes.iter().filter(|vote| vote.choice == VoteChoice::Approve).collect();
     let groups = approval.requirement.groups.iter().map(|(group, needed)| {
-        let have = yes.iter().filter(|vote| vote.groups.contains(group)).count();
+        let have = yes.iter().filter(|vote| vote.is_of(group)).count();
         format!("{group} {have}/{needed}")
     });
     format!(

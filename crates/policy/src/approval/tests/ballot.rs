@@ -4,9 +4,8 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use placet_ledger::approval::{Ballot, Tally};
 use placet_types::{
-    approval::{Escalation, Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
     digest::Digest,
-    ids::GroupId,
 };
 use proptest::prelude::*;
 
@@ -18,6 +17,11 @@ use crate::{
 
 const PEOPLE: [&str; 8] = ["ada", "ben", "cleo", "dan", "eve", "mia", "noa", "olga"];
 const GROUPS: [&str; 4] = ["approvers", "security", "legal", "managers"];
+/// Groups of another tenant beside them.
+const ASKED: [&str; 6] =
+    ["approvers", "security", "legal", "managers", "globex/credit-approvers", "globex/security"];
+const GUESTS: [&str; 4] = ["gil", "ivo", "ben", "ada"];
+const GUEST_GROUPS: [&str; 3] = ["credit-approvers", "security", "approvers"];
 const HOUR: u64 = 3_600_000;
 
 fn name() -> impl Strategy<Value = &'static str> {
@@ -29,6 +33,22 @@ fn some_groups() -> impl Strategy<Value = Vec<&'static str>> {
 }
 
 fn any_vote() -> impl Strategy<Value = Vote> {
+    prop_oneof![3 => any_own_vote(), 1 => any_guest_vote()]
+}
+
+fn any_guest_vote() -> impl Strategy<Value = Vote> {
+    let groups = prop::sample::subsequence(GUEST_GROUPS.to_vec(), 0..=GUEST_GROUPS.len());
+    let who = prop::sample::select(GUESTS.to_vec());
+    (any_own_vote(), who, groups).prop_map(|(vote, who, groups)| Vote {
+        approver: who.parse().unwrap(),
+        tenant: Some("globex".parse().unwrap()),
+        stands_for: None,
+        groups: groups.into_iter().map(|group| group.parse().unwrap()).collect(),
+        ..vote
+    })
+}
+
+fn any_own_vote() -> impl Strategy<Value = Vote> {
     let odds = (
         prop::bool::weighted(0.15),
         prop::bool::weighted(0.15),
@@ -50,11 +70,11 @@ fn any_vote() -> impl Strategy<Value = Vote> {
 }
 
 fn any_requirement() -> impl Strategy<Value = Requirement> {
-    let groups = prop::collection::btree_map(prop::sample::select(GROUPS.to_vec()), 1u32..3, 1..3);
-    let later = prop::option::of((prop::sample::select(GROUPS.to_vec()), 1u32..3));
+    let groups = prop::collection::btree_map(prop::sample::select(ASKED.to_vec()), 1u32..3, 1..4);
+    let later = prop::option::of((prop::sample::select(ASKED.to_vec()), 1u32..3));
     (groups, 1u32..4, 1u32..4, later, prop::option::of(Just(30 * 60_000u64))).prop_map(
         |(groups, quorum, deny_threshold, later, fresh_auth_ms)| {
-            let groups: BTreeMap<GroupId, u32> = groups
+            let groups: BTreeMap<ApproverGroup, u32> = groups
                 .into_iter()
                 .map(|(group, people)| (group.parse().unwrap(), people))
                 .collect();
@@ -92,7 +112,7 @@ fn counted(draft: &Draft) -> (Option<ApprovalRecord>, Vec<Vote>) {
 
 /// Whether what policy is told meets a requirement, read as plainly as can be.
 fn meets(record: &ApprovalRecord, requirement: &Requirement, escalated: u32) -> bool {
-    let of = |group: &GroupId| record.by_group.get(group).copied().unwrap_or_default();
+    let of = |group: &ApproverGroup| record.by_group.get(group).copied().unwrap_or_default();
     let made = requirement.escalations.iter().take(usize::try_from(escalated).unwrap());
     record.total >= requirement.quorum
         && requirement.groups.iter().all(|(group, people)| {
@@ -121,8 +141,12 @@ proptest! {
             for (group, people) in &record.by_group {
                 prop_assert!(usize::try_from(*people).unwrap() <= ballot.agreed_of(group));
             }
+            // The same groups are asked, of which nobody has to agree: guests have a say only where they are asked.
+            let nobody = requirement.groups.keys().map(|group| (group.clone(), 0)).collect();
             let as_many = Requirement {
-                deny_threshold: u32::MAX, ..Requirement::new([].into(), record.total, HOUR)
+                deny_threshold: u32::MAX,
+                escalations: requirement.escalations.clone(),
+                ..Requirement::new(nobody, record.total, HOUR)
             };
             let in_all = Ballot { requirement: &as_many, ..ballot };
             prop_assert_eq!(in_all.tally(), Tally::Satisfied);
@@ -149,7 +173,7 @@ proptest! {
         let shown = Digest::of(b"shown");
         let ballot = Ballot { requirement: &requirement, escalated: 0, shown, votes: &votes };
         let record = record.unwrap();
-        for group in GROUPS.map(|group| group.parse::<GroupId>().unwrap()) {
+        for group in GROUPS.map(|group| group.parse::<ApproverGroup>().unwrap()) {
             let told = record.by_group.get(&group).copied().unwrap_or_default();
             prop_assert_eq!(usize::try_from(told).unwrap(), ballot.agreed_of(&group));
         }

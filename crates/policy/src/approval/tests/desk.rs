@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use placet_types::{
-    approval::{Escalation, Requirement, Vote, VoteChoice},
+    approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
     digest::Digest,
-    ids::GroupId,
 };
 
 use crate::{
@@ -48,8 +47,9 @@ fn no(by: &str) -> Vote {
     Vote { choice: VoteChoice::Deny, ..vote(by, &[]) }
 }
 
-fn groups(escalation: &Escalation) -> Vec<&str> {
-    escalation.stands_in_for.iter().map(GroupId::as_str).collect()
+fn groups(escalation: &Escalation) -> String {
+    let names: Vec<String> = escalation.stands_in_for.iter().map(ToString::to_string).collect();
+    names.join(" ")
 }
 
 #[test]
@@ -105,13 +105,13 @@ fn escalations_are_in_order_and_stand_in_for_their_own_policy() {
     let found: Vec<_> = joined
         .escalations
         .iter()
-        .map(|one| (one.after_ms, one.group.as_str(), one.people, groups(one)))
+        .map(|one| (one.after_ms, one.group.to_string(), one.people, groups(one)))
         .collect();
     assert_eq!(
         found,
         [
-            (7_200_000, "managers", 1, vec!["approvers"]),
-            (28_800_000, "directors", 2, vec!["approvers"])
+            (7_200_000, "managers".to_owned(), 1, "approvers".to_owned()),
+            (28_800_000, "directors".to_owned(), 2, "approvers".to_owned())
         ]
     );
     assert_eq!(notes, Vec::<String>::new());
@@ -126,7 +126,7 @@ fn an_escalation_does_not_answer_for_a_policy_that_has_none() {
     );
     let shut = gate("b", r#"@approver_group("approvers")"#, &["approvers"]);
     let (joined, _) = requirement(&with(&[open.clone(), shut]), &refund());
-    assert_eq!(joined.escalations.iter().map(groups).collect::<Vec<_>>(), [vec!["security"]]);
+    assert_eq!(joined.escalations.iter().map(groups).collect::<Vec<_>>(), ["security"]);
     // With the same way out in both, the stricter of the two is asked.
     let slower = gate(
         "c",
@@ -136,7 +136,7 @@ fn an_escalation_does_not_answer_for_a_policy_that_has_none() {
     let (joined, _) = requirement(&with(&[open, slower]), &refund());
     let found: Vec<_> =
         joined.escalations.iter().map(|one| (one.after_ms, one.people, groups(one))).collect();
-    assert_eq!(found, [(10_800_000, 2, vec!["approvers", "security"])]);
+    assert_eq!(found, [(10_800_000, 2, "approvers security".to_owned())]);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn no_standing_grant_satisfies_what_is_once_only() {
     let snapshot = with(std::slice::from_ref(&once));
     assert_eq!(used_grant(&standing(&snapshot), &snapshot), None);
     // Nor when it was agreed to before the gate was once-only,
-    let groups: BTreeMap<GroupId, u32> = [("approvers".parse().unwrap(), 1)].into();
+    let groups: BTreeMap<ApproverGroup, u32> = [("approvers".parse().unwrap(), 1)].into();
     let before =
         Draft { requirement: Requirement::new(groups, 1, 3_600_000), ..standing(&snapshot) };
     assert_eq!(used_grant(&before, &snapshot), None);

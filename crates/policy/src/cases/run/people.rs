@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use placet_types::{clock::Timestamp, principal::PrincipalKind};
+use placet_types::{approval::Voice, clock::Timestamp, principal::PrincipalKind};
 
 use super::{
     super::people::{DeskCase, ExpectedReview, ReviewAct, ReviewCase},
@@ -22,6 +22,7 @@ impl Runner<'_> {
         let Some((_, capability)) = self.world.find(&case.tool) else {
             return failed(&case.name, format!("no contract has the tool `{}`", case.tool));
         };
+        let decided_by = case.decided_by.iter().map(Voice::own).collect();
         let request = ReviewedRequest {
             chain: &chain,
             capability: &case.tool,
@@ -29,7 +30,7 @@ impl Runner<'_> {
             asked: &case.asked,
             fresh_auth_ms: case.fresh_auth_ms,
             expires_at: NOW.plus_ms(case.expires_in_ms),
-            decided_by: &case.decided_by,
+            decided_by: &decided_by,
         };
         let colleague = case.stands_for.as_ref().map(|colleague| {
             let mut principal = person.clone();

@@ -4,15 +4,21 @@
 
 use maud::{Markup, html};
 use placet_pipeline::views::ApprovalDetail;
-use placet_types::{approval::VoteChoice, clock::Timestamp, envelope::proposal::SimilarCall};
+use placet_types::{
+    approval::VoteChoice,
+    clock::Timestamp,
+    envelope::proposal::{SimilarCall, ToolProposalEnvelope},
+};
 
 use crate::console::{tree, words};
 
 /// Earlier calls, the run, the credential and the digests.
 pub(super) fn further(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     html! {
-        (similar(&detail.proposal.evidence.similar, now))
-        (uses(detail))
+        @if let Some(proposal) = &detail.proposal {
+            (similar(&proposal.evidence.similar, now))
+            (uses(detail, proposal))
+        }
         (digests(detail))
     }
 }
@@ -35,7 +41,9 @@ fn similar(calls: &[SimilarCall], now: Timestamp) -> Markup {
                                 span.small {
                                     @for (at, decision) in call.decisions.iter().enumerate() {
                                         @if at > 0 { ", " }
-                                        (decision.approver) (match decision.choice { VoteChoice::Approve => " approved", VoteChoice::Deny => " denied" })
+                                        (decision.approver)
+                                        @if let Some(tenant) = &decision.tenant { " of " (tenant) }
+                                        (match decision.choice { VoteChoice::Approve => " approved", VoteChoice::Deny => " denied" })
                                     }
                                 }
                             }
@@ -48,8 +56,8 @@ fn similar(calls: &[SimilarCall], now: Timestamp) -> Markup {
     }
 }
 
-fn uses(detail: &ApprovalDetail) -> Markup {
-    let (call, evidence) = (&detail.proposal.call, &detail.proposal.evidence);
+fn uses(detail: &ApprovalDetail, proposal: &ToolProposalEnvelope) -> Markup {
+    let (call, evidence) = (&proposal.call, &proposal.evidence);
     let credential = &evidence.credential;
     html! {
         section.card aria-labelledby="uses-title" {
@@ -78,21 +86,31 @@ fn uses(detail: &ApprovalDetail) -> Markup {
 }
 
 fn digests(detail: &ApprovalDetail) -> Markup {
-    let evidence = &detail.proposal.evidence;
-    let rows = [
-        ("What you decide on", detail.approval.digest),
-        ("The request", evidence.request_digest),
-        ("The arguments, sensitive ones included", evidence.effective_args_digest),
-        ("The arguments as shown", evidence.preview_digest),
-        ("The contract", evidence.contract_digest),
-        ("The policies that held it", evidence.bundle_digest),
-    ];
+    let mut rows = vec![("What you decide on", detail.approval.digest)];
+    if let Some(proposal) = &detail.proposal {
+        let evidence = &proposal.evidence;
+        rows.extend([
+            ("The request", evidence.request_digest),
+            ("The arguments, sensitive ones included", evidence.effective_args_digest),
+            ("The arguments as shown", evidence.preview_digest),
+            ("The contract", evidence.contract_digest),
+            ("The policies that held it", evidence.bundle_digest),
+        ]);
+    }
+    if let Some(part) = &detail.part {
+        rows.extend([
+            ("The request", part.request_digest),
+            ("The arguments as shown", part.preview_digest),
+            ("The contract", part.contract_digest),
+            ("The policies that held it", part.bundle_digest),
+        ]);
+    }
     html! {
         details #digests.card {
             summary { "Digests: what binds the decision to what runs" }
             dl.facts {
                 @for (name, digest) in rows { dt { (name) } dd { code { (digest) } } }
-                dt { "Trace" } dd { code { (detail.proposal.call.trace_id) } }
+                @if let Some(proposal) = &detail.proposal { dt { "Trace" } dd { code { (proposal.call.trace_id) } } }
                 dt { "Call" } dd { code { (detail.approval.call_id) } }
             }
         }

@@ -108,6 +108,7 @@ pub(in crate::console) fn line(vote: &Vote, now: Timestamp) -> Markup {
                 VoteChoice::Deny => (words::mark(Tone::Bad, "denied")),
             }
             " by " strong { (vote.approver) }
+            @if let Some(tenant) = &vote.tenant { " of tenant " strong { (tenant) } }
             @if let Some(colleague) = &vote.stands_for { " in the place of " strong { (colleague) } }
             " " span.small.soft { (words::relative(vote.at, now)) }
             blockquote { (vote.reason) }

@@ -226,7 +226,8 @@ async fn an_edit_that_cannot_be_read_or_does_not_fit_comes_back_with_what_was_wr
 async fn a_grant_s_rules_are_those_that_were_chosen() {
     let browser = Browser::signed_in().await;
     let mut detail = crate::testing::sample_detail();
-    detail.proposal.evidence.preview = json!({ "path": "a.txt", "count": 3, "a/b": true });
+    detail.proposal.as_mut().unwrap().evidence.preview =
+        json!({ "path": "a.txt", "count": 3, "a/b": true });
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let digest = Digest::of(b"shown");
     let form = format!(

@@ -83,6 +83,34 @@ async fn programs_are_told_what_this_is_whether_there_is_a_console_or_not() {
     assert_eq!(without.send(page("/sign-in", None)).await.status, 404);
 }
 
+#[tokio::test]
+async fn a_line_of_the_inbox_says_what_would_run() {
+    let browser = Browser::signed_in().await;
+    for path in ["/", "/?state=consumed"] {
+        let text = checked(&browser.get(path).await);
+        assert!(text.contains("path: &lt;b&gt;a.txt&lt;/b&gt;"), "{path}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
+    let browser = Browser::signed_in().await;
+    let offers = [
+        ("/entries/break_glass", "value=\"decide\"", "not for you to agree"),
+        ("/entries/break_glass", "value=\"review\"", "somebody who took no part and may review it"),
+        ("/entries/grant", "value=\"end\"", "not for you to end"),
+    ];
+    for (path, offer, instead) in offers {
+        let text = checked(&browser.get(path).await);
+        assert!(text.contains(offer) && !text.contains(instead), "{path}: {text}");
+    }
+    browser.door.fake.desk.lock().unwrap().may_nothing = true;
+    for (path, offer, instead) in offers {
+        let text = checked(&browser.get(path).await);
+        assert!(!text.contains(offer) && text.contains(instead), "{path}: {text}");
+    }
+}
+
 /// An approval whose every text is an attack.
 fn hostile() -> ApprovalDetail {
     let attack = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'";
@@ -97,17 +125,17 @@ fn hostile() -> ApprovalDetail {
     detail.approval.void_reason = Some(attack.to_owned());
     detail.approval.principal_chain.actor.display = Some(attack.to_owned());
     detail.standing.why_not = Some(attack.to_owned());
-    detail.proposal.evidence.target = attack.to_owned();
-    detail.proposal.evidence.description = attack.to_owned();
-    detail.proposal.evidence.preview =
+    detail.proposal.as_mut().unwrap().evidence.target = attack.to_owned();
+    detail.proposal.as_mut().unwrap().evidence.description = attack.to_owned();
+    detail.proposal.as_mut().unwrap().evidence.preview =
         json!({ attack: [attack, { "deep": attack }], "</textarea>": "</textarea><script>" });
-    detail.proposal.evidence.credential.source = Some(attack.to_owned());
-    detail.proposal.evidence.credential.scopes = vec![attack.to_owned()];
-    for reason in detail.proposal.requirement.reasons.iter_mut() {
+    detail.proposal.as_mut().unwrap().evidence.credential.source = Some(attack.to_owned());
+    detail.proposal.as_mut().unwrap().evidence.credential.scopes = vec![attack.to_owned()];
+    for reason in detail.proposal.as_mut().unwrap().requirement.reasons.iter_mut() {
         reason.policy = attack.to_owned();
         reason.reason = attack.to_owned();
     }
-    detail.proposal.evidence.edited = Some(
+    detail.proposal.as_mut().unwrap().evidence.edited = Some(
         serde_json::from_value(json!({
             "by": "ana", "reason": attack, "at": 0, "preview": { attack: attack },
             "request_digest": detail.approval.digest,
@@ -121,6 +149,51 @@ fn hostile() -> ApprovalDetail {
         .unwrap(),
     );
     detail
+}
+
+/// What somebody of another tenant is shown of a call.
+fn as_guest(what: &str) -> ApprovalDetail {
+    let mut detail = crate::testing::sample_detail();
+    let part = json!({
+        "part_version": "placet.guest-part.v1", "approval_id": detail.approval.approval_id,
+        "asked_by": "acme", "asked_of": "globex",
+        "requester": { "kind": "agent", "id": "credit-bot", "tenant_id": "acme" },
+        "capability_id": "finance/credit", "description": what, "mode": "destructive",
+        "preview": { "purpose": what }, "preview_digest": detail.approval.digest,
+        "request_digest": detail.approval.digest, "contract_digest": detail.approval.digest,
+        "bundle_digest": detail.approval.digest, "edited": true,
+        "groups": { "globex/credit-approvers": 1 }, "reasons": [], "expires_at": 1_000,
+    });
+    detail.part = Some(serde_json::from_value(part).unwrap());
+    detail.proposal = None;
+    detail.standing.progress[0].group = "globex/credit-approvers".parse().unwrap();
+    detail
+}
+
+#[tokio::test]
+async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
+    let browser = Browser::signed_in().await;
+    browser.door.fake.desk.lock().unwrap().detail = Some(as_guest("<img src=x> returned goods"));
+    let text = checked(&browser.get("/approvals/approval-1").await);
+    for shown in [
+        "returned goods",
+        "&lt;img src=x&gt;",
+        "Asked by",
+        "<strong>acme</strong>",
+        "globex/credit-approvers",
+        "has narrowed the arguments",
+        "The policies of the tenant that asks ask for it",
+        r#"name="digest""#,
+    ] {
+        assert!(text.contains(shown), "{shown}: {text}");
+    }
+    for hidden in ["<img", "/trail", "Credential", "budget", "Earlier calls", "Where</dt>", "Trace"]
+    {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+    for path in ["/", "/approvals/approval-1/edit", "/approvals/approval-1/grant"] {
+        assert!(!checked(&browser.get(path).await).contains("<img"), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -150,7 +223,8 @@ async fn hostile_arguments_reasons_and_names_are_text_on_every_page_of_a_call() 
 async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
     let browser = Browser::signed_in().await;
     let mut detail = crate::testing::sample_detail();
-    detail.proposal.evidence.preview = json!({ "path": "a.txt", "iban": "[sensitive]" });
+    detail.proposal.as_mut().unwrap().evidence.preview =
+        json!({ "path": "a.txt", "iban": "[sensitive]" });
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let text = checked(&browser.get("/approvals/approval-1").await);
     for words in [

@@ -48,7 +48,7 @@ async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
     hold(&*store, &claimed, &asked).await;
     store.close().await.unwrap();
     let before = "DROP TABLE placet.desk; DROP INDEX placet.approvals_place; DROP INDEX placet.approvals_tenant_state; \
-         DROP INDEX placet.approvals_capability; DELETE FROM placet.migrations WHERE version = 2";
+         DROP INDEX placet.approvals_capability; DROP TABLE placet.guests; DELETE FROM placet.migrations WHERE version >= 2";
     drop(database.sql(before).await);
     let store = open(database.config("node-1")).await;
     let query = ApprovalQuery {

@@ -295,6 +295,7 @@ async fn a_node_that_was_held_past_its_lease_is_fenced_and_says_so() {
     let [paused, survivor] =
         [open(short(&database, "node-1")).await, open(short(&database, "node-2")).await];
     let sent = dispatch(&paused, "key").await.unwrap();
+    assert!(paused.leads().await.unwrap() && !survivor.leads().await.unwrap());
     paused.state.hold.send_replace(true);
     let late = {
         let (paused, done) = (Arc::clone(&paused), succeeded(&sent));
@@ -305,6 +306,7 @@ async fn a_node_that_was_held_past_its_lease_is_fenced_and_says_so() {
     })
     .await;
     assert_eq!(paused.lease_left(), Duration::ZERO);
+    assert!(survivor.leads().await.unwrap(), "nobody does what one of them has to do");
     let mine = adopted(&sent, &survivor);
     put(&*survivor, &mine).await.unwrap();
     paused.state.hold.send_replace(false);
@@ -312,6 +314,7 @@ async fn a_node_that_was_held_past_its_lease_is_fenced_and_says_so() {
     assert_eq!(late.await.unwrap(), Err(StoreError::Fenced));
     assert!(death(&paused).await.contains("took its work over"));
     assert_eq!(paused.effect(sent.record_id).await, Err(StoreError::Fenced));
+    assert_eq!(paused.leads().await, Err(StoreError::Fenced));
     assert_eq!(survivor.effect(sent.record_id).await.unwrap(), Some(mine));
 }
 

@@ -4,14 +4,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The groups of each person, by name.
-pub(super) const PEOPLE: [(&str, &[&str]); 6] = [
-    ("ann", &["leads"]),
-    ("bob", &["tenants"]),
-    ("cyd", &["leads", "tenants"]),
-    ("mo", &["managers"]),
-    ("ned", &[]),
-    ("pat", &["managers", "tenants"]),
+/// Each person: the name, another tenant that they are of, and their groups.
+pub(super) const PEOPLE: [(&str, Option<&str>, &[&str]); 9] = [
+    ("ann", None, &["leads"]),
+    ("bob", None, &["tenants"]),
+    ("cyd", None, &["leads", "tenants"]),
+    ("mo", None, &["managers"]),
+    ("ned", None, &[]),
+    ("pat", None, &["managers", "tenants"]),
+    ("bob", Some("globex"), &["globex/credit"]),
+    ("eli", Some("globex"), &["globex/credit", "globex/leads"]),
+    ("fay", Some("globex"), &["globex/leads"]),
 ];
 
 /// What is asked for.
@@ -23,6 +26,16 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// What a call asks for: the second one asks another tenant.
+    pub(super) fn of(number: usize, quorum: u32, denials: u32) -> Self {
+        let second = if number == 0 { "tenants" } else { "globex/credit" };
+        Self {
+            groups: BTreeMap::from([("leads", 1), (second, 1)]),
+            quorum: usize::try_from(quorum).unwrap(),
+            denials: usize::try_from(denials).unwrap(),
+        }
+    }
+
     /// Everything that either asks for.
     fn and(&self, other: &Self) -> Self {
         let names: BTreeSet<_> = self.groups.keys().chain(other.groups.keys()).copied().collect();
@@ -54,7 +67,7 @@ impl Said {
     }
 
     fn groups(&self) -> &'static [&'static str] {
-        PEOPLE[self.for_whom.unwrap_or(self.who)].1
+        PEOPLE[self.for_whom.unwrap_or(self.who)].2
     }
 }
 
@@ -107,8 +120,15 @@ impl Story {
             self.said.iter().any(|past| past.on_edit == said.on_edit && past.names().contains(name))
         };
         self.stands == Stands::Pending
+            && self.is_asked(said)
             && said.on_edit == self.edits()
             && !said.names().iter().any(spoke)
+    }
+
+    /// Of another tenant only those who are asked may speak at all.
+    fn is_asked(&self, said: &Said) -> bool {
+        PEOPLE[said.who].1.is_none()
+            || said.groups().iter().any(|group| self.asked.groups.contains_key(group))
     }
 
     pub(super) fn says(&mut self, said: Said) {

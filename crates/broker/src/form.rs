@@ -1,0 +1,172 @@
+//! The request to a token service, exactly.
+//!
+//! Owns the parameters of RFC 8693 and RFC 6749 as they are sent, and how the client proves itself. Sends nothing. Invariant: a parameter
+//! is in a request because of the list in here or of the configuration, never because a caller sent it.
+
+use std::collections::BTreeSet;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{HeaderValue, Request, header};
+use placet_types::{clock::Timestamp, contract::credential::CredentialKind};
+use secrecy::{ExposeSecret as _, SecretString};
+use url::form_urlencoded::{Serializer, byte_serialize};
+use zeroize::Zeroizing;
+
+use crate::{
+    assertion::{self, Assertion},
+    config::{AssertionAudience, ClientAuth, StsConfig},
+    error::BrokerError,
+    grant::CallTokens,
+};
+
+pub(crate) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
+const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
+/// What is asked for, whoever asks and however often.
+#[derive(Debug, Clone)]
+pub(crate) struct Wanted {
+    pub(crate) kind: CredentialKind,
+    pub(crate) tokens: Option<CallTokens>,
+    pub(crate) actor: Actor,
+    pub(crate) audience: Option<String>,
+    pub(crate) resource: Option<String>,
+    pub(crate) scopes: BTreeSet<String>,
+    pub(crate) scopes_needed: BTreeSet<String>,
+}
+
+/// Who is named as acting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Actor {
+    /// The agent, by the actor's token of [`CallTokens`].
+    Token,
+    /// Placet, by an assertion.
+    Assertion,
+    /// Nobody.
+    Nobody,
+}
+
+/// The moment of a request: what makes an assertion fresh.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    pub(crate) now: Timestamp,
+}
+
+/// The request of one try, with this version of the client's secret.
+pub(crate) fn request(
+    service: &StsConfig,
+    wanted: &Wanted,
+    secret: &SecretString,
+    moment: Moment,
+) -> Result<Request<Bytes>, BrokerError> {
+    let mut form = Serializer::new(String::new());
+    match wanted.kind {
+        CredentialKind::TokenExchange => exchange(&mut form, service, wanted, (secret, moment))?,
+        CredentialKind::ClientCredentials => {
+            form.append_pair("grant_type", "client_credentials");
+        }
+        CredentialKind::StaticSecret => {
+            return Err(BrokerError::Misconfigured { code: "a static secret is not minted" });
+        }
+    }
+    for (name, value) in [("audience", &wanted.audience), ("resource", &wanted.resource)] {
+        if let Some(value) = value {
+            form.append_pair(name, value);
+        }
+    }
+    if !wanted.scopes.is_empty() {
+        let scopes: Vec<&str> = wanted.scopes.iter().map(String::as_str).collect();
+        form.append_pair("scope", &scopes.join(" "));
+    }
+    for (name, value) in &service.params {
+        form.append_pair(name, value);
+    }
+    let mut request = Request::post(service.token_endpoint.as_str())
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+    match &service.client_auth {
+        ClientAuth::ClientSecretBasic { .. } => {
+            // Both parts are form-encoded before they are joined (RFC 6749, section 2.3.1).
+            let encode = |text: &str| byte_serialize(text.as_bytes()).collect::<String>();
+            let pair = Zeroizing::new(format!(
+                "{}:{}",
+                encode(&service.client_id),
+                *Zeroizing::new(encode(secret.expose_secret()))
+            ));
+            let basic = Zeroizing::new(format!("Basic {}", STANDARD.encode(pair.as_bytes())));
+            let mut value = HeaderValue::from_str(&basic).map_err(|_error| unusable("header"))?;
+            value.set_sensitive(true);
+            request = request.header(header::AUTHORIZATION, value);
+        }
+        ClientAuth::ClientSecretPost { .. } => {
+            form.append_pair("client_id", &service.client_id)
+                .append_pair("client_secret", secret.expose_secret());
+        }
+        ClientAuth::TlsClientAuth {} => {
+            form.append_pair("client_id", &service.client_id);
+        }
+        ClientAuth::PrivateKeyJwt { .. } => {
+            let proof = assertion_of(service, secret, moment)?;
+            form.append_pair("client_id", &service.client_id)
+                .append_pair("client_assertion_type", JWT_BEARER)
+                .append_pair("client_assertion", &proof);
+        }
+    }
+    request.body(Bytes::from(form.finish())).map_err(|_error| unusable("request"))
+}
+
+fn unusable(what: &str) -> BrokerError {
+    BrokerError::ClientSecret { problem: format!("the {what} cannot be made with it") }
+}
+
+/// The parameters of RFC 8693, section 2.1.
+fn exchange(
+    form: &mut Serializer<'_, String>,
+    service: &StsConfig,
+    wanted: &Wanted,
+    (secret, moment): (&SecretString, Moment),
+) -> Result<(), BrokerError> {
+    let tokens = wanted.tokens.as_ref().ok_or(BrokerError::SubjectMissing)?;
+    form.append_pair("grant_type", TOKEN_EXCHANGE)
+        .append_pair("subject_token", tokens.subject.expose_to_token_service())
+        .append_pair("subject_token_type", service.subject_token_type.uri());
+    match wanted.actor {
+        Actor::Token => {
+            let none = BrokerError::NoActor { problem: "the call has no agent's token" };
+            let actor = tokens.actor.as_ref().ok_or(none)?;
+            form.append_pair("actor_token", actor.expose_to_token_service())
+                .append_pair("actor_token_type", service.subject_token_type.uri());
+        }
+        Actor::Assertion => {
+            let proof = assertion_of(service, secret, moment)?;
+            form.append_pair("actor_token", &proof).append_pair("actor_token_type", JWT);
+        }
+        Actor::Nobody => {}
+    }
+    if !service.omit_requested_token_type {
+        form.append_pair("requested_token_type", ACCESS_TOKEN);
+    }
+    Ok(())
+}
+
+fn assertion_of(
+    service: &StsConfig,
+    secret: &SecretString,
+    moment: Moment,
+) -> Result<Zeroizing<String>, BrokerError> {
+    let ClientAuth::PrivateKeyJwt { key_id, audience, .. } = &service.client_auth else {
+        let problem = "Placet can only act by name where it signs with a key";
+        return Err(BrokerError::NoActor { problem });
+    };
+    let audience = match audience {
+        AssertionAudience::TokenEndpoint => &service.token_endpoint,
+        AssertionAudience::Issuer => &service.issuer,
+    };
+    assertion::sign(
+        secret,
+        &Assertion { client_id: &service.client_id, audience, key_id: key_id.as_deref() },
+        moment.now,
+    )
+}

@@ -1,0 +1,131 @@
+//! Grants: what is asked for, and what was minted.
+//!
+//! Owns the binding of a credential to one host and one time. Invariant: a [`Grant`] cannot be copied or printed, and gives its value only
+//! for the origin that it was minted for, while its time lasts.
+
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use placet_identity::SubjectToken;
+use placet_types::{
+    binding::CredentialUse,
+    clock::Timestamp,
+    contract::credential::{ActorSource, CachePolicy, CredentialKind},
+    digest::Digest,
+    ids::{DecisionId, TenantId},
+};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use crate::error::BrokerError;
+
+/// The tokens of a call's callers, sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallTokens {
+    /// Of the one whose authority is used: the user's delegation, else the caller's own.
+    pub subject: SubjectToken,
+    /// Of the agent that acts for a user.
+    pub actor: Option<SubjectToken>,
+}
+
+/// What a permitted call needs. Made by the engine from the contract and the permit; no argument of the call is in it.
+#[derive(Debug, Clone)]
+pub struct GrantRequest {
+    /// In which tenant.
+    pub tenant: TenantId,
+    /// The decision that permits the call.
+    pub permit_id: DecisionId,
+    /// How the credential comes about: never a static secret.
+    pub kind: CredentialKind,
+    /// The token service.
+    pub service: String,
+    /// The caller's tokens; absent where they are gone.
+    pub tokens: Option<CallTokens>,
+    /// Who is named as acting.
+    pub actor: ActorSource,
+    /// The target's name at the token service.
+    pub audience: Option<String>,
+    /// The target as a URI.
+    pub resource: Option<String>,
+    /// What is asked for.
+    pub scopes: BTreeSet<String>,
+    /// What of it the call cannot do without.
+    pub scopes_needed: BTreeSet<String>,
+    /// Whether it may come from, and go to, the cache.
+    pub cache: CachePolicy,
+    /// The only origin that it will be sent to: `https://host:port`.
+    pub origin: String,
+    /// The digest of the contract, so that nothing minted for an earlier one is used.
+    pub revision: Digest,
+    /// When the call's time is over.
+    pub deadline: Instant,
+}
+
+/// What a token service has issued.
+pub(crate) struct Minted {
+    pub(crate) value: SecretString,
+    pub(crate) used: CredentialUse,
+    pub(crate) expires_at: Timestamp,
+}
+
+impl fmt::Debug for Minted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Minted").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+/// A credential for one call: neither `Clone` nor printable.
+pub struct Grant {
+    pub(crate) minted: Arc<Minted>,
+    pub(crate) origin: String,
+    pub(crate) key: Digest,
+    pub(crate) reused: bool,
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("origin", &self.origin)
+            .field("expires_at", &self.minted.expires_at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Grant {
+    /// The token, for a request to `origin`.
+    ///
+    /// # Errors
+    /// [`BrokerError::OtherHost`] for another origin than it was minted for, [`BrokerError::GrantExpired`] once its time is over.
+    pub fn value_for(&self, origin: &str, now: Timestamp) -> Result<SecretString, BrokerError> {
+        if origin != self.origin {
+            return Err(BrokerError::OtherHost);
+        }
+        if self.minted.expires_at <= now {
+            return Err(BrokerError::GrantExpired);
+        }
+        Ok(SecretString::from(self.minted.value.expose_secret()))
+    }
+
+    /// The only origin it may be sent to.
+    #[must_use]
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// When its time is over.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        self.minted.expires_at
+    }
+
+    /// What the record of the call says of it.
+    #[must_use]
+    pub fn used(&self) -> CredentialUse {
+        CredentialUse { reused: self.reused, ..self.minted.used.clone() }
+    }
+
+    /// By what it is dropped from the cache when its target refuses it.
+    #[must_use]
+    pub fn key(&self) -> Digest {
+        self.key
+    }
+}

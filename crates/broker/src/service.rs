@@ -1,0 +1,175 @@
+//! One token service: asked once, or once more.
+//!
+//! Owns the tries: which version of the client's secret, when again, when not at all. Invariant: a second request is made only where the
+//! first had no answer, or another version of the secret is live; nothing else stands in for an answer.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use http::StatusCode;
+use placet_egress::{EgressClient, EgressError};
+use placet_identity::{LiveSecret, Secrets};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    digest::Digest,
+};
+use rand::Rng as _;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::timeout;
+
+use crate::{
+    answer::{self, Check},
+    config::StsConfig,
+    error::BrokerError,
+    form::{self, Moment, Wanted},
+    grant::Minted,
+};
+
+/// Between the two tries, in milliseconds.
+const PAUSE_MS: std::ops::Range<u64> = 40..160;
+/// For how long a client that was refused is not presented again with the same secret.
+const CLOSED_MS: i64 = 30_000;
+
+/// A token service, and how we stand with it.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) config: StsConfig,
+    /// The section as a digest: what was minted under another one is not used.
+    pub(crate) revision: Digest,
+    /// Since when, and with which secret, the service does not know us.
+    refused: Mutex<Option<Refused>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Refused {
+    secret: Digest,
+    until: Timestamp,
+}
+
+/// What a request is made with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Means<'a> {
+    pub(crate) secrets: &'a Secrets,
+    pub(crate) egress: &'a EgressClient,
+    pub(crate) clock: &'a dyn Clock,
+}
+
+impl Service {
+    pub(crate) fn new(config: StsConfig) -> Self {
+        let section = serde_json::to_vec(&config).unwrap_or_default();
+        Self { config, revision: Digest::of(&section), refused: Mutex::default() }
+    }
+
+    /// Asks for a credential.
+    pub(crate) async fn ask(
+        &self,
+        wanted: &Wanted,
+        means: Means<'_>,
+    ) -> Result<Minted, BrokerError> {
+        let live = self.secret(means.secrets).await?;
+        self.check_known(&live.newest, means.clock.now())?;
+        let first = self.ask_with(wanted, &live.newest, means).await;
+        let Err(BrokerError::ClientRefused { code }) = first else { return first };
+        // Rotated while we asked, or here before there: the other live version, once.
+        let again = self.secret(means.secrets).await?;
+        let is_newer = again.newest.expose_secret() != live.newest.expose_secret();
+        let other = if is_newer { Some(again.newest) } else { again.previous };
+        if let Some(other) = other {
+            let second = self.ask_with(wanted, &other, means).await;
+            if !matches!(second, Err(BrokerError::ClientRefused { .. })) {
+                tracing::warn!(sts = %self.config.name, "a token service knows only one of the two live versions of its client's secret");
+                return second;
+            }
+        }
+        self.note_refused(&live.newest, means.clock.now());
+        tracing::error!(sts = %self.config.name, code, "a token service refuses us; nothing is exchanged there until the secret changes");
+        Err(BrokerError::ClientRefused { code })
+    }
+
+    /// Asks with one version of the secret; once more where there was no answer.
+    async fn ask_with(
+        &self,
+        wanted: &Wanted,
+        secret: &SecretString,
+        means: Means<'_>,
+    ) -> Result<Minted, BrokerError> {
+        let first = self.try_once(wanted, secret, means).await;
+        let Err(BrokerError::Unavailable { problem }) = &first else { return first };
+        tracing::debug!(sts = %self.config.name, problem, "a token service is asked once more");
+        let pause_ms = rand::rng().random_range(PAUSE_MS);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        self.try_once(wanted, secret, means).await
+    }
+
+    async fn try_once(
+        &self,
+        wanted: &Wanted,
+        secret: &SecretString,
+        means: Means<'_>,
+    ) -> Result<Minted, BrokerError> {
+        let now = means.clock.now();
+        let request = form::request(&self.config, wanted, secret, Moment { now })?;
+        let limit = Duration::from_millis(self.config.timeout_ms);
+        let response = match timeout(limit, means.egress.send(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(unanswered(&error)),
+            Err(_elapsed) => {
+                let problem = "it did not answer in time".to_owned();
+                return Err(BrokerError::Unavailable { problem });
+            }
+        };
+        if response.status() != StatusCode::OK {
+            return Err(answer::refusal(response.status(), response.body()));
+        }
+        // The time of the answer counts from the request: what was on the way is not used.
+        Check { service: &self.config, wanted, now }.success(response.body())
+    }
+
+    /// The client's secret as it is now. Read where reading a file may block.
+    async fn secret(&self, secrets: &Secrets) -> Result<LiveSecret, BrokerError> {
+        let Some(name) = self.config.client_auth.secret().map(str::to_owned) else {
+            // The connection proves who we are.
+            return Ok(LiveSecret { newest: SecretString::from(""), previous: None });
+        };
+        let secrets = secrets.clone();
+        let problem = |problem: String| BrokerError::ClientSecret { problem };
+        let read = tokio::task::spawn_blocking(move || secrets.live(&name)).await;
+        read.map_err(|_interrupted| problem("reading it was interrupted".to_owned()))?
+            .map_err(|error| problem(error.to_string()))
+    }
+
+    fn check_known(&self, secret: &SecretString, now: Timestamp) -> Result<(), BrokerError> {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(known) = *refused else { return Ok(()) };
+        if known.until > now && known.secret == Digest::of(secret.expose_secret().as_bytes()) {
+            return Err(BrokerError::ClientRefused { code: "refused a moment ago" });
+        }
+        *refused = None;
+        Ok(())
+    }
+
+    fn note_refused(&self, secret: &SecretString, now: Timestamp) {
+        let secret = Digest::of(secret.expose_secret().as_bytes());
+        let until = now.plus_ms(CLOSED_MS);
+        *self.refused.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Refused { secret, until });
+    }
+}
+
+/// Why there was no answer.
+fn unanswered(error: &EgressError) -> BrokerError {
+    if matches!(error, EgressError::Redirected { .. }) {
+        return BrokerError::AnswerRefused { problem: "it is a redirect, which is not followed" };
+    }
+    let too_large = matches!(
+        error,
+        EgressError::ResponseTooLarge { .. } | EgressError::ResponseHeadTooLarge { .. }
+    );
+    if too_large {
+        return BrokerError::AnswerRefused { problem: "it is too large" };
+    }
+    // Of all others the text names the destination, and nothing that was answered.
+    BrokerError::Unavailable { problem: error.to_string() }
+}

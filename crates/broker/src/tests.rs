@@ -1,0 +1,9 @@
+//! The broker against a token service that misbehaves as each test scripts it, over real sockets.
+
+mod answers;
+mod cache;
+mod privacy;
+mod refusals;
+mod requests;
+mod rotation;
+mod support;

@@ -1,0 +1,196 @@
+//! What is accepted of an answer, check by check.
+
+use placet_types::{contract::credential::ActorSource, error::ErrorCode};
+use serde_json::{Value, json};
+
+use super::support::{
+    NOW, ORIGIN, Service, good, good_but, jwt, request, token, tokens, with_scopes,
+};
+use crate::{Broker, BrokerError, CallTokens, GrantRequest, Leniency};
+
+async fn minted(answer: Value) -> Result<crate::Grant, BrokerError> {
+    minted_for(answer, request()).await
+}
+
+async fn minted_for(answer: Value, request: GrantRequest) -> Result<crate::Grant, BrokerError> {
+    let service = Service::answering(200, answer).await;
+    service.broker().0.mint(request).await
+}
+
+fn problem(result: Result<crate::Grant, BrokerError>) -> &'static str {
+    match result {
+        Err(BrokerError::AnswerRefused { problem }) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn scope_may_narrow_never_widen() {
+    let wide = good_but("scope", json!("mail.read mail.send"));
+    assert_eq!(problem(minted(wide).await), "it grants more than was asked for");
+    // Not even by a scope that says the same in other words.
+    for scope in ["mail.read MAIL.READ", "mail.read *", "mail.send"] {
+        assert!(minted(good_but("scope", json!(scope))).await.is_err(), "{scope}");
+    }
+    let wanted = || with_scopes("mail.read mail.labels", "mail.read");
+    let grant = minted_for(good(), wanted()).await.unwrap();
+    assert_eq!(grant.used().scopes, ["mail.read"]);
+    // What is not said is what was asked for.
+    let grant = minted_for(good_but("scope", Value::Null), wanted()).await.unwrap();
+    assert_eq!(grant.used().scopes, ["mail.labels", "mail.read"]);
+    let narrow = minted_for(good_but("scope", json!("mail.labels")), wanted()).await;
+    assert_eq!(narrow.unwrap_err(), BrokerError::TooNarrow);
+    let narrow = minted_for(good_but("scope", json!("")), wanted()).await.unwrap_err();
+    assert_eq!(narrow.refusal().code, ErrorCode::CredentialRefused);
+}
+
+#[tokio::test]
+async fn wrong_issued_type_is_refused() {
+    for kind in [
+        json!("urn:ietf:params:oauth:token-type:refresh_token"),
+        json!("urn:ietf:params:oauth:token-type:id_token"),
+        json!("urn:ietf:params:oauth:token-type:id-jag"),
+        json!("access_token"),
+        json!(7),
+        Value::Null,
+    ] {
+        let refused = problem(minted(good_but("issued_token_type", kind.clone())).await);
+        assert_eq!(refused, "the token is not of the type that was asked for", "{kind}");
+    }
+    let service = Service::answering(200, good_but("issued_token_type", Value::Null)).await;
+    let mut config = service.config();
+    config.lenient = [Leniency::IssuedType].into();
+    assert!(service.broker_with(config.clone()).0.mint(request()).await.is_ok());
+    // Let off saying it, not saying something else.
+    let other = good_but("issued_token_type", json!("urn:ietf:params:oauth:token-type:jwt"));
+    let service = Service::answering(200, other).await;
+    config.token_endpoint = service.config().token_endpoint;
+    assert!(service.broker_with(config).0.mint(request()).await.is_err());
+}
+
+#[tokio::test]
+async fn na_token_type_is_not_forwarded() {
+    for kind in
+        [json!("N_A"), json!("DPoP"), json!("mac"), json!(""), json!(null), json!(["Bearer"])]
+    {
+        let refused = problem(minted(good_but("token_type", kind.clone())).await);
+        assert_eq!(refused, "the token is not of the type `Bearer`", "{kind}");
+    }
+    assert!(minted(good_but("token_type", json!("bearer"))).await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_no_token_is_refused() {
+    let long = "x".repeat(32 * 1024 + 1);
+    for text in
+        [json!(""), json!(null), json!(7), json!("two words"), json!("a\r\nb: c"), json!(long)]
+    {
+        assert_eq!(problem(minted(good_but("access_token", text)).await), "it holds no token");
+    }
+}
+
+#[tokio::test]
+async fn subject_expiry_caps_the_grant() {
+    let short = CallTokens { subject: token("short", "alice", 40_000), ..tokens() };
+    let wanted = || GrantRequest { tokens: Some(short.clone()), ..request() };
+    let grant = minted_for(good_but("expires_in", json!(3_600)), wanted()).await.unwrap();
+    assert_eq!(grant.expires_at(), NOW.plus_ms(25_000), "15 s before the caller's token ends");
+    let grant = minted(good_but("expires_in", json!(3_600))).await.unwrap();
+    assert_eq!(grant.expires_at(), NOW.plus_ms(285_000), "five minutes at most");
+    let grant = minted(good_but("expires_in", Value::Null)).await.unwrap();
+    assert_eq!(grant.expires_at(), NOW.plus_ms(45_000), "a minute where nothing is said");
+    let exp = NOW.as_ms() / 1_000 + 30;
+    let claims =
+        json!({ "aud": "urn:mail-api", "sub": "alice", "act": { "sub": "agent-1" }, "exp": exp });
+    let grant = minted(good_but("access_token", json!(jwt(&claims)))).await.unwrap();
+    assert_eq!(grant.expires_at(), NOW.plus_ms(15_000), "what the token itself says");
+    for lifetime in [json!(0), json!(-1), json!(10), json!("120"), json!(1.5)] {
+        assert!(minted(good_but("expires_in", lifetime.clone())).await.is_err(), "{lifetime}");
+    }
+    for lifetime_ms in [-1, 0, 15_000] {
+        let over = CallTokens { subject: token("over", "alice", lifetime_ms), ..tokens() };
+        let refused = minted_for(good(), GrantRequest { tokens: Some(over), ..request() }).await;
+        assert_eq!(refused.unwrap_err(), BrokerError::SubjectExpired);
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_can_be_read_may_not_contradict_what_was_asked_for() {
+    let right = json!({ "aud": ["x", "urn:mail-api"], "sub": "alice", "act": { "sub": "agent-1", "act": { "sub": "before" } } });
+    let token = |claims: &Value| good_but("access_token", json!(jwt(claims)));
+    assert!(minted(token(&right)).await.is_ok());
+    let but = |name: &str, value: Value| {
+        let mut claims = right.clone();
+        claims.as_object_mut().unwrap().remove(name);
+        if !value.is_null() {
+            claims[name] = value;
+        }
+        token(&claims)
+    };
+    let deep = json!({ "sub": "agent-1", "x": "y".repeat(9_000) });
+    for (answer, leniency, why) in [
+        (but("aud", json!("urn:files-api")), Some(Leniency::Audience), "another audience"),
+        (but("aud", json!(7)), Some(Leniency::Audience), "an audience that is none"),
+        (but("aud", Value::Null), Some(Leniency::Audience), "no audience"),
+        (but("sub", json!("bob")), Some(Leniency::Subject), "another subject"),
+        (but("sub", Value::Null), Some(Leniency::Subject), "no subject"),
+        (but("act", Value::Null), Some(Leniency::Actor), "no actor"),
+        (but("act", json!({ "sub": "agent-2" })), None, "another actor"),
+        (but("act", json!({})), None, "an actor without a name"),
+        (but("act", deep), None, "an actor that is too large"),
+    ] {
+        problem(minted(answer.clone()).await);
+        let service = Service::answering(200, answer).await;
+        let mut config = service.config();
+        config.lenient = leniency.into_iter().collect();
+        let lenient = service.broker_with(config).0.mint(request()).await;
+        assert_eq!(lenient.is_ok(), leniency.is_some(), "{why}");
+    }
+    let unreadable = good_but("access_token", json!("eyJhbGciOiJFUzI1NiJ9.bm8ganNvbg.c2ln"));
+    assert_eq!(problem(minted(unreadable).await), "the token cannot be read");
+    assert!(minted(good_but("access_token", json!("three.opaque.words"))).await.is_ok());
+    let nobody = GrantRequest { actor: ActorSource::Nobody, ..request() };
+    assert_eq!(problem(minted_for(token(&right), nobody).await), "the token names an actor");
+}
+
+#[tokio::test]
+async fn grant_for_host_a_is_refused_at_host_b() {
+    let grant = minted(good()).await.unwrap();
+    assert!(grant.value_for(ORIGIN, NOW).is_ok());
+    for origin in [
+        "https://mail.example:8443",
+        "http://mail.example:443",
+        "https://mail.example.evil:443",
+        "https://files.example:443",
+        "",
+    ] {
+        assert_eq!(grant.value_for(origin, NOW).unwrap_err(), BrokerError::OtherHost, "{origin}");
+    }
+    assert_eq!(
+        grant.value_for(ORIGIN, NOW.plus_ms(200_000)).unwrap_err(),
+        BrokerError::GrantExpired
+    );
+}
+
+#[tokio::test]
+async fn the_record_says_which_credential_it_was_without_it() {
+    let grant = minted(good()).await.unwrap();
+    let used = grant.used();
+    assert_eq!((used.subject.as_deref(), used.actor.as_deref()), (Some("alice"), Some("agent-1")));
+    assert_eq!(used.audience.as_deref(), Some("urn:mail-api"));
+    assert_eq!(used.digest, Some(placet_types::digest::Digest::of(b"minted-token-1")));
+    assert_eq!(used.expires_at, Some(NOW.plus_ms(105_000)));
+    assert!(!serde_json::to_string(&used).unwrap().contains("minted-token-1"));
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_configured_mints_nothing() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _): (Broker, _) = service.broker();
+    let refused = broker.mint(GrantRequest { service: "other".to_owned(), ..request() }).await;
+    assert!(matches!(refused, Err(BrokerError::UnknownService { .. })));
+    let lost = broker.mint(GrantRequest { tokens: None, ..request() }).await.unwrap_err();
+    assert_eq!(lost, BrokerError::SubjectMissing);
+    assert_eq!(lost.refusal().code, ErrorCode::CredentialExpired);
+    assert!(service.seen().is_empty());
+}

@@ -1,0 +1,307 @@
+//! The cache: who may share a credential, who may not, and when it goes.
+
+use std::collections::{BTreeMap, HashSet};
+
+use placet_types::{
+    contract::credential::{ActorSource, CachePolicy, CredentialKind},
+    digest::Digest,
+};
+use serde_json::json;
+
+use super::support::{Act, NOW, Service, good, request, token, tokens, with_scopes};
+use crate::{BrokerError, CallTokens, GrantRequest, Purge, SubjectName, cache::CacheKey};
+
+fn key() -> CacheKey {
+    CacheKey {
+        tenant: "acme".parse().unwrap(),
+        service: "corp".to_owned(),
+        issuer: "https://sts.example".to_owned(),
+        client_id: "placet".to_owned(),
+        kind: CredentialKind::TokenExchange,
+        subject_issuer: "https://idp.example".to_owned(),
+        subject: "alice".to_owned(),
+        subject_token: Some(Digest::of(b"subject")),
+        actor: "agent-1".to_owned(),
+        actor_token: Some(Digest::of(b"actor")),
+        audience: Some("urn:mail".to_owned()),
+        resource: Some("https://mail.example".to_owned()),
+        scopes: vec!["a".to_owned(), "b".to_owned()],
+        scopes_needed: vec!["a".to_owned()],
+        requested_type: "access_token".to_owned(),
+        origin: "https://mail.example:443".to_owned(),
+        revision: (Digest::of(b"contract"), Digest::of(b"section")),
+    }
+}
+
+#[test]
+fn cache_key_differs_in_every_security_field() {
+    let other = || "other".to_owned();
+    let changes: Vec<(&str, Box<dyn Fn(&mut CacheKey)>)> = vec![
+        ("nothing", Box::new(|_| {})),
+        ("tenant", Box::new(|key| key.tenant = "other".parse().unwrap())),
+        ("service", Box::new(move |key| key.service = other())),
+        ("issuer", Box::new(move |key| key.issuer = other())),
+        ("client", Box::new(move |key| key.client_id = other())),
+        ("kind", Box::new(|key| key.kind = CredentialKind::ClientCredentials)),
+        ("subject's issuer", Box::new(move |key| key.subject_issuer = other())),
+        ("subject", Box::new(move |key| key.subject = other())),
+        ("subject token", Box::new(|key| key.subject_token = Some(Digest::of(b"x")))),
+        ("no subject token", Box::new(|key| key.subject_token = None)),
+        ("actor", Box::new(move |key| key.actor = other())),
+        ("actor token", Box::new(|key| key.actor_token = Some(Digest::of(b"x")))),
+        ("no actor token", Box::new(|key| key.actor_token = None)),
+        ("audience", Box::new(move |key| key.audience = Some(other()))),
+        ("no audience", Box::new(|key| key.audience = None)),
+        ("resource", Box::new(move |key| key.resource = Some(other()))),
+        ("no resource", Box::new(|key| key.resource = None)),
+        ("scopes", Box::new(|key| key.scopes.truncate(1))),
+        ("scopes in one", Box::new(|key| key.scopes = vec!["a b".to_owned()])),
+        ("scopes as needed", Box::new(|key| key.scopes_needed = key.scopes.clone())),
+        ("type", Box::new(move |key| key.requested_type = other())),
+        ("origin", Box::new(move |key| key.origin = other())),
+        ("contract", Box::new(|key| key.revision.0 = Digest::of(b"x"))),
+        ("section", Box::new(|key| key.revision.1 = Digest::of(b"x"))),
+        // Fields do not run into each other.
+        (
+            "moved",
+            Box::new(|key| {
+                key.subject = "alic".to_owned();
+                key.actor = "eagent-1".to_owned();
+            }),
+        ),
+        ("swapped", Box::new(|key| std::mem::swap(&mut key.audience, &mut key.resource))),
+    ];
+    let mut digests = BTreeMap::new();
+    for (name, change) in &changes {
+        let mut changed = key();
+        change(&mut changed);
+        let before = digests.insert(changed.digest(), name);
+        assert_eq!(before, None, "`{name}` has the same key");
+    }
+    assert_eq!(digests.len(), changes.len());
+    assert_eq!(key().digest(), key().digest());
+}
+
+#[tokio::test]
+async fn calls_share_a_credential_only_if_they_agree_in_everything() {
+    let service = Service::start(|_, seen| {
+        let mut answer = good();
+        answer["scope"] = json!(seen.one("scope").unwrap());
+        Act::Answer(200, answer.to_string())
+    })
+    .await;
+    let (broker, _) = service.broker();
+    let actor =
+        |text: &str| CallTokens { actor: Some(token(text, "agent-2", 600_000)), ..tokens() };
+    let subject =
+        |text: &str, who: &str| CallTokens { subject: token(text, who, 600_000), ..tokens() };
+    let requests = [
+        request(),
+        GrantRequest { tenant: "globex".parse().unwrap(), ..request() },
+        GrantRequest { tokens: Some(subject("bobs", "bob")), ..request() },
+        GrantRequest { tokens: Some(subject("newer", "alice")), ..request() },
+        GrantRequest { tokens: Some(actor("another agent")), ..request() },
+        GrantRequest { actor: ActorSource::Nobody, ..request() },
+        GrantRequest { audience: Some("urn:files-api".to_owned()), ..request() },
+        GrantRequest { resource: Some("https://mail.example/".to_owned()), ..request() },
+        GrantRequest { origin: "https://files.example:443".to_owned(), ..request() },
+        GrantRequest { revision: Digest::of(b"another contract"), ..request() },
+        with_scopes("mail.send", "mail.send"),
+    ];
+    for _ in 0..3 {
+        for request in &requests {
+            drop(broker.mint(request.clone()).await.unwrap());
+        }
+    }
+    assert_eq!(service.seen().len(), requests.len(), "each once, however often it is asked for");
+    let figures = broker.figures();
+    assert_eq!((figures.minted, figures.reused), (11, 22));
+    let never = GrantRequest { cache: CachePolicy::Never, ..request() };
+    for _ in 0..2 {
+        assert!(!broker.mint(never.clone()).await.unwrap().used().reused);
+    }
+    assert_eq!(service.seen().len(), 13);
+}
+
+#[tokio::test]
+async fn one_exchange_for_a_hundred_concurrent_calls() {
+    let service = Service::start(|_, _| Act::Late(100, good().to_string())).await;
+    let (broker, _) = service.broker();
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let broker = broker.clone();
+            tokio::spawn(async move { broker.mint(request()).await })
+        })
+        .collect();
+    let mut reused = 0;
+    for call in calls {
+        reused += i32::from(call.await.unwrap().unwrap().used().reused);
+    }
+    assert_eq!((service.seen().len(), reused), (1, 99));
+}
+
+#[tokio::test]
+async fn a_hundred_calls_that_are_refused_ask_once_too() {
+    let service = Service::start(|_, _| Act::Late(100, "{}".to_owned())).await;
+    let (broker, _) = service.broker();
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let broker = broker.clone();
+            tokio::spawn(async move { broker.mint(request()).await.unwrap_err() })
+        })
+        .collect();
+    for call in calls {
+        assert!(matches!(call.await.unwrap(), BrokerError::AnswerRefused { .. }));
+    }
+    assert_eq!(service.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_target_is_remembered_for_a_moment_and_others_are_not() {
+    for (code, asked) in
+        [("invalid_target", 2), ("access_denied", 2), ("invalid_scope", 4), ("invalid_grant", 4)]
+    {
+        let service = Service::answering(400, json!({ "error": code })).await;
+        let (broker, clock) = service.broker();
+        for _ in 0..3 {
+            assert!(broker.mint(request()).await.is_err());
+        }
+        clock.advance(5_001);
+        assert!(broker.mint(request()).await.is_err());
+        assert_eq!(service.seen().len(), asked, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_goes_when_its_time_is_over() {
+    let service = Service::answering(200, good()).await;
+    let (broker, clock) = service.broker();
+    drop(broker.mint(request()).await.unwrap());
+    clock.advance(104_999);
+    drop(broker.mint(request()).await.unwrap());
+    assert_eq!(service.seen().len(), 1);
+    clock.advance(1);
+    drop(broker.mint(request()).await.unwrap());
+    assert_eq!(service.seen().len(), 2);
+    clock.advance(105_000);
+    broker.sweep();
+    assert_eq!(broker.cached(), 0);
+}
+
+fn alice() -> SubjectName {
+    SubjectName {
+        tenant: "acme".parse().unwrap(),
+        issuer: "https://idp.example".to_owned(),
+        subject: "alice".to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn revoked_subject_purges_grants() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    let bobs = || {
+        let tokens = CallTokens { subject: token("bobs", "bob", 600_000), ..tokens() };
+        GrantRequest { tokens: Some(tokens), ..request() }
+    };
+    drop(broker.mint(request()).await.unwrap());
+    drop(broker.mint(bobs()).await.unwrap());
+    assert_eq!(broker.revoke(&alice()), 1);
+    assert_eq!(broker.cached(), 1, "bob's is left");
+    assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
+    // Nor with another token of hers.
+    let newer = CallTokens { subject: token("newer", "alice", 600_000), ..tokens() };
+    let newer = GrantRequest { tokens: Some(newer), ..request() };
+    assert_eq!(broker.mint(newer).await.unwrap_err(), BrokerError::SubjectRevoked);
+    assert!(broker.mint(bobs()).await.unwrap().used().reused);
+    assert_eq!(service.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_revocation_is_not_forgotten_however_many_there_are() {
+    let service = Service::answering(200, good()).await;
+    let (broker, clock) = service.broker();
+    let globex = || GrantRequest { tenant: "globex".parse().unwrap(), ..request() };
+    let other = |number: u32| SubjectName { subject: format!("user-{number}"), ..alice() };
+    for number in 0..10_000 {
+        broker.revoke(&other(number));
+    }
+    assert!(broker.mint(request()).await.is_ok(), "alice is none of them");
+    broker.revoke(&alice());
+    assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
+    // Of that tenant nobody is served then, of others everybody.
+    let bobs = CallTokens { subject: token("bobs", "bob", 600_000), ..tokens() };
+    let bobs = GrantRequest { tokens: Some(bobs), ..request() };
+    assert_eq!(broker.mint(bobs).await.unwrap_err(), BrokerError::SubjectRevoked);
+    assert!(broker.mint(globex()).await.is_ok());
+    clock.advance(24 * 60 * 60 * 1_000 + 1);
+    let later = CallTokens { subject: token("later", "alice", 100_000_000), ..tokens() };
+    let later = CallTokens { actor: Some(token("agent", "agent-1", 100_000_000)), ..later };
+    assert!(broker.mint(GrantRequest { tokens: Some(later), ..request() }).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_purge_takes_what_it_is_about_and_nothing_more() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    let globex = || GrantRequest { tenant: "globex".parse().unwrap(), ..request() };
+    let fill = async || {
+        drop(broker.mint(request()).await.unwrap());
+        drop(broker.mint(globex()).await.unwrap());
+    };
+    fill().await;
+    assert_eq!(broker.purge(&Purge::Tenant("globex".parse().unwrap())), 1);
+    fill().await;
+    assert_eq!(broker.purge(&Purge::Subject(alice())), 1);
+    assert_eq!(broker.purge(&Purge::All), 1);
+    fill().await;
+    let key = broker.mint(request()).await.unwrap().key();
+    broker.forget(&key);
+    assert_eq!(broker.cached(), 1);
+}
+
+#[tokio::test]
+async fn what_was_asked_for_before_a_purge_is_not_kept_after_it() {
+    let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
+    let (broker, _) = service.broker();
+    let asking = {
+        let broker = broker.clone();
+        tokio::spawn(async move { broker.mint(request()).await })
+    };
+    while service.seen().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    broker.purge(&Purge::All);
+    assert!(asking.await.unwrap().is_ok());
+    assert_eq!(broker.cached(), 0);
+}
+
+#[tokio::test]
+async fn a_tenant_pushes_out_only_its_own() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    let globex = || GrantRequest { tenant: "globex".parse().unwrap(), ..request() };
+    drop(broker.mint(globex()).await.unwrap());
+    for number in 0..1_050_u32 {
+        let revision = Digest::of(&number.to_be_bytes());
+        drop(broker.mint(GrantRequest { revision, ..request() }).await.unwrap());
+    }
+    let asked = service.seen().len();
+    assert!(broker.cached() <= 1_001, "{}", broker.cached());
+    drop(broker.mint(globex()).await.unwrap());
+    assert_eq!(service.seen().len(), asked, "the other tenant's was pushed out");
+}
+
+#[tokio::test]
+async fn a_hit_never_outlives_the_token_it_was_exchanged_for() {
+    let service = Service::answering(200, good()).await;
+    let (broker, clock) = service.broker();
+    let short = CallTokens { subject: token("short", "alice", 60_000), ..tokens() };
+    let wanted = || GrantRequest { tokens: Some(short.clone()), ..request() };
+    drop(broker.mint(wanted()).await.unwrap());
+    clock.advance(45_000);
+    assert_eq!(broker.mint(wanted()).await.unwrap_err(), BrokerError::SubjectExpired);
+    let seen: HashSet<_> = service.seen().iter().map(|seen| seen.head.clone()).collect();
+    assert_eq!(seen.len(), 1);
+    assert!(NOW < NOW.plus_ms(1));
+}

@@ -1,0 +1,51 @@
+//! What is printed, and what is not.
+
+use std::fmt::Debug;
+
+use super::support::{
+    AGENT_TOKEN, NOW, ORIGIN, SECRET, Service, USER_TOKEN, good, request, tokens,
+};
+use crate::{
+    AssertionAudience, Broker, BrokerError, BrokerFigures, CallTokens, ClientAuth, ConfigError,
+    Grant, GrantRequest, Leniency, PresentedAs, Purge, StsConfig, SubjectName,
+};
+
+/// The public types of this crate, each printable: a new one that is not in this list is noticed when it is used here first.
+const fn is_printable<T: Debug>() {}
+const _: () = {
+    is_printable::<AssertionAudience>();
+    is_printable::<Broker>();
+    is_printable::<BrokerError>();
+    is_printable::<BrokerFigures>();
+    is_printable::<CallTokens>();
+    is_printable::<ClientAuth>();
+    is_printable::<ConfigError>();
+    is_printable::<Grant>();
+    is_printable::<GrantRequest>();
+    is_printable::<Leniency>();
+    is_printable::<PresentedAs>();
+    is_printable::<Purge>();
+    is_printable::<StsConfig>();
+    is_printable::<SubjectName>();
+};
+
+#[tokio::test]
+async fn debug_of_every_public_type_hides_secrets() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    let grant = broker.mint(request()).await.unwrap();
+    let value = grant.value_for(ORIGIN, NOW).unwrap();
+    let shown = format!(
+        "{grant:?} {grant:#?} {:?} {value:?} {broker:?} {:?} {:?} {:?} {:?}",
+        grant.used(),
+        request(),
+        tokens(),
+        service.config(),
+        broker.figures(),
+    );
+    for secret in [USER_TOKEN, AGENT_TOKEN, SECRET, "minted-token-1", "c4nary"] {
+        assert!(!shown.contains(secret), "{secret} is in {shown}");
+    }
+    // It can be found at all.
+    assert!(format!("{shown}{}", good()).contains("minted-token-1"));
+}

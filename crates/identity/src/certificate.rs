@@ -1,0 +1,320 @@
+//! Client certificates: whose they are, by the authority that issued them (mutual TLS; X.509-SVIDs of SPIFFE).
+//!
+//! Owns the authorities' files and the way from a chain to a principal. Does not speak TLS: that the peer holds the key is the
+//! handshake's to show. Invariants: a chain counts only under the authority whose names it uses, so that one authority
+//! cannot name another's workloads; it is checked again for every request, so that an expired one ends with its time.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime},
+};
+
+use arc_swap::ArcSwap;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use der::{
+    AnyRef, Decode as _, Reader as _, SliceReader, Tag, Tagged as _,
+    asn1::{GeneralizedTime, UtcTime},
+};
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    ids::PrincipalId,
+    principal::{Principal, PrincipalKind},
+};
+use rustls::{
+    RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use webpki::EndEntityCert;
+
+use crate::{
+    config::ClientAuthority,
+    error::{IdentityError, KeyError, SetupError},
+    spiffe::{SPIFFE_SCHEME, SpiffeId},
+    token::{TokenRole, VerifiedToken},
+};
+
+const BUNDLE_BYTES_MAX: usize = 256 * 1024;
+const CERTIFICATES_MAX: usize = 100;
+const NAMES_MAX: usize = 64;
+const NAME_BYTES_MAX: usize = 512;
+
+/// The certificate that a peer proved in its handshake to hold the key of, with what lies between it and its authority.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ClientCertificate {
+    chain: Arc<[CertificateDer<'static>]>,
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientCertificate")
+            .field("thumbprint", &self.thumbprint())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClientCertificate {
+    /// The chain of a finished handshake, the peer's own certificate first. None where the peer showed none.
+    #[must_use]
+    pub fn of_handshake(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        chain.first()?;
+        let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        Some(Self { chain })
+    }
+
+    /// The SHA-256 of the certificate, as tokens that are bound to it say it (`x5t#S256`, RFC 8705).
+    #[must_use]
+    pub fn thumbprint(&self) -> String {
+        let own = self.chain.first().map(|own| Digest::of(own.as_ref()));
+        own.map(|digest| URL_SAFE_NO_PAD.encode(digest.as_bytes())).unwrap_or_default()
+    }
+}
+
+/// Every authority whose certificates name agents. Clones share what was loaded.
+#[derive(Clone)]
+pub struct ClientAuthorities {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    config: Vec<ClientAuthority>,
+    loaded: ArcSwap<Loaded>,
+    generation: AtomicU64,
+}
+
+struct Loaded {
+    /// In the order of the configuration.
+    each: Vec<Arc<dyn ClientCertVerifier>>,
+    any: Arc<dyn ClientCertVerifier>,
+    stamps: Vec<Stamp>,
+}
+
+type Stamp = (PathBuf, Option<(SystemTime, u64)>);
+
+impl fmt::Debug for ClientAuthorities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.inner.config.iter().map(|one| one.name.as_str()).collect();
+        f.debug_struct("ClientAuthorities").field("names", &names).finish_non_exhaustive()
+    }
+}
+
+impl ClientAuthorities {
+    /// Reads the authorities' files. None where the configuration names no authority.
+    pub(crate) fn load(config: &[ClientAuthority]) -> Result<Option<Self>, SetupError> {
+        if config.is_empty() {
+            return Ok(None);
+        }
+        let loaded = ArcSwap::from_pointee(load(config)?);
+        Ok(Some(Self {
+            inner: Arc::new(Inner {
+                config: config.to_vec(),
+                loaded,
+                generation: AtomicU64::new(0),
+            }),
+        }))
+    }
+
+    /// What a handshake is checked with: a certificate is welcome, and must then be of one of the authorities.
+    #[must_use]
+    pub fn handshake_verifier(&self) -> Arc<dyn ClientCertVerifier> {
+        Arc::clone(&self.inner.loaded.load().any)
+    }
+
+    /// How often the files were read again: whoever keeps a verifier of handshakes takes a new one when it has changed.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.inner.generation.load(Ordering::Acquire)
+    }
+
+    /// Reads the files again if one of them is another now. Files that cannot be used change nothing.
+    ///
+    /// # Errors
+    /// [`SetupError`] naming the file that cannot be used.
+    pub fn reload_if_changed(&self) -> Result<bool, SetupError> {
+        let stamps = stamps_of(&self.inner.config);
+        if self.inner.loaded.load().stamps == stamps {
+            return Ok(false);
+        }
+        let loaded = load(&self.inner.config)?;
+        self.inner.loaded.store(Arc::new(loaded));
+        self.inner.generation.fetch_add(1, Ordering::AcqRel);
+        Ok(true)
+    }
+
+    /// Who the owner of a certificate is.
+    pub(crate) fn verify(
+        &self,
+        certificate: &ClientCertificate,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, IdentityError> {
+        let refused = |problem| IdentityError::CertificateRefused { problem };
+        let (own, between) =
+            certificate.chain.split_first().ok_or_else(|| refused("there is none"))?;
+        let since = Duration::from_millis(u64::try_from(now.as_ms()).unwrap_or_default());
+        let at = UnixTime::since_unix_epoch(since);
+        let loaded = self.inner.loaded.load_full();
+        let mut known = false;
+        for (authority, verifier) in self.inner.config.iter().zip(&loaded.each) {
+            if verifier.verify_client_cert(own, between, at).is_err() {
+                continue;
+            }
+            known = true;
+            if let Some((name, principal)) = named(authority, own) {
+                let expires_at = not_after(own).ok_or_else(|| refused("its end is not known"))?;
+                let validity = (now, expires_at);
+                return Ok(verified(authority, certificate, (name, principal), validity));
+            }
+        }
+        Err(refused(if known { "its owner has no name here" } else { "it is of no authority" }))
+    }
+}
+
+fn verified(
+    authority: &ClientAuthority,
+    certificate: &ClientCertificate,
+    (name, id): (String, PrincipalId),
+    (issued_at, expires_at): (Timestamp, Timestamp),
+) -> VerifiedToken {
+    let (kind, tenant_id): (PrincipalKind, _) = (authority.kind, authority.tenant.clone());
+    let handle: String = certificate.thumbprint().chars().take(16).collect();
+    VerifiedToken {
+        role: TokenRole::Actor,
+        principal: Principal { kind, id, tenant_id, display: None },
+        issuer: authority.issuer(),
+        subject: name,
+        audiences: BTreeSet::new(),
+        groups: BTreeSet::new(),
+        scopes: BTreeSet::new(),
+        issued_at,
+        expires_at,
+        authenticated_at: None,
+        client: None,
+        client_principal: None,
+        actor: None,
+        prior_actors: Vec::new(),
+        may_act: None,
+        bound_to: None,
+        sealed: None,
+        token_ref: format!("crt_{handle}"),
+    }
+}
+
+/// The name in a certificate that the authority's configuration knows, and whose it is. Two owners are none.
+fn named(authority: &ClientAuthority, own: &CertificateDer<'_>) -> Option<(String, PrincipalId)> {
+    let parsed = EndEntityCert::try_from(own).ok()?;
+    let uris: Vec<&str> = parsed.valid_uri_names().take(NAMES_MAX).collect();
+    if let Some(trust_domain) = &authority.trust_domain {
+        let [uri] = uris.as_slice() else { return None };
+        let id = SpiffeId::parse(uri).filter(|id| id.trust_domain() == trust_domain)?;
+        return Some((id.text().to_owned(), authority.workloads.of_spiffe(&id)?));
+    }
+    // A SPIFFE id counts only where the configuration says that the authority is its domain's.
+    let mut found: Option<(String, PrincipalId)> = None;
+    let names = uris.into_iter().chain(parsed.valid_dns_names().take(NAMES_MAX));
+    for name in names.filter(|n| !n.starts_with(SPIFFE_SCHEME) && n.len() <= NAME_BYTES_MAX) {
+        let Some(principal) = authority.workloads.names.get(name) else { continue };
+        if found.as_ref().is_some_and(|(_, other)| other != principal) {
+            return None;
+        }
+        found = found.or_else(|| Some((name.to_owned(), principal.clone())));
+    }
+    found
+}
+
+/// The end of a certificate's time. The chain was checked before, so that this only has to find the field.
+fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
+    const VERSION: u8 = 0xa0;
+    let whole = AnyRef::from_der(certificate.as_ref()).ok()?;
+    let mut inside = SliceReader::new(whole.value()).ok()?;
+    let mut fields = SliceReader::new(AnyRef::decode(&mut inside).ok()?.value()).ok()?;
+    if fields.peek_byte()? == VERSION {
+        AnyRef::decode(&mut fields).ok()?;
+    }
+    // Its serial number, the algorithm, the issuer.
+    for _ in 0..3 {
+        AnyRef::decode(&mut fields).ok()?;
+    }
+    let mut validity = SliceReader::new(AnyRef::decode(&mut fields).ok()?.value()).ok()?;
+    AnyRef::decode(&mut validity).ok()?;
+    let end = AnyRef::decode(&mut validity).ok()?;
+    let since = if end.tag() == Tag::UtcTime {
+        end.decode_as::<UtcTime>().ok()?.to_unix_duration()
+    } else {
+        end.decode_as::<GeneralizedTime>().ok()?.to_unix_duration()
+    };
+    Some(Timestamp::from_ms(i64::try_from(since.as_millis()).ok()?))
+}
+
+fn load(config: &[ClientAuthority]) -> Result<Loaded, SetupError> {
+    let stamps = stamps_of(config);
+    let mut all = RootCertStore::empty();
+    let mut each = Vec::with_capacity(config.len());
+    for authority in config {
+        let unusable = |problem: String| SetupError::Issuer { issuer: authority.issuer(), problem };
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(&authority.ca).map_err(unusable)? {
+            let added = roots.add(certificate.clone()).and_then(|()| all.add(certificate));
+            added.map_err(|_bad| {
+                unusable("a certificate of it cannot be an authority".to_owned())
+            })?;
+        }
+        each.push(verifier(roots).map_err(unusable)?);
+    }
+    let none = |problem| SetupError::Issuer { issuer: "client_authorities".to_owned(), problem };
+    let provider = Arc::new(ring::default_provider());
+    let any = WebPkiClientVerifier::builder_with_provider(Arc::new(all), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|error| none(error.to_string()))?;
+    Ok(Loaded { each, any, stamps })
+}
+
+fn verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let provider = Arc::new(ring::default_provider());
+    let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+    built.map_err(|error| error.to_string())
+}
+
+/// The certificates of a PEM file.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let unreadable = |error: std::io::Error| {
+        KeyError::Unreadable { path: path.to_path_buf(), kind: error.kind() }.to_string()
+    };
+    // A pipe would block the opening for ever.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err(format!("`{}` is not a file", path.display()));
+    }
+    let limit = u64::try_from(BUNDLE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    let mut pem = Vec::new();
+    let file = File::open(path).map_err(unreadable)?;
+    let read = file.take(limit).read_to_end(&mut pem).map_err(unreadable)?;
+    let found: Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&pem).take(CERTIFICATES_MAX.saturating_add(1)).collect();
+    let count = found.as_ref().map(Vec::len).unwrap_or_default();
+    match found {
+        Ok(found) if read <= BUNDLE_BYTES_MAX && (1..=CERTIFICATES_MAX).contains(&count) => {
+            Ok(found)
+        }
+        Ok(_) | Err(_) => {
+            Err(format!("`{}` must hold 1 to {CERTIFICATES_MAX} certificates", path.display()))
+        }
+    }
+}
+
+fn stamps_of(config: &[ClientAuthority]) -> Vec<Stamp> {
+    let stamp = |path: &PathBuf| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    config.iter().map(|authority| (authority.ca.clone(), stamp(&authority.ca))).collect()
+}

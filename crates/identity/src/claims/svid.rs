@@ -1,0 +1,84 @@
+//! The claims of a JWT-SVID (SPIFFE): `sub`, `aud` and `exp`, and the rules that its trust domain adds.
+//!
+//! Owns what differs from an access token: there is no issuer to be exact about, and `iat` may be missing. Invariant: the
+//! subject is a SPIFFE id of the very trust domain whose key signed.
+
+use std::collections::BTreeSet;
+
+use placet_types::{clock::Timestamp, principal::Principal};
+use serde_json::{Map, Value};
+
+use super::{Judge, SUBJECT_BYTES_MAX, ms, refused, required_text, time};
+use crate::{
+    config::TrustDomainConfig,
+    error::IdentityError,
+    spiffe::SpiffeId,
+    token::{TokenRole, VerifiedToken},
+};
+
+impl Judge<'_> {
+    /// Everything the claims say, if all of it is acceptable for `domain`.
+    pub(crate) fn svid(
+        &self,
+        domain: &TrustDomainConfig,
+        claims: &Map<String, Value>,
+        signed: &str,
+    ) -> Result<VerifiedToken, IdentityError> {
+        let subject = required_text(claims, "sub", SUBJECT_BYTES_MAX)?;
+        let id = SpiffeId::parse(subject)
+            .filter(|id| id.trust_domain() == domain.trust_domain)
+            .ok_or_else(|| refused("sub", "it is not a SPIFFE id of this trust domain"))?;
+        if self.role == TokenRole::Delegation {
+            return Err(refused("sub", "only a user can delegate"));
+        }
+        for claim in ["act", "may_act", "cnf"] {
+            if claims.contains_key(claim) {
+                return Err(refused(claim, "an SVID speaks for its workload alone"));
+            }
+        }
+        let audiences = self.audiences(claims)?;
+        let (issued_at, expires_at) = self.svid_times(claims)?;
+        let principal = domain.workloads.of_spiffe(&id);
+        let principal = principal.ok_or_else(|| refused("sub", "the workload has no name here"))?;
+        let tenant_id = domain.tenant.clone();
+        Ok(VerifiedToken {
+            role: self.role,
+            principal: Principal { kind: domain.kind, id: principal, tenant_id, display: None },
+            issuer: self.issuer.issuer.clone(),
+            subject: subject.to_owned(),
+            audiences,
+            groups: BTreeSet::new(),
+            scopes: BTreeSet::new(),
+            issued_at,
+            expires_at,
+            authenticated_at: None,
+            client: None,
+            client_principal: None,
+            actor: None,
+            prior_actors: Vec::new(),
+            may_act: None,
+            bound_to: None,
+            sealed: None,
+            token_ref: self.token_ref(claims, signed)?,
+        })
+    }
+
+    /// As for every token, but for one without `iat`: its life is counted from now.
+    fn svid_times(
+        &self,
+        claims: &Map<String, Value>,
+    ) -> Result<(Timestamp, Timestamp), IdentityError> {
+        if claims.contains_key("iat") {
+            return self.times(claims);
+        }
+        let mut stamped = claims.clone();
+        let now_s = self.now.as_ms().div_euclid(ms(1));
+        stamped.insert("iat".to_owned(), now_s.into());
+        let expired = time(claims, "exp")?
+            .is_some_and(|expires_at| expires_at.plus_ms(self.leeway_ms()) <= self.now);
+        if expired {
+            return Err(IdentityError::Expired { issuer: self.issuer.issuer.clone() });
+        }
+        self.times(&stamped)
+    }
+}

@@ -1,0 +1,280 @@
+//! Workloads that prove themselves without an OAuth issuer: SPIFFE trust domains, client certificates, and agents that are
+//! named inside a user's token.
+//!
+//! Owns the form of these sections and their checks. Does not load bundles. Invariants: none of them can assert a person;
+//! a workload without a name of its own in the tenant is nobody.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use placet_types::{
+    ids::{PrincipalId, TenantId},
+    principal::PrincipalKind,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Algorithm, IssuerConfig, KeySource, KindRule, LIFETIME_S_CEILING, default_lifetime};
+use crate::{
+    error::SetupError,
+    spiffe::{SpiffeId, is_trust_domain},
+};
+
+/// Which workload is which principal of the tenant.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadNames {
+    /// The principal of each workload, by its SPIFFE id, or by the DNS name or URI in its certificate.
+    #[serde(default)]
+    pub names: BTreeMap<String, PrincipalId>,
+    /// A SPIFFE path such as `/agent/`: what stands below it is the principal's name. Absent: only `names` count.
+    #[serde(default)]
+    pub below: Option<String>,
+    /// Put before a name that was found by `below`.
+    #[serde(default)]
+    pub principal_prefix: String,
+    /// Says that others of the tenant name the same agents.
+    #[serde(default)]
+    pub shared_principals: bool,
+}
+
+impl WorkloadNames {
+    /// The principal of a SPIFFE id.
+    pub(crate) fn of_spiffe(&self, id: &SpiffeId<'_>) -> Option<PrincipalId> {
+        if let Some(named) = self.names.get(id.text()) {
+            return Some(named.clone());
+        }
+        let rest = id.path().strip_prefix(self.below.as_deref()?)?;
+        PrincipalId::new(format!("{}{rest}", self.principal_prefix))
+            .ok()
+            .filter(|_| !rest.is_empty())
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        if self.names.is_empty() && self.below.is_none() {
+            return Some("it gives no workload a name: set `names` or `below`");
+        }
+        let below = self.below.as_deref();
+        if below.is_some_and(|path| !path.starts_with('/') || !path.ends_with('/')) {
+            return Some("`below` must begin and end with `/`");
+        }
+        if !self.principal_prefix.is_empty()
+            && PrincipalId::new(self.principal_prefix.as_str()).is_err()
+        {
+            return Some("`principal_prefix` cannot start a principal's name");
+        }
+        None
+    }
+
+    /// What its names begin with, where they are not all written down.
+    fn open_prefix(&self) -> Option<&str> {
+        self.below.as_ref().map(|_| self.principal_prefix.as_str())
+    }
+}
+
+/// A SPIFFE trust domain whose workloads may call with JWT-SVIDs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TrustDomainConfig {
+    /// Its name, such as `prod.example`.
+    pub trust_domain: String,
+    /// The tenant of its workloads.
+    pub tenant: TenantId,
+    /// Our own names; an SVID's `aud` must contain one of them exactly.
+    pub audiences: BTreeSet<String>,
+    /// Its trust bundle; of its keys only those for JWT-SVIDs are used.
+    pub bundle: KeySource,
+    /// Whether the host of a bundle's URL may have an address in a private range.
+    #[serde(default)]
+    pub keys_private_network: bool,
+    /// The algorithms accepted. Of those that there are, SPIFFE has no EdDSA.
+    #[serde(default = "svid_algorithms")]
+    pub algorithms: Vec<Algorithm>,
+    /// The longest that an SVID may live; one without `iat`, from now on.
+    #[serde(default = "default_lifetime")]
+    pub lifetime_s_max: u64,
+    /// What its workloads are.
+    #[serde(default = "agents")]
+    pub kind: PrincipalKind,
+    /// Which workload is which principal.
+    pub workloads: WorkloadNames,
+}
+
+fn svid_algorithms() -> Vec<Algorithm> {
+    vec![Algorithm::Es256, Algorithm::Es384, Algorithm::Rs256, Algorithm::Ps256]
+}
+
+const fn agents() -> PrincipalKind {
+    PrincipalKind::Agent
+}
+
+impl TrustDomainConfig {
+    /// Its SVIDs seen as tokens of an issuer, for the checks that both have.
+    pub(crate) fn as_issuer(&self) -> IssuerConfig {
+        let mut issuer = IssuerConfig::new(
+            format!("spiffe://{}", self.trust_domain),
+            self.tenant.clone(),
+            self.audiences.clone(),
+            self.bundle.clone(),
+            KindRule::Fixed(self.kind),
+        );
+        issuer.algorithms.clone_from(&self.algorithms);
+        issuer.keys_private_network = self.keys_private_network;
+        issuer.lifetime_s_max = self.lifetime_s_max;
+        issuer
+    }
+
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let spiffe_algorithms = !self.algorithms.contains(&Algorithm::EdDsa);
+        let foreign = |name: &String| {
+            SpiffeId::parse(name).is_none_or(|id| id.trust_domain() != self.trust_domain)
+        };
+        let problem = if !is_trust_domain(&self.trust_domain) {
+            "it is not the name of a trust domain"
+        } else if self.audiences.is_empty() || self.audiences.contains("") {
+            "it needs at least one audience, and none may be empty"
+        } else if self.algorithms.is_empty() || !spiffe_algorithms {
+            "it needs at least one algorithm, and EdDSA is none of SPIFFE's"
+        } else if !(1..=LIFETIME_S_CEILING).contains(&self.lifetime_s_max) {
+            "`lifetime_s_max` must be 1 to 86400"
+        } else if self.kind == PrincipalKind::User {
+            "a workload is not a person"
+        } else if self.workloads.names.keys().any(foreign) {
+            "a name in `workloads.names` is not a SPIFFE id of this trust domain"
+        } else if let Some(problem) = self.workloads.problem() {
+            problem
+        } else {
+            return Ok(());
+        };
+        Err(self.as_issuer().problem(problem))
+    }
+}
+
+/// An authority whose client certificates name agents (mutual TLS).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ClientAuthority {
+    /// Its name in records and logs.
+    pub name: String,
+    /// The file with its certificates, in PEM form; a changed file is noticed without a restart.
+    pub ca: PathBuf,
+    /// The tenant of its workloads.
+    pub tenant: TenantId,
+    /// The SPIFFE trust domain it is the authority of. Its certificates then have exactly one URI, a SPIFFE id of that domain.
+    #[serde(default)]
+    pub trust_domain: Option<String>,
+    /// What its workloads are.
+    #[serde(default = "agents")]
+    pub kind: PrincipalKind,
+    /// Which workload is which principal.
+    pub workloads: WorkloadNames,
+}
+
+impl ClientAuthority {
+    /// How the authority is called as an issuer.
+    #[must_use]
+    pub fn issuer(&self) -> String {
+        format!("x509:{}", self.name)
+    }
+
+    pub(super) fn check(&self) -> Result<(), SetupError> {
+        let named = !self.name.is_empty()
+            && self.name.len() <= 64
+            && self.name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        let problem = if !named {
+            "its name must be 1 to 64 letters, digits, `-` and `_`"
+        } else if self.trust_domain.as_deref().is_some_and(|domain| !is_trust_domain(domain)) {
+            "it is not the name of a trust domain"
+        } else if self.trust_domain.is_none() && self.workloads.below.is_some() {
+            "`below` is for SPIFFE ids: it needs a `trust_domain`"
+        } else if self.kind == PrincipalKind::User {
+            "a certificate stands for a workload, not for a person"
+        } else if let Some(problem) = self.workloads.problem() {
+            problem
+        } else {
+            return Ok(());
+        };
+        Err(SetupError::Issuer { issuer: self.issuer(), problem: problem.to_owned() })
+    }
+}
+
+/// How one token of an issuer may say both: the user it is about, and in `act` the agent that acts for them (RFC 8693).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActingRule {
+    /// What the actors of this issuer are.
+    #[serde(default = "agents")]
+    pub kind: PrincipalKind,
+    /// Put before an actor's subject to make the principal's name.
+    #[serde(default)]
+    pub principal_prefix: String,
+    /// The principals of actors whose subjects are not their names here.
+    #[serde(default)]
+    pub principals: BTreeMap<String, PrincipalId>,
+}
+
+impl Default for ActingRule {
+    fn default() -> Self {
+        Self { kind: agents(), principal_prefix: String::new(), principals: BTreeMap::new() }
+    }
+}
+
+impl ActingRule {
+    /// The principal that an actor is.
+    pub(crate) fn principal(&self, subject: &str) -> Option<PrincipalId> {
+        let named = self.principals.get(subject).cloned();
+        named.or_else(|| PrincipalId::new(format!("{}{subject}", self.principal_prefix)).ok())
+    }
+
+    pub(super) fn problem(&self) -> Option<&'static str> {
+        if self.kind == PrincipalKind::User {
+            return Some("`act.kind`: a person cannot act for a person");
+        }
+        let prefix = self.principal_prefix.as_str();
+        let unusable = !prefix.is_empty() && PrincipalId::new(prefix).is_err();
+        unusable.then_some("`act.principal_prefix` cannot start a principal's name")
+    }
+}
+
+/// Something whose principals' names are not all written down: what they begin with, and whether that is meant.
+pub(super) struct NameSpace<'a> {
+    pub(super) owner: String,
+    pub(super) tenant: &'a TenantId,
+    pub(super) prefix: &'a str,
+    pub(super) shared: bool,
+}
+
+impl NameSpace<'_> {
+    /// Whether a principal of the one could bear the name of one of the other's, without anybody having said so.
+    pub(super) fn collides_with(&self, other: &Self) -> bool {
+        self.owner != other.owner
+            && self.tenant == other.tenant
+            && !self.shared
+            && !other.shared
+            && (self.prefix.starts_with(other.prefix) || other.prefix.starts_with(self.prefix))
+    }
+}
+
+pub(super) fn of_domain(domain: &TrustDomainConfig) -> Option<NameSpace<'_>> {
+    Some(NameSpace {
+        owner: format!("spiffe://{}", domain.trust_domain),
+        tenant: &domain.tenant,
+        prefix: domain.workloads.open_prefix()?,
+        shared: domain.workloads.shared_principals,
+    })
+}
+
+pub(super) fn of_authority(authority: &ClientAuthority) -> Option<NameSpace<'_>> {
+    Some(NameSpace {
+        // The two proofs of one trust domain name the same workloads.
+        owner: authority
+            .trust_domain
+            .as_ref()
+            .map_or_else(|| authority.issuer(), |domain| format!("spiffe://{domain}")),
+        tenant: &authority.tenant,
+        prefix: authority.workloads.open_prefix()?,
+        shared: authority.workloads.shared_principals,
+    })
+}

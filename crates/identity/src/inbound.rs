@@ -1,0 +1,88 @@
+//! What a request shows of who sends it, and the one question that is asked about it.
+//!
+//! Owns the seam between the doors and whatever verifies callers, and how the parts of one request are put together: the
+//! caller's token or certificate, the user's delegation, or one token that says both. Invariant: a token that is bound to a
+//! certificate counts only together with that certificate.
+
+use std::fmt;
+
+use async_trait::async_trait;
+
+use crate::{
+    caller::VerifiedCaller,
+    certificate::ClientCertificate,
+    error::IdentityError,
+    token::{TokenRole, VerifiedToken},
+    verifier::Verifier,
+};
+
+/// What a request shows of who sends it.
+#[derive(Clone, Copy, Default)]
+pub struct Presented<'a> {
+    /// The bearer token of `Authorization`.
+    pub token: Option<&'a str>,
+    /// The user's token of `Placet-Delegation`.
+    pub delegation: Option<&'a str>,
+    /// The certificate of the connection.
+    pub certificate: Option<&'a ClientCertificate>,
+}
+
+impl fmt::Debug for Presented<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Presented")
+            .field("token", &self.token.is_some())
+            .field("delegation", &self.delegation.is_some())
+            .field("certificate", &self.certificate)
+            .finish()
+    }
+}
+
+/// Says who calls. Other proofs than tokens and certificates would be other implementations of it.
+#[async_trait]
+pub trait InboundVerifier: fmt::Debug + Send + Sync {
+    /// Verifies everything that a request shows, and binds it together.
+    ///
+    /// # Errors
+    /// [`IdentityError`] for the first check that fails, or when nothing is shown.
+    async fn caller(&self, presented: Presented<'_>) -> Result<VerifiedCaller, IdentityError>;
+}
+
+#[async_trait]
+impl InboundVerifier for Verifier {
+    async fn caller(&self, presented: Presented<'_>) -> Result<VerifiedCaller, IdentityError> {
+        let (actor, acted_for) = match (presented.token, presented.certificate) {
+            (Some(token), _) => self.verify_either(token).await?,
+            (None, Some(certificate)) => (self.verify_certificate(certificate)?, None),
+            (None, None) => return Err(IdentityError::NothingShown),
+        };
+        let delegation = match presented.delegation {
+            None => acted_for,
+            Some(_) if acted_for.is_some() => {
+                let problem = "the caller's token names a user already";
+                return Err(IdentityError::BindingRefused { problem });
+            }
+            Some(token) => Some(self.verify(token, TokenRole::Delegation).await?),
+        };
+        for token in [Some(&actor), delegation.as_ref()].into_iter().flatten() {
+            check_key(token, presented.certificate)?;
+        }
+        VerifiedCaller::bind(actor, delegation)
+    }
+}
+
+/// Whether the bearer of a token that is bound to a certificate holds that certificate.
+fn check_key(
+    token: &VerifiedToken,
+    certificate: Option<&ClientCertificate>,
+) -> Result<(), IdentityError> {
+    let Some(wanted) = &token.bound_to else { return Ok(()) };
+    let shown = certificate.ok_or(IdentityError::KeyNotShown {
+        problem: "the connection has no client certificate",
+    })?;
+    if shown.thumbprint() != *wanted {
+        return Err(IdentityError::KeyNotShown {
+            problem: "the connection's certificate is another",
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! A verified token, sealed: for the exchange at a token service, and for nothing else.
+//!
+//! Owns the only copy of an inbound token that outlives its verification. Invariant: it is in memory only, overwritten when the last
+//! holder drops it, and no text that this module makes shows a byte of it.
+
+use std::{fmt, sync::Arc};
+
+use placet_types::{clock::Timestamp, digest::Digest};
+use secrecy::{ExposeSecret as _, SecretString};
+
+/// A verified token whose text only a token service is shown. Clones share one copy.
+#[derive(Clone)]
+pub struct SubjectToken(Arc<Sealed>);
+
+struct Sealed {
+    value: SecretString,
+    digest: Digest,
+    issuer: String,
+    subject: String,
+    client: Option<String>,
+    expires_at: Timestamp,
+}
+
+/// What a token says, as far as an exchange needs to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenFacts {
+    /// Who issued it.
+    pub issuer: String,
+    /// For whom, unique within the issuer.
+    pub subject: String,
+    /// The OAuth client it was issued to.
+    pub client: Option<String>,
+    /// When its time is over.
+    pub expires_at: Timestamp,
+}
+
+impl SubjectToken {
+    /// Seals a token that was verified; `facts` are what it says.
+    #[must_use]
+    pub fn seal(token: &str, facts: TokenFacts) -> Self {
+        let TokenFacts { issuer, subject, client, expires_at } = facts;
+        let digest = Digest::of(token.as_bytes());
+        let value = SecretString::from(token);
+        Self(Arc::new(Sealed { value, digest, issuer, subject, client, expires_at }))
+    }
+
+    /// The token, for the form that goes to a token service.
+    #[must_use]
+    pub fn expose_to_token_service(&self) -> &str {
+        self.0.value.expose_secret()
+    }
+
+    /// The digest of the token: two tokens with the same are the same.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.0.digest
+    }
+
+    /// Who issued it.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.0.issuer
+    }
+
+    /// For whom, unique within the issuer.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        &self.0.subject
+    }
+
+    /// The OAuth client it was issued to.
+    #[must_use]
+    pub fn client(&self) -> Option<&str> {
+        self.0.client.as_deref()
+    }
+
+    /// When its time is over.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
+        self.0.expires_at
+    }
+}
+
+impl fmt::Debug for SubjectToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubjectToken")
+            .field("expires_at", &self.0.expires_at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for SubjectToken {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.digest == other.0.digest
+    }
+}
+
+impl Eq for SubjectToken {}

@@ -1,0 +1,266 @@
+//! Client certificates: whose they are, and tokens that are bound to one.
+
+use std::{fs, path::PathBuf};
+
+use placet_types::principal::PrincipalKind;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    SanType, date_time_ymd,
+};
+use rustls::pki_types::CertificateDer;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::support::{NOW_S, Signer, StoppedClock, claims_with, issuer, key_set};
+use crate::{
+    ClientAuthority, ClientCertificate, IdentityConfig, IdentityError, InboundVerifier as _,
+    KeySource, Presented, VerifiedCaller, Verifier,
+};
+
+/// An authority that signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn certificate(&self, change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate {
+        let mut params = CertificateParams::default();
+        params.not_before = date_time_ymd(2026, 1, 1);
+        params.not_after = date_time_ymd(2027, 1, 1);
+        change(&mut params);
+        let key = KeyPair::generate().unwrap();
+        let made = params.signed_by(&key, &self.issuer).unwrap();
+        ClientCertificate::of_handshake(&[CertificateDer::from(made.der().to_vec())]).unwrap()
+    }
+
+    fn with_uris(&self, uris: &[&str]) -> ClientCertificate {
+        let sans = uris.iter().map(|uri| SanType::URI((*uri).try_into().unwrap())).collect();
+        self.certificate(|params| params.subject_alt_names = sans)
+    }
+
+    fn with_name(&self, name: &str) -> ClientCertificate {
+        let sans = vec![SanType::DnsName(name.try_into().unwrap())];
+        self.certificate(|params| params.subject_alt_names = sans)
+    }
+}
+
+/// A verifier that knows some authorities.
+struct Known {
+    folder: TempDir,
+    verifier: Verifier,
+}
+
+impl Known {
+    fn path(folder: &TempDir, name: &str) -> PathBuf {
+        folder.path().join(format!("{name}.pem"))
+    }
+
+    /// Each with the rest of its configuration.
+    fn new(authorities: &[(&str, &Authority, Value)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut all: Vec<ClientAuthority> = Vec::new();
+        for (name, authority, rest) in authorities {
+            let path = Self::path(&folder, name);
+            fs::write(&path, &authority.pem).unwrap();
+            let mut config = json!({ "name": name, "ca": path, "tenant": "acme" });
+            for (key, value) in rest.as_object().unwrap() {
+                config[key] = value.clone();
+            }
+            all.push(serde_json::from_value(config).unwrap());
+        }
+        let config = IdentityConfig { client_authorities: all, ..IdentityConfig::default() };
+        let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+        Self { folder, verifier }
+    }
+
+    async fn caller(&self, shown: &ClientCertificate) -> Result<VerifiedCaller, IdentityError> {
+        let presented = Presented { certificate: Some(shown), ..Presented::default() };
+        self.verifier.caller(presented).await
+    }
+
+    async fn name_of(&self, shown: &ClientCertificate) -> Option<String> {
+        let caller = self.caller(shown).await.ok()?;
+        Some(caller.actor.principal().id.to_string())
+    }
+}
+
+fn spiffe(domain: &str) -> Value {
+    json!({ "trust_domain": domain, "workloads": { "below": "/agent/" } })
+}
+
+fn named(names: Value) -> Value {
+    json!({ "workloads": { "names": names } })
+}
+
+#[tokio::test]
+async fn a_spiffe_certificate_is_an_agent_until_its_time_is_over() {
+    let ca = Authority::new("prod");
+    let known = Known::new(&[("mesh", &ca, spiffe("prod.example"))]);
+    let shown = ca.with_uris(&["spiffe://prod.example/agent/bot"]);
+    let caller = known.caller(&shown).await.unwrap();
+    assert_eq!(caller.chain().actor.id.as_str(), "bot");
+    assert_eq!(caller.actor.kind(), PrincipalKind::Agent);
+    assert_eq!(caller.actor.issuer(), "x509:mesh");
+    assert_eq!(caller.actor.workload_identity(), Some("spiffe://prod.example/agent/bot"));
+    assert_eq!(caller.expires_at().as_ms(), 1_798_761_600_000, "2027-01-01");
+    assert!(caller.actor.token_ref().starts_with("crt_"));
+
+    let old = ca.certificate(|params| {
+        params.subject_alt_names =
+            vec![SanType::URI("spiffe://prod.example/agent/bot".try_into().unwrap())];
+        params.not_after = date_time_ymd(2026, 9, 1);
+    });
+    let refused = known.caller(&old).await.unwrap_err();
+    assert!(matches!(refused, IdentityError::CertificateRefused { .. }), "{refused}");
+    let late = ca.certificate(|params| {
+        params.subject_alt_names =
+            vec![SanType::URI("spiffe://prod.example/agent/bot".try_into().unwrap())];
+        params.not_after = date_time_ymd(2055, 1, 1);
+    });
+    let caller = known.caller(&late).await.unwrap();
+    assert_eq!(caller.expires_at().as_ms(), 2_682_374_400_000, "the other form of a time");
+}
+
+#[tokio::test]
+async fn an_authority_names_only_its_own_workloads() {
+    let (prod, test) = (Authority::new("prod"), Authority::new("test"));
+    let mut other = spiffe("test.example");
+    other["workloads"]["principal_prefix"] = json!("test:");
+    let mut first = spiffe("prod.example");
+    first["workloads"]["principal_prefix"] = json!("prod:");
+    let known = Known::new(&[("prod", &prod, first), ("test", &test, other)]);
+    let bot = "spiffe://prod.example/agent/bot";
+    assert_eq!(known.name_of(&prod.with_uris(&[bot])).await.as_deref(), Some("prod:bot"));
+    assert_eq!(known.name_of(&test.with_uris(&[bot])).await, None);
+    let own = test.with_uris(&["spiffe://test.example/agent/bot"]);
+    assert_eq!(known.name_of(&own).await.as_deref(), Some("test:bot"));
+    let stranger = Authority::new("prod").with_uris(&[bot]);
+    assert_eq!(known.name_of(&stranger).await, None, "an authority of the same name");
+}
+
+#[tokio::test]
+async fn a_spiffe_certificate_has_one_uri_and_the_path_counts() {
+    let ca = Authority::new("prod");
+    let known = Known::new(&[("mesh", &ca, spiffe("prod.example"))]);
+    for uris in [
+        &["spiffe://prod.example/agent/bot", "spiffe://prod.example/agent/other"][..],
+        &["spiffe://prod.example/agent/bot", "https://prod.example/"],
+        &["spiffe://prod.example/db/one"],
+        &["spiffe://prod.example"],
+        &["https://prod.example/agent/bot"],
+        &[],
+    ] {
+        assert_eq!(known.name_of(&ca.with_uris(uris)).await, None, "{uris:?}");
+    }
+    assert_eq!(known.name_of(&ca.with_name("bot.prod.example")).await, None);
+}
+
+#[tokio::test]
+async fn a_name_in_the_certificate_is_who_the_configuration_says() {
+    let ca = Authority::new("corp");
+    let names = json!({
+        "bot.corp.example": "bot", "bot-2.corp.example": "bot", "mail.corp.example": "mailer",
+        "urn:corp:sync": "sync",
+    });
+    let known = Known::new(&[("corp", &ca, named(names))]);
+    assert_eq!(known.name_of(&ca.with_name("bot.corp.example")).await.as_deref(), Some("bot"));
+    assert_eq!(known.name_of(&ca.with_uris(&["urn:corp:sync"])).await.as_deref(), Some("sync"));
+    for unknown in ["x.corp.example", "bot.corp.example.evil.test", "BOT.corp.example"] {
+        assert_eq!(known.name_of(&ca.with_name(unknown)).await, None, "{unknown}");
+    }
+    let two = |second: &str| {
+        let sans = ["bot.corp.example", second];
+        let sans = sans.map(|name| SanType::DnsName(name.try_into().unwrap())).to_vec();
+        ca.certificate(|params| params.subject_alt_names = sans)
+    };
+    assert_eq!(known.name_of(&two("bot-2.corp.example")).await.as_deref(), Some("bot"));
+    assert_eq!(known.name_of(&two("mail.corp.example")).await, None, "two owners are none");
+    // The subject's common name is no name of anybody.
+    let common = ca.certificate(|params| {
+        params.distinguished_name.push(DnType::CommonName, "bot.corp.example");
+    });
+    assert_eq!(known.name_of(&common).await, None);
+    // A certificate for servers is not one for clients.
+    let server = ca.certificate(|params| {
+        params.subject_alt_names = vec![SanType::DnsName("bot.corp.example".try_into().unwrap())];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    });
+    assert_eq!(known.name_of(&server).await, None);
+}
+
+#[tokio::test]
+async fn a_changed_authority_counts_without_a_restart_and_a_broken_file_changes_nothing() {
+    let (old, new) = (Authority::new("old"), Authority::new("newer"));
+    let known = Known::new(&[("mesh", &old, spiffe("prod.example"))]);
+    let bot = &["spiffe://prod.example/agent/bot"];
+    let (by_old, by_new) = (old.with_uris(bot), new.with_uris(bot));
+    let authorities = known.verifier.client_authorities().unwrap();
+    let path = Known::path(&known.folder, "mesh");
+    assert!(!authorities.reload_if_changed().unwrap());
+    for broken in ["", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "x"] {
+        fs::write(&path, broken).unwrap();
+        assert!(authorities.reload_if_changed().is_err(), "{broken:?}");
+        assert!(known.name_of(&by_old).await.is_some());
+    }
+    fs::write(&path, format!("{}{}", old.pem, new.pem)).unwrap();
+    assert!(authorities.reload_if_changed().unwrap());
+    assert!(known.name_of(&by_old).await.is_some() && known.name_of(&by_new).await.is_some());
+    fs::write(&path, &new.pem).unwrap();
+    assert!(known.verifier.refresh().await.is_empty());
+    assert!(known.name_of(&by_old).await.is_none() && known.name_of(&by_new).await.is_some());
+}
+
+#[tokio::test]
+async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
+    let signer = Signer::es256("k1");
+    let ca = Authority::new("prod");
+    let (own, other) = (ca.with_name("bot.example"), ca.with_name("bot.example"));
+    let issuers = vec![issuer(KeySource::Inline(key_set(&[&signer])))];
+    let config = IdentityConfig { issuers, ..IdentityConfig::default() };
+    let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+    let bound = signer.sign(&claims_with("cnf", json!({ "x5t#S256": own.thumbprint() })));
+    for (certificate, accepted) in [(Some(&own), true), (Some(&other), false), (None, false)] {
+        let presented = Presented { token: Some(&bound), certificate, ..Presented::default() };
+        let caller = verifier.caller(presented).await;
+        assert_eq!(caller.is_ok(), accepted, "{certificate:?}: {caller:?}");
+        // The same for the user's token.
+        let mut agent = claims_with("sub", json!("bot"));
+        agent["placet_kind"] = json!("agent");
+        let agent = signer.sign(&agent);
+        let presented = Presented { token: Some(&agent), delegation: Some(&bound), certificate };
+        assert_eq!(verifier.caller(presented).await.is_ok(), accepted);
+    }
+    for value in [
+        json!({ "jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I" }),
+        json!({ "x5t#S256": own.thumbprint(), "jkt": "x" }),
+        json!({ "x5t#S256": "short" }),
+        json!({}),
+        json!("x"),
+    ] {
+        let token = signer.sign(&claims_with("cnf", value.clone()));
+        let presented =
+            Presented { token: Some(&token), certificate: Some(&own), delegation: None };
+        assert!(verifier.caller(presented).await.is_err(), "{value}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_and_an_unknown_certificate_are_nobody() {
+    let known = Known::new(&[("mesh", &Authority::new("a"), spiffe("prod.example"))]);
+    let nothing = known.verifier.caller(Presented::default()).await.unwrap_err();
+    assert_eq!(nothing, IdentityError::NothingShown);
+    let stranger = Authority::new("b").with_uris(&["spiffe://prod.example/agent/bot"]);
+    let refused = known.caller(&stranger).await.unwrap_err();
+    assert_eq!(refused.caller_message(), "the client certificate is not valid for this service");
+    assert!(ClientCertificate::of_handshake(&[]).is_none());
+}

@@ -1,0 +1,467 @@
+//! The `notifications` section of the configuration: channels and who is told of what over them.
+//!
+//! Owns the forms, their defaults and their check. Reads no secret and opens nothing. Invariant: only hosts that are named here are ever
+//! told anything, over TLS unless they are this machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lettre::message::Mailbox;
+use placet_egress::{Destination, PrivateRanges};
+use placet_types::ids::{ChannelName, GroupId, TenantId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use crate::{
+    notice::NoticeKind,
+    schedule::{Pace, Quiet},
+};
+
+/// The most channels.
+const CHANNELS_MAX: usize = 64;
+/// The most routes.
+const ROUTES_MAX: usize = 256;
+/// The most recipients of one mail.
+const RECIPIENTS_MAX: usize = 50;
+const MINUTE_MS: u64 = 60_000;
+const DAY_MS: u64 = 86_400_000;
+
+/// Something in the section that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{key}` {problem}")]
+pub struct ConfigError {
+    /// Where, below `notifications`.
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+fn wrong<T>(key: impl Into<String>, problem: impl Into<String>) -> Result<T, ConfigError> {
+    Err(ConfigError { key: key.into(), problem: problem.into() })
+}
+
+/// The section.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotifyConfig {
+    /// Over what people are told, by name.
+    pub channels: BTreeMap<ChannelName, ChannelConfig>,
+    /// Who is told of what.
+    pub routes: Vec<RouteConfig>,
+    /// How long before its end an approval that still waits is told of as `expiring`, in milliseconds.
+    #[schemars(range(min = 1_000, max = 86_400_000))]
+    pub expiring_ms: u64,
+    /// How often the chain is looked at, in milliseconds.
+    #[schemars(range(min = 50, max = 60_000))]
+    pub poll_ms: u64,
+}
+
+impl Default for NotifyConfig {
+    fn default() -> Self {
+        Self {
+            channels: BTreeMap::new(),
+            routes: Vec::new(),
+            expiring_ms: 15 * MINUTE_MS,
+            poll_ms: 1_000,
+        }
+    }
+}
+
+/// One channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChannelConfig {
+    /// Where messages go.
+    pub to: Target,
+    /// Whether messages show the arguments as approvers see them, fields marked `x-sensitive` masked.
+    #[serde(default)]
+    pub show: Show,
+    /// How long messages are gathered into one, in milliseconds; absent: each goes out at once.
+    #[serde(default)]
+    #[schemars(range(min = 1_000, max = 86_400_000))]
+    pub digest_every_ms: Option<u64>,
+    /// When nothing goes out: what happens then is gathered into one message at the end.
+    #[serde(default)]
+    pub quiet: Option<Quiet>,
+    /// What is told at once whatever the digest and the quiet hours say.
+    #[serde(default = "default_at_once")]
+    pub at_once: BTreeSet<NoticeKind>,
+    /// Tenants whose callers may ask to be told over this channel when a held call has ended.
+    #[serde(default)]
+    pub callbacks: BTreeSet<TenantId>,
+    /// How a message is tried again.
+    #[serde(default)]
+    pub retry: Retry,
+    /// How many messages are under way at the same time.
+    #[serde(default = "default_parallel")]
+    #[schemars(range(min = 1, max = 64))]
+    pub parallel_max: u32,
+}
+
+fn default_at_once() -> BTreeSet<NoticeKind> {
+    [NoticeKind::BreakGlass].into()
+}
+
+const fn default_parallel() -> u32 {
+    4
+}
+
+impl ChannelConfig {
+    /// When things are due.
+    #[must_use]
+    pub const fn pace(&self) -> Pace {
+        Pace { every_ms: self.digest_every_ms, quiet: self.quiet }
+    }
+}
+
+/// What of a call a message shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Show {
+    /// Who wants to do what, and why it waits; no arguments.
+    #[default]
+    Summary,
+    /// The arguments too, fields marked `x-sensitive` masked.
+    Preview,
+}
+
+/// How a message is tried again that nobody took.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Retry {
+    /// The wait after the first failure, in milliseconds; it doubles with each one.
+    #[schemars(range(min = 100, max = 3_600_000))]
+    pub first_ms: u64,
+    /// The longest wait, in milliseconds.
+    #[schemars(range(min = 100, max = 86_400_000))]
+    pub most_ms: u64,
+    /// After how long a message is given up, in milliseconds.
+    #[schemars(range(min = 1_000, max = 604_800_000))]
+    pub give_up_after_ms: u64,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { first_ms: 5_000, most_ms: 60 * MINUTE_MS, give_up_after_ms: DAY_MS }
+    }
+}
+
+/// Where messages of a channel go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Target {
+    /// A signed webhook (Standard Webhooks).
+    Webhook(WebhookTarget),
+    /// A webhook that takes messages as Slack's do.
+    Slack(HookTarget),
+    /// A workflow of Teams that takes adaptive cards.
+    Teams(HookTarget),
+    /// E-mail.
+    Email(EmailTarget),
+}
+
+/// A signed webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookTarget {
+    /// Its address.
+    pub url: HookUrl,
+    /// The name of the secret that holds the signing key, `whsec_…`.
+    pub key: String,
+    /// The name of the secret that holds the key which is being replaced; messages are signed with both.
+    #[serde(default)]
+    pub old_key: Option<String>,
+    /// Whether its host may have an address in a private range.
+    #[serde(default)]
+    pub private_network: bool,
+}
+
+/// A webhook whose address is the secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HookTarget {
+    /// Its address.
+    pub url: HookUrl,
+    /// Whether its host may have an address in a private range.
+    #[serde(default)]
+    pub private_network: bool,
+}
+
+/// The address of a webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "an address is `https://…`, or `{ secret: name, origin: https://host }`"
+)]
+pub enum HookUrl {
+    /// As it is.
+    Plain(#[schemars(with = "String", extend("format" = "uri"))] Url),
+    /// In a secret.
+    Secret {
+        /// The secret's name.
+        secret: String,
+        /// Scheme, host and port of the address, which are no secret: only there it may lead.
+        #[schemars(with = "String", extend("format" = "uri"))]
+        origin: Url,
+    },
+}
+
+impl HookUrl {
+    fn origin(&self) -> &Url {
+        match self {
+            Self::Plain(url) => url,
+            Self::Secret { origin, .. } => origin,
+        }
+    }
+}
+
+/// E-mail over SMTP.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EmailTarget {
+    /// The server that takes mail.
+    pub host: String,
+    /// Its port; absent: 465 with `tls`, 587 with `starttls`, 25 with `plain`.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// How the connection is secret.
+    #[serde(default)]
+    pub security: MailSecurity,
+    /// The name to sign in with; absent: without signing in.
+    #[serde(default)]
+    pub user: Option<String>,
+    /// The name of the secret that holds the password.
+    #[serde(default)]
+    pub password: Option<String>,
+    /// The sender, such as `Placet <placet@example.com>`.
+    pub from: String,
+    /// The recipients.
+    pub to: Vec<String>,
+    /// Whether the server may have an address in a private range.
+    #[serde(default)]
+    pub private_network: bool,
+}
+
+/// How a connection to a mail server is secret.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum MailSecurity {
+    /// TLS from the first byte.
+    #[default]
+    Tls,
+    /// TLS before anything is said; a server that does not offer it gets nothing.
+    Starttls,
+    /// Not at all: for this machine only.
+    Plain,
+}
+
+impl EmailTarget {
+    /// Where the server is, in the form of a URL: `https` stands for TLS.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when the host cannot be one.
+    pub fn url(&self) -> Result<Url, ConfigError> {
+        let (scheme, default) = match self.security {
+            MailSecurity::Tls => ("https", 465),
+            MailSecurity::Starttls => ("https", 587),
+            MailSecurity::Plain => ("http", 25),
+        };
+        let port = self.port.unwrap_or(default);
+        let url = Url::parse(&format!("{scheme}://{}:{port}/", self.host));
+        url.ok()
+            .filter(|url| url.host_str().is_some_and(|host| host.eq_ignore_ascii_case(&self.host)))
+            .ok_or_else(|| ConfigError { key: "host".to_owned(), problem: "is no host".to_owned() })
+    }
+}
+
+/// Who is told of what.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RouteConfig {
+    /// Only what concerns this tenant; absent: every tenant. Where the tenant is asked as a guest, only its own part is told.
+    #[serde(default)]
+    pub tenant: Option<TenantId>,
+    /// Only where one of these groups is asked; empty: whoever is asked.
+    #[serde(default)]
+    pub groups: BTreeSet<GroupId>,
+    /// Which events.
+    #[serde(default = "NoticeKind::usual")]
+    pub events: BTreeSet<NoticeKind>,
+    /// Over which channels.
+    pub channels: BTreeSet<ChannelName>,
+}
+
+impl NotifyConfig {
+    /// Whether nobody is told of anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+
+    /// Checks the section.
+    ///
+    /// # Errors
+    /// [`ConfigError`] naming the first key that cannot be used.
+    pub fn check(&self, has_secret: impl Fn(&str) -> bool) -> Result<(), ConfigError> {
+        if self.channels.len() > CHANNELS_MAX {
+            return wrong("channels", format!("are more than {CHANNELS_MAX}"));
+        }
+        if self.routes.len() > ROUTES_MAX {
+            return wrong("routes", format!("are more than {ROUTES_MAX}"));
+        }
+        within("expiring_ms", self.expiring_ms, 1_000, DAY_MS)?;
+        within("poll_ms", self.poll_ms, 50, MINUTE_MS)?;
+        for (name, channel) in &self.channels {
+            channel.check(&has_secret).map_err(|error| ConfigError {
+                key: format!("channels.{name}.{}", error.key),
+                ..error
+            })?;
+        }
+        for (place, route) in self.routes.iter().enumerate() {
+            if let Some(name) =
+                route.channels.iter().find(|name| !self.channels.contains_key(*name))
+            {
+                return wrong(
+                    format!("routes[{place}].channels"),
+                    format!("names `{name}`, which is not among `channels`"),
+                );
+            }
+            if route.channels.is_empty() || route.events.is_empty() {
+                return wrong(format!("routes[{place}]"), "tells nobody of anything");
+            }
+        }
+        Ok(())
+    }
+
+    /// The channels over which callers may ask to be told, and the tenants whose callers may.
+    #[must_use]
+    pub fn callbacks(&self) -> BTreeMap<ChannelName, BTreeSet<TenantId>> {
+        let channels = self.channels.iter().filter(|(_, channel)| !channel.callbacks.is_empty());
+        channels.map(|(name, channel)| (name.clone(), channel.callbacks.clone())).collect()
+    }
+
+    /// Where messages go, for the egress client's allow-list.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when a place cannot be one.
+    pub fn destinations(&self) -> Result<Vec<Destination>, ConfigError> {
+        self.channels.values().map(|channel| channel.to.destination()).collect()
+    }
+}
+
+fn within(key: &str, number: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+    if (min..=max).contains(&number) {
+        return Ok(());
+    }
+    wrong(key, format!("is {number}, and not between {min} and {max}"))
+}
+
+impl ChannelConfig {
+    fn check(&self, has_secret: &impl Fn(&str) -> bool) -> Result<(), ConfigError> {
+        if let Some(every) = self.digest_every_ms {
+            within("digest_every_ms", every, 1_000, DAY_MS)?;
+        }
+        if self.quiet.is_some_and(|quiet| !quiet.is_some_time()) {
+            return wrong("quiet", "begins when it ends");
+        }
+        within("parallel_max", u64::from(self.parallel_max), 1, 64)?;
+        within("retry.first_ms", self.retry.first_ms, 100, 60 * MINUTE_MS)?;
+        within("retry.most_ms", self.retry.most_ms, self.retry.first_ms, DAY_MS)?;
+        within("retry.give_up_after_ms", self.retry.give_up_after_ms, 1_000, 7 * DAY_MS)?;
+        for (key, name) in self.to.secrets() {
+            if !has_secret(name) {
+                return wrong(
+                    format!("to.{key}"),
+                    format!("names `{name}`, which is not among `secrets`"),
+                );
+            }
+        }
+        if let Target::Email(email) = &self.to {
+            email.check()?;
+        }
+        self.to.destination().map(|_| ())
+    }
+}
+
+impl EmailTarget {
+    fn check(&self) -> Result<(), ConfigError> {
+        if self.user.is_some() != self.password.is_some() {
+            return wrong("to.password", "goes with `user`, and neither without the other");
+        }
+        if self.to.is_empty() || self.to.len() > RECIPIENTS_MAX {
+            return wrong("to.to", format!("names 1 to {RECIPIENTS_MAX} recipients"));
+        }
+        for address in std::iter::once(&self.from).chain(&self.to) {
+            if address.parse::<Mailbox>().is_err() {
+                return wrong("to", format!("has `{address}`, which is no mail address"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Target {
+    /// The name of its kind.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Webhook(_) => "webhook",
+            Self::Slack(_) => "slack",
+            Self::Teams(_) => "teams",
+            Self::Email(_) => "email",
+        }
+    }
+
+    fn secrets(&self) -> Vec<(&'static str, &str)> {
+        let (hook, keys) = match self {
+            Self::Webhook(target) => {
+                let old = target.old_key.as_deref().map(|old| ("old_key", old));
+                let keys = std::iter::once(("key", target.key.as_str())).chain(old).collect();
+                (Some(&target.url), keys)
+            }
+            Self::Slack(target) | Self::Teams(target) => (Some(&target.url), Vec::new()),
+            Self::Email(target) => (
+                None,
+                target.password.as_deref().map(|name| ("password", name)).into_iter().collect(),
+            ),
+        };
+        let mut all: Vec<(&'static str, &str)> = keys;
+        if let Some(HookUrl::Secret { secret, .. }) = hook {
+            all.push(("url.secret", secret));
+        }
+        all
+    }
+
+    /// Where it leads.
+    ///
+    /// # Errors
+    /// [`ConfigError`] when it cannot lead there: plain HTTP to another machine, a user in the address.
+    pub fn destination(&self) -> Result<Destination, ConfigError> {
+        let (url, private_network, key) = match self {
+            Self::Webhook(target) => {
+                (target.url.origin().clone(), target.private_network, "to.url")
+            }
+            Self::Slack(target) | Self::Teams(target) => {
+                (target.url.origin().clone(), target.private_network, "to.url")
+            }
+            Self::Email(target) => (target.url()?, target.private_network, "to.host"),
+        };
+        let local = is_loopback(&url);
+        if url.scheme() != "https" && !local {
+            return wrong(key, "leads to another machine without TLS");
+        }
+        let private =
+            if private_network || local { PrivateRanges::Allowed } else { PrivateRanges::Refused };
+        Destination::from_url(&url, private).or_else(|error| wrong(key, error.to_string()))
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}

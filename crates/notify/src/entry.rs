@@ -1,0 +1,259 @@
+//! From an entry of the chain to what people are told of.
+//!
+//! Owns which entry tells of what. Does not own who is told. Invariant: what an entry means does not depend on when it is read.
+
+use std::collections::BTreeSet;
+
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    audit::{AuditEvent, AuditKind},
+    delivery::DeliveryMark,
+    desk::{DeskEntry, DeskState},
+    log::LogEntry,
+};
+use placet_types::{
+    approval::Requirement,
+    clock::Timestamp,
+    desk::DeskBody,
+    ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
+};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::notice::{About, Asked, CallEnd, CallFacts, DeskFacts, Notice, NoticeKind};
+
+/// What an entry says.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    /// What people may be told of; the ends of calls are in `ends`.
+    pub(crate) notices: Vec<Notice>,
+    /// Calls that ended; whether they were held is known to the store.
+    pub(crate) ends: Vec<Ended>,
+    /// What the sender noted.
+    pub(crate) marks: Vec<DeliveryMark>,
+    /// Approvals as they stand: until when they wait, if they do.
+    pub(crate) waits: Vec<(ApprovalId, Option<Waits>)>,
+}
+
+/// The time in which people are asked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waits {
+    pub(crate) from: Timestamp,
+    pub(crate) until: Timestamp,
+}
+
+/// The time in which people are asked, while they are.
+pub(crate) fn waits_until(approval: &ApprovalRecord) -> Option<Waits> {
+    let (from, until) = (approval.created_at, approval.expires_at);
+    (approval.state == ApprovalState::Pending).then_some(Waits { from, until })
+}
+
+/// A call that ended with an outcome.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) call_id: ToolCallId,
+    pub(crate) rev: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) end: CallEnd,
+}
+
+/// What is read of an entry.
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    effects: Vec<Value>,
+    #[serde(default)]
+    approvals: Vec<Value>,
+    #[serde(default)]
+    desk: Vec<Value>,
+    #[serde(default)]
+    audit: Vec<Value>,
+    #[serde(default)]
+    imported: bool,
+}
+
+/// What a payload has in it that says anything to us: most entries of a busy ledger have none of it, and parsing costs.
+const WORDS: [&str; 5] =
+    ["\"approvals\":", "\"desk\":", "\"delivery\":", "\"settled\"", "\"resolved\""];
+
+/// Reads an entry. One of a later form says nothing.
+pub(crate) fn read(entry: &LogEntry) -> Found {
+    let mut found = Found::default();
+    let Ok(text) = std::str::from_utf8(&entry.payload) else { return found };
+    if !WORDS.iter().any(|word| text.contains(word)) {
+        return found;
+    }
+    let Ok(payload) = serde_json::from_str::<Payload>(text) else { return found };
+    // What came from another store was told of there.
+    if payload.imported {
+        return found;
+    }
+    let at = Timestamp::from_ms(entry.at_ms);
+    let events: Vec<AuditEvent> = each(payload.audit).collect();
+    found.marks = events.iter().filter_map(|event| event.delivery.as_deref().cloned()).collect();
+    for approval in each::<ApprovalRecord>(payload.approvals) {
+        found.waits.push((approval.approval_id.clone(), waits_until(&approval)));
+        let mut kinds =
+            events.iter().filter(|event| event.approval_id.as_ref() == Some(&approval.approval_id));
+        if let Some(kind) = kinds.find_map(|event| kind_of(event.kind, &approval.state)) {
+            found.notices.push(of_approval(&approval, kind, at));
+        }
+    }
+    let told = events.iter().any(|event| event.kind == AuditKind::Desk);
+    for entry in each::<DeskEntry>(payload.desk).filter(|_| told) {
+        // A further vote on what waits still moves nothing.
+        if entry.rev == 1 || entry.state != DeskState::Proposed {
+            found.notices.push(of_desk(&entry, at));
+        }
+    }
+    found.ends = payload.effects.iter().filter_map(|effect| end_of(effect, &events, at)).collect();
+    found
+}
+
+fn each<T: DeserializeOwned>(values: Vec<Value>) -> impl Iterator<Item = T> {
+    values.into_iter().filter_map(|value| serde_json::from_value(value).ok())
+}
+
+/// What an event means for an approval that stands so after it.
+fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
+    let waiting = match event {
+        AuditKind::Held => NoticeKind::Held,
+        AuditKind::Voted => NoticeKind::Voted,
+        AuditKind::Edited => NoticeKind::Edited,
+        AuditKind::Escalated => NoticeKind::Escalated,
+        AuditKind::ApprovalEnded => NoticeKind::Void,
+        AuditKind::Started
+        | AuditKind::BundleActivated
+        | AuditKind::RunOpened
+        | AuditKind::Refused
+        | AuditKind::Desk
+        | AuditKind::Dispatched
+        | AuditKind::Settled
+        | AuditKind::ReadDispatched
+        | AuditKind::ReadSettled
+        | AuditKind::Replayed
+        | AuditKind::Resolved
+        | AuditKind::Adopted
+        | AuditKind::Rearmed
+        | AuditKind::Buried
+        | AuditKind::Forgotten
+        | AuditKind::Notified
+        | AuditKind::Security => return None,
+    };
+    match state {
+        ApprovalState::Pending => Some(waiting),
+        ApprovalState::Approved => Some(NoticeKind::Approved),
+        ApprovalState::Denied => Some(NoticeKind::Denied),
+        ApprovalState::Expired => Some(NoticeKind::Expired),
+        ApprovalState::Void { .. } => Some(NoticeKind::Void),
+        ApprovalState::Consumed { .. } => None,
+    }
+}
+
+/// A notice of an approval as it stands.
+pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Timestamp) -> Notice {
+    let tenant = approval.chain.tenant();
+    let asked = approval.asked().into_iter().map(|group| {
+        let of = group.guest_tenant().unwrap_or(tenant);
+        (of.clone(), group.group().clone())
+    });
+    Notice {
+        of: format!("{}:{}:{}", approval.approval_id, approval.rev, kind.as_str()),
+        kind,
+        tenant: tenant.clone(),
+        at,
+        asked: asked.collect(),
+        callback: approval.callback.clone().filter(|_| kind.ends()),
+        about: About::Call(Box::new(CallFacts {
+            call_id: approval.call_id.clone(),
+            approval_id: approval.approval_id.clone(),
+            operation: approval.capability.clone(),
+            mode: approval.mode,
+            chain: approval.chain.clone(),
+            state: approval.state.name(),
+            quorum: approval.requirement.quorum,
+            reasons: approval.requirement.reasons.clone(),
+            decisions: approval
+                .votes
+                .iter()
+                .map(|vote| {
+                    let by = vote.voices().next().map(|voice| voice.to_string());
+                    (by.unwrap_or_default(), vote.choice)
+                })
+                .collect(),
+            expires_at: approval.expires_at,
+            proposal: approval.proposal,
+            end: None,
+        })),
+    }
+}
+
+/// A notice of the end of a call that was held.
+pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended) -> Notice {
+    let mut notice = of_approval(approval, NoticeKind::Finished, ended.at);
+    notice.of = format!("{}:{}:finished", ended.call_id, ended.rev);
+    if let About::Call(call) = &mut notice.about {
+        call.end = Some(ended.end.clone());
+    }
+    notice
+}
+
+fn of_desk(entry: &DeskEntry, at: Timestamp) -> Notice {
+    let kind = NoticeKind::from(entry.kind());
+    Notice {
+        of: format!("{}:{}:{}", entry.desk_id, entry.rev, kind.as_str()),
+        kind,
+        tenant: entry.tenant.clone(),
+        at,
+        asked: groups(&entry.requirement, &entry.tenant),
+        callback: None,
+        about: About::Desk(Box::new(DeskFacts {
+            desk_id: entry.desk_id.clone(),
+            state: entry.state.name(),
+            by: entry.by.to_string(),
+            operation: operation(&entry.body),
+            starts_at: entry.starts_at,
+            expires_at: entry.expires_at,
+            terms: entry.terms(),
+        })),
+    }
+}
+
+fn groups(requirement: &Requirement, tenant: &TenantId) -> BTreeSet<Asked> {
+    let groups = requirement.groups.keys();
+    groups
+        .map(|group| {
+            let of = group.guest_tenant().unwrap_or(tenant);
+            (of.clone(), group.group().clone())
+        })
+        .collect()
+}
+
+fn operation(body: &DeskBody) -> Option<CapabilityId> {
+    match body {
+        DeskBody::Grant(grant) => Some(grant.capability.clone()),
+        DeskBody::BreakGlass(glass) => glass.capability.clone(),
+        DeskBody::Freeze(_) | DeskBody::Handover(_) => None,
+    }
+}
+
+/// The states of a record that are an end.
+const ENDS: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "indeterminate"];
+
+fn end_of(effect: &Value, events: &[AuditEvent], at: Timestamp) -> Option<Ended> {
+    let record = effect.get("put")?;
+    let outcome = record.pointer("/state/state")?.as_str().filter(|name| ENDS.contains(name))?;
+    let call_id: ToolCallId = record.get("call_id")?.as_str()?.parse().ok()?;
+    let settles = |event: &&AuditEvent| {
+        event.call_id.as_ref() == Some(&call_id)
+            && matches!(event.kind, AuditKind::Settled | AuditKind::Resolved)
+    };
+    let event = events.iter().find(settles)?;
+    let end = CallEnd {
+        outcome: outcome.to_owned(),
+        code: event.code,
+        result: event.digests.get("result").copied(),
+    };
+    let rev = record.get("rev")?.as_u64()?;
+    Some(Ended { call_id, rev, at, end })
+}

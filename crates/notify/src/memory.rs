@@ -1,0 +1,138 @@
+//! What the chain remembers for the sender: how far it had read, and what it had sent.
+//!
+//! Owns finding the last [`DeliveryMark::ReadTo`] and what was noted since. Invariant: what was sent before a restart is known before
+//! anything is sent after it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use placet_ledger::{
+    delivery::{DeliveryMark, WaitingAt},
+    store::StoreError,
+};
+use placet_types::{clock::Timestamp, ids::ChannelName};
+
+use crate::{book::Book, entry};
+
+/// How many entries are read at a time.
+const READ: u64 = 256;
+/// How many entries of a log are searched for the last note of the sender.
+const SEARCH_MAX: u64 = 65_536;
+/// How old the last entry of a log is, at least, that is left out of the notes, in milliseconds.
+pub(crate) const CLOSED_MS: i64 = 7 * 86_400_000;
+
+/// What was sent or given up: the channel, and what it was of.
+pub(crate) type Settled = BTreeSet<(ChannelName, String)>;
+
+/// Where to go on.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) places: BTreeMap<String, u64>,
+    pub(crate) as_of: Timestamp,
+    pub(crate) waiting: BTreeMap<String, Vec<WaitingAt>>,
+    pub(crate) settled: Settled,
+}
+
+/// The last note, and when it was made.
+struct Last {
+    at_ms: i64,
+    places: BTreeMap<String, u64>,
+    as_of: Timestamp,
+    waiting: BTreeMap<String, Vec<WaitingAt>>,
+}
+
+/// Reads what the chain remembers; nothing when nobody ever sent anything.
+pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError> {
+    let heads = book.heads().await?;
+    let mut last: Option<Last> = None;
+    for (log, head) in &heads {
+        search(book, (log, *head), &mut last).await?;
+    }
+    let Some(last) = last else { return Ok(None) };
+    let mut places = BTreeMap::new();
+    let mut settled = Settled::new();
+    for (log, head) in &heads {
+        let place = match last.places.get(log) {
+            Some(place) => *place,
+            // It was left out because it was closed, or began later.
+            None => first_since(book, (log, *head), last.at_ms.saturating_sub(CLOSED_MS)).await?,
+        };
+        marks(book, (log, place, *head), &mut settled).await?;
+        places.insert(log.clone(), place);
+    }
+    Ok(Some(Memory { places, as_of: last.as_of, waiting: last.waiting, settled }))
+}
+
+/// Looks for the last note in a log, from its end backwards.
+async fn search(
+    book: &dyn Book,
+    (log, head): (&str, u64),
+    last: &mut Option<Last>,
+) -> Result<(), StoreError> {
+    let lowest = head.saturating_sub(SEARCH_MAX);
+    let mut until = head;
+    while until > lowest {
+        let from = until.saturating_sub(READ).max(lowest);
+        let limit = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX);
+        let entries = match book.entries(log, from.saturating_add(1), limit).await {
+            Ok(entries) => entries,
+            // Older segments are in an archive.
+            Err(StoreError::Damaged(_)) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for entry in entries.iter().rev().filter(|entry| entry.seq <= until) {
+            if last.as_ref().is_some_and(|last| entry.at_ms < last.at_ms) {
+                return Ok(());
+            }
+            for mark in entry::read(entry).marks {
+                if let DeliveryMark::ReadTo { places, as_of, waiting } = mark {
+                    *last = Some(Last { at_ms: entry.at_ms, places, as_of, waiting });
+                    return Ok(());
+                }
+            }
+        }
+        until = from;
+    }
+    Ok(())
+}
+
+/// The entry before the first one that was written at that moment or later.
+async fn first_since(
+    book: &dyn Book,
+    (log, head): (&str, u64),
+    at_ms: i64,
+) -> Result<u64, StoreError> {
+    let (mut low, mut high) = (1_u64, head.saturating_add(1));
+    while low < high {
+        let middle = low.midpoint(high);
+        let entry = book.entries(log, middle, 1).await?.into_iter().next();
+        if entry.is_none_or(|entry| entry.at_ms >= at_ms) {
+            high = middle;
+        } else {
+            low = middle.saturating_add(1);
+        }
+    }
+    Ok(low.saturating_sub(1))
+}
+
+/// Collects what was sent or given up.
+async fn marks(
+    book: &dyn Book,
+    (log, place, head): (&str, u64, u64),
+    settled: &mut Settled,
+) -> Result<(), StoreError> {
+    let mut next = place.saturating_add(1);
+    while next <= head {
+        let entries = book.entries(log, next, usize::try_from(READ).unwrap_or(usize::MAX)).await?;
+        let Some(end) = entries.last() else { return Ok(()) };
+        next = end.seq.saturating_add(1);
+        for mark in entries.iter().flat_map(|entry| entry::read(entry).marks) {
+            match mark {
+                DeliveryMark::Sent { channel, of } | DeliveryMark::GivenUp { channel, of } => {
+                    settled.extend(of.into_iter().map(|of| (channel.clone(), of)));
+                }
+                DeliveryMark::ReadTo { .. } => {}
+            }
+        }
+    }
+    Ok(())
+}

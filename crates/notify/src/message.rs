@@ -1,0 +1,94 @@
+//! One message: what it tells, to whom, under which identity.
+//!
+//! Owns identity and content; how it looks on a channel is `render`'s. Invariant: the identity follows from what is told and the channel
+//! alone, so that a message that is sent twice is recognised.
+
+use std::sync::Arc;
+
+use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
+use serde_json::Value;
+
+use crate::notice::Notice;
+pub use crate::route::Scope;
+
+/// A notice, and how much of it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The notice.
+    pub notice: Arc<Notice>,
+    /// How much.
+    pub scope: Scope,
+}
+
+/// What a message says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    /// One thing.
+    One(Told),
+    /// What was gathered.
+    Digest(Vec<Told>),
+    /// That the channel works.
+    Test,
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its identity: the same each time it is sent.
+    pub id: String,
+    /// When what it tells of happened, or the digest was due.
+    pub at: Timestamp,
+    /// What it says.
+    pub content: Content,
+}
+
+impl Message {
+    /// A message of one thing.
+    #[must_use]
+    pub fn one(channel: &ChannelName, told: Told) -> Self {
+        let id = identity(channel, std::iter::once(told.notice.of.as_str()));
+        Self { id, at: told.notice.at, content: Content::One(told) }
+    }
+
+    /// A message of what was gathered until `due`.
+    #[must_use]
+    pub fn digest(channel: &ChannelName, due: Timestamp, told: Vec<Told>) -> Self {
+        let id = identity(channel, told.iter().map(|told| told.notice.of.as_str()));
+        Self { id, at: due, content: Content::Digest(told) }
+    }
+
+    /// A message that says that the channel works.
+    #[must_use]
+    pub fn test(channel: &ChannelName, at: Timestamp) -> Self {
+        let id = identity(channel, std::iter::once(at.to_string().as_str()));
+        Self { id, at, content: Content::Test }
+    }
+
+    /// What it tells of.
+    #[must_use]
+    pub fn told(&self) -> &[Told] {
+        match &self.content {
+            Content::One(told) => std::slice::from_ref(told),
+            Content::Digest(told) => told,
+            Content::Test => &[],
+        }
+    }
+}
+
+fn identity<'a>(channel: &ChannelName, of: impl Iterator<Item = &'a str>) -> String {
+    let builder =
+        DigestBuilder::new("placet.message.v1").field("channel", channel.as_str().as_bytes());
+    let builder = of.fold(builder, |builder, of| builder.field("of", of.as_bytes()));
+    let digest = hex::encode(builder.finish().as_bytes());
+    let half: String = digest.chars().take(32).collect();
+    format!("msg_{half}")
+}
+
+/// A message on its way: with the arguments, where the channel shows them.
+#[derive(Debug, Clone)]
+pub struct Letter {
+    /// The message.
+    pub message: Message,
+    /// The arguments as approvers see them.
+    pub preview: Option<Value>,
+}

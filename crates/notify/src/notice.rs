@@ -1,0 +1,226 @@
+//! What people are told of: the facts of one event of one call, or of one entry of the desk.
+//!
+//! Owns the kinds and the facts. Not here: how a message looks ([`crate::message`]). Invariant: a fact is a name, a code, a time, a digest or
+//! the text of a policy; nothing that an agent or a person wrote.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    approval::{HoldReason, VoteChoice},
+    clock::Timestamp,
+    desk::DeskKind,
+    digest::Digest,
+    error::ErrorCode,
+    ids::{ApprovalId, CapabilityId, ChannelName, DeskId, GroupId, TenantId, ToolCallId},
+    mode::ApprovalMode,
+    principal::PrincipalChain,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What happened.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum NoticeKind {
+    /// A call was held: people are asked.
+    Held,
+    /// An approver narrowed the arguments: everybody else is asked anew.
+    Edited,
+    /// Somebody decided, and others are asked still.
+    Voted,
+    /// Another group is asked.
+    Escalated,
+    /// An approval that still waits ends soon.
+    Expiring,
+    /// Enough people agreed.
+    Approved,
+    /// Somebody said no.
+    Denied,
+    /// Nobody agreed in time.
+    Expired,
+    /// What was asked for is no longer what would run.
+    Void,
+    /// A call that was held has ended.
+    Finished,
+    /// A standing grant was proposed or has moved.
+    Grant,
+    /// A break-glass record was made or has moved.
+    BreakGlass,
+    /// A freeze was made or has moved.
+    Freeze,
+    /// A handover was made or has moved.
+    Handover,
+}
+
+impl NoticeKind {
+    /// All kinds.
+    pub const ALL: [Self; 14] = [
+        Self::Held,
+        Self::Edited,
+        Self::Voted,
+        Self::Escalated,
+        Self::Expiring,
+        Self::Approved,
+        Self::Denied,
+        Self::Expired,
+        Self::Void,
+        Self::Finished,
+        Self::Grant,
+        Self::BreakGlass,
+        Self::Freeze,
+        Self::Handover,
+    ];
+
+    /// What is told where a route does not say: all but each single decision and the end of the call.
+    #[must_use]
+    pub fn usual() -> BTreeSet<Self> {
+        Self::ALL.into_iter().filter(|kind| !matches!(kind, Self::Voted | Self::Finished)).collect()
+    }
+
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Held => "held",
+            Self::Edited => "edited",
+            Self::Voted => "voted",
+            Self::Escalated => "escalated",
+            Self::Expiring => "expiring",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Void => "void",
+            Self::Finished => "finished",
+            Self::Grant => "grant",
+            Self::BreakGlass => "break_glass",
+            Self::Freeze => "freeze",
+            Self::Handover => "handover",
+        }
+    }
+
+    /// Whether people are asked to decide.
+    #[must_use]
+    pub const fn asks(self) -> bool {
+        matches!(self, Self::Held | Self::Edited | Self::Escalated | Self::Expiring)
+    }
+
+    /// Whether the call has come to its end with it.
+    #[must_use]
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Denied | Self::Expired | Self::Void | Self::Finished)
+    }
+}
+
+impl From<DeskKind> for NoticeKind {
+    fn from(kind: DeskKind) -> Self {
+        match kind {
+            DeskKind::Grant => Self::Grant,
+            DeskKind::BreakGlass => Self::BreakGlass,
+            DeskKind::Freeze => Self::Freeze,
+            DeskKind::Handover => Self::Handover,
+        }
+    }
+}
+
+/// A group that is asked, with its tenant.
+pub type Asked = (TenantId, GroupId);
+
+/// One event that somebody may be told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Notice {
+    /// What it is of: the same whenever and wherever the chain is read.
+    pub of: String,
+    /// What happened.
+    pub kind: NoticeKind,
+    /// In which tenant.
+    pub tenant: TenantId,
+    /// When.
+    pub at: Timestamp,
+    /// The groups that are asked, also those of other tenants.
+    pub asked: BTreeSet<Asked>,
+    /// The channel over which the caller wants to know the end.
+    pub callback: Option<ChannelName>,
+    /// The facts.
+    pub about: About,
+}
+
+impl Notice {
+    /// What its messages are ordered by.
+    #[must_use]
+    pub fn subject(&self) -> &str {
+        match &self.about {
+            About::Call(call) => call.call_id.as_str(),
+            About::Desk(desk) => desk.desk_id.as_str(),
+        }
+    }
+}
+
+/// What a notice is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum About {
+    /// A held call.
+    Call(Box<CallFacts>),
+    /// An entry of the desk.
+    Desk(Box<DeskFacts>),
+}
+
+/// A held call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFacts {
+    /// The call.
+    pub call_id: ToolCallId,
+    /// The approval it waits or waited for.
+    pub approval_id: ApprovalId,
+    /// The operation.
+    pub operation: CapabilityId,
+    /// The mode it was held in.
+    pub mode: ApprovalMode,
+    /// Who calls, for whom.
+    pub chain: PrincipalChain,
+    /// How the approval stands.
+    pub state: &'static str,
+    /// How many people have to agree.
+    pub quorum: u32,
+    /// The policies that hold it.
+    pub reasons: Vec<HoldReason>,
+    /// Who decided what.
+    pub decisions: Vec<(String, VoteChoice)>,
+    /// When the approval ends.
+    pub expires_at: Timestamp,
+    /// What approvers are shown.
+    pub proposal: Digest,
+    /// How the call ended.
+    pub end: Option<CallEnd>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallEnd {
+    /// The state of its record.
+    pub outcome: String,
+    /// The error it ended with.
+    pub code: Option<ErrorCode>,
+    /// The digest of its result.
+    pub result: Option<Digest>,
+}
+
+/// An entry of the desk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeskFacts {
+    /// The entry.
+    pub desk_id: DeskId,
+    /// How it stands.
+    pub state: &'static str,
+    /// Who made it.
+    pub by: String,
+    /// The operation it is for, where it is for one.
+    pub operation: Option<CapabilityId>,
+    /// From when on it counts.
+    pub starts_at: Timestamp,
+    /// When it ends.
+    pub expires_at: Timestamp,
+    /// The digest of all that people agree to.
+    pub terms: Digest,
+}

@@ -1,0 +1,253 @@
+//! The sender: reads the chain on, tells who is to be told, and notes what went out.
+//!
+//! Owns the turns. Does not own how a message is delivered ([`crate::courier`]). Invariants: only the node that leads sends; nothing is
+//! taken as sent before the chain says so; whatever fails here is tried again or given up visibly, and holds no call up.
+
+mod state;
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    delivery::DeliveryMark,
+    store::StoreError,
+};
+use placet_telemetry::metrics::Metrics;
+use placet_types::ids::ChannelName;
+use tokio::{
+    task::{Id, JoinError, JoinSet},
+    time::{Instant, sleep_until},
+};
+
+use crate::{
+    book::Book,
+    config::{NotifyConfig, Show},
+    courier::Courier,
+    message::{Content, Letter, Message, Scope},
+    notice::About,
+    outbox::{After, Failure},
+};
+use state::State;
+
+/// The longest pause after the ledger could not be asked.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// The sender.
+#[derive(Debug)]
+pub struct Notifier {
+    config: Arc<NotifyConfig>,
+    book: Arc<dyn Book>,
+    courier: Arc<dyn Courier>,
+    metrics: Metrics,
+    state: Option<State>,
+    sends: JoinSet<Result<(), Failure>>,
+    sending: HashMap<Id, (ChannelName, u64)>,
+    unnoted: Vec<AuditEvent>,
+}
+
+impl Notifier {
+    /// A sender that has read nothing yet.
+    #[must_use]
+    pub fn new(
+        config: Arc<NotifyConfig>,
+        book: Arc<dyn Book>,
+        courier: Arc<dyn Courier>,
+        metrics: Metrics,
+    ) -> Self {
+        Self {
+            config,
+            book,
+            courier,
+            metrics,
+            state: None,
+            sends: JoinSet::new(),
+            sending: HashMap::new(),
+            unnoted: Vec::new(),
+        }
+    }
+
+    /// Sends until the ledger has stopped or belongs to another node, and answers which.
+    pub async fn run(mut self) -> StoreError {
+        let poll = Duration::from_millis(self.config.poll_ms);
+        let mut pause = poll;
+        let mut next = Instant::now();
+        loop {
+            if Instant::now() >= next {
+                pause = match self.turn().await {
+                    Ok(more) if more => Duration::ZERO,
+                    Ok(_) => poll,
+                    Err(error @ (StoreError::Stopped(_) | StoreError::Fenced)) => {
+                        return error;
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the ledger could not be asked for what people are to be told");
+                        pause.saturating_mul(2).clamp(poll, PAUSE_MAX)
+                    }
+                };
+                next = Instant::now().checked_add(pause).unwrap_or_else(Instant::now);
+            }
+            tokio::select! {
+                () = sleep_until(next) => {}
+                Some(done) = self.sends.join_next_with_id() => {
+                    self.ended(done);
+                    if let Err(error) = self.note_down().await {
+                        tracing::warn!(%error, "what was sent could not be noted yet");
+                    }
+                    self.send();
+                }
+            }
+        }
+    }
+
+    /// One look at the chain, and everything that follows from it. Answers whether more waits to be read.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the ledger cannot be asked; the next turn begins where this one did.
+    pub async fn turn(&mut self) -> Result<bool, StoreError> {
+        self.note_down().await?;
+        if !self.book.leads().await? {
+            // Another node knows, or will learn, what was sent here.
+            self.sends.abort_all();
+            self.sending.clear();
+            self.state = None;
+            return Ok(false);
+        }
+        let mut state = match self.state.take() {
+            Some(state) => state,
+            None => State::recalled(Arc::clone(&self.config), self.book.as_ref()).await?,
+        };
+        let read = state.read_on(self.book.as_ref()).await;
+        let overflow = state.overflow();
+        let progress = state.progress(self.book.now());
+        self.state = Some(state);
+        for (channel, message) in overflow {
+            tracing::warn!(%channel, "a message is given up: too many wait for the channel");
+            self.metrics.count_notification(channel.as_str(), "given_up");
+            self.unnoted.push(event_of(&channel, &message, false));
+        }
+        self.unnoted.extend(progress);
+        self.note_down().await?;
+        self.send();
+        read
+    }
+
+    /// Sends what is due.
+    fn send(&mut self) {
+        let now = self.book.now();
+        let Some(state) = &mut self.state else { return };
+        for (name, outbox) in &mut state.outboxes {
+            outbox.gather(now);
+            for (key, message) in outbox.take(now) {
+                let shows = self.config.channels.get(name).map(|channel| channel.show);
+                let delivery = deliver(
+                    Arc::clone(&self.book),
+                    Arc::clone(&self.courier),
+                    (name.clone(), message),
+                    shows == Some(Show::Preview),
+                );
+                let task = self.sends.spawn(delivery);
+                self.sending.insert(task.id(), (name.clone(), key));
+            }
+            self.metrics.set_notifications_waiting(name.as_str(), outbox.len());
+        }
+    }
+
+    /// An attempt has ended.
+    fn ended(&mut self, done: Result<(Id, Result<(), Failure>), JoinError>) {
+        let (id, result) = match done {
+            Ok((id, result)) => (id, result),
+            Err(error) => (error.id(), Err(Failure::passing("the attempt was broken off"))),
+        };
+        let Some((channel, key)) = self.sending.remove(&id) else { return };
+        let now = self.book.now();
+        let Some(state) = &mut self.state else { return };
+        let Some(outbox) = state.outboxes.get_mut(&channel) else { return };
+        let why = result.as_ref().err().map(|failure| failure.why.clone());
+        let (word, note) = match outbox.done(key, result, now) {
+            None => return,
+            Some(After::Again) => ("failed", None),
+            Some(After::Sent(message)) => ("sent", Some(event_of(&channel, &message, true))),
+            Some(After::GivenUp(message)) => {
+                ("given_up", Some(event_of(&channel, &message, false)))
+            }
+        };
+        if let Some(why) = why {
+            tracing::warn!(%channel, result = word, why, "a message to people was not taken");
+        }
+        self.metrics.count_notification(channel.as_str(), word);
+        self.unnoted.extend(note);
+    }
+
+    /// Notes in the chain what it has to remember.
+    async fn note_down(&mut self) -> Result<(), StoreError> {
+        while let Some(event) = self.unnoted.first() {
+            self.book.note(event.clone()).await?;
+            self.unnoted.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Waits for every attempt that is under way, for tests.
+    #[cfg(test)]
+    pub(crate) async fn settle(&mut self) {
+        while let Some(done) = self.sends.join_next_with_id().await {
+            self.ended(done);
+            self.note_down().await.unwrap();
+            self.send();
+        }
+    }
+}
+
+async fn deliver(
+    book: Arc<dyn Book>,
+    courier: Arc<dyn Courier>,
+    (channel, message): (ChannelName, Message),
+    shows_arguments: bool,
+) -> Result<(), Failure> {
+    let preview = match &message.content {
+        Content::One(told) if shows_arguments && told.scope == Scope::Full => {
+            match &told.notice.about {
+                About::Call(call) if told.notice.kind.asks() => {
+                    // Without them the message is of use still.
+                    book.preview(&told.notice.tenant, call.proposal).await.ok()
+                }
+                About::Call(_) | About::Desk(_) => None,
+            }
+        }
+        Content::One(_) | Content::Digest(_) | Content::Test => None,
+    };
+    let letter = Letter { message, preview };
+    courier.deliver(&channel, &letter, book.now()).await.map(|_answer| ())
+}
+
+/// What is noted of a message.
+fn event_of(channel: &ChannelName, message: &Message, is_sent: bool) -> AuditEvent {
+    let mut event = AuditEvent::new(AuditKind::Notified);
+    let of: Vec<String> = message.told().iter().map(|told| told.notice.of.clone()).collect();
+    let what = match message.told() {
+        [told] => {
+            event.tenant = Some(told.notice.tenant.clone());
+            match &told.notice.about {
+                About::Call(call) => {
+                    event.call_id = Some(call.call_id.clone());
+                    event.approval_id = Some(call.approval_id.clone());
+                    event.capability = Some(call.operation.clone());
+                }
+                About::Desk(desk) => {
+                    event.desk.insert(desk.desk_id.clone());
+                }
+            }
+            told.notice.kind.as_str().to_owned()
+        }
+        many => format!("{} messages in one", many.len()),
+    };
+    let word = if is_sent { "told over" } else { "given up for" };
+    event.note = Some(format!("{word} `{channel}`: {what}"));
+    let channel = channel.clone();
+    event.delivery = Some(Box::new(if is_sent {
+        DeliveryMark::Sent { channel, of }
+    } else {
+        DeliveryMark::GivenUp { channel, of }
+    }));
+    event
+}

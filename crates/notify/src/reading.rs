@@ -1,0 +1,66 @@
+//! Reading the chain on from where it was read to.
+//!
+//! Owns the places in the logs and the order in which entries of several logs are taken. Invariant: what happened to a call on one node
+//! after something on another one is taken after it.
+
+use std::collections::BTreeMap;
+
+use placet_ledger::{log::LogEntry, store::StoreError};
+
+use crate::book::Book;
+
+/// How many entries of a log are read in one turn.
+const READ: usize = 1_024;
+
+/// An entry of a log.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) log: String,
+    pub(crate) seq: u64,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    /// The entries of all logs, in the order of time.
+    pub(crate) entries: Vec<(String, LogEntry)>,
+    /// Whether more is there.
+    pub(crate) more: bool,
+}
+
+/// Reads on, and moves the places.
+pub(crate) async fn on(
+    book: &dyn Book,
+    places: &mut BTreeMap<String, u64>,
+) -> Result<Batch, StoreError> {
+    // Taken together, so that what came before an entry that is seen is seen as well.
+    let heads = book.heads().await?;
+    let mut batch = Batch::default();
+    let mut safe_ms = i64::MAX;
+    for (log, head) in &heads {
+        let place = places.get(log).copied().unwrap_or(0);
+        let left = usize::try_from(head.saturating_sub(place)).unwrap_or(usize::MAX);
+        if left == 0 {
+            continue;
+        }
+        let entries = book.entries(log, place.saturating_add(1), left.min(READ)).await?;
+        let entries = entries.into_iter().filter(|entry| entry.seq <= *head);
+        let before = batch.entries.len();
+        batch.entries.extend(entries.map(|entry| (log.clone(), entry)));
+        let read = batch.entries.len().saturating_sub(before);
+        if let Some((_, last)) = batch.entries.last().filter(|_| read > 0 && left > read) {
+            safe_ms = safe_ms.min(last.at_ms);
+            batch.more = true;
+        }
+    }
+    // Of a log that is ahead of another one, the rest is read again later.
+    batch.entries.retain(|(_, entry)| entry.at_ms <= safe_ms);
+    batch.entries.sort_by(|(log, entry), (other_log, other)| {
+        (entry.at_ms, log, entry.seq).cmp(&(other.at_ms, other_log, other.seq))
+    });
+    for (log, entry) in &batch.entries {
+        let place = places.entry(log.clone()).or_insert(0);
+        *place = (*place).max(entry.seq);
+    }
+    Ok(batch)
+}

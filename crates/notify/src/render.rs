@@ -1,0 +1,319 @@
+//! How messages look: as signed JSON, on Slack-compatible and Teams-compatible webhooks, in a mail.
+//!
+//! Owns the words and the forms. Does not send. Invariant: text of others is put where the receiver shows it as text: it is never markup.
+
+mod words;
+
+use placet_types::ids::TenantId;
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use crate::{
+    message::{Content, Letter, Message, Scope, Told},
+    notice::{About, CallFacts, DeskFacts, Notice},
+};
+pub(crate) use words::title;
+use words::{Fact, facts};
+
+/// The longest preview that is written into a message for people, in characters.
+const PREVIEW_CHARS_MAX: usize = 1_500;
+/// The longest headline (Slack's limit), in characters.
+const TITLE_CHARS_MAX: usize = 150;
+
+/// A mail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mail {
+    pub(crate) subject: String,
+    pub(crate) body: String,
+}
+
+fn clipped(text: &str, chars_max: usize) -> String {
+    if text.chars().count() <= chars_max {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(chars_max.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+/// The page of the console that a message leads to.
+fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String> {
+    let path = match (&notice.about, scope) {
+        // A caller has no page in the console.
+        (About::Call(call), Scope::Caller) => format!("v1/calls/{}", call.call_id),
+        (About::Call(call), Scope::Full | Scope::Guest(_)) => {
+            format!("approvals/{}", call.approval_id)
+        }
+        (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+            format!("entries/{}", desk.desk_id)
+        }
+    };
+    console?.join(&path).ok().map(String::from)
+}
+
+fn headline(message: &Message) -> String {
+    let text = match &message.content {
+        Content::One(told) => title(&told.notice, &told.scope),
+        Content::Digest(told) => format!("{} messages about approvals", told.len()),
+        Content::Test => "A test: messages of Placet arrive here".to_owned(),
+    };
+    clipped(&text, TITLE_CHARS_MAX)
+}
+
+/// The body of a signed webhook.
+pub(crate) fn webhook(letter: &Letter, console: Option<&Url>) -> Value {
+    let message = &letter.message;
+    let (kind, data) = match &message.content {
+        Content::One(told) => {
+            let mut data = data_of(told, console);
+            if let (Some(fields), Some(preview)) = (data.as_object_mut(), &letter.preview) {
+                fields.insert("preview".to_owned(), preview.clone());
+            }
+            (type_of(told), data)
+        }
+        Content::Digest(told) => {
+            let messages: Vec<Value> = told
+                .iter()
+                .map(|told| {
+                    json!({
+                        "type": type_of(told),
+                        "timestamp": told.notice.at.to_string(),
+                        "data": data_of(told, console),
+                    })
+                })
+                .collect();
+            ("digest".to_owned(), json!({ "messages": messages }))
+        }
+        Content::Test => ("test".to_owned(), json!({})),
+    };
+    json!({ "type": kind, "timestamp": message.at.to_string(), "data": data })
+}
+
+fn type_of(told: &Told) -> String {
+    let kind = told.notice.kind;
+    match (&told.notice.about, &told.scope) {
+        (About::Call(_), Scope::Caller) => format!("call.{}", kind.as_str()),
+        (About::Call(_), Scope::Full | Scope::Guest(_)) => format!("approval.{}", kind.as_str()),
+        (About::Desk(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+            format!("desk.{}", kind.as_str())
+        }
+    }
+}
+
+fn data_of(told: &Told, console: Option<&Url>) -> Value {
+    let notice = &told.notice;
+    let mut data = Map::new();
+    data.insert("tenant".to_owned(), json!(notice.tenant));
+    match (&notice.about, &told.scope) {
+        (About::Call(call), Scope::Caller) => for_caller(&mut data, call),
+        (About::Call(call), Scope::Guest(tenant)) => for_guest(&mut data, call, notice, tenant),
+        (About::Call(call), Scope::Full) => for_approvers(&mut data, call, notice),
+        (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+            of_desk(&mut data, desk, notice);
+        }
+    }
+    if let Some(link) = link(notice, &told.scope, console) {
+        data.insert("link".to_owned(), json!(link));
+    }
+    Value::Object(data)
+}
+
+fn put(data: &mut Map<String, Value>, fields: Value) {
+    if let Value::Object(fields) = fields {
+        data.extend(fields.into_iter().filter(|(_, value)| !value.is_null()));
+    }
+}
+
+fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
+    let end = call.end.as_ref();
+    put(
+        data,
+        json!({
+            "call_id": call.call_id,
+            "operation": call.operation,
+            "status": end.map_or(call.state, |end| end.outcome.as_str()),
+            "code": end.and_then(|end| end.code),
+            "result_digest": end.and_then(|end| end.result),
+        }),
+    );
+}
+
+fn for_guest(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notice, tenant: &TenantId) {
+    put(
+        data,
+        json!({
+            "approval_id": call.approval_id,
+            "operation": call.operation,
+            "state": call.state,
+            "asked": asked(notice, Some(tenant)),
+            "expires_at": call.expires_at.to_string(),
+        }),
+    );
+}
+
+fn for_approvers(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notice) {
+    let decisions: Vec<Value> =
+        call.decisions.iter().map(|(by, choice)| json!({ "by": by, "choice": choice })).collect();
+    let end = call.end.as_ref();
+    put(
+        data,
+        json!({
+            "call_id": call.call_id,
+            "approval_id": call.approval_id,
+            "operation": call.operation,
+            "mode": call.mode,
+            "actor": { "kind": call.chain.actor.kind, "id": call.chain.actor.id },
+            "on_behalf_of": call.chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
+            "state": call.state,
+            "quorum": call.quorum,
+            "asked": asked(notice, None),
+            "reasons": call.reasons,
+            "decisions": decisions,
+            "expires_at": call.expires_at.to_string(),
+            "outcome": end.map(|end| end.outcome.clone()),
+            "code": end.and_then(|end| end.code),
+            "result_digest": end.and_then(|end| end.result),
+        }),
+    );
+}
+
+fn of_desk(data: &mut Map<String, Value>, desk: &DeskFacts, notice: &Notice) {
+    put(
+        data,
+        json!({
+            "desk_id": desk.desk_id,
+            "kind": notice.kind,
+            "state": desk.state,
+            "by": desk.by,
+            "operation": desk.operation,
+            "asked": asked(notice, None),
+            "starts_at": desk.starts_at.to_string(),
+            "expires_at": desk.expires_at.to_string(),
+            "terms_digest": desk.terms,
+        }),
+    );
+}
+
+/// The groups that are asked, those of other tenants with their tenant; or those of one tenant alone.
+pub(crate) fn asked(notice: &Notice, only: Option<&TenantId>) -> Vec<String> {
+    let wanted = notice.asked.iter().filter(|(tenant, _)| only.is_none_or(|only| tenant == only));
+    wanted
+        .map(|(tenant, group)| {
+            let is_own = *tenant == notice.tenant || only.is_some();
+            if is_own { group.to_string() } else { format!("{tenant}/{group}") }
+        })
+        .collect()
+}
+
+/// What a message for people consists of.
+struct Part {
+    title: String,
+    facts: Vec<Fact>,
+    link: Option<String>,
+}
+
+fn parts(letter: &Letter, console: Option<&Url>) -> Vec<Part> {
+    let told = letter.message.told();
+    told.iter()
+        .map(|one| {
+            let mut facts = facts(&one.notice, &one.scope);
+            if let (Some(preview), [_]) = (&letter.preview, told) {
+                facts.push(("Arguments", clipped(&preview.to_string(), PREVIEW_CHARS_MAX)));
+            }
+            Part {
+                title: title(&one.notice, &one.scope),
+                facts,
+                link: link(&one.notice, &one.scope, console),
+            }
+        })
+        .collect()
+}
+
+/// Text that Slack shows as it is.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// The payload of a Slack-compatible webhook: text of others stands in `plain_text` alone.
+pub(crate) fn slack(letter: &Letter, console: Option<&Url>) -> Value {
+    let headline = headline(&letter.message);
+    let plain = |text: &str| json!({ "type": "plain_text", "text": text, "emoji": false });
+    let mut blocks = vec![json!({ "type": "header", "text": plain(&headline) })];
+    let parts = parts(letter, console);
+    let is_digest = parts.len() > 1;
+    for part in parts {
+        let section = if is_digest {
+            json!({ "type": "section", "text": plain(&part.title) })
+        } else {
+            let fields = part.facts.iter().take(10);
+            let fields = fields.map(|(label, text)| plain(&format!("{label}\n{text}")));
+            json!({ "type": "section", "fields": fields.collect::<Vec<Value>>() })
+        };
+        blocks.push(section);
+        if let Some(link) = part.link {
+            let text = format!("<{}|Open in the console>", escaped(&link));
+            blocks.push(json!({ "type": "section", "text": { "type": "mrkdwn", "text": text } }));
+        }
+    }
+    json!({ "text": escaped(&headline), "blocks": blocks })
+}
+
+/// The payload that a workflow of Teams takes: an adaptive card whose texts are runs, which know no markup.
+pub(crate) fn teams(letter: &Letter, console: Option<&Url>) -> Value {
+    let run = |text: &str, weight: &str| {
+        json!({
+            "type": "RichTextBlock",
+            "inlines": [{ "type": "TextRun", "text": text, "weight": weight }],
+        })
+    };
+    let mut body = vec![run(&headline(&letter.message), "Bolder")];
+    let mut actions = Vec::new();
+    let parts = parts(letter, console);
+    let is_digest = parts.len() > 1;
+    for (part, number) in parts.into_iter().zip(1_u32..) {
+        if is_digest {
+            body.push(run(&format!("{number}. {}", part.title), "Default"));
+        } else {
+            let lines = part.facts.iter().map(|(label, text)| format!("{label}: {text}"));
+            body.extend(lines.map(|line| run(&line, "Default")));
+        }
+        // A card shows six actions.
+        if let Some(link) = part.link.filter(|_| number <= 6) {
+            let title =
+                if is_digest { format!("Open {number}") } else { "Open in the console".to_owned() };
+            actions.push(json!({ "type": "Action.OpenUrl", "title": title, "url": link }));
+        }
+    }
+    let card = json!({
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.4",
+        "body": body,
+        "actions": actions,
+    });
+    json!({
+        "type": "message",
+        "attachments": [{
+            "contentType": "application/vnd.microsoft.card.adaptive",
+            "contentUrl": null,
+            "content": card,
+        }],
+    })
+}
+
+/// A mail.
+pub(crate) fn mail(letter: &Letter, console: Option<&Url>) -> Mail {
+    let mut body = String::new();
+    for part in parts(letter, console) {
+        body.push_str(&part.title);
+        body.push_str("\n\n");
+        for (label, text) in part.facts {
+            body.push_str(&format!("{label}: {text}\n"));
+        }
+        if let Some(link) = part.link {
+            body.push_str(&format!("\n{link}\n"));
+        }
+        body.push('\n');
+    }
+    body.push_str("This message decides nothing by itself.\n");
+    Mail { subject: format!("[Placet] {}", headline(&letter.message)), body }
+}

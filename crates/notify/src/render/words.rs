@@ -1,0 +1,135 @@
+//! The words of messages for people.
+//!
+//! Owns headlines and labels. Invariant: nothing is said that the scope does not allow.
+
+use placet_types::approval::VoteChoice;
+
+use crate::{
+    message::Scope,
+    notice::{About, CallFacts, DeskFacts, Notice, NoticeKind},
+};
+
+/// A label and a text.
+pub(crate) type Fact = (&'static str, String);
+
+/// What happened, in a line.
+pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
+    match &notice.about {
+        About::Call(call) => {
+            let what = match scope {
+                Scope::Caller => of_end(notice.kind, call),
+                Scope::Full | Scope::Guest(_) => of_approval(notice.kind, call),
+            };
+            format!("{what}: {}", call.operation)
+        }
+        About::Desk(desk) => {
+            let what = match notice.kind {
+                NoticeKind::Grant => "Standing grant",
+                NoticeKind::BreakGlass => "Break-glass",
+                NoticeKind::Freeze => "Freeze",
+                NoticeKind::Handover => "Handover",
+                NoticeKind::Held
+                | NoticeKind::Edited
+                | NoticeKind::Voted
+                | NoticeKind::Escalated
+                | NoticeKind::Expiring
+                | NoticeKind::Approved
+                | NoticeKind::Denied
+                | NoticeKind::Expired
+                | NoticeKind::Void
+                | NoticeKind::Finished => "Desk",
+            };
+            format!("{what} {}, by {}", desk.state, desk.by)
+        }
+    }
+}
+
+fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
+    match kind {
+        NoticeKind::Held => "Approval wanted",
+        NoticeKind::Edited => "Approval wanted, for narrower arguments",
+        NoticeKind::Voted => "One more decision",
+        NoticeKind::Escalated => "Approval wanted, others are silent",
+        NoticeKind::Expiring => "Approval ends soon",
+        NoticeKind::Approved => "Approved",
+        NoticeKind::Denied => "Denied",
+        NoticeKind::Expired => "Nobody agreed in time",
+        NoticeKind::Void => "Approval is void",
+        NoticeKind::Finished
+        | NoticeKind::Grant
+        | NoticeKind::BreakGlass
+        | NoticeKind::Freeze
+        | NoticeKind::Handover => of_end(kind, call),
+    }
+}
+
+fn of_end(kind: NoticeKind, call: &CallFacts) -> &'static str {
+    let outcome = call.end.as_ref().map(|end| end.outcome.as_str());
+    match (kind, outcome) {
+        (_, Some("succeeded")) => "Done",
+        (_, Some("indeterminate")) => "Outcome unknown",
+        (_, Some(_)) => "Failed",
+        (NoticeKind::Denied, None) => "Not executed, denied",
+        (NoticeKind::Expired, None) => "Not executed, nobody agreed in time",
+        (NoticeKind::Void, None) => "Not executed, approval void",
+        (_, None) => "Ended",
+    }
+}
+
+/// What is said of it.
+pub(crate) fn facts(notice: &Notice, scope: &Scope) -> Vec<Fact> {
+    match (&notice.about, scope) {
+        (About::Call(call), Scope::Full) => for_approvers(notice, call),
+        (About::Call(call), Scope::Guest(tenant)) => vec![
+            ("Asked", super::asked(notice, Some(tenant)).join(", ")),
+            ("By", format!("tenant {}", notice.tenant)),
+            ("Ends", call.expires_at.to_string()),
+        ],
+        (About::Call(call), Scope::Caller) => vec![("Call", call.call_id.to_string())],
+        (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => of_desk(notice, desk),
+    }
+}
+
+fn for_approvers(notice: &Notice, call: &CallFacts) -> Vec<Fact> {
+    let mut facts = vec![
+        ("Tenant", notice.tenant.to_string()),
+        ("Mode", call.mode.as_str().to_owned()),
+        ("Caller", call.chain.actor.id.to_string()),
+    ];
+    if let Some(user) = &call.chain.on_behalf_of {
+        facts.push(("For", user.id.to_string()));
+    }
+    if notice.kind.asks() || notice.kind == NoticeKind::Voted {
+        facts.push(("Asked", super::asked(notice, None).join(", ")));
+        facts.push(("Ends", call.expires_at.to_string()));
+        let reasons: Vec<&str> = call.reasons.iter().map(|one| one.reason.as_str()).collect();
+        facts.push(("Why", reasons.join(" · ")));
+    }
+    if !call.decisions.is_empty() {
+        let decisions = call.decisions.iter().map(|(by, choice)| match choice {
+            VoteChoice::Approve => format!("{by}: yes"),
+            VoteChoice::Deny => format!("{by}: no"),
+        });
+        facts.push(("Decided", decisions.collect::<Vec<_>>().join(", ")));
+    }
+    if let Some(code) = call.end.as_ref().and_then(|end| end.code) {
+        facts.push(("Code", code.to_string()));
+    }
+    facts
+}
+
+fn of_desk(notice: &Notice, desk: &DeskFacts) -> Vec<Fact> {
+    let mut facts = vec![
+        ("Tenant", notice.tenant.to_string()),
+        ("From", desk.starts_at.to_string()),
+        ("Until", desk.expires_at.to_string()),
+    ];
+    if let Some(operation) = &desk.operation {
+        facts.push(("Operation", operation.to_string()));
+    }
+    let asked = super::asked(notice, None);
+    if !asked.is_empty() {
+        facts.push(("Asked", asked.join(", ")));
+    }
+    facts
+}

@@ -1,0 +1,88 @@
+//! Who is told of what: from a notice to channels.
+//!
+//! Owns the matching of routes. Does not send. Invariant: what concerns a tenant reaches another one only as far as that is asked itself.
+
+use std::collections::BTreeMap;
+
+use placet_types::ids::{ChannelName, TenantId};
+
+use crate::{
+    config::{NotifyConfig, RouteConfig},
+    notice::{Notice, NoticeKind},
+};
+
+/// How much of a notice a channel is told.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// How the call ended, and nothing of its approval.
+    Caller,
+    /// What concerns the people of this tenant, who are asked about a call of another one.
+    Guest(TenantId),
+    /// Everything.
+    Full,
+}
+
+/// The channels that are told, and how much.
+pub(crate) fn channels(config: &NotifyConfig, notice: &Notice) -> BTreeMap<ChannelName, Scope> {
+    let mut told: BTreeMap<ChannelName, Scope> = BTreeMap::new();
+    if let Some(name) = notice.callback.as_ref().filter(|_| notice.kind.ends()) {
+        let channel = config.channels.get(name);
+        // The configuration may have changed since the caller asked.
+        if channel.is_some_and(|channel| channel.callbacks.contains(&notice.tenant)) {
+            told.insert(name.clone(), Scope::Caller);
+        }
+    }
+    for route in &config.routes {
+        let Some(scope) = scope_of(route, notice) else { continue };
+        for name in &route.channels {
+            let known = told.entry(name.clone()).or_insert_with(|| scope.clone());
+            if *known < scope {
+                *known = scope.clone();
+            }
+        }
+    }
+    told
+}
+
+fn scope_of(route: &RouteConfig, notice: &Notice) -> Option<Scope> {
+    if !route.events.contains(&notice.kind) {
+        return None;
+    }
+    let asks = |tenant: Option<&TenantId>| {
+        let mut asked = notice.asked.iter().filter(|(of, _)| tenant.is_none_or(|one| of == one));
+        asked.any(|(_, group)| route.groups.is_empty() || route.groups.contains(group))
+    };
+    match &route.tenant {
+        None => (route.groups.is_empty() || asks(None)).then_some(Scope::Full),
+        Some(tenant) if *tenant == notice.tenant => {
+            (route.groups.is_empty() || asks(Some(tenant))).then_some(Scope::Full)
+        }
+        // Guests decide on calls; what a tenant arranges at its desk is its own.
+        Some(tenant) => {
+            (asks(Some(tenant)) && is_of_a_call(notice.kind)).then(|| Scope::Guest(tenant.clone()))
+        }
+    }
+}
+
+const fn is_of_a_call(kind: NoticeKind) -> bool {
+    match kind {
+        NoticeKind::Held
+        | NoticeKind::Edited
+        | NoticeKind::Voted
+        | NoticeKind::Escalated
+        | NoticeKind::Expiring
+        | NoticeKind::Approved
+        | NoticeKind::Denied
+        | NoticeKind::Expired
+        | NoticeKind::Void
+        | NoticeKind::Finished => true,
+        NoticeKind::Grant | NoticeKind::BreakGlass | NoticeKind::Freeze | NoticeKind::Handover => {
+            false
+        }
+    }
+}
+
+/// Whether anybody may be told of this kind.
+pub(crate) fn wants(config: &NotifyConfig, kind: NoticeKind) -> bool {
+    config.routes.iter().any(|route| route.events.contains(&kind))
+}

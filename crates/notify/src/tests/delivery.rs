@@ -1,0 +1,135 @@
+//! Order, repetition and giving up.
+
+use placet_ledger::{
+    approval::ApprovalState, audit::AuditKind, delivery::DeliveryMark, store::StoreError,
+};
+use serde_json::json;
+
+use super::support::{Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
+use crate::courier::Failure;
+
+#[tokio::test]
+async fn each_event_of_a_call_is_told_once_and_noted_in_the_chain() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    let held = approval(1);
+    chain.moved(&held, AuditKind::Held);
+    turn(&mut sender).await;
+    let agreed = voted(&held, "ben", ApprovalState::Approved);
+    chain.moved(&agreed, AuditKind::Voted);
+    turn(&mut sender).await;
+    chain.ended(&agreed, "succeeded");
+    turn(&mut sender).await;
+    turn(&mut sender).await;
+    assert_eq!(boy.said(), ["call_1 held", "call_1 approved", "call_1 finished"]);
+    let notes = chain.notes();
+    let sent = notes.iter().filter_map(|note| match note.delivery.as_deref()? {
+        DeliveryMark::Sent { channel, of } => {
+            Some((channel.as_str(), of.len(), note.call_id.clone()))
+        }
+        DeliveryMark::GivenUp { .. } | DeliveryMark::ReadTo { .. } => None,
+    });
+    let sent: Vec<_> = sent.collect();
+    assert_eq!(sent.len(), 3, "{notes:?}");
+    assert!(sent.iter().all(|(channel, of, call)| *channel == "ops" && *of == 1 && call.is_some()));
+}
+
+#[tokio::test]
+async fn a_later_message_about_a_call_waits_for_the_earlier_one_and_no_other_call_waits() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    boy.refuse("call_1", Some(Failure::passing("not now")));
+    let (one, two) = (approval(1), approval(2));
+    chain.moved(&one, AuditKind::Held);
+    chain.moved(&two, AuditKind::Held);
+    turn(&mut sender).await;
+    chain.moved(&voted(&one, "ben", ApprovalState::Approved), AuditKind::Voted);
+    chain.moved(&voted(&two, "ben", ApprovalState::Approved), AuditKind::Voted);
+    for _ in 0..5 {
+        chain.pass_ms(10_000);
+        turn(&mut sender).await;
+    }
+    assert_eq!(boy.said(), ["call_2 held", "call_2 approved"]);
+    boy.refuse("call_1", None);
+    chain.pass_ms(2 * MINUTE);
+    turn(&mut sender).await;
+    assert_eq!(boy.said()[2..], ["call_1 held", "call_1 approved"]);
+}
+
+#[tokio::test]
+async fn tries_become_rarer_and_after_a_day_a_message_is_given_up_so_that_the_next_one_goes() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    boy.refuse("call_1", Some(Failure::passing("not now")));
+    let held = approval(1);
+    chain.moved(&held, AuditKind::Held);
+    let mut tries = Vec::new();
+    for _ in 0..25 {
+        for _ in 0..60 {
+            turn(&mut sender).await;
+            chain.pass_ms(MINUTE);
+        }
+        tries.push(boy.tries());
+    }
+    assert!((7..20).contains(&tries[0]), "in the first hour: {tries:?}");
+    let later = tries[22] - tries[2];
+    assert!((19..=41).contains(&later), "at most two an hour, at least one: {tries:?}");
+    assert_eq!(tries[23], tries[24], "it is tried after a day: {tries:?}");
+    let notes = chain.notes();
+    let given_up = |mark: &DeliveryMark| matches!(mark, DeliveryMark::GivenUp { .. });
+    assert_eq!(
+        notes.iter().filter(|note| note.delivery.as_deref().is_some_and(given_up)).count(),
+        1
+    );
+    boy.refuse("call_1", None);
+    chain.moved(&then(&held, ApprovalState::Expired), AuditKind::ApprovalEnded);
+    turn(&mut sender).await;
+    assert_eq!(boy.said(), ["call_1 expired"]);
+}
+
+#[tokio::test]
+async fn a_receiver_that_wants_nothing_any_more_is_not_asked_again() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    boy.refuse("call_1", Some(Failure { gone: true, ..Failure::passing("gone") }));
+    chain.moved(&approval(1), AuditKind::Held);
+    for _ in 0..3 {
+        turn(&mut sender).await;
+        chain.pass_ms(60 * MINUTE);
+    }
+    assert_eq!(boy.tries(), 1);
+}
+
+#[tokio::test]
+async fn a_receiver_is_not_asked_before_it_wants_to_be() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    let busy = Failure { retry_after_ms: Some(600_000), ..Failure::passing("busy") };
+    boy.refuse("call_1", Some(busy));
+    chain.moved(&approval(1), AuditKind::Held);
+    turn(&mut sender).await;
+    chain.pass_ms(599_000);
+    turn(&mut sender).await;
+    assert_eq!(boy.tries(), 1);
+    chain.pass_ms(2_000);
+    turn(&mut sender).await;
+    assert_eq!(boy.tries(), 2);
+}
+
+#[tokio::test]
+async fn a_ledger_that_cannot_be_asked_costs_no_message() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    chain.moved(&approval(1), AuditKind::Held);
+    chain.refuses(Some(StoreError::Unreachable("down".to_owned())));
+    assert!(sender.turn().await.is_err());
+    chain.refuses(None);
+    turn(&mut sender).await;
+    assert_eq!(boy.said(), ["call_1 held"]);
+}

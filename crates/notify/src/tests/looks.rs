@@ -1,0 +1,201 @@
+//! How messages look, and what is in none of them.
+
+use placet_ledger::{approval::ApprovalState, audit::AuditKind};
+use placet_types::digest::Digest;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::support::{Arrived, Boy, Chain, MINUTE, NINE, approval, config, sender, turn, voted};
+use crate::{
+    config::NotifyConfig,
+    message::{Content, Letter, Message},
+    render,
+};
+
+fn console() -> Url {
+    "https://placet.example/".parse().unwrap()
+}
+
+/// The letters that such a channel gets of what happens.
+async fn letters(config: &NotifyConfig, happens: impl FnOnce(&Chain)) -> Vec<Letter> {
+    let (chain, boy) = (Chain::new(), Boy::default());
+    chain.shows(json!({ "amount": 700, "account": "[sensitive]" }));
+    let mut sender = sender(config, &chain, &boy);
+    turn(&mut sender).await;
+    happens(&chain);
+    chain.pass_ms(31 * MINUTE);
+    turn(&mut sender).await;
+    boy.arrived().into_iter().map(|Arrived { letter, .. }| letter).collect()
+}
+
+fn forms(letter: &Letter) -> [String; 4] {
+    let console = console();
+    let mail = render::mail(letter, Some(&console));
+    [
+        render::webhook(letter, Some(&console)).to_string(),
+        render::slack(letter, Some(&console)).to_string(),
+        render::teams(letter, Some(&console)).to_string(),
+        format!("{}\n{}", mail.subject, mail.body),
+    ]
+}
+
+fn glass() -> Value {
+    json!({
+        "version": 1, "desk_id": "dsk_1", "tenant": "acme", "by": "ana", "reason": "CANARY of the one who broke it",
+        "created_at": NINE, "starts_at": NINE, "expires_at": NINE + 60 * MINUTE,
+        "body": { "kind": "break_glass", "ticket": "CANARY-1" },
+        "requirement": { "groups": { "emergency": 1 }, "quorum": 1, "expires_in_ms": 60_000, "reasons": [] },
+        "rev": 1, "votes": [], "state": { "state": "proposed" },
+    })
+}
+
+#[tokio::test]
+async fn every_form_says_what_is_asked_and_where_to_decide() {
+    let got = letters(&config(json!({})), |chain| chain.moved(&approval(1), AuditKind::Held)).await;
+    assert_eq!(got.len(), 1);
+    for text in forms(&got[0]) {
+        for word in ["bank/credit", "https://placet.example/approvals/apr_1", "finance"] {
+            assert!(text.contains(word), "`{word}` is not in {text}");
+        }
+    }
+    let webhook = render::webhook(&got[0], Some(&console()));
+    assert_eq!(webhook["type"], "approval.held");
+    assert_eq!(webhook["timestamp"], "2026-11-22T09:00:00.000Z");
+    assert_eq!(webhook["data"]["on_behalf_of"], "ana");
+    assert_eq!(webhook["data"]["reasons"][0]["reason"], "Money leaves the house");
+    assert_eq!(webhook["data"]["expires_at"], "2026-11-22T10:00:00.000Z");
+    assert!(
+        render::mail(&got[0], Some(&console()))
+            .subject
+            .starts_with("[Placet] Approval wanted: bank/credit")
+    );
+    // Without an address of the console there is no link to a wrong place.
+    assert!(!render::webhook(&got[0], None).to_string().contains("http"));
+}
+
+#[tokio::test]
+async fn no_form_holds_arguments_tokens_or_what_people_wrote() {
+    let happens = |chain: &Chain| {
+        let held = approval(1);
+        chain.moved(&held, AuditKind::Held);
+        let agreed = voted(&held, "ben", ApprovalState::Approved);
+        chain.moved(&agreed, AuditKind::Voted);
+        let void = ApprovalState::Void { reason: "CANARY of the engine".to_owned() };
+        chain.moved(&voted(&approval(2), "ben", void), AuditKind::ApprovalEnded);
+        chain.append(
+            "journal",
+            json!({ "desk": [glass()], "audit": [{ "kind": "desk", "note": "CANARY" }] }),
+        );
+        chain.ended(&agreed, "succeeded");
+    };
+    for changes in [
+        json!({}),
+        json!({ "digest_every_ms": 60_000, "at_once": [] }),
+        json!({ "show": "preview" }),
+    ] {
+        let shows = changes.get("show").is_some();
+        let got = letters(&config(changes), happens).await;
+        let told: usize = got.iter().map(|letter| letter.message.told().len()).sum();
+        assert_eq!(told, 5, "{got:#?}");
+        let mut masked = 0;
+        for text in got.iter().flat_map(forms) {
+            assert!(!text.contains("CANARY"), "{text}");
+            masked += usize::from(text.contains("[sensitive]"));
+        }
+        // What is asked shows the arguments as approvers see them, where the channel may show them at all.
+        assert_eq!(masked, if shows { 4 } else { 0 });
+    }
+}
+
+#[tokio::test]
+async fn text_of_others_is_never_markup() {
+    let hostile = "<!channel> *bold* [x](https://evil.example) <https://evil.example|click>";
+    let got = letters(&config(json!({})), |chain| {
+        let mut held = approval(1);
+        held.requirement.reasons[0].reason = hostile.to_owned();
+        chain.moved(&held, AuditKind::Held);
+    })
+    .await;
+    let slack = render::slack(&got[0], Some(&console()));
+    let mut plain = 0;
+    let mut look = vec![&slack];
+    while let Some(value) = look.pop() {
+        match value {
+            Value::Object(fields) => {
+                if let Some(text) = fields.get("text").and_then(Value::as_str)
+                    && text.contains("evil")
+                {
+                    assert_eq!(fields.get("type"), Some(&json!("plain_text")), "{slack:#}");
+                    plain += 1;
+                }
+                look.extend(fields.values());
+            }
+            Value::Array(items) => look.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    assert_eq!(plain, 1);
+    let teams = render::teams(&got[0], Some(&console()));
+    let body = teams["attachments"][0]["content"]["body"].as_array().unwrap();
+    assert!(body.iter().all(|block| block["type"] == "RichTextBlock"), "{teams:#}");
+    assert!(teams.to_string().contains("evil"), "{teams:#}");
+}
+
+#[tokio::test]
+async fn a_digest_lists_what_it_gathered_in_few_messages() {
+    let got = letters(&config(json!({ "digest_every_ms": 60_000 })), |chain| {
+        for number in 1..=45 {
+            chain.moved(&approval(number), AuditKind::Held);
+        }
+    })
+    .await;
+    let sizes: Vec<usize> = got.iter().map(|letter| letter.message.told().len()).collect();
+    assert_eq!(sizes, [20, 20, 5]);
+    let webhook = render::webhook(&got[2], Some(&console()));
+    assert_eq!(
+        (&webhook["type"], webhook["data"]["messages"].as_array().unwrap().len()),
+        (&json!("digest"), 5)
+    );
+    // Slack takes 50 blocks, a card six actions.
+    let slack = render::slack(&got[0], Some(&console()));
+    assert!(slack["blocks"].as_array().unwrap().len() <= 50, "{slack:#}");
+    let teams = render::teams(&got[0], Some(&console()));
+    assert_eq!(teams["attachments"][0]["content"]["actions"].as_array().unwrap().len(), 6);
+}
+
+#[tokio::test]
+async fn the_end_of_a_call_is_told_to_its_caller_with_its_digest_and_without_its_approval() {
+    let mut told = config(json!({ "callbacks": ["acme"] }));
+    told.routes.clear();
+    let got = letters(&told, |chain| {
+        let mut held = approval(1);
+        held.callback = Some("ops".parse().unwrap());
+        chain.moved(&held, AuditKind::Held);
+        chain.ended(&held, "succeeded");
+    })
+    .await;
+    assert_eq!(got.len(), 1);
+    let webhook = render::webhook(&got[0], Some(&console()));
+    let wanted = json!({
+        "type": "call.finished",
+        "timestamp": "2026-11-22T09:00:00.000Z",
+        "data": {
+            "tenant": "acme",
+            "call_id": "call_1",
+            "operation": "bank/credit",
+            "status": "succeeded",
+            "result_digest": Digest::of(b"result"),
+            "link": "https://placet.example/v1/calls/call_1",
+        },
+    });
+    assert_eq!(webhook, wanted);
+}
+
+#[test]
+fn the_identity_of_a_message_is_another_one_on_another_channel() {
+    let at = placet_types::clock::Timestamp::from_ms(NINE);
+    let [one, two] = ["a", "b"].map(|channel| Message::test(&channel.parse().unwrap(), at));
+    assert_ne!(one.id, two.id);
+    assert_eq!(one, Message::test(&"a".parse().unwrap(), at));
+    assert_eq!(one.content, Content::Test);
+}

@@ -1,0 +1,375 @@
+//! A chain in memory, a courier that takes what it is told to take, and records as the ledger would write them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    audit::{AuditEvent, AuditKind},
+    log::LogEntry,
+    store::StoreError,
+};
+use placet_telemetry::metrics::Metrics;
+use placet_types::{
+    clock::Timestamp,
+    digest::Digest,
+    ids::{ApprovalId, ChannelName, TenantId, ToolCallId},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    book::Book,
+    config::NotifyConfig,
+    courier::{Courier, Failure},
+    message::{Content, Letter},
+    notifier::Notifier,
+};
+
+/// 2026-11-22T09:00:00Z.
+pub(crate) const NINE: i64 = 1_795_338_000_000;
+pub(crate) const MINUTE: i64 = 60_000;
+
+#[derive(Debug)]
+struct Inner {
+    now: i64,
+    own: String,
+    logs: BTreeMap<String, Vec<LogEntry>>,
+    approvals: BTreeMap<ApprovalId, ApprovalRecord>,
+    leads: bool,
+    refuses: Option<StoreError>,
+    previews: Value,
+}
+
+/// A chain that lives as long as the test.
+#[derive(Debug, Clone)]
+pub(crate) struct Chain(Arc<Mutex<Inner>>);
+
+impl Chain {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            now: NINE,
+            own: "journal".to_owned(),
+            logs: BTreeMap::from([("journal".to_owned(), Vec::new())]),
+            approvals: BTreeMap::new(),
+            leads: true,
+            refuses: None,
+            previews: Value::Null,
+        })))
+    }
+
+    fn inner<T>(&self, with: impl FnOnce(&mut Inner) -> T) -> T {
+        with(&mut self.0.lock().unwrap())
+    }
+
+    pub(crate) fn pass_ms(&self, ms: i64) {
+        self.inner(|inner| inner.now = inner.now.saturating_add(ms));
+    }
+
+    pub(crate) fn leads(&self, leads: bool) {
+        self.inner(|inner| inner.leads = leads);
+    }
+
+    pub(crate) fn refuses(&self, error: Option<StoreError>) {
+        self.inner(|inner| inner.refuses = error);
+    }
+
+    pub(crate) fn shows(&self, preview: Value) {
+        self.inner(|inner| inner.previews = preview);
+    }
+
+    /// Notes of the sender go into this log from now on.
+    pub(crate) fn writes_to(&self, log: &str) {
+        self.inner(|inner| log.clone_into(&mut inner.own));
+    }
+
+    /// An entry of one log.
+    pub(crate) fn append(&self, log: &str, mut payload: Value) {
+        payload["version"] = json!(1);
+        self.inner(|inner| {
+            let at_ms = inner.now;
+            let entries = inner.logs.entry(log.to_owned()).or_default();
+            entries.push(LogEntry {
+                seq: u64::try_from(entries.len()).unwrap().saturating_add(1),
+                epoch: 1,
+                at_ms,
+                kind: 1,
+                durable_seq: 0,
+                prev: [0; 32],
+                payload: payload.to_string().into_bytes(),
+                hash: [0; 32],
+            });
+        });
+    }
+
+    /// An approval as it became, by an event of this kind.
+    pub(crate) fn moved_in(&self, log: &str, approval: &ApprovalRecord, kind: AuditKind) {
+        let mut event = AuditEvent::new(kind);
+        event.approval_id = Some(approval.approval_id.clone());
+        event.call_id = Some(approval.call_id.clone());
+        self.inner(|inner| {
+            inner.approvals.insert(approval.approval_id.clone(), approval.clone());
+        });
+        self.append(log, json!({ "approvals": [approval], "audit": [event] }));
+    }
+
+    pub(crate) fn moved(&self, approval: &ApprovalRecord, kind: AuditKind) {
+        self.moved_in("journal", approval, kind);
+    }
+
+    /// A call ended so.
+    pub(crate) fn ended(&self, approval: &ApprovalRecord, outcome: &str) {
+        let mut event = AuditEvent::new(AuditKind::Settled);
+        event.call_id = Some(approval.call_id.clone());
+        event.digests.insert("result".to_owned(), Digest::of(b"result"));
+        let record = json!({ "put": { "call_id": approval.call_id, "rev": 5, "state": { "state": outcome } } });
+        self.append("journal", json!({ "effects": [record], "audit": [event] }));
+    }
+
+    /// What the sender noted, oldest first.
+    pub(crate) fn notes(&self) -> Vec<AuditEvent> {
+        self.inner(|inner| {
+            let entries = inner.logs.values().flatten();
+            let events = entries.flat_map(|entry| {
+                let payload: Value = serde_json::from_slice(&entry.payload).unwrap();
+                payload["audit"].as_array().cloned().unwrap_or_default()
+            });
+            let events = events.map(|event| serde_json::from_value::<AuditEvent>(event).unwrap());
+            events.filter(|event| event.kind == AuditKind::Notified).collect()
+        })
+    }
+}
+
+#[async_trait]
+impl Book for Chain {
+    fn now(&self) -> Timestamp {
+        self.inner(|inner| Timestamp::from_ms(inner.now))
+    }
+
+    async fn leads(&self) -> Result<bool, StoreError> {
+        self.inner(|inner| inner.refuses.clone().map_or(Ok(inner.leads), Err))
+    }
+
+    async fn heads(&self) -> Result<BTreeMap<String, u64>, StoreError> {
+        self.inner(|inner| {
+            let heads = inner.logs.iter();
+            Ok(heads
+                .map(|(log, entries)| (log.clone(), u64::try_from(entries.len()).unwrap()))
+                .collect())
+        })
+    }
+
+    async fn entries(
+        &self,
+        log: &str,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<LogEntry>, StoreError> {
+        self.inner(|inner| {
+            let entries = inner.logs.get(log).cloned().unwrap_or_default();
+            Ok(entries.into_iter().filter(|entry| entry.seq >= from).take(limit).collect())
+        })
+    }
+
+    async fn approval(&self, id: &ApprovalId) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.inner(|inner| Ok(inner.approvals.get(id).cloned()))
+    }
+
+    async fn approval_of_call(
+        &self,
+        call_id: &ToolCallId,
+    ) -> Result<Option<ApprovalRecord>, StoreError> {
+        self.inner(|inner| {
+            Ok(inner.approvals.values().find(|one| one.call_id == *call_id).cloned())
+        })
+    }
+
+    async fn waiting(&self, after: Option<ApprovalId>) -> Result<Vec<ApprovalRecord>, StoreError> {
+        self.inner(|inner| {
+            let all = inner.approvals.values().filter(|one| one.state == ApprovalState::Pending);
+            Ok(all
+                .filter(|one| after.as_ref().is_none_or(|after| one.approval_id > *after))
+                .cloned()
+                .collect())
+        })
+    }
+
+    async fn preview(&self, _: &TenantId, _: Digest) -> Result<Value, StoreError> {
+        self.inner(|inner| Ok(inner.previews.clone()))
+    }
+
+    async fn note(&self, event: AuditEvent) -> Result<(), StoreError> {
+        if let Some(error) = self.inner(|inner| inner.refuses.clone()) {
+            return Err(error);
+        }
+        let log = self.inner(|inner| inner.own.clone());
+        self.append(&log, json!({ "audit": [event] }));
+        Ok(())
+    }
+}
+
+/// A message that arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Arrived {
+    pub(crate) channel: String,
+    pub(crate) letter: Letter,
+}
+
+impl Arrived {
+    /// What it tells: `call_1 held`, or several of these.
+    pub(crate) fn says(&self) -> String {
+        let told = self.letter.message.told().iter();
+        let words =
+            told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind.as_str()));
+        words.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// A courier that writes down what it delivers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Boy {
+    arrived: Arc<Mutex<Vec<Arrived>>>,
+    tried: Arc<Mutex<Vec<String>>>,
+    refused: Arc<Mutex<BTreeMap<String, Failure>>>,
+}
+
+impl Boy {
+    /// Everything about a subject fails so, or not any more.
+    pub(crate) fn refuse(&self, subject: &str, failure: Option<Failure>) {
+        let mut refused = self.refused.lock().unwrap();
+        match failure {
+            Some(failure) => refused.insert(subject.to_owned(), failure),
+            None => refused.remove(subject),
+        };
+    }
+
+    pub(crate) fn arrived(&self) -> Vec<Arrived> {
+        self.arrived.lock().unwrap().clone()
+    }
+
+    /// What arrived, as words.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.arrived().iter().map(Arrived::says).collect()
+    }
+
+    pub(crate) fn tries(&self) -> usize {
+        self.tried.lock().unwrap().len()
+    }
+}
+
+#[async_trait]
+impl Courier for Boy {
+    async fn deliver(
+        &self,
+        channel: &ChannelName,
+        letter: &Letter,
+        _: Timestamp,
+    ) -> Result<String, Failure> {
+        let one = Arrived { channel: channel.to_string(), letter: letter.clone() };
+        self.tried.lock().unwrap().push(one.says());
+        if let Content::One(told) = &letter.message.content
+            && let Some(failure) = self.refused.lock().unwrap().get(told.notice.subject())
+        {
+            return Err(failure.clone());
+        }
+        self.arrived.lock().unwrap().push(one);
+        Ok("taken".to_owned())
+    }
+}
+
+/// A configuration with the channel `ops`, changed by `changes`, that is told of everything.
+pub(crate) fn config(changes: Value) -> NotifyConfig {
+    let mut ops = json!({ "to": { "type": "slack", "url": "https://hooks.example/x" } });
+    ops.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    let all = [
+        "held",
+        "edited",
+        "voted",
+        "escalated",
+        "approved",
+        "denied",
+        "expired",
+        "void",
+        "finished",
+        "break_glass",
+        "grant",
+    ];
+    let config = json!({
+        "channels": { "ops": ops },
+        "routes": [{ "events": all, "channels": ["ops"] }],
+    });
+    read(config)
+}
+
+pub(crate) fn read(config: Value) -> NotifyConfig {
+    let config: NotifyConfig = serde_json::from_value(config).unwrap();
+    config.check(|_| true).unwrap();
+    config
+}
+
+/// A sender on the chain.
+pub(crate) fn sender(config: &NotifyConfig, chain: &Chain, boy: &Boy) -> Notifier {
+    Notifier::new(
+        Arc::new(config.clone()),
+        Arc::new(chain.clone()),
+        Arc::new(boy.clone()),
+        Metrics::new(),
+    )
+}
+
+/// One turn, and everything that follows from it.
+pub(crate) async fn turn(sender: &mut Notifier) {
+    while sender.turn().await.unwrap() {}
+    sender.settle().await;
+}
+
+/// An approval that waits.
+pub(crate) fn approval(number: u32) -> ApprovalRecord {
+    serde_json::from_value(json!({
+        "version": 1,
+        "approval_id": format!("apr_{number}"),
+        "record_id": Digest::of(&number.to_be_bytes()),
+        "call_id": format!("call_{number}"),
+        "chain": {
+            "actor": { "kind": "agent", "id": "desk-bot", "tenant_id": "acme" },
+            "on_behalf_of": { "kind": "user", "id": "ana", "tenant_id": "acme" },
+        },
+        "capability": "bank/credit",
+        "mode": "destructive",
+        "request_digest": Digest::of(b"request"),
+        "proposal": Digest::of(b"proposal"),
+        "bundle_digest": Digest::of(b"bundle"),
+        "requirement": {
+            "groups": { "finance": 1 },
+            "quorum": 1,
+            "expires_in_ms": 3_600_000,
+            "reasons": [{ "policy": "gate-money", "reason": "Money leaves the house" }],
+        },
+        "created_at": NINE,
+        "expires_at": NINE + 60 * MINUTE,
+        "rev": 1,
+        "votes": [],
+        "state": { "state": "pending" },
+    }))
+    .unwrap()
+}
+
+/// The same, moved on.
+pub(crate) fn then(approval: &ApprovalRecord, state: ApprovalState) -> ApprovalRecord {
+    ApprovalRecord { rev: approval.rev.saturating_add(1), state, ..approval.clone() }
+}
+
+/// A vote by somebody, with words that nobody else may read.
+pub(crate) fn voted(approval: &ApprovalRecord, by: &str, state: ApprovalState) -> ApprovalRecord {
+    let mut next = then(approval, state);
+    next.votes.push(
+        serde_json::from_value(json!({
+            "approver": by, "groups": ["finance"], "groups_as_of": NINE, "choice": "approve",
+            "reason": "CANARY of a person", "at": NINE, "shown_digest": Digest::of(b"proposal"),
+        }))
+        .unwrap(),
+    );
+    next
+}

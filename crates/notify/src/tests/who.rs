@@ -1,0 +1,173 @@
+//! Who is told of what, and how much.
+
+use placet_ledger::{approval::ApprovalState, audit::AuditKind};
+use serde_json::{Value, json};
+
+use super::support::{Boy, Chain, approval, read, sender, turn, voted};
+use crate::{config::NotifyConfig, message::Letter, render};
+
+fn channels(names: &[&str]) -> Value {
+    let channel = json!({ "to": { "type": "slack", "url": "https://hooks.example/x" } });
+    names
+        .iter()
+        .map(|name| ((*name).to_owned(), channel.clone()))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// What arrives where, as `channel: call_1 held`.
+async fn told(config: &NotifyConfig, happens: impl FnOnce(&Chain)) -> Vec<String> {
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let mut sender = sender(config, &chain, &boy);
+    turn(&mut sender).await;
+    happens(&chain);
+    turn(&mut sender).await;
+    let mut all: Vec<String> =
+        boy.arrived().iter().map(|one| format!("{}: {}", one.channel, one.says())).collect();
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn a_route_tells_of_its_tenant_its_groups_and_its_events_alone() {
+    let config = read(json!({
+        "channels": channels(&["all", "finance", "legal", "elsewhere", "ends"]),
+        "routes": [
+            { "channels": ["all"] },
+            { "tenant": "acme", "groups": ["finance"], "channels": ["finance"] },
+            { "tenant": "acme", "groups": ["legal"], "channels": ["legal"] },
+            { "tenant": "other", "channels": ["elsewhere"] },
+            { "events": ["approved", "finished"], "channels": ["ends"] },
+        ],
+    }));
+    let said = told(&config, |chain| {
+        let held = approval(1);
+        chain.moved(&held, AuditKind::Held);
+        chain.moved(&voted(&held, "ben", ApprovalState::Approved), AuditKind::Voted);
+        chain.ended(&held, "failed_final");
+    })
+    .await;
+    assert_eq!(
+        said,
+        [
+            "all: call_1 approved",
+            "all: call_1 held",
+            "ends: call_1 approved",
+            "ends: call_1 finished",
+            "finance: call_1 approved",
+            "finance: call_1 held",
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_guest_tenant_is_told_of_its_own_part_alone() {
+    let config = read(json!({
+        "channels": channels(&["own", "guest", "third"]),
+        "routes": [
+            { "tenant": "acme", "channels": ["own"] },
+            { "tenant": "shop", "groups": ["buyers"], "channels": ["guest"] },
+            { "tenant": "third", "channels": ["third"] },
+        ],
+    }));
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    let mut asked = voted(&approval(1), "ben", ApprovalState::Pending);
+    asked.requirement.groups =
+        serde_json::from_value(json!({ "finance": 1, "shop/buyers": 1 })).unwrap();
+    chain.moved(&asked, AuditKind::Held);
+    turn(&mut sender).await;
+    let letter = |channel: &str| -> Letter {
+        let arrived = boy.arrived();
+        let mut there = arrived.into_iter().filter(|one| one.channel == channel);
+        let letter = there.next().unwrap().letter;
+        assert!(there.next().is_none());
+        letter
+    };
+    let own = render::webhook(&letter("own"), None);
+    assert_eq!(own["data"]["asked"], json!(["finance", "shop/buyers"]), "{own:#}");
+    assert_eq!(own["data"]["decisions"][0]["by"], "ben");
+    let guest = render::webhook(&letter("guest"), None);
+    assert_eq!(guest["data"]["asked"], json!(["buyers"]), "{guest:#}");
+    let all = [
+        guest.to_string(),
+        render::slack(&letter("guest"), None).to_string(),
+        render::mail(&letter("guest"), None).body,
+    ];
+    for hidden in ["finance", "ben", "ana", "desk-bot", "Money", "call_1"] {
+        assert!(all.iter().all(|text| !text.contains(hidden)), "{hidden}: {all:#?}");
+    }
+    assert!(boy.arrived().iter().all(|one| one.channel != "third"));
+}
+
+#[tokio::test]
+async fn a_caller_is_told_the_end_over_the_channel_it_named_if_that_is_its_tenants() {
+    let mut all = channels(&["theirs", "others"]);
+    all["theirs"]["callbacks"] = json!(["acme"]);
+    all["others"]["callbacks"] = json!(["shop"]);
+    let config = read(json!({ "channels": all }));
+    for (channel, end) in [("theirs", true), ("others", false), ("gone", false)] {
+        let mut held = approval(1);
+        held.callback = Some(channel.parse().unwrap());
+        let said = told(&config, |chain| {
+            chain.moved(&held, AuditKind::Held);
+            chain.moved(&voted(&held, "ben", ApprovalState::Approved), AuditKind::Voted);
+            chain.ended(&held, "succeeded");
+        })
+        .await;
+        assert_eq!(said, if end { vec!["theirs: call_1 finished"] } else { vec![] }, "{channel}");
+        let denied = voted(&held, "ben", ApprovalState::Denied);
+        let said = told(&config, |chain| chain.moved(&denied, AuditKind::Voted)).await;
+        assert_eq!(said, if end { vec!["theirs: call_1 denied"] } else { vec![] }, "{channel}");
+    }
+}
+
+#[test]
+fn a_section_that_leads_astray_is_refused_with_the_key_that_does() {
+    let with = |to: Value| json!({ "channels": { "ops": { "to": to } } });
+    let hook = |url: &str| with(json!({ "type": "slack", "url": url }));
+    let mail = |more: Value| {
+        let mut to = json!({ "type": "email", "host": "mail.example", "from": "p@example.com", "to": ["a@example.com"] });
+        to.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        with(to)
+    };
+    for (section, key) in [
+        (hook("http://hooks.example/x"), "to.url"),
+        (hook("ftp://hooks.example/x"), "to.url"),
+        (hook("https://user:word@hooks.example/x"), "to.url"),
+        (
+            with(json!({ "type": "webhook", "url": "https://h.example", "key": "missing" })),
+            "to.key",
+        ),
+        (
+            with(
+                json!({ "type": "teams", "url": { "secret": "missing", "origin": "https://h.example" } }),
+            ),
+            "to.url.secret",
+        ),
+        (mail(json!({ "security": "plain" })), "to.host"),
+        (mail(json!({ "host": "mail.example/x" })), "host"),
+        (mail(json!({ "to": [] })), "to.to"),
+        (mail(json!({ "to": ["nobody"] })), "to"),
+        (mail(json!({ "user": "p" })), "to.password"),
+        (json!({ "routes": [{ "channels": ["none"] }] }), "routes[0].channels"),
+        (json!({ "routes": [{ "channels": [] }] }), "routes[0]"),
+        (json!({ "poll_ms": 1 }), "poll_ms"),
+    ] {
+        let config: NotifyConfig = serde_json::from_value(section.clone()).unwrap();
+        let error = config.check(|name| name != "missing").unwrap_err();
+        assert!(error.key.ends_with(key), "{error} for {section}");
+    }
+    for fine in [
+        hook("https://hooks.example/x"),
+        hook("http://127.0.0.1:9/x"),
+        mail(json!({ "security": "starttls" })),
+    ] {
+        let config: NotifyConfig = serde_json::from_value(fine).unwrap();
+        assert_eq!(config.check(|_| false), Ok(()));
+        assert_eq!(config.destinations().unwrap().len(), 1);
+    }
+    let unknown = json!({ "channels": { "ops": { "to": { "type": "slack", "url": "https://h.example" }, "colour": "red" } } });
+    assert!(serde_json::from_value::<NotifyConfig>(unknown).is_err());
+}

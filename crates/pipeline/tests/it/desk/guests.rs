@@ -1,0 +1,250 @@
+//! A group of another tenant is asked: its people see their part, decide on it, and reach nothing else.
+
+use serde_json::{Value, json};
+
+use placet_pipeline::views::{
+    DecisionRequest,
+    desk::{DeskEventKind, InboxQuery, TogetherItem, TogetherRequest, Whose},
+};
+use placet_policy::bundle::BundleSource;
+use placet_types::{approval::VoteChoice, error::ErrorCode};
+
+use super::{of, ran, send, world};
+use crate::world::{World, finished, held, refused};
+
+/// A gate that asks the own finance, and the tenant that the call names.
+fn two_tenants() -> BundleSource {
+    super::gated(
+        "send",
+        "@approver_group(\"finance, {input.what}/credit-approvers\") @quorum(\"2\") @expires(\"24h\")",
+        &format!(
+            "context.req.approval.total >= 2 && {} && {}",
+            of("finance", 1),
+            of("{input.what}/credit-approvers", 1)
+        ),
+    )
+}
+
+fn inbox_of(state: Option<&str>) -> InboxQuery {
+    InboxQuery { state: state.map(str::to_owned), ..InboxQuery::default() }
+}
+
+/// Whether somebody finds the approval in none of the ways there are.
+async fn sees_nothing(world: &World, person: &str, asked: &placet_pipeline::answer::Held) {
+    let caller = world.person(person).await;
+    let engine = &world.engine;
+    let gone = engine.approval(&caller, &asked.approval_id).await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::NotFound, "{person}");
+    assert!(engine.approvals(&caller, None, None, 50).await.unwrap().is_empty(), "{person}");
+    let view = engine.inbox(&caller, InboxQuery::default()).await.unwrap();
+    assert_eq!((view.total, view.mine, view.approvals.len()), (0, 0, 0), "{person}");
+    let gone = engine.trail(&caller, &asked.call_id).await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::NotFound, "{person}");
+    let vote = DecisionRequest {
+        decision: VoteChoice::Approve,
+        reason: "fine".to_owned(),
+        digest: placet_types::digest::Digest::of(b"any"),
+    };
+    let gone = engine.decide(&caller, &asked.approval_id, vote).await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::NotFound, "{person}");
+}
+
+#[tokio::test]
+async fn a_call_runs_when_the_own_tenant_and_the_named_one_have_agreed() {
+    let world = world(two_tenants()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    assert!(!world.seen("gil@globex", &asked).await.standing.completes);
+    assert_eq!(world.vote("finn", &asked, VoteChoice::Approve).await.unwrap(), "pending");
+    // Another of the own side is not the other side.
+    assert_eq!(world.vote("fia", &asked, VoteChoice::Approve).await.unwrap(), "pending");
+    let standing = world.seen("gil@globex", &asked).await.standing;
+    assert!(standing.may_approve && standing.completes && standing.may_deny, "{standing:?}");
+    assert!(!standing.may_edit && !standing.grantable && standing.stands_for.is_none());
+    assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    finished(world.end_of(&asked).await);
+    assert_eq!(world.witness.effects("send").len(), 1);
+    let votes = world.seen("finn", &asked).await.approval.votes;
+    let guest = votes.iter().find(|vote| vote.approver.as_str() == "gil").unwrap();
+    assert_eq!(guest.tenant.as_ref().unwrap().as_str(), "globex");
+    assert!(guest.part_digest.is_some_and(|part| part != guest.shown_digest));
+}
+
+#[tokio::test]
+async fn a_guest_is_shown_what_to_decide_on_and_nothing_else_of_the_other_tenant() {
+    let world = world(two_tenants()).await;
+    let mut call = send("s1", "globex");
+    call["args"]["pin"] = json!("4711-secret");
+    let asked = held(world.call_as(world.agent_for("leo").await, call).await);
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    let own = world.seen("fia", &asked).await;
+    let detail = world.seen("gil@globex", &asked).await;
+    assert!(detail.proposal.is_none() && detail.outcome.is_none());
+    let part = detail.part.clone().unwrap();
+    assert_eq!(part.preview, own.proposal.as_ref().unwrap().evidence.preview);
+    assert_eq!(part.preview["pin"], "[sensitive]");
+    assert_eq!((part.asked_by.as_str(), part.asked_of.as_str()), ("acme", "globex"));
+    assert_eq!(part.requester.id.as_str(), "bot");
+    assert_eq!(part.digest(), detail.approval.digest);
+    assert_ne!(detail.approval.digest, own.approval.digest);
+    let text = serde_json::to_string(&detail).unwrap();
+    for hidden in ["finn", "leo", "ana", "finance", "budget", "credential", "target", "run_id", "4711"] {
+        // `credential` is no part of the group's name.
+        let text = text.replace("credit-approvers", "");
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+    let groups: Vec<_> = detail.standing.progress.iter().map(|of| of.group.to_string()).collect();
+    assert_eq!(groups, ["globex/credit-approvers"]);
+    // The same in lists.
+    let gil = world.person("gil@globex").await;
+    let listed = world.engine.approvals(&gil, Some("pending"), None, 50).await.unwrap();
+    assert_eq!(listed, [detail.approval.clone()]);
+    let page = world.engine.inbox(&gil, InboxQuery::default()).await.unwrap();
+    assert_eq!((page.total, page.mine), (1, 1));
+    assert_eq!(page.approvals[0].approval, detail.approval);
+    assert_eq!(page.load.waiting_by_group.len(), 0);
+    // What a guest looks for finds nothing that a guest is not shown.
+    for (search, found) in [("leo", 0), ("bot", 1), ("send", 1)] {
+        let query = InboxQuery { search: Some(search.to_owned()), ..InboxQuery::default() };
+        assert_eq!(world.engine.inbox(&gil, query).await.unwrap().total, found, "{search}");
+    }
+    for (group, found) in [("finance", 0), ("credit-approvers", 0), ("globex/credit-approvers", 1)]
+    {
+        let query = InboxQuery { group: Some(group.parse().unwrap()), ..InboxQuery::default() };
+        assert_eq!(world.engine.inbox(&gil, query).await.unwrap().total, found, "{group}");
+    }
+    let query = InboxQuery { whose: Whose::Asked, ..InboxQuery::default() };
+    assert_eq!(world.engine.inbox(&gil, query).await.unwrap().total, 0);
+}
+
+#[tokio::test]
+async fn nobody_else_of_the_other_tenant_sees_that_there_is_anything() {
+    let world = world(two_tenants()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    // An auditor over there, in a group of the name that is asked here; and a person known by claims alone.
+    for person in ["zoe@globex", "una@globex"] {
+        sees_nothing(&world, person, &asked).await;
+    }
+    let bot = world.caller(placet_types::principal::PrincipalKind::Agent, "bot@globex").await;
+    assert!(world.engine.approval(&bot, &asked.approval_id).await.is_err());
+    // Where the own group of that name is asked, the other tenant's is not.
+    let home = held(world.call(send("s2", "acme")).await);
+    sees_nothing(&world, "zoe@globex", &home).await;
+    let gil = world.person("gil@globex").await;
+    assert!(world.engine.approval(&gil, &home.approval_id).await.is_err());
+}
+
+#[tokio::test]
+async fn a_guest_reaches_nothing_but_the_decision() {
+    let world = world(two_tenants()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    let gil = world.person("gil@globex").await;
+    let gone = world.engine.trail(&gil, &asked.call_id).await.unwrap_err();
+    assert_eq!(gone.code, ErrorCode::NotFound);
+    let args = json!({ "what": "globex" });
+    let refusal = world.edit("gil@globex", &asked, args).await.unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::PolicyDenied, "{refusal:?}");
+    let refusal = world.grant("gil@globex", &asked, 3).await.unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::PolicyDenied, "{refusal:?}");
+    // A decision names the part: the digest that the own side decides by is another one.
+    let digest = world.seen("finn", &asked).await.approval.digest;
+    let vote = DecisionRequest { decision: VoteChoice::Approve, reason: "ok".to_owned(), digest };
+    let stale = world.engine.decide(&gil, &asked.approval_id, vote).await.unwrap_err();
+    assert_eq!(stale.problems[0].pointer, "/digest");
+    // Nor is the guest's part what the own side decides by.
+    let digest = world.seen("gil@globex", &asked).await.approval.digest;
+    let vote = DecisionRequest { decision: VoteChoice::Approve, reason: "ok".to_owned(), digest };
+    let finn = world.person("finn").await;
+    assert!(world.engine.decide(&finn, &asked.approval_id, vote).await.is_err());
+    // Nor does a grant come of it for the own side: another tenant agrees to single calls.
+    assert!(world.grant("finn", &asked, 3).await.is_err());
+    world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap();
+    let twice = world.vote("gil@globex", &asked, VoteChoice::Deny).await.unwrap_err();
+    assert!(twice.message.contains("decided on this approval already"), "{twice:?}");
+    assert!(world.seen("gil@globex", &asked).await.standing.why_not.unwrap().contains("decided"));
+    assert!(world.witness.effects("send").is_empty());
+}
+
+#[tokio::test]
+async fn a_no_of_the_named_tenant_ends_it() {
+    let world = world(two_tenants()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    assert_eq!(world.vote("ben@globex", &asked, VoteChoice::Deny).await.unwrap(), "denied");
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalDenied);
+    assert!(world.witness.effects("send").is_empty());
+    // Whoever was asked finds it among what is over.
+    let gil = world.person("gil@globex").await;
+    let over = world.engine.inbox(&gil, inbox_of(Some("denied"))).await.unwrap();
+    assert_eq!((over.total, over.approvals[0].mine), (1, false));
+    assert_eq!(over.approvals[0].approval.votes.len(), 1, "the colleague's, and nobody else's");
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_not_there_refuses_the_call_and_nobody_is_asked() {
+    let world = world(two_tenants()).await;
+    for (step, what) in
+        ["initech", "Globex", "globex/credit-approvers", "*"].into_iter().enumerate()
+    {
+        let refusal = refused(world.call(send(&format!("s{step}"), what)).await);
+        assert_eq!(refusal.code, ErrorCode::PolicyDenied, "{what}");
+        assert!(!refusal.message.contains(what), "{}", refusal.message);
+    }
+    let finn = world.person("finn").await;
+    assert!(world.engine.approvals(&finn, None, None, 9).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn an_edit_does_not_send_a_call_to_another_tenant() {
+    let world = world(two_tenants()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    let elsewhere = world.edit("finn", &asked, json!({ "what": "acme" })).await.unwrap_err();
+    assert_eq!(elsewhere.problems[0].pointer, "/args", "{elsewhere:?}");
+    let nowhere = world.edit("finn", &asked, json!({ "what": "initech" })).await.unwrap_err();
+    assert_eq!(nowhere.code, ErrorCode::PolicyDenied);
+    // What keeps the tenant is shown to its people anew.
+    let before = world.seen("gil@globex", &asked).await;
+    world.edit("finn", &asked, json!({ "what": "globex", "pin": "other" })).await.unwrap();
+    let after = world.seen("gil@globex", &asked).await;
+    assert!(after.part.as_ref().unwrap().edited && after.approval.digest != before.approval.digest);
+    assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    finished(world.end_of(&asked).await);
+}
+
+#[tokio::test]
+async fn news_reach_a_guest_who_is_asked_and_name_their_own_groups() {
+    let world = world(two_tenants()).await;
+    let mut gil = world.engine.desk_events(&world.person("gil@globex").await);
+    let mut zoe = world.engine.desk_events(&world.person("zoe@globex").await);
+    let asked = held(world.call(send("s1", "globex")).await);
+    let news = gil.next().await.unwrap();
+    assert_eq!((news.kind, news.approval_id), (DeskEventKind::Asked, Some(asked.approval_id)));
+    let groups: Vec<_> = news.groups.iter().map(ToString::to_string).collect();
+    assert_eq!(groups, ["globex/credit-approvers"]);
+    let silence = tokio::time::timeout(std::time::Duration::from_millis(200), zoe.next()).await;
+    assert!(silence.is_err(), "{silence:?}");
+}
+
+#[tokio::test]
+async fn several_of_one_kind_are_decided_together_by_guests_too() {
+    let world = world(two_tenants()).await;
+    let first = held(world.call(send("s1", "globex")).await);
+    let second = held(world.call(send("s2", "globex")).await);
+    let mut approvals = Vec::new();
+    for asked in [&first, &second] {
+        let digest = world.seen("gil@globex", asked).await.approval.digest;
+        approvals.push(TogetherItem { approval_id: asked.approval_id.clone(), digest });
+    }
+    let request =
+        TogetherRequest { decision: VoteChoice::Approve, reason: "both".to_owned(), approvals };
+    let gil = world.person("gil@globex").await;
+    let view = world.engine.decide_together(&gil, request).await.unwrap();
+    assert_eq!((view.decided.len(), view.refused.len()), (2, 0), "{view:?}");
+    let names: Value = json!(view);
+    assert!(!names.to_string().contains("\"finance\""), "{names}");
+}
+
+#[tokio::test]
+async fn a_call_of_the_tenants_own_needs_nobody_elsewhere() {
+    let world = world(two_tenants()).await;
+    assert!(ran(&world.call(crate::world::plan("book", "s1", "globex")).await));
+}

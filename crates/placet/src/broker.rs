@@ -1,0 +1,50 @@
+//! Who mints credentials: the configured token services, and the way to them.
+//!
+//! Owns the set-up. Invariant: a token service at which nothing proves who we are stops the start.
+
+use std::{net::SocketAddr, sync::Arc};
+
+use placet_broker::{Broker, ClientAuth, StsConfig, egress_limits};
+use placet_egress::{Destination, EgressClient, EgressPolicy};
+use placet_types::clock::Clock;
+
+use crate::{
+    config::load::Config,
+    failure::{Attempted as _, Failure},
+};
+
+/// The broker for the configured token services.
+///
+/// # Errors
+/// [`Failure`] when one of them cannot be used.
+pub(crate) fn broker(
+    config: &Config,
+    own_listeners: &[SocketAddr],
+    clock: &Arc<dyn Clock>,
+) -> Result<Broker, Failure> {
+    let what = "the token services (`sts`) cannot be used";
+    let destinations: Result<Vec<Destination>, _> =
+        config.sts.iter().map(StsConfig::destination).collect();
+    let destinations = destinations.attempted(what)?;
+    let mut services = config.sts.iter().zip(&destinations);
+    if let Some((unproven, _)) = services.find(|(service, at)| {
+        service.client_auth == (ClientAuth::TlsClientAuth {}) && !has_certificate(config, at)
+    }) {
+        return Err(Failure::new(what)
+            .because(format!("nothing proves who we are to `{}`", unproven.name))
+            .try_this("name a certificate for its token endpoint under `trust.certificates`"));
+    }
+    let egress = if destinations.is_empty() {
+        None
+    } else {
+        let policy = EgressPolicy::new(destinations).refusing_listeners(own_listeners.to_vec());
+        Some(EgressClient::with_trust(policy, egress_limits(), &config.trust).attempted(what)?)
+    };
+    Broker::new(config.sts.clone(), config.secrets.clone(), egress, Arc::clone(clock))
+        .attempted(what)
+}
+
+fn has_certificate(config: &Config, destination: &Destination) -> bool {
+    let place = |one: &Destination| (one.scheme, one.host.clone(), one.port);
+    config.trust.identities.iter().any(|(peer, _)| place(peer) == place(destination))
+}

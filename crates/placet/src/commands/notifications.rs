@@ -1,0 +1,109 @@
+//! `placet notifications`: the configured channels, and a message that says that one works.
+//!
+//! Owns the words. Who is told of what is the configuration's, and delivery is `placet-notify`'s. Nothing is noted in the chain.
+
+use std::collections::BTreeSet;
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_notify::{
+    courier::Courier as _,
+    message::{Letter, Message},
+};
+use placet_types::{clock::Clock as _, ids::ChannelName};
+use serde_json::json;
+
+use crate::{
+    clock::SystemClock,
+    config::load::{Config, ConfigArgs},
+    environment::Environment,
+    failure::{Exit, Failure, Outcome},
+    notices, output,
+};
+
+/// Look at the channels over which people are told of things, and try one.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  placet notifications list\n  placet notifications test ops")]
+pub(crate) struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the channels and what is told over them.
+    List(ListArgs),
+    /// Send a test message over a channel and say what came back.
+    Test(TestArgs),
+}
+
+/// Listing.
+#[derive(Debug, ClapArgs)]
+struct ListArgs {
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Trying.
+#[derive(Debug, ClapArgs)]
+struct TestArgs {
+    /// The channel.
+    #[arg(value_name = "CHANNEL")]
+    channel: ChannelName,
+    /// Which configuration.
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Lists, or tries.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    match &args.action {
+        Action::List(list) => self::list(list, environment),
+        Action::Test(test) => self::test(test, environment).await,
+    }
+}
+
+fn list(args: &ListArgs, environment: &Environment) -> Outcome {
+    let config = Config::load(&args.config, environment)?.notifications;
+    if args.json {
+        output::json(&json!(config));
+        return Ok(Exit::Ok);
+    }
+    let rows = config.channels.iter().map(|(name, channel)| {
+        let routes = config.routes.iter().filter(|route| route.channels.contains(name));
+        let told: BTreeSet<&str> =
+            routes.flat_map(|route| &route.events).map(|kind| kind.as_str()).collect();
+        let events: Vec<&str> = told.into_iter().collect();
+        [name.to_string(), channel.to.name().to_owned(), events.join(" ")]
+    });
+    output::table(["channel", "kind", "told of"], rows);
+    Ok(Exit::Ok)
+}
+
+async fn test(args: &TestArgs, environment: &Environment) -> Outcome {
+    let config = Config::load(&args.config, environment)?;
+    if !config.notifications.channels.contains_key(&args.channel) {
+        let names = config.notifications.channels.keys().map(ToString::to_string);
+        let names = names.collect::<Vec<_>>().join(", ");
+        return Err(Failure::usage(format!("there is no channel `{}`", args.channel))
+            .because(format!("the configuration has: {names}")));
+    }
+    let console = notices::console(&config, Some(&config.server.listen));
+    let post = notices::post(&config, console, &[])?;
+    let now = SystemClock.now();
+    let letter = Letter { message: Message::test(&args.channel, now), preview: None };
+    match post.deliver(&args.channel, &letter, now).await {
+        Ok(answer) => {
+            output::line(format!("`{}` took the message: {answer}", args.channel));
+            Ok(Exit::Ok)
+        }
+        Err(failure) => Err(Failure::new(format!("`{}` did not take the message", args.channel))
+            .because(failure.why)
+            .try_this("check the address, the secrets and the network, then try again")),
+    }
+}

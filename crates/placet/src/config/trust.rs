@@ -1,0 +1,74 @@
+//! The `trust` section: further roots for connections of ours, and the certificates by which others know us.
+//!
+//! Owns the form and the reading of the files at start. Invariant: a certificate is for one destination, which is written down.
+
+use std::path::{Path, PathBuf};
+
+use placet_egress::{ClientIdentity, Destination, PrivateRanges, Trust};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::yaml::FileProblem;
+
+/// The most bytes of all roots.
+const ROOTS_BYTES_MAX: usize = 1024 * 1024;
+
+/// Whom our own connections trust, and who we are to whom they lead to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TrustFile {
+    /// Files with further roots in PEM form, beside those of the platform; read at start.
+    pub(crate) roots: Vec<PathBuf>,
+    /// Certificates that we show to destinations that ask for one.
+    pub(crate) certificates: Vec<OwnCertificateFile>,
+}
+
+/// Who we are to one destination.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OwnCertificateFile {
+    /// The destination, such as `https://tools.example` or `https://tools.example:8443`.
+    #[serde(rename = "for")]
+    #[schemars(with = "String", extend("format" = "uri"))]
+    pub(crate) destination: url::Url,
+    /// The file with the certificate and what lies between it and its authority, in PEM form; a changed file counts without a
+    /// restart.
+    pub(crate) certificate: PathBuf,
+    /// The file with its private key, in PEM form.
+    pub(crate) key: PathBuf,
+}
+
+impl TrustFile {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`FileProblem`] naming the first that cannot be used.
+    pub(crate) fn read(&self, file: &Path, base: &Path) -> Result<Trust, FileProblem> {
+        let mut trust = Trust::default();
+        for (at, path) in self.roots.iter().enumerate() {
+            let key = format!("trust.roots.{at}");
+            let pem = std::fs::read(base.join(path))
+                .map_err(|error| FileProblem::at(file, &key, error.kind()))?;
+            if trust.roots_pem.len().saturating_add(pem.len()) > ROOTS_BYTES_MAX {
+                return Err(FileProblem::at(file, key, "makes too many roots"));
+            }
+            trust.roots_pem.extend(pem);
+            trust.roots_pem.push(b'\n');
+        }
+        for (at, own) in self.certificates.iter().enumerate() {
+            let key = format!("trust.certificates.{at}");
+            let is_origin = own.destination.scheme() == "https" && own.destination.path() == "/";
+            if !is_origin || own.destination.query().is_some() {
+                let problem = "must be for `https://name` or `https://name:port`";
+                return Err(FileProblem::at(file, format!("{key}.for"), problem));
+            }
+            let destination = Destination::from_url(&own.destination, PrivateRanges::Allowed)
+                .map_err(|error| FileProblem::at(file, format!("{key}.for"), error))?;
+            let (certificate, secret) = (base.join(&own.certificate), base.join(&own.key));
+            let identity = ClientIdentity::from_files(certificate, secret)
+                .map_err(|error| FileProblem::at(file, key, error))?;
+            trust.identities.push((destination, identity));
+        }
+        Ok(trust)
+    }
+}

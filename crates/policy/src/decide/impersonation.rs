@@ -1,0 +1,110 @@
+//! Impersonation: a credential that tells the target that a user acts in person.
+//!
+//! Owns the rule that a permit has to say so itself. Invariant: no bundle lets it happen by not knowing of it.
+
+use crate::{
+    facts::Facts,
+    snapshot::Snapshot,
+    verdict::{Denial, DenialKind, Outcome, PolicyEffect, Verdict},
+};
+
+/// The verdict, unless it permits a call whose credential names nobody as acting, under permits of which none allows that.
+pub(crate) fn checked(snapshot: &Snapshot, facts: &Facts<'_>, verdict: Verdict) -> Verdict {
+    let Verdict::Permit(permit) = &verdict else { return verdict };
+    if !facts.binding.credential.impersonates() {
+        return verdict;
+    }
+    let mut decision = permit.decision().clone();
+    let allowed = decision
+        .determining
+        .iter()
+        .filter_map(|one| snapshot.policies.get(&one.policy))
+        .any(|policy| policy.permits_impersonation());
+    if allowed {
+        return verdict;
+    }
+    let kind = DenialKind::Policy;
+    decision.outcome = Outcome::Deny(kind);
+    decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
+    let note =
+        "the credential names nobody as acting, and no permit says `@impersonation(\"permitted\")`";
+    decision.notes.push(note.to_owned());
+    Verdict::Deny(Denial { code: kind.code(), kind, decision })
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::contract::credential::{ActorSource, CredentialKind};
+
+    use crate::testing::{Draft, Swap, agent_for, bundle, compile, word, world};
+
+    const PERMITS: &str = r#"
+@id("agents") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);
+@id("users") permit (principal is Placet::User, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#;
+
+    /// The verdict on a look whose credential is exchanged, under these policies as well.
+    fn verdict(actor: ActorSource, scopes: &[&str], policies: &str) -> &'static str {
+        let snapshot = compile(&bundle(&format!("{PERMITS}{policies}")), &world()).unwrap();
+        let draft = Draft { chain: agent_for("bot", "ada"), ..Draft::new(&world(), "ops/look") };
+        let mut binding = draft.binding();
+        binding.credential.kind = CredentialKind::TokenExchange;
+        binding.credential.source = Some("corp".to_owned());
+        binding.credential.audience = Some("urn:mail-api".to_owned());
+        binding.credential.scopes = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+        binding.credential.actor = Some(actor);
+        word(&draft.decide_with(&snapshot, Swap { binding: Some(&binding), ..Swap::default() }))
+    }
+
+    #[test]
+    fn impersonation_needs_a_permit_that_says_so() {
+        assert_eq!(verdict(ActorSource::Agent, &[], ""), "allow");
+        assert_eq!(verdict(ActorSource::Gateway, &[], ""), "allow");
+        assert_eq!(verdict(ActorSource::Nobody, &[], ""), "policy");
+        let said = r#"
+@id("in-person") @impersonation("permitted")
+permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)"#;
+        assert_eq!(verdict(ActorSource::Nobody, &[], &format!("{said};")), "allow");
+        // One that does not apply says it to no avail.
+        let other = format!("{said} when {{ principal == Placet::Agent::\"acme/other\" }};");
+        assert_eq!(verdict(ActorSource::Nobody, &[], &other), "policy");
+    }
+
+    #[test]
+    fn the_annotation_says_one_thing_and_only_of_a_permit() {
+        for text in [
+            r#"@id("a") @impersonation("yes") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#,
+            r#"@id("a") @impersonation("permitted") forbid (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#,
+        ] {
+            let problems = compile(&bundle(text), &world()).unwrap_err();
+            assert!(problems[0].message.contains("@impersonation"), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn a_policy_sees_what_would_be_asked_for() {
+        let forbid = |condition: &str| {
+            format!(
+                r#"
+@id("never") forbid (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+when {{ context.req has credential && ({condition}) }};"#
+            )
+        };
+        for condition in [
+            r#"context.req.credential.scopes.contains("mail.send")"#,
+            r#"context.req.credential.kind == Placet::CredentialKind::"token_exchange""#,
+            r#"context.req.credential.source == "corp""#,
+            r#"context.req.credential has audience && context.req.credential.audience like "urn:mail*""#,
+        ] {
+            let policies = forbid(condition);
+            assert_eq!(
+                verdict(ActorSource::Agent, &["mail.send"], &policies),
+                "policy",
+                "{condition}"
+            );
+        }
+        let sends = forbid(r#"context.req.credential.scopes.contains("mail.send")"#);
+        assert_eq!(verdict(ActorSource::Agent, &["mail.read"], &sends), "allow");
+        let has_resource = forbid("context.req.credential has resource");
+        assert_eq!(verdict(ActorSource::Agent, &[], &has_resource), "allow");
+    }
+}

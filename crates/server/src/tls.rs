@@ -1,0 +1,215 @@
+//! TLS on the HTTP door: our certificate, and whose certificates are welcome.
+//!
+//! Owns the files, the settings of a handshake, and that changed files count without a restart. Does not know who the owner of a
+//! certificate is: the verifier says so for every request. Invariants: a file that cannot be used never replaces one that
+//! could; a session is never resumed, so that every connection shows its certificate.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use placet_identity::{ClientAuthorities, ClientCertificate};
+use rustls::{
+    ServerConfig as Handshakes,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::NoServerSessionStorage,
+};
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use zeroize::Zeroizing;
+
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+const FILE_BYTES_MAX: u64 = 256 * 1024;
+
+/// What TLS needs.
+#[derive(Debug, Clone)]
+pub struct TlsSettings {
+    /// The file with our certificate and what lies between it and its authority, in PEM form.
+    pub certificate: PathBuf,
+    /// The file with its private key, in PEM form.
+    pub key: PathBuf,
+    /// Whose client certificates are welcome; without them, nobody is asked for one.
+    pub authorities: Option<ClientAuthorities>,
+}
+
+impl TlsSettings {
+    /// Whether the files can be used, without opening a door.
+    ///
+    /// # Errors
+    /// [`TlsError`] naming the file that cannot.
+    pub fn check(&self) -> Result<(), TlsError> {
+        handshakes(self).map(drop)
+    }
+}
+
+/// Why TLS cannot be set up. For the operator.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("`{}` cannot be read: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("`{}` {problem}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// The key is not the certificate's.
+    #[error("the key `{}` is not the key of the certificate `{}`, or of a kind that is not known", key.display(), certificate.display())]
+    Mismatch {
+        /// The certificate.
+        certificate: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+}
+
+type Stamp = Option<(SystemTime, u64)>;
+
+/// What the handshakes were made of: certificate, key, and the generation of the authorities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    certificate: Stamp,
+    key: Stamp,
+    authorities: u64,
+}
+
+impl Seen {
+    fn of(settings: &TlsSettings) -> Self {
+        let authorities = settings.authorities.as_ref();
+        Self {
+            certificate: stamp(&settings.certificate),
+            key: stamp(&settings.key),
+            authorities: authorities.map(ClientAuthorities::generation).unwrap_or_default(),
+        }
+    }
+}
+
+/// The handshakes of a door.
+pub(crate) struct TlsDoor {
+    settings: TlsSettings,
+    /// What the first handshakes were made of.
+    first: Seen,
+    current: tokio::sync::watch::Sender<Arc<Handshakes>>,
+}
+
+impl fmt::Debug for TlsDoor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TlsDoor").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl TlsDoor {
+    pub(crate) fn new(settings: TlsSettings) -> Result<Self, TlsError> {
+        // Looked at before they are read: what changes in between is read once too often, not once too little.
+        let first = Seen::of(&settings);
+        let current = tokio::sync::watch::Sender::new(handshakes(&settings)?);
+        Ok(Self { settings, first, current })
+    }
+
+    /// What the next connection is taken with.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(Arc::clone(&self.current.borrow()))
+    }
+
+    /// Looks at the files for as long as the door is open.
+    pub(crate) async fn follow_files(self: Arc<Self>) {
+        let mut seen = self.first;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let (door, last) = (Arc::clone(&self), seen);
+            let looked = tokio::task::spawn_blocking(move || door.look(last)).await;
+            seen = looked.unwrap_or(seen);
+        }
+    }
+
+    /// Takes what has changed. Certificate and key are replaced one after the other, so that in between they do not fit: then
+    /// the old ones stay, and a later look finds both.
+    fn look(&self, last: Seen) -> Seen {
+        // Others read the authorities again as well, so that the generation says whether there are new ones.
+        if let Some(Err(error)) =
+            self.settings.authorities.as_ref().map(ClientAuthorities::reload_if_changed)
+        {
+            tracing::warn!(%error, "the client authorities stay as they were");
+        }
+        let seen = Seen::of(&self.settings);
+        if seen == last {
+            return last;
+        }
+        match handshakes(&self.settings) {
+            Ok(fresh) => {
+                self.current.send_replace(fresh);
+                tracing::info!("the certificates of the door were read again");
+                seen
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the certificates of the door stay as they were");
+                last
+            }
+        }
+    }
+}
+
+/// The certificate that the peer of a finished handshake showed.
+pub(crate) fn shown_by(stream: &TlsStream<TcpStream>) -> Option<ClientCertificate> {
+    let (_, session) = stream.get_ref();
+    session.peer_certificates().and_then(ClientCertificate::of_handshake)
+}
+
+fn handshakes(settings: &TlsSettings) -> Result<Arc<Handshakes>, TlsError> {
+    let unusable = |path: &Path, problem| TlsError::Unusable { path: path.to_owned(), problem };
+    let chain: Vec<CertificateDer<'static>> =
+        CertificateDer::pem_slice_iter(&read(&settings.certificate)?)
+            .collect::<Result<_, _>>()
+            .ok()
+            .filter(|chain: &Vec<_>| !chain.is_empty())
+            .ok_or_else(|| unusable(&settings.certificate, "holds no certificate in PEM form"))?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&settings.key)?)
+        .or(Err(unusable(&settings.key, "holds no private key in PEM form")))?;
+    let building = Handshakes::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .or(Err(unusable(&settings.certificate, "cannot be used: no version of TLS is there")))?;
+    let building = match &settings.authorities {
+        Some(authorities) => building.with_client_cert_verifier(authorities.handshake_verifier()),
+        None => building.with_no_client_auth(),
+    };
+    let mut made = building.with_single_cert(chain, key).or(Err(TlsError::Mismatch {
+        certificate: settings.certificate.clone(),
+        key: settings.key.clone(),
+    }))?;
+    made.alpn_protocols = vec![b"http/1.1".to_vec()];
+    made.session_storage = Arc::new(NoServerSessionStorage {});
+    made.send_tls13_tickets = 0;
+    Ok(Arc::new(made))
+}
+
+fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
+    let unreadable = |source| TlsError::Unreadable { path: path.to_owned(), source };
+    let metadata = std::fs::metadata(path).map_err(unreadable)?;
+    // A pipe would block the opening for ever.
+    if !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        let problem = "is not a file of a certificate's size";
+        return Err(TlsError::Unusable { path: path.to_owned(), problem });
+    }
+    std::fs::read(path).map(Zeroizing::new).map_err(unreadable)
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.modified().ok()?, metadata.len()))
+}
+
+#[cfg(test)]
+mod tests;

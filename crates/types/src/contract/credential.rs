@@ -1,0 +1,308 @@
+//! The `credential` section of a contract: with what its calls prove who they are made for.
+//!
+//! Owns the form, its rules and what of it is planned for one call. Holds names only: of a secret, of a token service. Invariant: a
+//! section that passed [`CredentialFile::check`] asks for no wildcard and names exactly what its kind needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::file::TransportFile;
+use crate::{binding::CredentialPlan, ids::CapabilityName};
+
+/// The most scopes of a section, and of one capability in it.
+const SCOPES_MAX: usize = 64;
+/// The longest scope, audience or resource, in bytes.
+const TEXT_BYTES_MAX: usize = 512;
+
+/// How the credential of a call comes about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum CredentialKind {
+    /// A secret of the configuration, the same for every call.
+    #[default]
+    StaticSecret,
+    /// The caller's token, exchanged at a token service for one that only the target accepts (RFC 8693).
+    TokenExchange,
+    /// A token of Placet's own from a token service (RFC 6749, section 4.4).
+    ClientCredentials,
+}
+
+impl CredentialKind {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::StaticSecret => "static_secret",
+            Self::TokenExchange => "token_exchange",
+            Self::ClientCredentials => "client_credentials",
+        }
+    }
+
+    fn is_static(&self) -> bool {
+        *self == Self::StaticSecret
+    }
+}
+
+/// Who is named as acting in an exchanged token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ActorSource {
+    /// The agent, by its own token of the call.
+    #[default]
+    Agent,
+    /// Placet, by an assertion that it signs.
+    Gateway,
+    /// Nobody: the token says that the user acts in person. Only where a policy permits that.
+    Nobody,
+}
+
+impl ActorSource {
+    /// The name on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Agent => "agent",
+            Self::Gateway => "gateway",
+            Self::Nobody => "nobody",
+        }
+    }
+
+    fn is_agent(&self) -> bool {
+        *self == Self::Agent
+    }
+}
+
+/// Whether a minted credential may serve further calls of the same kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum CachePolicy {
+    /// For a few minutes, for calls that agree in everything that the credential depends on.
+    #[default]
+    Short,
+    /// Never: every call has its own.
+    Never,
+}
+
+impl CachePolicy {
+    fn is_short(&self) -> bool {
+        *self == Self::Short
+    }
+}
+
+/// The credential attached to a contract's calls, after the gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CredentialFile {
+    /// How it comes about.
+    #[serde(rename = "type", default, skip_serializing_if = "CredentialKind::is_static")]
+    pub kind: CredentialKind,
+    /// The name of a secret in the configuration: what a `static_secret` sends. Of the other kinds it is what goes along where no call is
+    /// made, such as the listing of tools, if the server wants something there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// The HTTP header it is sent in, as `Bearer` when it is `authorization`.
+    #[serde(default = "CredentialFile::default_header")]
+    pub header: String,
+    /// Who accepts it; part of what is approved. For a token service: its name for the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// The target as an absolute URI (RFC 8707), where the token service wants that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<String>,
+    /// Its scopes, all of them needed; part of what is approved.
+    #[serde(default)]
+    pub scopes: BTreeSet<String>,
+    /// Scopes that are asked for too, and done without where they are not granted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub scopes_optional: BTreeSet<String>,
+    /// What a capability needs instead of `scopes`: a subset of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scopes_for: BTreeMap<CapabilityName, BTreeSet<String>>,
+    /// Says that the target knows no scopes; needed where a token service is asked without any.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub scopeless: bool,
+    /// The name of a token service in the configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sts: Option<String>,
+    /// Who is named as acting.
+    #[serde(default, skip_serializing_if = "ActorSource::is_agent")]
+    pub actor: ActorSource,
+    /// Whether a minted one may serve further calls.
+    #[serde(default, skip_serializing_if = "CachePolicy::is_short")]
+    pub cache: CachePolicy,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
+impl CredentialFile {
+    fn default_header() -> String {
+        "authorization".to_owned()
+    }
+
+    /// A secret of the configuration, sent in `header`.
+    #[must_use]
+    pub fn secret(name: impl Into<String>, header: Option<String>) -> Self {
+        Self {
+            kind: CredentialKind::StaticSecret,
+            secret: Some(name.into()),
+            header: header.unwrap_or_else(Self::default_header),
+            audience: None,
+            resource: None,
+            scopes: BTreeSet::new(),
+            scopes_optional: BTreeSet::new(),
+            scopes_for: BTreeMap::new(),
+            scopeless: false,
+            sts: None,
+            actor: ActorSource::Agent,
+            cache: CachePolicy::Short,
+        }
+    }
+
+    /// The scopes without which a call of `capability` is of no use.
+    #[must_use]
+    pub fn scopes_needed(&self, capability: &CapabilityName) -> &BTreeSet<String> {
+        self.scopes_for.get(capability).unwrap_or(&self.scopes)
+    }
+
+    /// The credential of one call of `capability`, as it is decided upon and approved.
+    #[must_use]
+    pub fn plan(&self, capability: &CapabilityName) -> CredentialPlan {
+        let scopes = self.scopes_needed(capability).union(&self.scopes_optional);
+        let source = match self.kind {
+            CredentialKind::StaticSecret => &self.secret,
+            CredentialKind::TokenExchange | CredentialKind::ClientCredentials => &self.sts,
+        };
+        CredentialPlan {
+            kind: self.kind,
+            source: source.clone(),
+            audience: self.audience.clone(),
+            resource: self.resource.clone(),
+            scopes: scopes.cloned().collect(),
+            actor: (self.kind == CredentialKind::TokenExchange).then_some(self.actor),
+        }
+    }
+
+    /// Checks the section of a contract with this transport and these capabilities: the key that is wrong and why, if one is.
+    ///
+    /// # Errors
+    /// The key below `credential` (empty for the section as a whole), and what is wrong with it.
+    pub fn check<'a>(
+        &self,
+        transport: &TransportFile,
+        capabilities: impl Iterator<Item = &'a CapabilityName>,
+    ) -> Result<(), (&'static str, String)> {
+        self.check_scopes(capabilities)?;
+        match self.kind {
+            CredentialKind::StaticSecret => self.check_static(transport),
+            CredentialKind::TokenExchange | CredentialKind::ClientCredentials => {
+                self.check_minted(transport)
+            }
+        }
+    }
+
+    fn check_static(&self, transport: &TransportFile) -> Result<(), (&'static str, String)> {
+        let Some(secret) = &self.secret else {
+            return Err(("secret", "a static secret is named here".to_owned()));
+        };
+        if matches!(transport, TransportFile::Internal { .. }) {
+            return Err(("", format!("an internal adapter takes no credential (`{secret}`)")));
+        }
+        let others = [
+            ("sts", self.sts.is_some()),
+            ("resource", self.resource.is_some()),
+            ("scopes_optional", !self.scopes_optional.is_empty()),
+            ("scopes_for", !self.scopes_for.is_empty()),
+            ("scopeless", self.scopeless),
+            ("actor", self.actor != ActorSource::Agent),
+            ("cache", self.cache != CachePolicy::Short),
+        ];
+        others.into_iter().find(|(_, given)| *given).map_or(Ok(()), |(key, _)| {
+            Err((key, "goes with a token service, not with a static secret".to_owned()))
+        })
+    }
+
+    fn check_minted(&self, transport: &TransportFile) -> Result<(), (&'static str, String)> {
+        if !matches!(transport, TransportFile::McpHttp { .. }) {
+            let problem = "a minted credential is for one host, so the transport has to be HTTP";
+            return Err(("type", problem.to_owned()));
+        }
+        if self.sts.as_deref().is_none_or(str::is_empty) {
+            return Err(("sts", "a token service of the configuration is named here".to_owned()));
+        }
+        if self.audience.is_none() && self.resource.is_none() {
+            return Err(("audience", "`audience` or `resource` names the one target".to_owned()));
+        }
+        if self.audience.as_ref().is_some_and(|text| !is_text(text)) {
+            return Err(("audience", "it is empty, too long or not printable ASCII".to_owned()));
+        }
+        if self.resource.as_ref().is_some_and(|text| !is_absolute_uri(text)) {
+            let problem = "it has to be an absolute URI without a fragment (RFC 8707)";
+            return Err(("resource", problem.to_owned()));
+        }
+        if self.kind == CredentialKind::ClientCredentials && self.actor != ActorSource::Agent {
+            return Err(("actor", "nobody is acted for with `client_credentials`".to_owned()));
+        }
+        let empty = self.scopes.is_empty() || self.scopes_for.values().any(BTreeSet::is_empty);
+        if empty != self.scopeless {
+            let problem = "name the scopes that are needed, or say `scopeless: true`";
+            return Err(("scopes", problem.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn check_scopes<'a>(
+        &self,
+        mut capabilities: impl Iterator<Item = &'a CapabilityName>,
+    ) -> Result<(), (&'static str, String)> {
+        let sets = || {
+            let main = [("scopes", &self.scopes), ("scopes_optional", &self.scopes_optional)];
+            main.into_iter().chain(self.scopes_for.values().map(|set| ("scopes_for", set)))
+        };
+        if let Some((key, _)) = sets().find(|(_, set)| set.len() > SCOPES_MAX) {
+            return Err((key, format!("there are more than {SCOPES_MAX}")));
+        }
+        let usable = |scope: &String| is_scope(scope) && !scope.contains('*');
+        if let Some((key, _)) = sets().find(|(_, set)| !set.iter().all(usable)) {
+            let problem = "a scope may not be empty or hold a wildcard, a space or a quote";
+            return Err((key, problem.to_owned()));
+        }
+        if self.scopes_for.values().any(|set| !set.is_subset(&self.scopes)) {
+            return Err(("scopes_for", "it asks for more than `scopes` says".to_owned()));
+        }
+        let unknown = self.scopes_for.len()
+            > capabilities.by_ref().filter(|name| self.scopes_for.contains_key(*name)).count();
+        if unknown {
+            return Err(("scopes_for", "it names a capability that is not there".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a text is a scope (RFC 6749, section 3.3).
+fn is_scope(text: &str) -> bool {
+    (1..=TEXT_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
+}
+
+fn is_text(text: &str) -> bool {
+    (1..=TEXT_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn is_absolute_uri(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    let split = text.split_once(':');
+    is_text(text)
+        && !text.contains('#')
+        && split.is_some_and(|(scheme, rest)| is_scheme(scheme) && !rest.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

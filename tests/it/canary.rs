@@ -1,0 +1,480 @@
+//! Canaries on every way in and in every secret: afterwards they are nowhere, but where they belong.
+//!
+//! Owns the collection of everything that leaves the process or stays on disk: bytes that upstreams and webhooks received, spans,
+//! logs, metrics, error bodies, pages of the console, the data folder, before and after a crash. The search itself is
+//! `harness::search`'s, and is tested here on the same places.
+
+use std::{
+    fs,
+    process::Stdio,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Method, Request};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command},
+};
+use url::Url;
+
+use crate::harness::{
+    client::{Client, Reply, text},
+    npm, otlp,
+    placet::Placet,
+    search::{Places, canary, disguises, found},
+    setup::{Setup, local, plan},
+    until, within,
+};
+
+/// What an upstream was sent, byte by byte.
+#[derive(Debug, Clone, Default)]
+struct Heard(Arc<Mutex<Vec<u8>>>);
+
+impl Heard {
+    fn bytes(&self) -> Vec<u8> {
+        self.0.lock().unwrap().clone()
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+    }
+}
+
+/// Stands before an upstream and keeps what goes to it.
+async fn tap(upstream: Url) -> (Heard, Url) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = local(listener.local_addr().unwrap().port(), upstream.path());
+    let to = upstream.socket_addrs(|| None).unwrap()[0];
+    let heard = Heard::default();
+    let keep = heard.clone();
+    tokio::spawn(async move {
+        while let Ok((caller, _)) = listener.accept().await {
+            let keep = keep.clone();
+            tokio::spawn(async move {
+                let (mut from, mut back) = caller.into_split();
+                let (mut answers, mut on) = TcpStream::connect(to).await.unwrap().into_split();
+                tokio::spawn(async move { drop(tokio::io::copy(&mut answers, &mut back).await) });
+                let mut some = vec![0; 16_384];
+                while let Ok(count @ 1..) = from.read(&mut some).await {
+                    keep.take(&some[..count]);
+                    if on.write_all(&some[..count]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (heard, url)
+}
+
+/// A webhook that takes everything.
+async fn hook() -> (Heard, Url) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = local(listener.local_addr().unwrap().port(), "/hook");
+    let heard = Heard::default();
+    let keep = heard.clone();
+    tokio::spawn(async move {
+        while let Ok((mut caller, _)) = listener.accept().await {
+            let keep = keep.clone();
+            tokio::spawn(async move {
+                let mut some = vec![0; 16_384];
+                while let Ok(count @ 1..) = caller.read(&mut some).await {
+                    keep.take(&some[..count]);
+                    let whole = some[..count].ends_with(b"}") || some[..count].ends_with(b"]");
+                    let answer = b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n";
+                    if whole && caller.write_all(answer).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (heard, url)
+}
+
+/// The stub over HTTP: where it listens.
+async fn stub_over_http(setup: &Setup) -> (Child, Url) {
+    let mut command = Command::new(npm::node());
+    command.arg(npm::stub()).arg("http").arg(setup.path("http-record")).env_clear();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let port = within("the stub says its port", lines.next_line()).await.unwrap().unwrap();
+    (child, local(port.parse().unwrap(), "/mcp"))
+}
+
+/// Two adapters with a secret each, a webhook, a collector, and who stands behind them.
+struct World {
+    setup: Setup,
+    _server: Child,
+    upstream: Heard,
+    webhook: Heard,
+    spans: otlp::Received,
+    in_env: String,
+    in_file: String,
+}
+
+impl World {
+    async fn new() -> Self {
+        let (spans, endpoint) = otlp::grpc().await;
+        let (webhook, hook) = hook().await;
+        let (in_env, in_file) = (canary("inenv"), canary("infile"));
+        let key = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=";
+        let setup = Setup::new()
+            .with("contracts", json!("contracts"))
+            .with("secrets", json!({
+                "env": { "env": "CANARY" }, "file": { "file": "secret.txt" }, "hook": { "env": "HOOK" },
+            }))
+            .with("telemetry", json!({ "otlp": { "endpoint": endpoint.as_str() }, "log_filter": "trace" }))
+            .with("notifications", json!({
+                "channels": { "hook": { "to": {
+                    "type": "webhook", "url": hook.as_str(), "key": "hook", "private_network": true,
+                } } },
+                "routes": [{ "channels": ["hook"] }], "poll_ms": 100,
+            }))
+            .env("CANARY", &in_env)
+            .env("HOOK", key);
+        fs::write(setup.path("secret.txt"), &in_file).unwrap();
+        let (server, stub) = stub_over_http(&setup).await;
+        let (upstream, url) = tap(stub).await;
+        let (node, script) = (npm::node(), npm::stub());
+        let record = setup.path("stdio-record").display().to_string();
+        let import = ["adapters", "import", "--mode-default", "local_write", "--name"];
+        let child = [
+            "child",
+            "--env-secret",
+            "STUB_KEY=env",
+            "--stdio",
+            "--",
+            &node,
+            &script,
+            "good",
+            &record,
+        ];
+        let remote = ["remote", "--url", url.as_str(), "--private-network", "--credential", "file"];
+        for rest in [&child[..], &remote[..]] {
+            let ran = setup.configured(&[&import[..], rest].concat()).await;
+            ran.ok();
+            assert_eq!(found(format!("{ran:?}").as_bytes(), &in_env), None, "{ran:?}");
+            assert_eq!(found(format!("{ran:?}").as_bytes(), &in_file), None, "{ran:?}");
+        }
+        let mut contract = setup.read_contract("remote");
+        contract["capabilities"]["erase"]["mode"] = json!("destructive");
+        fs::write(setup.contract_file("remote"), contract.to_string()).unwrap();
+        let setup = setup.files_contract();
+        Self { setup, _server: server, upstream, webhook, spans, in_env, in_file }
+    }
+
+    /// What is on disk, and what went over the wire.
+    fn collect(&self, places: &mut Places) {
+        places.add_folder(&self.setup.data().join("ledger"));
+        places.add("the upstream", self.upstream.bytes());
+        places.add("the webhook", self.webhook.bytes());
+        places.add("the spans", self.spans.bytes());
+        let record = fs::read(self.setup.path("stdio-record")).unwrap();
+        places.add("the child's input", record);
+    }
+}
+
+/// Everything that a request of ours brings along and that is for nobody else.
+struct Inbound {
+    agent: String,
+    user: String,
+    headers: Vec<(&'static str, String)>,
+    query: String,
+}
+
+impl Inbound {
+    async fn new(setup: &Setup) -> Self {
+        let user = setup.configured(&["token", "user", "ana", "--for-agent", "dev-agent"]).await;
+        let headers = vec![
+            ("cookie", format!("session={}; placet={}", canary("cookie"), canary("session"))),
+            ("x-forwarded-access-token", canary("forwarded")),
+            ("x-amzn-oidc-data", canary("oidc")),
+            ("x-api-key", canary("apikey")),
+            ("x-forwarded-client-cert", canary("clientcert")),
+            ("proxy-authorization", format!("Basic {}", canary("proxy"))),
+            ("forwarded", format!("for={}", canary("for"))),
+        ];
+        let agent = setup.token("agent", "dev-agent").await;
+        Self { agent, user: user.ok().trim().to_owned(), headers, query: canary("query") }
+    }
+
+    /// Of each token its signature and its claims; of each header the part that is nobody's name.
+    fn canaries(&self) -> Vec<String> {
+        let parts =
+            |token: &String| token.split('.').skip(1).map(str::to_owned).collect::<Vec<String>>();
+        let mut all: Vec<String> = [&self.agent, &self.user].into_iter().flat_map(parts).collect();
+        for (_, value) in &self.headers {
+            let words = value.split([' ', ';', '=']);
+            all.extend(words.filter(|word| word.ends_with("/zz")).map(str::to_owned));
+        }
+        all.push(self.query.clone());
+        all
+    }
+
+    async fn call(&self, client: &Client, submission: &Value) -> Reply {
+        let query: String = url::form_urlencoded::byte_serialize(self.query.as_bytes()).collect();
+        let path = format!("/v1/calls?access_token={query}");
+        for path in [path.as_str(), "/v1/calls"] {
+            let mut request =
+                client.request(Method::POST, path).header("content-type", "application/json");
+            for (name, value) in &self.headers {
+                // What the way out would not send is sent by hand below.
+                if *name != "proxy-authorization" {
+                    request = request.header(*name, value);
+                }
+            }
+            let request = request.header("placet-delegation", &self.user);
+            let request: Request<Bytes> =
+                request.body(serde_json::to_vec(submission).unwrap().into()).unwrap();
+            let reply = client.send(request).await;
+            // A query that the route does not know may be refused; then the call is made without.
+            if reply.status != 400 || path == "/v1/calls" {
+                return reply;
+            }
+        }
+        unreachable!("the second path always returns")
+    }
+}
+
+/// A request as bytes, for what no client of ours would send.
+async fn raw(placet: &Placet, head: &str) -> Vec<u8> {
+    let to = placet.base.socket_addrs(|| None).unwrap()[0];
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let head = head.replace("HOST", &to.to_string());
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut reply = Vec::new();
+    within("an answer", stream.read_to_end(&mut reply)).await.unwrap();
+    reply
+}
+
+/// Calls through every adapter, refusals of every stage, and a held call.
+async fn everything(
+    world: &World,
+    placet: &Placet,
+    inbound: &Inbound,
+    places: &mut Places,
+) -> Value {
+    let client = placet.client(Some(inbound.agent.clone()));
+    world.setup.put("a.txt", "hello");
+    for (step, tool, args) in [
+        ("s1", "files__read", json!({ "path": "a.txt" })),
+        ("s2", "files__write", json!({ "path": "b.txt", "content": "x" })),
+        ("s3", "child__note", json!({ "what": "plain" })),
+        ("s4", "remote__note", json!({ "what": "plain" })),
+    ] {
+        let reply = inbound.call(&client, &plan(tool, step, args)).await;
+        reply.succeeded();
+        places.add(format!("the answer of {tool}"), reply.body.to_vec());
+    }
+    for (step, tool, args) in [
+        ("s5", "files__read", json!({ "path": "../../etc/passwd" })),
+        ("s6", "files__read", json!({ "pth": 1 })),
+        ("s7", "child__none", json!({})),
+        ("s3", "child__note", json!({ "what": "another" })),
+    ] {
+        let reply = inbound.call(&client, &plan(tool, step, args)).await;
+        assert!(reply.status >= 400, "{tool}: {reply:?}");
+        places.add(format!("the refusal of {tool} {step}"), reply.body.to_vec());
+    }
+    // Tokens that are not valid, each with a canary of its own kind in it.
+    for (what, token) in [
+        ("a forged signature", format!("{}x", inbound.agent)),
+        ("nonsense", inbound.query.clone()),
+        ("a cut one", inbound.agent.split_at(inbound.agent.len() - 20).0.to_owned()),
+    ] {
+        let reply = placet.client(Some(token)).get("/v1/tools").await;
+        reply.refused(401, "UNAUTHENTICATED");
+        places
+            .add(format!("the answer to {what}"), format!("{:?} {}", reply.headers, reply.text()));
+    }
+    for (what, head) in [
+        (
+            "a proxy's header",
+            format!(
+                "GET /v1/tools HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nProxy-Authorization: Basic {}\r\n\r\n",
+                inbound.query
+            ),
+        ),
+        (
+            "a broken head",
+            format!(
+                "GET /v1/tools HTTP/1.1\r\nHost: HOST\r\nAuthorization Bearer {}\r\n\r\n",
+                inbound.query
+            ),
+        ),
+        (
+            "two tokens",
+            format!(
+                "GET /v1/tools HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nAuthorization: Bearer {0}\r\nAuthorization: Bearer {0}\r\n\r\n",
+                inbound.query
+            ),
+        ),
+    ] {
+        places.add(format!("the answer to {what}"), raw(placet, &head).await);
+    }
+    let erase = plan("remote__erase", "s8", json!({ "what": "plain" }));
+    inbound.call(&client, &erase).await.held()
+}
+
+/// The pages of the console, as the approver sees them.
+async fn pages(world: &World, placet: &Placet, held: &Value, places: &mut Places) {
+    let nobody = placet.client(None);
+    let form = nobody.get("/sign-in").await;
+    let cookie = |reply: &Reply, name: &str| {
+        let all = reply.headers.get_all("set-cookie").iter();
+        let mut pairs = all.filter_map(|line| line.to_str().ok()?.split(';').next());
+        pairs.find_map(|pair| pair.strip_prefix(&format!("{name}="))).map(str::to_owned)
+    };
+    let token = cookie(&form, "placet-sign-in").unwrap();
+    let page = form.text();
+    let people = page.split("<form").filter(|form| form.contains("name=\"person\""));
+    let ben = people.clone().find(|form| form.contains("Ben")).or_else(|| people.last()).unwrap();
+    let value = ben.split("name=\"person\"").nth(1).unwrap();
+    let person = value.split("value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let origin = placet.base.origin().ascii_serialization();
+    let request = nobody
+        .request(Method::POST, "/sign-in/development")
+        .header("content-type", "application/x-www-form-urlencoded")
+        .header("origin", origin)
+        .header("cookie", format!("placet-sign-in={token}"));
+    let body = format!("form_token={token}&person={person}&to=%2F");
+    let to = placet.base.socket_addrs(|| None).unwrap()[0];
+    let request = request.body(Bytes::from(body)).unwrap();
+    // Our own client takes no redirect for an answer.
+    let (parts, body) = request.into_parts();
+    let mut head = format!(
+        "POST /sign-in/development HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: {}\r\n",
+        body.len()
+    );
+    for (name, value) in &parts.headers {
+        head.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
+    }
+    let reply =
+        raw(placet, &format!("{head}\r\n{}", String::from_utf8(body.to_vec()).unwrap())).await;
+    let reply = String::from_utf8(reply).unwrap();
+    let session = reply.split("placet=").nth(1).unwrap().split(';').next().unwrap();
+    let approval = format!("/approvals/{}", text(held, "approval_id"));
+    let call = format!("/calls/{}", text(held, "call_id"));
+    let mut shown = 0;
+    for path in ["/", approval.as_str(), call.as_str(), "/trail", "/desk"] {
+        let request =
+            nobody.request(Method::GET, path).header("cookie", format!("placet={session}"));
+        let page = nobody.send(request.body(Bytes::new()).unwrap()).await;
+        shown += usize::from(page.status == 200);
+        places.add(format!("the page {path}"), page.body.to_vec());
+    }
+    assert!(shown >= 2, "the console shows nothing: {}", world.setup.path("").display());
+    assert!(places.has(&approval, "remote"), "the approval's page says what it is about");
+}
+
+#[tokio::test]
+async fn no_inbound_byte_reaches_an_upstream() {
+    let world = World::new().await;
+    let inbound = Inbound::new(&world.setup).await;
+    let placet = world.setup.start().await;
+    let mut places = Places::default();
+    let held = everything(&world, &placet, &inbound, &mut places).await;
+    pages(&world, &placet, &held, &mut places).await;
+    until("the webhook is told", || async { !world.webhook.bytes().is_empty() }).await;
+    for path in ["/metrics", "/readyz", "/healthz"] {
+        places.add(format!("the admin door's {path}"), placet.ask(path).await.body.to_vec());
+    }
+    let ben = world.setup.ben(&placet).await;
+    ben.decide(&held, "approve").await.ok();
+    placet.client(Some(inbound.agent.clone())).end_of(&text(&held, "call_id")).await;
+    for path in ["/v1/ledger", "/v1/approvals", "/v1/inbox"] {
+        places.add(format!("the list {path}"), ben.get(path).await.body.to_vec());
+    }
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let log = placet.stop().await;
+    places.add("the log", log);
+    world.collect(&mut places);
+
+    // What is collected is what was sent: each place names what went through it.
+    for (place, word) in [
+        ("the upstream", "tools/call"),
+        ("the child's input", "tools/call"),
+        ("the webhook", "remote"),
+        ("the spans", "remote"),
+        ("the log", "remote"),
+        ("ledger/journal", "remote"),
+        ("ledger/content", "plain"),
+        ("the page /", "remote"),
+        ("the refusal of", "VALIDATION_ERROR"),
+        ("the answer of", "tool_result"),
+        ("the list /v1/ledger", "remote"),
+    ] {
+        assert!(places.has(place, word), "`{word}` is not in {place}: nothing was collected there");
+    }
+    assert!(
+        found(&world.upstream.bytes(), &world.in_file).is_some(),
+        "the upstream has its credential"
+    );
+    places.would_find(&canary("planted"));
+    for canary in inbound.canaries() {
+        assert_eq!(places.with(&canary), Vec::<String>::new(), "{canary}");
+    }
+    let at = places.with(&world.in_file);
+    assert_eq!(at.len(), 1, "the secret of the file is with its upstream alone: {at:?}");
+    assert!(at[0].starts_with("the upstream"), "{at:?}");
+    assert_eq!(places.with(&world.in_env), Vec::<String>::new(), "the secret of the environment");
+}
+
+#[tokio::test]
+async fn a_crash_leaves_no_canary_behind() {
+    let world = World::new().await;
+    let inbound = Inbound::new(&world.setup).await;
+    let placet = world.setup.start().await;
+    let mut places = Places::default();
+    let held = everything(&world, &placet, &inbound, &mut places).await;
+    // Calls are under way and one waits for people when it dies.
+    let client = placet.client(Some(inbound.agent.clone()));
+    let under_way = plan("remote__note", "s9", json!({ "what": "plain" }));
+    let dying =
+        tokio::spawn(async move { client.is_answered_to(submitting(&client, &under_way)).await });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    places.add("the log", placet.log());
+    placet.kill().await;
+    drop(dying.await);
+    world.collect(&mut places);
+    let again = world.setup.start().await;
+    let ben = world.setup.ben(&again).await;
+    let shown = ben.get(&format!("/v1/approvals/{}", text(&held, "approval_id"))).await;
+    shown.ok();
+    places.add("the approval after the crash", shown.body.to_vec());
+    places.add("the log after the crash", again.stop().await);
+    world.collect(&mut places);
+    assert!(places.has("ledger/journal", "remote") && places.has("after the crash", "remote"));
+    places.would_find(&canary("planted"));
+    let mut canaries = inbound.canaries();
+    canaries.push(world.in_env.clone());
+    for canary in canaries {
+        assert_eq!(places.with(&canary), Vec::<String>::new(), "{canary}");
+    }
+    let at = places.with(&world.in_file);
+    assert!(at.iter().all(|place| place.starts_with("the upstream")), "{at:?}");
+}
+
+fn submitting(client: &Client, submission: &Value) -> Request<Bytes> {
+    let request =
+        client.request(Method::POST, "/v1/calls").header("content-type", "application/json");
+    request.body(serde_json::to_vec(submission).unwrap().into()).unwrap()
+}
+
+#[test]
+fn a_canary_is_found_however_it_is_written_and_nothing_else_is() {
+    let (wanted, other) = (canary("wanted"), canary("other"));
+    for disguise in disguises(&wanted) {
+        let page = format!("<p>before</p>{disguise}<p>after</p>");
+        assert!(found(page.as_bytes(), &wanted).is_some(), "{disguise}");
+        assert_eq!(found(page.as_bytes(), &other), None, "{disguise}");
+    }
+    assert_eq!(found(b"", &wanted), None);
+    assert_eq!(found(wanted.split_at(wanted.len() - 1).0.as_bytes(), &wanted), None);
+}

@@ -1,0 +1,447 @@
+//! Exchanged credentials, end to end: a real provider signs people in and exchanges tokens, a server verifies what arrives there.
+//!
+//! Owns the set-up: who exists, a server behind exchanged tokens, and the words that make the provider refuse. What is asserted is what the
+//! server was shown, not what Placet says of it.
+
+use std::{fs, process::Stdio};
+
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
+};
+
+use crate::{
+    harness::{
+        client::{Client, Reply, text},
+        npm,
+        placet::Placet,
+        setup::{Setup, local, plan},
+        within,
+    },
+    workspace,
+};
+
+const CLIENT_SECRET: &str = "kanarienvogel-client-0815-geheim";
+
+/// A script of `tests/peers`, and its first line of JSON.
+async fn peer(script: &str, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut command = Command::new(npm::node());
+    command
+        .arg(workspace::root().join("tests/peers").join(script))
+        .args(arguments)
+        .env("PLACET_E2E_MODULES", npm::modules())
+        .env("CLIENT_SECRET", CLIENT_SECRET)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true);
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
+}
+
+/// The next line that is JSON; a provider says other things too.
+async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
+    loop {
+        let line = within("a peer says something", lines.next_line()).await.unwrap();
+        if let Ok(said) = serde_json::from_str(&line.expect("it is still there")) {
+            return said;
+        }
+    }
+}
+
+/// The provider.
+struct Provider {
+    issuer: String,
+    agent: String,
+    alice: String,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+    child: Child,
+}
+
+impl Provider {
+    async fn start(setup: &Setup) -> Self {
+        let key = setup.path("sts-key.pem");
+        let (mut child, mut lines) = peer("sts.mjs", &[key.to_str().unwrap()]).await;
+        let said = next(&mut lines).await;
+        let stdin = child.stdin.take().unwrap();
+        let (agent, alice) = (text(&said, "agent"), text(&said["users"], "alice"));
+        Self { issuer: text(&said, "issuer"), agent, alice, stdin, lines, child }
+    }
+
+    /// Tells it how to behave from now on.
+    async fn tell(&mut self, word: &str) {
+        self.stdin.write_all(format!("{word}\n").as_bytes()).await.unwrap();
+        while next(&mut self.lines).await["done"] != word {}
+    }
+
+    fn issuers(&self) -> Value {
+        json!([{
+            "issuer": self.issuer, "tenant": "acme", "audiences": ["placet"], "kinds": { "claim": ["agent", "user"] },
+            "keys": { "url": format!("{}/jwks", self.issuer) }, "keys_private_network": true,
+            "clients": { "app": "agent-1" },
+        }])
+    }
+
+    fn services(&self) -> Value {
+        let at = |name: &str, client: &str, auth: Value| {
+            json!({
+                "name": name, "issuer": self.issuer, "token_endpoint": format!("{}/token", self.issuer),
+                "client_id": client, "client_auth": auth, "private_network": true, "timeout_ms": 2_000,
+            })
+        };
+        json!([
+            at(
+                "corp",
+                "placet",
+                json!({ "method": "private_key_jwt", "key": "sts-key", "key_id": "placet-1" })
+            ),
+            at(
+                "basic",
+                "placet-basic",
+                json!({ "method": "client_secret_basic", "secret": "sts-secret" })
+            ),
+        ])
+    }
+}
+
+/// The server behind exchanged tokens.
+struct Guarded {
+    url: String,
+    record: std::path::PathBuf,
+    _child: Child,
+}
+
+impl Guarded {
+    async fn start(setup: &Setup, issuer: &str) -> Self {
+        let record = setup.path("guarded.jsonl");
+        let arguments = [issuer, "urn:mail-api", record.to_str().unwrap()];
+        let (child, mut lines) = peer("guarded.mjs", &arguments).await;
+        let port = next(&mut lines).await.as_u64().unwrap();
+        let url = local(u16::try_from(port).unwrap(), "/mcp").to_string();
+        Self { url, record, _child: child }
+    }
+
+    /// What it was shown so far, as text.
+    fn shown(&self) -> String {
+        fs::read_to_string(&self.record).unwrap_or_default()
+    }
+
+    fn calls(&self) -> usize {
+        self.shown().matches("tools/call").count()
+    }
+}
+
+/// Everything together.
+struct World {
+    setup: Setup,
+    provider: Provider,
+    guarded: Guarded,
+    placet: Placet,
+}
+
+const DIRECTORY: &str = r#"{ "tenants": { "acme": {
+    "groups": { "approvers": {}, "operators": {} },
+    "users": { "ana": {}, "alice": {}, "bob": {}, "ben": { "groups": ["approvers", "operators"] } },
+    "agents": { "agent-1": { "owner": "ana" } }
+} } }"#;
+
+impl World {
+    async fn new() -> Self {
+        let setup = Setup::new().with("contracts", json!("contracts"));
+        let provider = Provider::start(&setup).await;
+        let guarded = Guarded::start(&setup, &provider.issuer).await;
+        fs::write(setup.path("directory.yaml"), DIRECTORY).unwrap();
+        let import =
+            ["adapters", "import", "--name", "mail", "--url", &guarded.url, "--private-network"];
+        setup.configured(&import).await.ok();
+        let mut contract = setup.read_contract("mail");
+        contract["credential"] = json!({
+            "type": "token_exchange", "sts": "corp", "audience": "urn:mail-api",
+            "scopes": ["mail.read", "mail.send"], "scopes_optional": ["mail.labels"],
+            "scopes_for": { "search": ["mail.read"] },
+        });
+        let search = &mut contract["capabilities"]["search"];
+        search["mode"] = json!("read_only");
+        search["effect"] = json!("none");
+        search.as_object_mut().unwrap().remove("dedup");
+        contract["capabilities"]["send"]["mode"] = json!("destructive");
+        let secrets =
+            json!({ "sts-key": { "file": "sts-key.pem" }, "sts-secret": "${CLIENT_SECRET}" });
+        let setup = setup
+            .contract("mail", &contract)
+            .with("directory", json!("directory.yaml"))
+            .with("issuers", provider.issuers())
+            .with("development_tokens", json!(true))
+            .with("secrets", secrets)
+            .with("sts", provider.services())
+            .with("telemetry", json!({ "log_filter": "debug" }))
+            .env("CLIENT_SECRET", CLIENT_SECRET);
+        let placet = setup.start().await;
+        Self { setup, provider, guarded, placet }
+    }
+
+    fn agent(&self) -> Client {
+        self.placet.client(Some(self.provider.agent.clone()))
+    }
+
+    /// The agent's call for alice.
+    async fn call(&self, submission: &Value) -> Reply {
+        let alice = format!("Bearer {}", self.provider.alice);
+        self.agent().call_with(submission, "placet-delegation", &alice).await
+    }
+
+    async fn ben(&self) -> Client {
+        let token = self.setup.configured(&["token", "user", "ben", "--tenant", "acme"]).await;
+        self.placet.client(Some(token.ok().trim().to_owned()))
+    }
+
+    /// How a call for alice stands.
+    async fn look(&self, call_id: &str, wait_ms: u32) -> Reply {
+        let request = self
+            .agent()
+            .request(http::Method::GET, &format!("/v1/calls/{call_id}?wait_ms={wait_ms}"));
+        let request =
+            request.header("placet-delegation", format!("Bearer {}", self.provider.alice));
+        self.agent().send(request.body(bytes::Bytes::new()).unwrap()).await
+    }
+
+    /// Waits until a call for alice has ended well.
+    async fn end_of(&self, call_id: &str) -> Value {
+        for _ in 0..100 {
+            let reply = self.look(call_id, 1_000).await;
+            if reply.status == 200 {
+                return reply.json();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("it does not end: {:?}", self.look(call_id, 0).await)
+    }
+}
+
+fn search(step: &str) -> Value {
+    plan("mail__search", step, json!({ "what": "invoices" }))
+}
+
+fn send(step: &str) -> Value {
+    plan("mail__send", step, json!({ "what": "the report" }))
+}
+
+/// What the server read in the token of a call.
+fn said(result: &Value) -> Value {
+    let words = result.to_string();
+    let (_, rest) = words.split_once("{\\\"sub").unwrap_or_else(|| panic!("no claims in {words}"));
+    let claims = format!("{{\"sub{}", rest.replace("\\\"", "\""));
+    serde_json::Deserializer::from_str(&claims).into_iter::<Value>().next().unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_call_reaches_its_server_with_an_exchanged_token_and_nothing_else() {
+    let world = World::new().await;
+    let result = world.call(&search("s1")).await.ok();
+    let claims = said(&result);
+    assert_eq!(
+        (&claims["sub"], &claims["act"]["sub"]),
+        (&json!("alice"), &json!("agent-1")),
+        "{claims}"
+    );
+    assert_eq!(
+        (&claims["aud"], &claims["scope"]),
+        (&json!("urn:mail-api"), &json!("mail.read")),
+        "{claims}"
+    );
+    // Another call of the same kind needs no other token.
+    let again = said(&world.call(&search("s2")).await.ok());
+    assert_eq!(again["jti"], claims["jti"]);
+    // The agent alone has nobody whose token could be exchanged with it as the actor.
+    let alone = world.agent().call(&search("s3")).await;
+    assert_eq!(
+        (alone.status, text(&alone.json(), "error_code")),
+        (403, "CREDENTIAL_REFUSED".to_owned())
+    );
+    assert_eq!(world.guarded.calls(), 2);
+    let shown = world.guarded.shown();
+    let minted: Vec<&str> =
+        shown.split("Bearer ").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(!minted.is_empty());
+    let data = world.setup.data();
+    let log = world.placet.stop().await;
+    let key = fs::read_to_string(world.setup.path("sts-key.pem")).unwrap();
+    let key_line = key.lines().nth(1).unwrap().to_owned();
+    for canary in [&world.provider.agent, &world.provider.alice, &key_line, CLIENT_SECRET] {
+        assert!(!shown.contains(canary), "the server was shown what is not for it");
+    }
+    for canary in
+        [&world.provider.agent, &world.provider.alice, &key_line, CLIENT_SECRET, minted[0]]
+    {
+        assert!(!log.contains(canary), "it is in the log");
+        assert!(!result.to_string().contains(canary), "it is in the answer");
+        assert_eq!(files_with(&data, canary), Vec::<String>::new());
+    }
+    // Which credential it was stands in the chain.
+    for fact in [
+        "\"token_exchange\"",
+        "\"subject\":\"alice\"",
+        "\"actor\":\"agent-1\"",
+        "\"scopes\":[\"mail.read\"]",
+    ] {
+        assert!(!files_with(&data, fact).is_empty(), "{fact} is not on the record");
+    }
+}
+
+/// The files below a folder that hold a text.
+fn files_with(folder: &std::path::Path, canary: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files_with(&path, canary));
+        } else {
+            let bytes = fs::read(&path).unwrap_or_default();
+            if bytes.windows(canary.len()).any(|window| window == canary.as_bytes()) {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn placet_acts_by_name_and_may_prove_itself_with_a_secret() {
+    let world = World::new().await;
+    world.placet.stop().await;
+    for (section, actor) in [
+        (json!({ "sts": "corp", "actor": "gateway" }), "placet"),
+        (json!({ "sts": "basic" }), "agent-1"),
+    ] {
+        let mut contract = world.setup.read_contract("mail");
+        for (key, value) in section.as_object().unwrap() {
+            contract["credential"][key] = value.clone();
+        }
+        fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
+        let placet = world.setup.start().await;
+        let alice = format!("Bearer {}", world.provider.alice);
+        let agent = placet.client(Some(world.provider.agent.clone()));
+        let result = agent.call_with(&search(actor), "placet-delegation", &alice).await.ok();
+        assert_eq!(said(&result)["act"]["sub"], actor);
+        placet.stop().await;
+        contract["credential"].as_object_mut().unwrap().remove("actor");
+        fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sts_down_means_no_call_and_no_fallback() {
+    let mut world = World::new().await;
+    assert_eq!(world.call(&search("s1")).await.status, 200);
+    let calls = world.guarded.calls();
+    world.provider.child.kill().await.unwrap();
+    // What is there serves on; another kind of call has nothing, and is not made with what another one has.
+    assert_eq!(world.call(&search("s2")).await.status, 200);
+    let held = world.call(&send("w1")).await;
+    assert_eq!(held.status, 202, "{held:?}");
+    let held = held.json();
+    world.ben().await.decide(&held, "approve").await.ok();
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let now = world.look(&text(&held, "call_id"), 0).await;
+    assert_eq!((now.status, text(&now.json(), "state")), (202, "approved".to_owned()));
+    assert_eq!(world.guarded.calls(), calls + 1);
+}
+
+#[tokio::test]
+async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a_restart() {
+    let mut world = World::new().await;
+    // In memory while the process lives.
+    let held = world.call(&send("w1")).await.json();
+    world.ben().await.decide(&held, "approve").await.ok();
+    let claims = said(&world.end_of(&text(&held, "call_id")).await);
+    assert_eq!(
+        (&claims["sub"], &claims["scope"]),
+        (&json!("alice"), &json!("mail.read mail.send")),
+        "{claims}"
+    );
+    // Gone with a restart: what was agreed to is still agreed to, and waits for alice's agent.
+    let held = world.call(&send("w2")).await.json();
+    let call_id = text(&held, "call_id");
+    let World { setup, provider, guarded, placet } = world;
+    placet.stop().await;
+    let placet = setup.start().await;
+    world = World { setup, provider, guarded, placet };
+    let before = world.guarded.calls();
+    world.ben().await.decide(&held, "approve").await.ok();
+    let waiting = async {
+        loop {
+            let now = world.look(&call_id, 0).await;
+            if now.status == 202 && now.json()["awaits_credential"] == json!(true) {
+                return now.json();
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    let waiting = within("it waits for its caller", waiting).await;
+    assert_eq!(waiting["state"], "approved");
+    assert_eq!(world.guarded.calls(), before);
+    let again = world.call(&send("w2")).await;
+    assert!([200, 202].contains(&again.status), "{again:?}");
+    let claims = said(&world.end_of(&call_id).await);
+    assert_eq!(claims["sub"], "alice");
+    assert_eq!(world.guarded.calls(), before + 1, "once");
+}
+
+#[tokio::test]
+async fn a_revoked_user_is_asked_for_a_new_token_and_the_approval_stays() {
+    let mut world = World::new().await;
+    world.provider.tell("revoke alice").await;
+    let refused = world.call(&search("s1")).await;
+    assert_eq!(refused.status, 401, "{refused:?}");
+    let challenge = refused.headers["www-authenticate"].to_str().unwrap().to_owned();
+    assert!(
+        challenge.starts_with("Bearer") && challenge.contains("error=\"invalid_token\""),
+        "{challenge}"
+    );
+    let document = refused.json();
+    assert_eq!(text(&document, "error_code"), "CREDENTIAL_EXPIRED");
+    assert_eq!(document["execution"], "not_executed");
+    assert!(!refused.text().contains("locked out"), "the provider's words: {}", refused.text());
+    let held = world.call(&send("w1")).await.json();
+    world.ben().await.decide(&held, "approve").await.ok();
+    let call_id = text(&held, "call_id");
+    let waiting = async {
+        while world.look(&call_id, 0).await.json()["awaits_credential"] != json!(true) {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    };
+    within("it waits for its caller", waiting).await;
+    assert_eq!(world.guarded.calls(), 0);
+    world.provider.tell("restore alice").await;
+    world.call(&send("w1")).await;
+    assert_eq!(said(&world.end_of(&call_id).await)["sub"], "alice");
+    assert_eq!(world.guarded.calls(), 1);
+    assert!(!world.placet.log().contains("locked out"));
+}
+
+#[tokio::test]
+async fn a_contract_that_names_no_token_service_stops_the_start() {
+    let world = World::new().await;
+    world.placet.stop().await;
+    for (key, value, word) in [
+        ("sts", json!("elsewhere"), "`elsewhere`"),
+        ("scopes", json!(["mail.*"]), "wildcard"),
+        ("type", json!("passthrough"), "passthrough"),
+        ("resource", json!("mail"), "absolute URI"),
+    ] {
+        let mut contract = world.setup.read_contract("mail");
+        let good = contract.to_string();
+        contract["credential"][key] = value;
+        fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
+        world.setup.refuses().await.says(&[word]);
+        fs::write(world.setup.contract_file("mail"), good).unwrap();
+    }
+    let mut contract = world.setup.read_contract("mail");
+    contract["credential"]["sts"] = json!("basic");
+    contract["credential"]["actor"] = json!("gateway");
+    fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
+    world.setup.refuses().await.says(&["private_key_jwt"]);
+}

@@ -1,0 +1,149 @@
+//! Looking for a canary in whatever left the process or stayed on disk.
+//!
+//! Owns the forms in which a text can hide, and the places that are searched. Invariant: a place that nothing was collected from is a
+//! failure, not a clean place; whoever searches shows first that the search finds what is there.
+
+use std::{fs, path::Path};
+
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
+};
+use rand::Rng as _;
+
+/// A text that is nowhere by chance. It has letters, digits and characters that a URL would encode.
+pub(crate) fn canary(what: &str) -> String {
+    let random: [u8; 16] = rand::rng().random();
+    let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{what}+{hex}/zz")
+}
+
+/// The forms in which a text would be given away.
+pub(crate) fn forms(canary: &str) -> Vec<(String, Vec<u8>)> {
+    let hex: String = canary.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let encoded: String = canary
+        .bytes()
+        .map(|b| {
+            if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") }
+        })
+        .collect();
+    let reversed: String = canary.chars().rev().collect();
+    let mut forms = vec![
+        ("as it is".to_owned(), canary.as_bytes().to_vec()),
+        ("in hex".to_owned(), hex.clone().into_bytes()),
+        ("in upper hex".to_owned(), hex.to_uppercase().into_bytes()),
+        ("url-encoded".to_owned(), encoded.clone().into_bytes()),
+        ("url-encoded, lower".to_owned(), encoded.to_lowercase().into_bytes()),
+        ("backwards".to_owned(), reversed.into_bytes()),
+    ];
+    // What stands before it decides how base64 cuts it: what is the same whatever surrounds it is looked for.
+    for before in 0..3_usize {
+        let whole = [vec![b'?'; before], canary.as_bytes().to_vec()].concat();
+        for (name, text) in [
+            ("base64", STANDARD_NO_PAD.encode(&whole)),
+            ("base64url", URL_SAFE_NO_PAD.encode(&whole)),
+        ] {
+            let cut = text.len().saturating_sub(usize::from(!whole.len().is_multiple_of(3)));
+            let inner = text[..cut].trim_start().to_owned();
+            let start = [0, 2, 3][before];
+            forms
+                .push((format!("{name}, {before} before"), inner[start..].to_owned().into_bytes()));
+        }
+    }
+    forms
+}
+
+/// In which form a canary is in these bytes, if it is.
+pub(crate) fn found(bytes: &[u8], canary: &str) -> Option<String> {
+    let is_in = |form: &[u8]| memchr(bytes, form);
+    forms(canary).into_iter().find(|(_, form)| is_in(form)).map(|(name, _)| name)
+}
+
+fn memchr(bytes: &[u8], form: &[u8]) -> bool {
+    let Some(first) = form.first() else { return false };
+    let mut rest = bytes;
+    while let Some(at) = rest.iter().position(|byte| byte == first) {
+        rest = &rest[at..];
+        if rest.starts_with(form) {
+            return true;
+        }
+        rest = &rest[1..];
+    }
+    false
+}
+
+/// Everything that was collected, by where it was.
+#[derive(Debug, Default)]
+pub(crate) struct Places(Vec<(String, Vec<u8>)>);
+
+impl Places {
+    pub(crate) fn add(&mut self, place: impl Into<String>, bytes: impl Into<Vec<u8>>) {
+        self.0.push((place.into(), bytes.into()));
+    }
+
+    /// Every file below a folder.
+    pub(crate) fn add_folder(&mut self, folder: &Path) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                self.add_folder(&path);
+            } else if path.is_file() {
+                let bytes = fs::read(&path).unwrap_or_default();
+                self.add(path.display().to_string(), without_zeros(&bytes));
+            }
+        }
+    }
+
+    /// Where a canary is, and in which form.
+    pub(crate) fn with(&self, canary: &str) -> Vec<String> {
+        let hit = |(place, bytes): &(String, Vec<u8>)| {
+            found(bytes, canary).map(|form| format!("{place}, {form}"))
+        };
+        self.0.iter().filter_map(hit).collect()
+    }
+
+    /// Whether a word is somewhere in the places whose names have this part.
+    pub(crate) fn has(&self, part: &str, word: &str) -> bool {
+        let of_part = self.0.iter().filter(|(place, _)| place.contains(part));
+        of_part.into_iter().any(|(_, bytes)| memchr(bytes, word.as_bytes()))
+    }
+
+    /// Puts a canary into the middle of every place in turn, in every disguise, and fails unless it is found there.
+    pub(crate) fn would_find(&self, canary: &str) {
+        assert!(!self.0.is_empty());
+        for (place, bytes) in &self.0 {
+            assert_eq!(found(bytes, canary), None, "{place}");
+            let (before, after) = bytes.split_at(bytes.len() / 2);
+            for disguise in disguises(canary) {
+                let planted = [before, disguise.as_bytes(), after].concat();
+                assert!(found(&planted, canary).is_some(), "{disguise} is not found in {place}");
+            }
+        }
+    }
+}
+
+/// How a text really gets into a file or an answer: written by the encoders of others, with something before and behind it.
+pub(crate) fn disguises(canary: &str) -> Vec<String> {
+    let mut all = vec![
+        canary.to_owned(),
+        url::form_urlencoded::byte_serialize(canary.as_bytes()).collect(),
+        serde_json::json!({ "said": canary }).to_string(),
+        format!("{:x?}", canary.as_bytes()).replace(", ", ""),
+    ];
+    for before in 0..6 {
+        for after in 0..3 {
+            let whole =
+                format!("{}{canary}{}", "u:".repeat(3).split_at(before).0, "!?".split_at(after).0);
+            all.push(STANDARD.encode(&whole));
+            all.push(URL_SAFE.encode(&whole));
+            all.push(URL_SAFE_NO_PAD.encode(&whole));
+        }
+    }
+    all
+}
+
+/// Files are allocated before they are used: the zeros at the end are not searched.
+fn without_zeros(bytes: &[u8]) -> Vec<u8> {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at.saturating_add(1));
+    bytes[..used].to_vec()
+}

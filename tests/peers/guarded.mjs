@@ -1,0 +1,65 @@
+// An MCP server over streamable HTTP that lets only the bearers of a provider's tokens call: it verifies each with the provider's keys.
+//
+//   node guarded.mjs ISSUER AUDIENCE RECORD      prints its port
+//
+// RECORD is a file that gets the headers and the message of every request as a line of JSON. A call is answered with what its token says.
+
+import { appendFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { load } from "../console/modules.mjs";
+
+const [issuer, audience, record] = process.argv.slice(2);
+const { createRemoteJWKSet, jwtVerify } = await load("jose");
+const keys = createRemoteJWKSet(new URL(`${issuer}/jwks`));
+
+const schema = { type: "object", properties: { what: { type: "string" } }, required: ["what"], additionalProperties: false };
+const tools = ["search", "send"].map((name) => ({ name, description: `To ${name} mail.`, inputSchema: schema }));
+
+async function claims(request) {
+  const [scheme, token] = (request.headers.authorization ?? "").split(" ");
+  if (scheme !== "Bearer") return undefined;
+  try {
+    return (await jwtVerify(token, keys, { issuer, audience })).payload;
+  } catch {
+    return undefined;
+  }
+}
+
+function result(message, said) {
+  switch (message.method) {
+    case "initialize":
+      return {
+        protocolVersion: message.params.protocolVersion,
+        capabilities: { tools: {} },
+        serverInfo: { name: "guarded", version: "1" },
+      };
+    case "tools/list":
+      return { tools };
+    case "tools/call": {
+      const { sub, act, scope, aud, jti } = said;
+      return { content: [{ type: "text", text: JSON.stringify({ sub, act, scope, aud, jti }) }] };
+    }
+    case "ping":
+      return {};
+    default:
+      return undefined;
+  }
+}
+
+const server = createServer((request, response) => {
+  const chunks = [];
+  request.on("data", (chunk) => chunks.push(chunk));
+  request.on("end", async () => {
+    if (request.method !== "POST") return response.writeHead(405).end();
+    const message = JSON.parse(Buffer.concat(chunks).toString());
+    appendFileSync(record, JSON.stringify({ headers: request.headers, message }) + "\n");
+    if (message.id === undefined) return response.writeHead(202).end();
+    const said = message.method === "tools/call" ? await claims(request) : {};
+    if (!said) return response.writeHead(401, { "www-authenticate": "Bearer" }).end();
+    const found = result(message, said);
+    const rest = found === undefined ? { error: { code: -32601, message: "no such method" } } : { result: found };
+    const answer = JSON.stringify({ jsonrpc: "2.0", id: message.id, ...rest });
+    response.writeHead(200, { "content-type": "application/json" }).end(answer);
+  });
+});
+server.listen(0, "127.0.0.1", () => console.log(String(server.address().port)));
