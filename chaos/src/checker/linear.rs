@@ -202,7 +202,8 @@ fn search(story: &Story<'_>, rearm: bool) -> Result<(), Stuck> {
     let mut search = Search {
         seen,
         rearm,
-        approvals: names.approvals.len(),
+        // And one that no answer names.
+        approvals: names.approvals.len().saturating_add(1),
         results: names.results.len(),
         sent: BTreeSet::new(),
         open: BTreeSet::new(),

@@ -7,7 +7,7 @@ use crate::{
         Phase, What,
         journal::RecordChange,
         probe::Probe,
-        request::{Answer, Loss, Reply, Why},
+        request::{Answer, Loss, Lost, Reply, Why},
     },
 };
 
@@ -244,11 +244,23 @@ fn linear_a_lost_request_may_or_may_not_have_happened() {
         for event in &mut script.events {
             let is = matches!(&event.what, What::Reply(reply) if reply.request == first);
             if is {
-                event.what = What::Lost(crate::history::request::Lost {
-                    request: first,
-                    how: Loss::TimedOut,
-                });
+                event.what = What::Lost(Lost { request: first, how: Loss::TimedOut });
             }
+        }
+    });
+}
+
+#[test]
+fn linear_people_may_have_been_asked_though_no_answer_says_so() {
+    fine(|script| {
+        for event in &mut script.events {
+            let lost = match &event.what {
+                What::Reply(reply) if reply.approval_id.as_deref() == Some("apr_denied") => {
+                    Some(Lost { request: reply.request, how: Loss::Broken })
+                }
+                _ => None,
+            };
+            event.what = lost.map_or_else(|| event.what.clone(), What::Lost);
         }
     });
 }

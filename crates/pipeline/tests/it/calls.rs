@@ -9,6 +9,8 @@ use placet_types::{
     error::{ErrorCode, Execution},
 };
 
+use placet_pipeline::answer::Answer;
+
 use crate::fake::Behaviour;
 use crate::world::{World, finished, plan, refused};
 
@@ -67,6 +69,24 @@ async fn the_same_key_with_other_arguments_is_a_conflict() {
     let refusal = refused(world.call(plan("note", "s1", "b")).await);
     assert_eq!(refusal.code, ErrorCode::IdempotencyConflict);
     assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_comes_to_nothing_is_in_conflict_with_nothing() {
+    for (drifts, code) in [(true, ErrorCode::InProgress), (false, ErrorCode::IdempotencyConflict)] {
+        let world = World::new().await;
+        world.witness.list_slowly(Duration::from_millis(200));
+        world.witness.drifted.store(drifts, std::sync::atomic::Ordering::SeqCst);
+        let other = async {
+            // The claim of the first call is there, and nothing of it is in the ledger.
+            tokio::time::sleep(Duration::from_millis(60)).await;
+            refused(world.call(plan("note", "s1", "b")).await).code
+        };
+        let (first, other) = tokio::join!(world.call(plan("note", "s1", "a")), other);
+        assert_eq!(matches!(first, Answer::Refused(_)), drifts);
+        assert_eq!(other, code);
+        assert_eq!(world.witness.effects("note").len(), usize::from(!drifts));
+    }
 }
 
 #[tokio::test]

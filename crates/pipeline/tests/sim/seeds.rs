@@ -15,7 +15,9 @@ use crate::witness::{TOOLS, Witness};
 /// Seeds that found something once.
 const REGRESSIONS: [u64; 0] = [];
 /// How many seeds a run of the tests takes.
-const SEEDS: u64 = 600;
+const SEEDS: u64 = 2_000;
+/// How many tests share them, side by side.
+const PARTS: u64 = 8;
 /// Within so many seeds each missing guard is found.
 const SEEDS_TO_FIND: u64 = 300;
 
@@ -130,19 +132,19 @@ fn quiet_about_injected_panics() {
     });
 }
 
-/// The seeds of one quarter: a test each, so that they run side by side.
-fn seeds(quarter: u64) -> Vec<u64> {
+/// The seeds of one part.
+fn seeds(part: u64) -> Vec<u64> {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     if let Some(one) = number("PLACET_SIM_SEED") {
-        return if quarter == 0 { vec![one] } else { Vec::new() };
+        return if part == 0 { vec![one] } else { Vec::new() };
     }
     let count = number("PLACET_SIM_SEEDS").unwrap_or(SEEDS);
-    let regressions = REGRESSIONS.into_iter().filter(|_| quarter == 0);
-    regressions.chain((0..count).filter(|seed| seed % 4 == quarter)).collect()
+    let regressions = REGRESSIONS.into_iter().filter(|_| part == 0);
+    regressions.chain((0..count).filter(|seed| seed % PARTS == part)).collect()
 }
 
-fn no_seed_acts_twice_loses_a_result_or_strands_a_caller(quarter: u64) {
-    let seeds = seeds(quarter);
+fn no_seed_acts_twice_loses_a_result_or_strands_a_caller(part: u64) {
+    let seeds = seeds(part);
     let (mut replies, mut crashes, mut effects) = (0, 0, 0);
     for seed in &seeds {
         let outcome = run(*seed, None);
@@ -163,23 +165,43 @@ fn no_seed_acts_twice_loses_a_result_or_strands_a_caller(quarter: u64) {
 }
 
 #[test]
-fn the_first_quarter_of_the_seeds_breaks_no_promise() {
+fn the_first_eighth_of_the_seeds_breaks_no_promise() {
     no_seed_acts_twice_loses_a_result_or_strands_a_caller(0);
 }
 
 #[test]
-fn the_second_quarter_of_the_seeds_breaks_no_promise() {
+fn the_second_eighth_of_the_seeds_breaks_no_promise() {
     no_seed_acts_twice_loses_a_result_or_strands_a_caller(1);
 }
 
 #[test]
-fn the_third_quarter_of_the_seeds_breaks_no_promise() {
+fn the_third_eighth_of_the_seeds_breaks_no_promise() {
     no_seed_acts_twice_loses_a_result_or_strands_a_caller(2);
 }
 
 #[test]
-fn the_last_quarter_of_the_seeds_breaks_no_promise() {
+fn the_fourth_eighth_of_the_seeds_breaks_no_promise() {
     no_seed_acts_twice_loses_a_result_or_strands_a_caller(3);
+}
+
+#[test]
+fn the_fifth_eighth_of_the_seeds_breaks_no_promise() {
+    no_seed_acts_twice_loses_a_result_or_strands_a_caller(4);
+}
+
+#[test]
+fn the_sixth_eighth_of_the_seeds_breaks_no_promise() {
+    no_seed_acts_twice_loses_a_result_or_strands_a_caller(5);
+}
+
+#[test]
+fn the_seventh_eighth_of_the_seeds_breaks_no_promise() {
+    no_seed_acts_twice_loses_a_result_or_strands_a_caller(6);
+}
+
+#[test]
+fn the_last_eighth_of_the_seeds_breaks_no_promise() {
+    no_seed_acts_twice_loses_a_result_or_strands_a_caller(7);
 }
 
 #[test]
