@@ -395,12 +395,8 @@ impl Store for MemoryStore {
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         self.reach()?;
         let inner = self.lock();
-        let mut found: Vec<_> = inner
-            .approvals
-            .values()
-            .filter(|approval| query.wants(approval))
-            .cloned()
-            .collect();
+        let mut found: Vec<_> =
+            inner.approvals.values().filter(|approval| query.wants(approval)).cloned().collect();
         found.sort_by(|a, b| (a.created_at, &a.approval_id).cmp(&(b.created_at, &b.approval_id)));
         let after = query.after.as_ref().and_then(|after| inner.approvals.get(after));
         if let Some(after) = after.map(|after| (after.created_at, &after.approval_id)) {

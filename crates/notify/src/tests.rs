@@ -3,6 +3,7 @@
 mod delivery;
 mod going_on;
 mod looks;
+mod orders;
 mod support;
 mod who;
 mod wire;

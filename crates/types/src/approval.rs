@@ -281,3 +281,6 @@ impl Vote {
         group.has(self.tenant.as_ref(), &self.groups)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,10 +44,9 @@ pub(crate) fn forms(canary: &str) -> Vec<(String, Vec<u8>)> {
             ("base64url", URL_SAFE_NO_PAD.encode(&whole)),
         ] {
             let cut = text.len().saturating_sub(usize::from(!whole.len().is_multiple_of(3)));
-            let inner = text[..cut].trim_start().to_owned();
             let start = [0, 2, 3][before];
-            forms
-                .push((format!("{name}, {before} before"), inner[start..].to_owned().into_bytes()));
+            let inner = text.as_bytes()[start..cut].to_vec();
+            forms.push((format!("{name}, {before} before"), inner));
         }
     }
     forms

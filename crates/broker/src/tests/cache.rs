@@ -33,10 +33,12 @@ fn key() -> CacheKey {
     }
 }
 
+type Change = Box<dyn Fn(&mut CacheKey)>;
+
 #[test]
 fn cache_key_differs_in_every_security_field() {
     let other = || "other".to_owned();
-    let changes: Vec<(&str, Box<dyn Fn(&mut CacheKey)>)> = vec![
+    let changes: Vec<(&str, Change)> = vec![
         ("nothing", Box::new(|_| {})),
         ("tenant", Box::new(|key| key.tenant = "other".parse().unwrap())),
         ("service", Box::new(move |key| key.service = other())),

@@ -189,9 +189,11 @@ async fn read(stream: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Seen> {
             let raw = String::from_utf8(bytes[..at].to_vec()).unwrap();
             let length =
                 head.split("content-length: ").nth(1)?.lines().next()?.parse::<usize>().ok()?;
-            if bytes.len() >= at + 4 + length {
-                let body = bytes[at + 4..at + 4 + length].to_vec();
-                bytes.drain(..at + 4 + length);
+            let begins = at.strict_add(4);
+            let ends = begins.strict_add(length);
+            if bytes.len() >= ends {
+                let body = bytes[begins..ends].to_vec();
+                bytes.drain(..ends);
                 let mut form: BTreeMap<String, Vec<String>> = BTreeMap::new();
                 for (name, value) in url::form_urlencoded::parse(&body) {
                     form.entry(name.into_owned()).or_default().push(value.into_owned());

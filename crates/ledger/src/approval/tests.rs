@@ -256,6 +256,35 @@ fn expected(requirement: &Requirement, votes: &[Vote]) -> &'static str {
     "pending"
 }
 
+fn guest(approver: &str, groups: &[&str]) -> Vote {
+    Vote { tenant: Some("globex".parse().unwrap()), ..yes(approver, groups) }
+}
+
+#[test]
+fn a_guest_has_a_say_only_as_a_member_of_a_group_that_is_asked() {
+    let wanted = requirement(&[("leads", 1), ("globex/credit", 1)], 2);
+    assert_eq!(
+        tally(&wanted, &[yes("ann", &["leads"]), guest("gil", &["credit"])]),
+        Tally::Satisfied
+    );
+    // The own people are not the guests, and the guests' groups are not the own ones of the same name.
+    for other in [yes("bob", &["credit"]), guest("gil", &["leads"]), guest("gil", &[])] {
+        assert_eq!(tally(&wanted, &[yes("ann", &["leads"]), other]), Tally::Open);
+    }
+    // Two people of one name in two tenants are two.
+    assert_eq!(
+        tally(&wanted, &[yes("ann", &["leads"]), guest("ann", &["credit"])]),
+        Tally::Satisfied
+    );
+    let asked = ApprovalRecord { guests: wanted.guests(), ..pending(wanted) };
+    let now = Timestamp::from_ms(1);
+    assert_eq!(asked.cast(guest("fay", &["leads"]), now), Err(VoteError::NotAsked));
+    let no = Vote { choice: VoteChoice::Deny, ..guest("fay", &["leads"]) };
+    assert_eq!(asked.cast(no, now), Err(VoteError::NotAsked));
+    let no = Vote { choice: VoteChoice::Deny, ..guest("gil", &["credit"]) };
+    assert_eq!(asked.cast(no, now).unwrap().state, ApprovalState::Denied);
+}
+
 proptest! {
     #[test]
     fn no_order_of_votes_satisfies_without_a_quorum_of_distinct_people(

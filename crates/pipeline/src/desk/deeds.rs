@@ -16,13 +16,12 @@ pub(crate) fn of(context: &Context, caller: &VerifiedCaller, entry: &DeskEntry) 
     let is_over = now >= entry.expires_at;
     let may = |act| entries::may(context, caller, (act, entry)).is_ok();
     let open = matches!(entry.state, DeskState::Proposed | DeskState::Active) && !is_over;
-    let note =
-        || DeskNote { by: caller.actor.principal().id.clone(), at: now, text: String::new() };
+    let note = DeskNote { by: caller.actor.principal().id.clone(), at: now, text: String::new() };
     EntryStanding {
         may_agree: !is_over && decides(context, caller, (entry, ReviewAction::Approve)),
         may_refuse: !is_over && decides(context, caller, (entry, ReviewAction::Deny)),
         may_end: open && may(acts::ending_of(&entry.body)),
-        may_review: entry.reviewed(note()).is_ok() && may(DeskActKind::ReviewBreakGlass),
+        may_review: entry.reviewed(note).is_ok() && may(DeskActKind::ReviewBreakGlass),
     }
 }
 

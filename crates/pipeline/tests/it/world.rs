@@ -245,7 +245,10 @@ impl World {
             let audiences = BTreeSet::from([AUDIENCE.to_owned()]);
             key.issuer_config(loopback, tenant.parse().unwrap(), audiences).unwrap()
         };
-        let config = IdentityConfig { issuers: vec![issuer("acme"), issuer("globex")], ..IdentityConfig::default() };
+        let config = IdentityConfig {
+            issuers: vec![issuer("acme"), issuer("globex")],
+            ..IdentityConfig::default()
+        };
         let verifier = Verifier::new(config, Arc::<StandingClock>::clone(&clock), None).unwrap();
         // No two nodes give the same.
         let first_id = store.epoch().saturating_mul(1_000_000_000).saturating_add(store.commits());
@@ -268,7 +271,13 @@ impl World {
             ledger: Ledger::new(kept_in.unwrap_or_else(|| Arc::<MemoryStore>::clone(&store))),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
-            broker: Broker::new(Vec::new(), Secrets::default(), None, Arc::<StandingClock>::clone(&clock)).unwrap(),
+            broker: Broker::new(
+                Vec::new(),
+                Secrets::default(),
+                None,
+                Arc::<StandingClock>::clone(&clock),
+            )
+            .unwrap(),
             contracts: vec![Arc::new(contract(breaker_failures))],
             directory: Arc::new(directory()),
             bundle,

@@ -167,7 +167,8 @@ impl Process {
             ledger: Ledger::new(Arc::new(store)),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
-            broker: Broker::new(Vec::new(), Secrets::default(), None, Arc::<SimTime>::clone(time)).unwrap(),
+            broker: Broker::new(Vec::new(), Secrets::default(), None, Arc::<SimTime>::clone(time))
+                .unwrap(),
             contracts: vec![Arc::clone(&FIXED.contract)],
             directory: Arc::clone(&FIXED.directory),
             bundle: FIXED.bundle.clone(),

@@ -73,7 +73,7 @@ permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", 
     fn the_annotation_says_one_thing_and_only_of_a_permit() {
         for text in [
             r#"@id("a") @impersonation("yes") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#,
-            r#"@id("a") @impersonation("permitted") forbid (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#,
+            r#"@id("a") @approval("never") @impersonation("permitted") forbid (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool);"#,
         ] {
             let problems = compile(&bundle(text), &world()).unwrap_err();
             assert!(problems[0].message.contains("@impersonation"), "{problems:?}");
@@ -85,7 +85,7 @@ permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", 
         let forbid = |condition: &str| {
             format!(
                 r#"
-@id("never") forbid (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+@id("never") @approval("never") forbid (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
 when {{ context.req has credential && ({condition}) }};"#
             )
         };

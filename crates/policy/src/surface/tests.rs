@@ -15,8 +15,16 @@ fn names(
 #[test]
 fn a_tool_that_no_circumstance_allows_does_not_exist() {
     let snapshot = compile(&shipped(), &world()).unwrap();
-    let all =
-        ["ops/act", "ops/blob", "ops/credit", "ops/fetch", "ops/look", "ops/note", "ops/refund", "ops/remove"];
+    let all = [
+        "ops/act",
+        "ops/blob",
+        "ops/credit",
+        "ops/fetch",
+        "ops/look",
+        "ops/note",
+        "ops/refund",
+        "ops/remove",
+    ];
     assert_eq!(names(&snapshot, &agent("bot"), &[]), all);
     assert_eq!(names(&snapshot, &agent_for("bot", "ada"), &[]), all);
     let service = PrincipalChain {

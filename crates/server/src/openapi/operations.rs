@@ -111,14 +111,16 @@ pub(super) fn describe(operation: Operation) -> Description {
                 )
                 .build(),
         ),
-        Operation::Metadata => {
-            start("protectedResource", "about", "Where to get tokens for this service (RFC 9728)")
-                .response("200", ok::<ProtectedResourceDocument>("Where to get tokens"))
-        }
+        Operation::Metadata => metadata(),
         Operation::About => start("about", "about", "What this service is and where to look")
             .response("200", ok::<AboutDocument>("What it is")),
     };
     if operation.is_open() { description.build() } else { verified(description) }
+}
+
+fn metadata() -> OperationBuilder {
+    start("protectedResource", "about", "Where to get tokens for this service (RFC 9728)")
+        .response("200", ok::<ProtectedResourceDocument>("Where to get tokens"))
 }
 
 fn submit_call() -> OperationBuilder {

@@ -103,13 +103,8 @@ impl Slip {
             VERSION => (rest, None),
             APPROVAL_VERSION | GUESTS_VERSION => {
                 let (call_id, mut rest) = take_short(rest)?;
-                while *version == GUESTS_VERSION {
-                    let (guest, after) = take_short(rest)?;
-                    rest = after;
-                    if guest.is_empty() {
-                        break;
-                    }
-                    guests.insert(TenantId::new(std::str::from_utf8(guest).ok()?).ok()?);
+                if *version == GUESTS_VERSION {
+                    (guests, rest) = take_guests(rest)?;
                 }
                 (call_id, Some(std::str::from_utf8(rest).ok()?.parse().ok()?))
             }
@@ -124,6 +119,19 @@ impl Slip {
             capability,
             guests,
         })
+    }
+}
+
+/// The tenants up to an empty name, and what comes after.
+fn take_guests(bytes: &[u8]) -> Option<(BTreeSet<TenantId>, &[u8])> {
+    let (mut guests, mut rest) = (BTreeSet::new(), bytes);
+    loop {
+        let (guest, after) = take_short(rest)?;
+        rest = after;
+        if guest.is_empty() {
+            return Some((guests, rest));
+        }
+        guests.insert(TenantId::new(std::str::from_utf8(guest).ok()?).ok()?);
     }
 }
 

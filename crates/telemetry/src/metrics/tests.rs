@@ -65,6 +65,9 @@ fn everything_that_was_recorded_is_in_the_text() {
     metrics.set_breaker("files", BreakerState::Open);
     metrics.set_approvals_pending(3);
     metrics.count_grant_used();
+    metrics.count_notification("ops", "sent");
+    metrics.count_notification("ops", "sent");
+    metrics.set_notifications_waiting("ops", 7);
     metrics.set_reviews_due(2);
     metrics.record_approval("approved", Duration::from_secs(90));
     metrics.count_duplicate(Duplicate::Replayed);
@@ -89,6 +92,8 @@ fn everything_that_was_recorded_is_in_the_text() {
         ("placet_approvals_pending", 3.0),
         ("placet_grants_used_total", 1.0),
         ("placet_break_glass_reviews_due", 2.0),
+        (r#"placet_notifications_total{channel="ops",result="sent"}"#, 2.0),
+        (r#"placet_notifications_waiting{channel="ops"}"#, 7.0),
         (r#"placet_approvals_total{result="approved"}"#, 1.0),
         ("placet_replays_total", 1.0),
         (r#"placet_duplicates_total{what="conflict"}"#, 1.0),

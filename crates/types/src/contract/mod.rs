@@ -305,7 +305,8 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
     if let Some(credential) = &file.credential
         && let Err((key, problem)) = credential.check(&file.transport, file.capabilities.keys())
     {
-        let place = if key.is_empty() { "credential".to_owned() } else { format!("credential.{key}") };
+        let place =
+            if key.is_empty() { "credential".to_owned() } else { format!("credential.{key}") };
         return rule(&place, problem);
     }
     Ok(())

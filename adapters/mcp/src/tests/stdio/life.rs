@@ -179,7 +179,7 @@ async fn a_hostile_argument_arrives_as_the_text_it_is_and_touches_no_command_lin
     let adapter = connect(&contract).await.unwrap();
     for hostile in [
         touch,
-        "--output=/home/agent/.ssh/authorized_keys".to_owned(),
+        "--output=/srv/keys/authorized_keys".to_owned(),
         "--format=evil".to_owned(),
         "-oProxyCommand=nc -e /bin/bash".to_owned(),
         "@/etc/passwd".to_owned(),
@@ -187,7 +187,7 @@ async fn a_hostile_argument_arrives_as_the_text_it_is_and_touches_no_command_lin
         "nul\0byte".to_owned(),
         "\u{202e}txt.exe\u{200b}".to_owned(),
         "../../../etc/passwd".to_owned(),
-        "x".repeat(200_000),
+        "x".repeat(2_000),
     ] {
         let args = json!({ "a": hostile, &hostile.chars().take(64).collect::<String>(): 1 });
         let answer = done(call(adapter.as_ref(), &contract, "echo", args.clone()).await);
@@ -195,6 +195,9 @@ async fn a_hostile_argument_arrives_as_the_text_it_is_and_touches_no_command_lin
         assert_eq!(seen["args"], args);
         assert_eq!(seen["argv"], json!(["good"]), "nothing of a call is on the command line");
     }
+    // More than a pipe holds; its echo would be more than an answer may be.
+    let long = json!({ "a": "x".repeat(200_000) });
+    done(call(adapter.as_ref(), &contract, "echo", long).await);
     assert!(!witness.try_exists().unwrap());
     adapter.close().await;
 }

@@ -87,7 +87,9 @@ async fn a_guest_is_shown_what_to_decide_on_and_nothing_else_of_the_other_tenant
     assert_eq!(part.digest(), detail.approval.digest);
     assert_ne!(detail.approval.digest, own.approval.digest);
     let text = serde_json::to_string(&detail).unwrap();
-    for hidden in ["finn", "leo", "ana", "finance", "budget", "credential", "target", "run_id", "4711"] {
+    for hidden in
+        ["finn", "leo", "ana", "finance", "budget", "credential", "target", "run_id", "4711"]
+    {
         // `credential` is no part of the group's name.
         let text = text.replace("credit-approvers", "");
         assert!(!text.contains(hidden), "{hidden}: {text}");
@@ -97,7 +99,7 @@ async fn a_guest_is_shown_what_to_decide_on_and_nothing_else_of_the_other_tenant
     // The same in lists.
     let gil = world.person("gil@globex").await;
     let listed = world.engine.approvals(&gil, Some("pending"), None, 50).await.unwrap();
-    assert_eq!(listed, [detail.approval.clone()]);
+    assert_eq!(listed, std::slice::from_ref(&detail.approval));
     let page = world.engine.inbox(&gil, InboxQuery::default()).await.unwrap();
     assert_eq!((page.total, page.mine), (1, 1));
     assert_eq!(page.approvals[0].approval, detail.approval);

@@ -164,7 +164,8 @@ fn a_named_tenant_is_asked_under_its_own_name() {
     let votes = vec![vote("ben", &[]), guest("gil")];
     assert_eq!(outcome(&snapshot, "anybody", votes), "allow");
     // The own tenant may be named as well.
-    let snapshot = compiled(&gate(CREDIT, r#"@quorum("2")"#, &["approvers", "acme/security"])).unwrap();
+    let snapshot =
+        compiled(&gate(CREDIT, r#"@quorum("2")"#, &["approvers", "acme/security"])).unwrap();
     let own = vec![vote("ben", &[]), vote("dan", &[])];
     assert_eq!(outcome(&snapshot, "anybody", own), "allow");
 }

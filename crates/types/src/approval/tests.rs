@@ -1,0 +1,61 @@
+//! How groups of other tenants are written, and what was written before there were any.
+
+use serde_json::json;
+
+use super::{ApproverGroup, Requirement, Vote};
+
+#[test]
+fn a_group_is_written_as_it_is_read() {
+    for text in ["approvers", "globex/credit-approvers"] {
+        let group: ApproverGroup = text.parse().unwrap();
+        assert_eq!(group.to_string(), text);
+        assert_eq!(serde_json::from_value::<ApproverGroup>(json!(group)).unwrap(), group);
+    }
+    for text in ["", "/", "globex/", "/approvers", "a/b/c", "glo bex/a", "{input.a}/b"] {
+        assert!(text.parse::<ApproverGroup>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_group_of_the_calls_own_tenant_is_no_guests() {
+    let own = "acme".parse().unwrap();
+    let group = ApproverGroup::of(&own, "acme".parse().unwrap(), "approvers".parse().unwrap());
+    assert_eq!(group, "approvers".parse().unwrap());
+    let other = ApproverGroup::of(&own, "globex".parse().unwrap(), "approvers".parse().unwrap());
+    assert_eq!(other.to_string(), "globex/approvers");
+    let groups = ["approvers".parse().unwrap()].into();
+    assert!(group.has(None, &groups) && !other.has(None, &groups));
+    let globex = "globex".parse().unwrap();
+    assert!(other.has(Some(&globex), &groups) && !group.has(Some(&globex), &groups));
+}
+
+#[test]
+fn what_was_kept_before_there_were_guests_reads_and_writes_as_it_did() {
+    let requirement = json!({
+        "groups": { "approvers": 1, "security": 2 }, "quorum": 2, "expires_in_ms": 1_000,
+        "escalations": [{ "after_ms": 1, "group": "leads", "people": 1, "stands_in_for": ["approvers"] }],
+        "reasons": []
+    });
+    let read: Requirement = serde_json::from_value(requirement.clone()).unwrap();
+    assert!(read.guests().is_empty());
+    assert_eq!(json!(read), requirement);
+    let digest = crate::digest::Digest::of(b"shown");
+    let vote = json!({
+        "approver": "ben", "groups": ["approvers"], "groups_as_of": 1, "choice": "approve", "reason": "ok", "at": 1,
+        "shown_digest": digest
+    });
+    let read: Vote = serde_json::from_value(vote.clone()).unwrap();
+    assert_eq!(read.tenant, None);
+    assert_eq!(json!(read), vote);
+}
+
+#[test]
+fn a_tenant_that_is_asked_later_is_asked() {
+    let requirement = json!({
+        "groups": { "globex/a": 1, "b": 1 }, "quorum": 1, "expires_in_ms": 1_000, "reasons": [],
+        "escalations": [{ "after_ms": 1, "group": "initech/c", "people": 1, "stands_in_for": ["initech/d"] }],
+    });
+    let read: Requirement = serde_json::from_value(requirement).unwrap();
+    let guests: Vec<String> = read.guests().iter().map(ToString::to_string).collect();
+    assert_eq!(guests, ["globex", "initech"]);
+}
