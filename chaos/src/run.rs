@@ -32,8 +32,10 @@ use crate::{
 
 /// How many seeds are looked at for one that holds what is missing.
 const LOOKED_AT: usize = 48;
-/// How many rounds may fail before their load begins, as when a database server takes too long to start: more are no accident.
+/// How many rounds may fail before their load begins, as when a database server takes too long to start, and one more for each of so
+/// many that were played: more are no accident.
 const UNPLAYED_MAX: u64 = 2;
+const PLAYED_FOR_EACH: u64 = 20;
 
 /// Runs; true when all is well.
 pub(crate) async fn run(cli: &Cli) -> Result<bool> {
@@ -248,7 +250,8 @@ impl<'a> Run<'a> {
     /// A round that came to nothing says nothing of the program under test; many of them do.
     fn not_played(&mut self, schedule: &Schedule, error: anyhow::Error) -> Result<bool> {
         self.unplayed = self.unplayed.saturating_add(1);
-        if self.unplayed > UNPLAYED_MAX {
+        let played = self.totals.rounds.checked_div(PLAYED_FOR_EACH).unwrap_or_default();
+        if self.unplayed > UNPLAYED_MAX.saturating_add(played) {
             return Err(error.context("too many rounds could not be played"));
         }
         let line = format!("seed {} could not be played: {error:#}", schedule.seed);

@@ -293,7 +293,9 @@ async fn tokens_that_prove_nothing_are_refused() {
             let code =
                 if what == "an expired one" { "CREDENTIAL_EXPIRED" } else { "UNAUTHENTICATED" };
             let problem = reply.refused(401, code);
-            assert_eq!(reply.headers["www-authenticate"], "Bearer", "{what}");
+            let challenge = reply.headers["www-authenticate"].to_str().unwrap();
+            assert!(challenge.starts_with("Bearer "), "{what}: {challenge}");
+            assert!(challenge.contains("/.well-known/oauth-protected-resource"), "{challenge}");
             assert_eq!(problem["execution"], "not_executed");
             assert!(!reply.text().contains(good.split_at(20).0), "{what}");
         }

@@ -32,7 +32,7 @@ const ADMIN: &str = "chaos_admin";
 /// The role of the nodes.
 pub const ROLE: &str = "placet";
 /// How long one of the tools may take.
-const TOOL: Duration = Duration::from_secs(60);
+const TOOL: Duration = Duration::from_secs(180);
 /// How long a server may take to answer.
 const UP: Duration = Duration::from_secs(120);
 
