@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use placet_ledger::{
-    approval::ApprovalRecord,
+    approval::{ApprovalRecord, Ballot, Tally},
     ledger::LedgerError,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{RunKey, RunRecord},
@@ -18,6 +18,7 @@ use placet_policy::{
     verdict::{Denial, DenialKind, Hold, Verdict},
 };
 use placet_types::{
+    approval::Requirement,
     digest::Digest,
     error::{ErrorCode, Problem, Refusal},
     mode::ApprovalMode,
@@ -290,11 +291,10 @@ async fn held_by_policy(
         Some((resumed.record.clone(), approval))
     });
     if let Some((_, approval)) = &waiting
-        && held.requirement.guests() != approval.guests
+        && let Some(why) = never_again(approval, &held.requirement)
     {
-        let refusal =
-            Refusal::new(ErrorCode::ApprovalVoid, "other tenants would have to be asked now");
-        let refused = Refused::of(refusal, Some(&held.decision));
+        let refused =
+            Refused::of(Refusal::new(ErrorCode::ApprovalVoid, why), Some(&held.decision));
         return refuse::brokered(context, call, refused).await;
     }
     if let Some(waiting) = waiting {
@@ -323,6 +323,16 @@ async fn held_by_policy(
         },
     };
     hold::park(context, call, record, (held, budget)).await;
+}
+
+/// Why an approval cannot go back to its approvers under another requirement.
+fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
+    if now.guests() != approval.guests {
+        return Some("other tenants would have to be asked now");
+    }
+    let counted = Ballot { requirement: now, ..approval.ballot() }.tally();
+    (counted == Tally::Denied)
+        .then_some("as many people have denied it as the active policies need for a denial")
 }
 
 async fn reopen(

@@ -10,7 +10,7 @@ use placet_pipeline::views::{
 };
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
-use super::{send, silent, two_groups, world};
+use super::{gated, of, send, silent, two_groups, world};
 use crate::world::{World, bundle, finished, held, plan, refused};
 
 #[tokio::test]
@@ -61,6 +61,23 @@ async fn an_approval_ends_when_enough_people_say_no() {
     assert_eq!(world.vote("ben", &asked, VoteChoice::Deny).await.unwrap(), "pending");
     assert_eq!(world.vote("finn", &asked, VoteChoice::Deny).await.unwrap(), "denied");
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalDenied);
+    assert!(world.witness.effects("send").is_empty());
+}
+
+#[tokio::test]
+async fn a_policy_for_which_enough_have_denied_asks_nobody_again() {
+    let world = world(two_groups()).await;
+    let asked = held(world.call(send("s1", "a")).await);
+    assert_eq!(world.vote("cy", &asked, VoteChoice::Deny).await.unwrap(), "pending");
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    let stricter = gated(
+        "send",
+        "@approver_group(\"approvers, finance\") @quorum(\"3\") @deny_threshold(\"1\") @expires(\"24h\")",
+        &format!("context.req.approval.total >= 3 && {}", of("finance", 1)),
+    );
+    world.engine.activate(stricter).await.unwrap();
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
     assert!(world.witness.effects("send").is_empty());
 }
 
