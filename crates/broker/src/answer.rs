@@ -51,16 +51,21 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> BrokerError {
         Some(code @ ("invalid_request" | "unsupported_grant_type")) => {
             BrokerError::Misconfigured { code }
         }
-        Some(code @ ("invalid_client" | "unauthorized_client")) => {
-            BrokerError::ClientRefused { code }
-        }
+        Some(code @ "invalid_client") => BrokerError::ClientRefused { code },
         Some(code @ "invalid_grant") => BrokerError::SubjectRefused { code },
         Some(code @ "invalid_target") => BrokerError::TargetRefused { code },
-        Some(code @ ("invalid_scope" | "access_denied" | "insufficient_user_authentication")) => {
-            BrokerError::GrantRefused { code }
-        }
-        _ if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN => {
+        Some(
+            code @ ("unauthorized_client"
+            | "invalid_scope"
+            | "access_denied"
+            | "insufficient_user_authentication"),
+        ) => BrokerError::GrantRefused { code },
+        _ if status == StatusCode::UNAUTHORIZED => {
             BrokerError::ClientRefused { code: "without a known error code" }
+        }
+        // It may be about this subject alone: one person's refusal does not close the service to everybody.
+        _ if status == StatusCode::FORBIDDEN => {
+            BrokerError::GrantRefused { code: "without a known error code" }
         }
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             BrokerError::Unavailable { problem: format!("it answers {}", status.as_u16()) }
@@ -185,6 +190,7 @@ impl Check<'_> {
         if !fits && !self.service.is_let_off(Leniency::Audience) {
             return refused("the token is for another audience");
         }
+        self.check_own_scopes(claims)?;
         let Some(tokens) = self.wanted.tokens.as_ref().filter(|_| self.is_exchange()) else {
             return Ok(());
         };
@@ -194,6 +200,24 @@ impl Check<'_> {
             return refused("the token is about another subject");
         }
         self.check_actor(claims.get("act"))
+    }
+
+    /// What the token says of its scopes itself, whatever the answer around it says.
+    fn check_own_scopes(&self, claims: &Map<String, Value>) -> Result<(), BrokerError> {
+        let own: BTreeSet<String> = match claims.get("scope").or_else(|| claims.get("scp")) {
+            None => return Ok(()),
+            Some(Value::String(text)) => text.split_ascii_whitespace().map(str::to_owned).collect(),
+            Some(Value::Array(several)) => {
+                several.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            }
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
+                return refused("the token's scope is no text");
+            }
+        };
+        if !own.is_subset(&self.wanted.scopes) {
+            return refused("the token has more scopes than were asked for");
+        }
+        if self.wanted.scopes_needed.is_subset(&own) { Ok(()) } else { Err(BrokerError::TooNarrow) }
     }
 
     fn check_actor(&self, act: Option<&Value>) -> Result<(), BrokerError> {

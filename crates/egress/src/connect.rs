@@ -204,7 +204,7 @@ impl Dialling {
             )
             .await
             {
-                Ok(Ok(stream)) => return check_peer(destination, *address, stream),
+                Ok(Ok(stream)) => return self.check_peer(destination, *address, stream),
                 Ok(Err(error)) => last = failed(error.kind()),
                 Err(_elapsed) => last = failed(io::ErrorKind::TimedOut),
             }
@@ -212,27 +212,34 @@ impl Dialling {
         }
         Err(last)
     }
-}
 
-/// Whatever lies between us and the peer, the socket must end where the check said.
-fn check_peer(
-    destination: &Destination,
-    checked: SocketAddr,
-    stream: TcpStream,
-) -> Result<TcpStream, EgressError> {
-    let failed = |error: &io::Error| EgressError::ConnectFailed {
-        destination: destination.to_string(),
-        kind: error.kind(),
-    };
-    let peer = stream.peer_addr().map_err(|error| failed(&error))?;
-    if peer.ip().to_canonical() != checked.ip() || peer.port() != checked.port() {
-        return Err(EgressError::PeerMismatch {
+    /// Whatever lies between us and the peer, the socket must end where the check said, and not at ourselves.
+    fn check_peer(
+        &self,
+        destination: &Destination,
+        checked: SocketAddr,
+        stream: TcpStream,
+    ) -> Result<TcpStream, EgressError> {
+        let failed = |error: &io::Error| EgressError::ConnectFailed {
             destination: destination.to_string(),
-            peer: peer.ip(),
-        });
+            kind: error.kind(),
+        };
+        let peer = stream.peer_addr().map_err(|error| failed(&error))?;
+        let local = stream.local_addr().map_err(|error| failed(&error))?;
+        if peer.ip().to_canonical() != checked.ip() || peer.port() != checked.port() {
+            return Err(EgressError::PeerMismatch {
+                destination: destination.to_string(),
+                peer: peer.ip(),
+            });
+        }
+        if self.policy.is_own_connection(local, peer) {
+            let class = AddressClass::of(checked.ip());
+            let destination = destination.to_string();
+            return Err(EgressError::AddressRefused { destination, address: checked.ip(), class });
+        }
+        stream.set_nodelay(true).map_err(|error| failed(&error))?;
+        Ok(stream)
     }
-    stream.set_nodelay(true).map_err(|error| failed(&error))?;
-    Ok(stream)
 }
 
 /// The cause in our words: the text of a TLS error can quote the peer's certificate.

@@ -132,7 +132,8 @@ impl EgressPolicy {
 
     /// Also refuses to dial these listeners of ours, so that a tool cannot lead the gateway to itself.
     ///
-    /// A listener on an unspecified address stands for its port on every loopback address.
+    /// A listener on an unspecified address stands for its port on every loopback address, and on the address that a connection to it comes
+    /// from, which is known once it is open.
     #[must_use]
     pub fn refusing_listeners(mut self, own_listeners: Vec<SocketAddr>) -> Self {
         self.own_listeners = own_listeners;
@@ -175,6 +176,15 @@ impl EgressPolicy {
             own.port() == address.port()
                 && (own_ip == ip || (own_ip.is_unspecified() && ip.is_loopback()))
         })
+    }
+
+    /// Whether an open connection leads back to a listener of ours on all addresses: from an address of this machine to the same one.
+    pub(crate) fn is_own_connection(&self, local: SocketAddr, peer: SocketAddr) -> bool {
+        local.ip().to_canonical() == peer.ip().to_canonical()
+            && self
+                .own_listeners
+                .iter()
+                .any(|own| own.port() == peer.port() && own.ip().to_canonical().is_unspecified())
     }
 }
 
@@ -306,6 +316,34 @@ mod tests {
         }
         for other in ["127.0.0.1:8081", "203.0.113.5:8080", "203.0.113.6:443"] {
             assert!(!policy.is_own_listener(other.parse().unwrap()), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_connection_from_an_address_to_the_same_one_ends_at_our_listener_on_all_addresses() {
+        for everywhere in ["0.0.0.0:8080", "[::]:8080", "[::ffff:0.0.0.0]:8080"] {
+            let policy = EgressPolicy::new(Vec::new()).refusing_listeners(vec![
+                everywhere.parse().unwrap(),
+                "10.0.0.5:443".parse().unwrap(),
+            ]);
+            let is_own = |local: &str, peer: &str| {
+                policy.is_own_connection(local.parse().unwrap(), peer.parse().unwrap())
+            };
+            for (local, peer) in [
+                ("10.0.0.5:50000", "10.0.0.5:8080"),
+                ("[::ffff:10.0.0.5]:50000", "10.0.0.5:8080"),
+                ("[fd00::5]:50000", "[fd00::5]:8080"),
+            ] {
+                assert!(is_own(local, peer), "{everywhere}: {local} to {peer}");
+            }
+            for (local, peer) in [
+                ("10.0.0.5:50000", "10.0.0.6:8080"),
+                ("10.0.0.5:50000", "10.0.0.5:8081"),
+                ("10.0.0.5:8080", "10.0.0.5:50000"),
+                ("10.0.0.6:50000", "10.0.0.6:443"),
+            ] {
+                assert!(!is_own(local, peer), "{everywhere}: {local} to {peer}");
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use serde_json::{Map, Value};
 use crate::{
     config::{IssuerConfig, KIND_CLAIM, KindRule},
     error::IdentityError,
+    spiffe::SPIFFE_SCHEME,
     token::{TokenRole, VerifiedToken},
     verifier::IdTokenRules,
 };
@@ -50,6 +51,9 @@ impl Judge<'_> {
     ) -> Result<VerifiedToken, IdentityError> {
         let issuer = self.issuer;
         let subject = required_text(claims, "sub", SUBJECT_BYTES_MAX)?;
+        if subject.starts_with(SPIFFE_SCHEME) {
+            return Err(refused("sub", "a SPIFFE id is believed from its own trust domain alone"));
+        }
         let audiences = self.audiences(claims)?;
         let (issued_at, expires_at) = self.times(claims)?;
         let authenticated_at = self.authenticated_at(claims)?;

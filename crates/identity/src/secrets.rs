@@ -1,9 +1,11 @@
 //! Static secrets for outbound calls, by name.
 //!
-//! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for as long
-//! as the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value in.
+//! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for the
+//! minutes in which the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value
+//! in.
 //! Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
-//! is only half written never replaces a value that was whole. A file that is gone is a secret that was taken back.
+//! is only half written, or cannot be read for the moment, never replaces a value that was whole. A file that is gone is a secret that was
+//! taken back.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +14,16 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
+/// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
+const OVERLAP: Duration = Duration::from_mins(10);
 /// Read access for everybody on the machine.
 const WORLD_READABLE: u32 = 0o004;
 
@@ -69,7 +75,7 @@ pub enum SecretError {
 pub struct LiveSecret {
     /// The one to use.
     pub newest: SecretString,
-    /// The one before, where it was rotated in this process's life: for a peer that does not know the newest yet.
+    /// The one before, for ten minutes after this process saw the rotation: for a peer that does not know the newest yet.
     pub previous: Option<SecretString>,
 }
 
@@ -89,9 +95,15 @@ struct Entry {
 #[derive(Debug, Default)]
 struct Live {
     newest: Option<SecretString>,
-    previous: Option<SecretString>,
+    previous: Option<Previous>,
     /// Whether it was said that the file cannot be used as it is.
     alarmed: bool,
+}
+
+#[derive(Debug)]
+struct Previous {
+    value: SecretString,
+    replaced_at: Instant,
 }
 
 impl Secrets {
@@ -118,7 +130,7 @@ impl Secrets {
     ///
     /// # Errors
     /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text. A file that held a value before and
-    /// is half written now is no error: the value stays.
+    /// is half written now, or cannot be read though it is there, is no error: the value stays.
     pub fn get(&self, name: &str) -> Result<SecretString, SecretError> {
         self.live(name).map(|live| live.newest)
     }
@@ -139,7 +151,7 @@ impl Secrets {
             SecretSource::File(path) => {
                 // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
                 let mut live = entry.live.lock().unwrap_or_else(PoisonError::into_inner);
-                live.look(name, path)
+                live.look(name, path, Instant::now())
             }
         }
     }
@@ -163,7 +175,7 @@ impl Secrets {
 
 impl Live {
     /// Looks at the file, takes a new value from it if it has a whole one, and gives what is live then.
-    fn look(&mut self, name: &str, path: &Path) -> Result<LiveSecret, SecretError> {
+    fn look(&mut self, name: &str, path: &Path, now: Instant) -> Result<LiveSecret, SecretError> {
         let found = read_whole(name, path).and_then(|found| match found {
             Some(bytes) => value_of(name, &bytes),
             None => Err(unusable(name, "it is being written at this moment")),
@@ -177,22 +189,31 @@ impl Live {
                     self.alarmed = false;
                     if value.expose_secret() != newest.expose_secret() {
                         tracing::info!(secret = %name, "a secret was rotated");
-                        self.previous = self.newest.replace(value);
+                        let before = self.newest.replace(value);
+                        self.previous = before.map(|value| Previous { value, replaced_at: now });
                     }
                 }
             }
             (Err(SecretError::Unusable { problem, .. }), Some(_)) => {
                 self.alarm(name, path, problem);
             }
+            // Only a file that is gone was taken back: too many open files or a failing disk say nothing about the secret.
+            (Err(SecretError::Unreadable { kind, .. }), Some(_))
+                if kind != io::ErrorKind::NotFound =>
+            {
+                self.alarm(name, path, &kind.to_string());
+            }
             (Err(error), _) => {
                 *self = Self::default();
                 return Err(error);
             }
         }
+        drop(self.previous.take_if(|previous| now.duration_since(previous.replaced_at) >= OVERLAP));
         let Some(newest) = self.newest.clone() else {
             return Err(unusable(name, "it was never read"));
         };
-        Ok(LiveSecret { newest, previous: self.previous.clone() })
+        let previous = self.previous.as_ref().map(|previous| previous.value.clone());
+        Ok(LiveSecret { newest, previous })
     }
 
     fn alarm(&mut self, name: &str, path: &Path, problem: &str) {

@@ -45,6 +45,26 @@ async fn scope_may_narrow_never_widen() {
 }
 
 #[tokio::test]
+async fn a_token_that_is_wider_than_its_answer_says_is_refused() {
+    let of = |scope: Value| {
+        let claims = json!({
+            "aud": "urn:mail-api", "sub": "alice", "act": { "sub": "agent-1" }, "scope": scope
+        });
+        let mut answer: Value =
+            serde_json::from_str(&good_but("access_token", json!(jwt(&claims))).to_string())
+                .unwrap();
+        answer.as_object_mut().unwrap().remove("scope");
+        minted(answer)
+    };
+    let wider = "the token has more scopes than were asked for";
+    assert_eq!(problem(of(json!("mail.read mail.send")).await), wider);
+    assert_eq!(problem(of(json!(["mail.read", "mail.send"])).await), wider);
+    assert_eq!(problem(of(json!(7)).await), "the token's scope is no text");
+    assert_eq!(of(json!("")).await.unwrap_err(), BrokerError::TooNarrow);
+    assert!(of(json!("mail.read")).await.is_ok());
+}
+
+#[tokio::test]
 async fn wrong_issued_type_is_refused() {
     for kind in [
         json!("urn:ietf:params:oauth:token-type:refresh_token"),

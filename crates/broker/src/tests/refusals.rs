@@ -6,8 +6,8 @@ use placet_types::error::{ErrorCode, Execution};
 use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
-use super::support::{Act, Service, good, request};
-use crate::{BrokerError, GrantRequest};
+use super::support::{Act, Service, good, request, token, tokens};
+use crate::{BrokerError, CallTokens, GrantRequest};
 
 const SAID: &str = "user alice@corp.example is locked, see https://idp.internal/debug?trace=77";
 
@@ -28,7 +28,9 @@ async fn every_error_code_has_its_meaning_and_is_asked_once() {
         (403, "access_denied", ErrorCode::CredentialRefused),
         (400, "insufficient_user_authentication", ErrorCode::CredentialRefused),
         (400, "something_of_its_own", ErrorCode::CredentialRefused),
+        (400, "unauthorized_client", ErrorCode::CredentialRefused),
         (401, "", ErrorCode::CredentialRefused),
+        (403, "", ErrorCode::CredentialRefused),
         (418, "", ErrorCode::CredentialRefused),
     ] {
         let service = Service::answering(status, refusal(code)).await;
@@ -37,6 +39,23 @@ async fn every_error_code_has_its_meaning_and_is_asked_once() {
         assert_eq!(refused.code, expected, "{status} {code}");
         assert_eq!(refused.execution, Execution::NotExecuted);
         assert_eq!(service.seen().len(), 1, "{status} {code}");
+    }
+}
+
+#[tokio::test]
+async fn what_one_subject_is_refused_does_not_close_the_service_to_others() {
+    for (status, code, asked) in
+        [(403, "", 2), (400, "unauthorized_client", 2), (401, "", 1), (401, "invalid_client", 1)]
+    {
+        let service = Service::answering(status, refusal(code)).await;
+        let broker = service.broker().0;
+        let other = GrantRequest {
+            tokens: Some(CallTokens { subject: token("t2", "bea", 3_600_000), ..tokens() }),
+            ..request()
+        };
+        broker.mint(request()).await.unwrap_err();
+        broker.mint(other).await.unwrap_err();
+        assert_eq!(service.seen().len(), asked, "{status} {code}");
     }
 }
 

@@ -6,7 +6,10 @@ use http::HeaderValue;
 use url::Url;
 
 use super::support::{Answers, Detour, Server, client, get, policy};
-use crate::{EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges, join_segments};
+use crate::connect::{Dialling, TcpDial};
+use crate::{
+    Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges, join_segments,
+};
 
 const OK: &[&str] = &["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"];
 
@@ -170,6 +173,34 @@ async fn our_own_listener_is_not_dialled() {
     let client = EgressClient::new(policy, Limits::default()).unwrap();
     let refused = refusal(&client, &server.url("/"), &server).await;
     assert!(matches!(refused, EgressError::AddressRefused { .. }), "{refused}");
+}
+
+/// Loopback stands for an address of this machine that is not known to be one before the connection is open.
+#[tokio::test]
+async fn an_open_connection_that_ends_at_our_listener_on_all_addresses_is_not_used() {
+    let server = Server::answering(OK).await;
+    let url = server.url("/");
+    let destination =
+        Destination::from_url(&Url::parse(&url).unwrap(), PrivateRanges::Allowed).unwrap();
+    let port = server.address.port();
+    let dial = async |own: String| {
+        let dialling = Dialling {
+            policy: policy(&[(&url, PrivateRanges::Allowed)])
+                .refusing_listeners(vec![own.parse().unwrap()]),
+            limits: Limits::default(),
+            resolver: Answers::new(&[]),
+            dialler: Arc::new(TcpDial),
+        };
+        dialling.dial_checked(&destination, &[server.address]).await
+    };
+    for own in [format!("0.0.0.0:{port}"), format!("[::]:{port}")] {
+        let refused = dial(own.clone()).await.unwrap_err();
+        assert!(matches!(refused, EgressError::AddressRefused { .. }), "{own}: {refused}");
+        assert!(refused.nothing_was_sent());
+    }
+    for other in ["0.0.0.0:1".to_owned(), format!("203.0.113.5:{port}")] {
+        assert_eq!(dial(other).await.unwrap().peer_addr().unwrap(), server.address);
+    }
 }
 
 #[tokio::test]

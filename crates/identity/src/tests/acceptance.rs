@@ -50,6 +50,13 @@ async fn iss_array_is_refused() {
 }
 
 #[tokio::test]
+async fn no_issuer_but_its_trust_domain_names_a_workload() {
+    let refused = refusal_of(&claims_with("sub", json!("spiffe://prod.example/agent/bot"))).await;
+    assert!(matches!(&refused, IdentityError::ClaimRefused { claim, .. } if claim == "sub"));
+    assert_eq!(refused.refusal().code, ErrorCode::Unauthenticated);
+}
+
+#[tokio::test]
 async fn future_iat_is_refused() {
     for ahead in [6, 3_600, 86_400 * 365] {
         let mut claims = claims_with("iat", json!(NOW_S + ahead));

@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::{fs::symlink, net::UnixListener},
     path::Path,
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -52,6 +53,57 @@ fn two_versions_are_live_after_a_rotation_and_no_more() {
     assert_eq!(turn("third"), ("third".to_owned(), Some("second".to_owned())));
     assert_eq!(turn("third"), ("third".to_owned(), Some("second".to_owned())));
     assert!(!format!("{secrets:?}{:?}", secrets.live("api")).contains("second"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_before_is_live_for_ten_minutes_after_each_rotation_and_no_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    fs::write(&path, "first").unwrap();
+    let secrets = file(&path);
+    let previous = || {
+        let live = secrets.live("api").unwrap();
+        live.previous.map(|secret| secret.expose_secret().to_owned())
+    };
+    assert_eq!(previous(), None);
+    for (now, before) in [("second", "first"), ("third", "second")] {
+        fs::write(&path, now).unwrap();
+        assert_eq!(previous().as_deref(), Some(before));
+        tokio::time::advance(Duration::from_secs(599)).await;
+        // A look in between does not make it live longer.
+        assert_eq!(previous().as_deref(), Some(before));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(previous(), None);
+        assert_eq!(value(&secrets).unwrap(), now);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_file_that_cannot_be_read_for_the_moment_leaves_the_value_in_use_and_does_not_stop_the_ten_minutes()
+ {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    let aside = dir.path().join("aside");
+    fs::write(&path, "first").unwrap();
+    let secrets = file(&path);
+    assert_eq!(value(&secrets).unwrap(), "first");
+    fs::write(&path, "second").unwrap();
+    assert!(secrets.live("api").unwrap().previous.is_some());
+    // A link to itself cannot be followed, not even by root, and is another failure than a file that is not there.
+    fs::rename(&path, &aside).unwrap();
+    symlink(&path, &path).unwrap();
+    assert!(matches!(value(&file(&path)).unwrap_err(), SecretError::Unreadable { .. }));
+    let live = secrets.live("api").unwrap();
+    assert_eq!(live.newest.expose_secret(), "second");
+    assert_eq!(live.previous.unwrap().expose_secret(), "first");
+    tokio::time::advance(Duration::from_mins(10)).await;
+    let live = secrets.live("api").unwrap();
+    assert_eq!(live.newest.expose_secret(), "second");
+    assert!(live.previous.is_none());
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(value(&secrets).unwrap(), "second");
+    fs::remove_file(&path).unwrap();
+    assert!(value(&secrets).is_err());
 }
 
 #[test]

@@ -237,10 +237,20 @@ fn capacity_for(
     };
     let refusal = match policy.may_review(&review) {
         Ok(()) => {
+            let guest_of = voice_of(caller, question.chain.tenant()).tenant.cloned();
+            let mut groups = groups_of(context, caller);
+            if let Some(tenant) = &guest_of {
+                // The owner's ledger learns no more of a guest than what they are asked as.
+                let asked_as = |group: &GroupId| {
+                    let mut asked = question.asked.iter();
+                    asked.any(|of| of.guest_tenant() == Some(tenant) && of.group() == group)
+                };
+                groups.retain(asked_as);
+            }
             return Ok(Capacity {
-                guest_of: voice_of(caller, question.chain.tenant()).tenant.cloned(),
+                guest_of,
                 stands_for: None,
-                groups: groups_of(context, caller),
+                groups,
                 groups_as_of: person.groups_as_of(),
                 authenticated_at,
             });

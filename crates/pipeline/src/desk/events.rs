@@ -9,7 +9,7 @@ use tokio::sync::broadcast::{self, error::RecvError};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
-use placet_types::clock::Timestamp;
+use placet_types::{clock::Timestamp, ids::TenantId};
 
 use super::{asker, entries, guest};
 use crate::{
@@ -130,8 +130,31 @@ impl DeskFeed {
 
     fn may_see(&self, news: &News) -> bool {
         match &news.of {
-            Of::Approval(approval) => asker::may_view(&self.context, &self.caller, approval),
+            Of::Approval(approval) => {
+                asker::may_view(&self.context, &self.caller, approval)
+                    && (!guest::is_guest(&self.caller, approval)
+                        || is_for_guests(news.event.kind, approval, self.caller.tenant()))
+            }
             Of::Entry(entry) => entries::may_see(&self.context, &self.caller, entry),
         }
+    }
+}
+
+/// Whether a guest hears of it: not who else decided, and not what became of the call.
+fn is_for_guests(kind: DeskEventKind, approval: &ApprovalRecord, tenant: &TenantId) -> bool {
+    match kind {
+        DeskEventKind::Asked
+        | DeskEventKind::Edited
+        | DeskEventKind::Approved
+        | DeskEventKind::Denied
+        | DeskEventKind::Expired
+        | DeskEventKind::Void => true,
+        DeskEventKind::Voted => {
+            approval.votes.last().is_some_and(|vote| vote.tenant.as_ref() == Some(tenant))
+        }
+        DeskEventKind::Escalated => {
+            approval.asked().iter().any(|group| group.guest_tenant() == Some(tenant))
+        }
+        DeskEventKind::Dispatched | DeskEventKind::Settled | DeskEventKind::Entry => false,
     }
 }

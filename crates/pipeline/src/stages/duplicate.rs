@@ -13,7 +13,12 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_telemetry::metrics::Duplicate;
-use placet_types::error::{ErrorCode, Refusal};
+use placet_types::{
+    digest::DigestBuilder,
+    error::{ErrorCode, Refusal},
+    ids::ApprovalId,
+    principal::PrincipalChain,
+};
 
 use crate::{
     answer::Answer,
@@ -62,11 +67,13 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             if standing.is_final() {
                 return passage.finish(standing);
             }
-            let is_needed = credential::needs_tokens(&stage);
-            context.tokens.renew(record.record_id, &stage.identity, is_needed);
-            // An approved call may wait for this very caller.
-            if matches!(record.state, EffectState::Approved { .. }) {
-                context.routes.renewed(approval_id, stage.identity.clone());
+            if is_of_same_chain(context, approval_id, &stage).await {
+                let is_needed = credential::needs_tokens(&stage);
+                context.tokens.renew(record.record_id, &stage.identity, is_needed);
+                // An approved call may wait for this very caller.
+                if matches!(record.state, EffectState::Approved { .. }) {
+                    context.routes.renewed(approval_id, stage.identity.clone());
+                }
             }
             attach(context, Call { passage, stage }, &record).await;
         }
@@ -95,6 +102,17 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
 /// Whether a call is the one that a record is of: the same arguments as sent (I5).
 pub(crate) fn is_same(record: &EffectRecord, stage: &Brokered) -> bool {
     record.requested_digest == stage.built.requested_digest || removed(Guard::FingerprintUnchecked)
+}
+
+/// Whether people were asked about a call of this very chain. Whoever comes by another one may see how it stands, and lends it nothing: it
+/// would not be what was approved.
+async fn is_of_same_chain(context: &Context, approval_id: &ApprovalId, stage: &Brokered) -> bool {
+    let digest = |chain: &PrincipalChain| {
+        chain.digest_into(DigestBuilder::new("placet.same_chain.v1")).finish()
+    };
+    let approval = context.ledger.store().approval(approval_id).await;
+    let chain = approval.ok().flatten().map(|approval| digest(&approval.chain));
+    chain == Some(digest(&stage.identity.chain))
 }
 
 /// What a call with other arguments is compared with. A claim may come to nothing, or lose against one that another node made of the

@@ -293,8 +293,7 @@ async fn held_by_policy(
     if let Some((_, approval)) = &waiting
         && let Some(why) = never_again(approval, &held.requirement)
     {
-        let refused =
-            Refused::of(Refusal::new(ErrorCode::ApprovalVoid, why), Some(&held.decision));
+        let refused = Refused::of(Refusal::new(ErrorCode::ApprovalVoid, why), Some(&held.decision));
         return refuse::brokered(context, call, refused).await;
     }
     if let Some(waiting) = waiting {
@@ -327,8 +326,9 @@ async fn held_by_policy(
 
 /// Why an approval cannot go back to its approvers under another requirement.
 fn never_again(approval: &ApprovalRecord, now: &Requirement) -> Option<&'static str> {
-    if now.guests() != approval.guests {
-        return Some("other tenants would have to be asked now");
+    // What guests have seen of it says whom it asked and why; under other words they are asked anew.
+    if !now.guests().is_empty() || !approval.guests.is_empty() {
+        return Some("other tenants would have to be asked again");
     }
     let counted = Ballot { requirement: now, ..approval.ballot() }.tally();
     (counted == Tally::Denied)

@@ -105,7 +105,7 @@ fn contract(breaker_failures: u32) -> Contract {
 
 fn directory() -> Directory {
     let directory: Directory = serde_json::from_value(json!({"tenants": {"acme": {
-        "groups": {"approvers": {}, "operators": {}, "finance": {}, "directors": {}, "auditors": {}, "freeze-approvers": {}, "emergency": {}},
+        "groups": {"approvers": {}, "operators": {}, "credit-approvers": {}, "finance": {}, "directors": {}, "auditors": {}, "freeze-approvers": {}, "emergency": {}},
         "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]}, "dora": {"groups": ["operators"]},
                   "finn": {"groups": ["finance"]}, "fia": {"groups": ["finance"]}, "dan": {"groups": ["directors"]}, "eve": {"groups": ["auditors"]},
                   "fay": {"groups": ["freeze-approvers"]}, "emil": {"groups": ["emergency"]}, "ema": {"groups": ["emergency"]}, "leo": {},
@@ -113,7 +113,7 @@ fn directory() -> Directory {
         "agents": {"bot": {"owner": "ana", "display": "The bot"}, "other": {"owner": "ana"}}
     }, "globex": {
         "groups": {"credit-approvers": {}, "auditors": {}, "finance": {}},
-        "users": {"gil": {"groups": ["credit-approvers"]}, "ben": {"groups": ["credit-approvers"]}, "zoe": {"groups": ["auditors", "finance"]}},
+        "users": {"gil": {"groups": ["credit-approvers", "finance"]}, "ben": {"groups": ["credit-approvers"]}, "zoe": {"groups": ["auditors", "finance"]}},
         "agents": {"bot": {"owner": "zoe"}}
     }}}))
     .unwrap();

@@ -67,6 +67,8 @@ async fn a_call_runs_when_the_own_tenant_and_the_named_one_have_agreed() {
     let guest = votes.iter().find(|vote| vote.approver.as_str() == "gil").unwrap();
     assert_eq!(guest.tenant.as_ref().unwrap().as_str(), "globex");
     assert!(guest.part_digest.is_some_and(|part| part != guest.shown_digest));
+    let as_what: Vec<_> = guest.groups.iter().map(ToString::to_string).collect();
+    assert_eq!(as_what, ["credit-approvers"], "what they are asked as, of all their groups");
 }
 
 #[tokio::test]
@@ -219,9 +221,18 @@ async fn news_reach_a_guest_who_is_asked_and_name_their_own_groups() {
     let mut zoe = world.engine.desk_events(&world.person("zoe@globex").await);
     let asked = held(world.call(send("s1", "globex")).await);
     let news = gil.next().await.unwrap();
-    assert_eq!((news.kind, news.approval_id), (DeskEventKind::Asked, Some(asked.approval_id)));
+    let approval_id = Some(asked.approval_id.clone());
+    assert_eq!((news.kind, news.approval_id), (DeskEventKind::Asked, approval_id.clone()));
     let groups: Vec<_> = news.groups.iter().map(ToString::to_string).collect();
     assert_eq!(groups, ["globex/credit-approvers"]);
+    // Neither who else decides nor what becomes of the call is theirs to hear.
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    let news = gil.next().await.unwrap();
+    assert_eq!((news.kind, news.approval_id), (DeskEventKind::Approved, approval_id));
+    let silence = tokio::time::timeout(std::time::Duration::from_millis(200), gil.next()).await;
+    assert!(silence.is_err(), "{silence:?}");
     let silence = tokio::time::timeout(std::time::Duration::from_millis(200), zoe.next()).await;
     assert!(silence.is_err(), "{silence:?}");
 }

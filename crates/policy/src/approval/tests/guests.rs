@@ -140,6 +140,15 @@ fn a_recipient_at_home_asks_the_own_group() {
 }
 
 #[test]
+fn a_recipient_at_home_without_such_a_group_asks_nobody() {
+    // Somebody who has the group by claims alone does not make up for it.
+    let groups = ["approvers", "{input.recipient}/unheard-of"];
+    let snapshot = compiled(&gate(CREDIT, r#"@quorum("2")"#, &groups)).unwrap();
+    let Verdict::Deny(denial) = credit("acme").decide(&snapshot) else { panic!("asked") };
+    assert_eq!(denial.kind.as_str(), "nobody_to_ask");
+}
+
+#[test]
 fn who_cannot_be_asked_refuses_the_call_before_anybody_is() {
     let snapshot = by_input();
     for recipient in ["initech", "", "glo bex", "globex/credit-approvers", "GLOBEX", "../globex"] {
