@@ -15,8 +15,8 @@ use crate::{book::Book, entry};
 
 /// How many entries are read at a time.
 const READ: u64 = 256;
-/// How many entries of a log are searched for the last note of the sender.
-const SEARCH_MAX: u64 = 65_536;
+/// How many entries of each log are searched for the last note of the sender before any log is searched further.
+const SEARCH_FIRST: u64 = 65_536;
 /// How old the last entry of a log is, at least, that is left out of the notes, in milliseconds.
 pub(crate) const CLOSED_MS: i64 = 7 * 86_400_000;
 
@@ -30,6 +30,8 @@ pub(crate) struct Memory {
     pub(crate) as_of: Timestamp,
     pub(crate) waiting: BTreeMap<String, Vec<WaitingAt>>,
     pub(crate) settled: Settled,
+    /// The times of the last entries, of the logs that were read to their end.
+    pub(crate) last_ms: BTreeMap<String, i64>,
 }
 
 /// The last note, and when it was made.
@@ -44,8 +46,18 @@ struct Last {
 pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError> {
     let heads = book.heads().await?;
     let mut last: Option<Last> = None;
+    let mut last_ms = BTreeMap::new();
     for (log, head) in &heads {
-        search(book, (log, *head), &mut last).await?;
+        if let Some(at_ms) = at_ms_of(book, (log, *head)).await? {
+            last_ms.insert(log.clone(), at_ms);
+        }
+        search(book, (log, head.saturating_sub(SEARCH_FIRST), *head), &mut last).await?;
+    }
+    if last.is_none() {
+        // To overlook a note would be to forget all that waits.
+        for (log, head) in &heads {
+            search(book, (log, 0, head.saturating_sub(SEARCH_FIRST)), &mut last).await?;
+        }
     }
     let Some(last) = last else { return Ok(None) };
     let mut places = BTreeMap::new();
@@ -57,19 +69,29 @@ pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError
             None => first_since(book, (log, *head), last.at_ms.saturating_sub(CLOSED_MS)).await?,
         };
         marks(book, (log, place, *head), &mut settled).await?;
+        if place < *head {
+            last_ms.remove(log);
+        }
         places.insert(log.clone(), place);
     }
-    Ok(Some(Memory { places, as_of: last.as_of, waiting: last.waiting, settled }))
+    Ok(Some(Memory { places, as_of: last.as_of, waiting: last.waiting, settled, last_ms }))
 }
 
-/// Looks for the last note in a log, from its end backwards.
+/// When an entry was written; nothing when it is in an archive.
+async fn at_ms_of(book: &dyn Book, (log, seq): (&str, u64)) -> Result<Option<i64>, StoreError> {
+    match book.entries(log, seq, 1).await {
+        Ok(entries) => Ok(entries.first().map(|entry| entry.at_ms)),
+        Err(StoreError::Damaged(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Looks for the last note among the entries of a log after `lowest`, from `until` backwards.
 async fn search(
     book: &dyn Book,
-    (log, head): (&str, u64),
+    (log, lowest, mut until): (&str, u64, u64),
     last: &mut Option<Last>,
 ) -> Result<(), StoreError> {
-    let lowest = head.saturating_sub(SEARCH_MAX);
-    let mut until = head;
     while until > lowest {
         let from = until.saturating_sub(READ).max(lowest);
         let limit = usize::try_from(until.saturating_sub(from)).unwrap_or(usize::MAX);
@@ -104,8 +126,8 @@ async fn first_since(
     let (mut low, mut high) = (1_u64, head.saturating_add(1));
     while low < high {
         let middle = low.midpoint(high);
-        let entry = book.entries(log, middle, 1).await?.into_iter().next();
-        if entry.is_none_or(|entry| entry.at_ms >= at_ms) {
+        // What is in an archive is older.
+        if at_ms_of(book, (log, middle)).await?.is_some_and(|written_ms| written_ms >= at_ms) {
             high = middle;
         } else {
             low = middle.saturating_add(1);

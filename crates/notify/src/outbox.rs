@@ -1,7 +1,8 @@
 //! What waits to be sent over one channel: in order for each subject, a bounded number at a time, tried again until it is too late.
 //!
 //! Owns the machine of one channel. Does not send, read a clock or remember anything over a restart. Invariants: of two messages about one
-//! subject the later one is not taken before the earlier one has ended; a subject that fails holds no other one up.
+//! subject the later one is not taken before the earlier one has ended, unless the earlier one is still gathered; a subject that fails
+//! holds no other one up but those it shares a digest with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +36,6 @@ pub(crate) struct Item {
 struct Job {
     message: Message,
     from: Vec<Option<Place>>,
-    subject: Option<String>,
     due: Timestamp,
     born: Timestamp,
     failures: u32,
@@ -114,21 +114,15 @@ impl Outbox {
         match self.pace.due(notice.at).filter(|_| !at_once) {
             Some(due) => self.gathered.entry(due).or_default().push(item),
             None => {
-                let subject = Some(notice.subject().to_owned());
                 let message = Message::one(&self.channel, item.told);
-                self.push(message, vec![item.from], (subject, now));
+                self.push(message, vec![item.from], now);
             }
         }
         None
     }
 
-    fn push(
-        &mut self,
-        message: Message,
-        from: Vec<Option<Place>>,
-        (subject, now): (Option<String>, Timestamp),
-    ) {
-        let job = Job { message, from, subject, due: now, born: now, failures: 0, sending: false };
+    fn push(&mut self, message: Message, from: Vec<Option<Place>>, now: Timestamp) {
+        let job = Job { message, from, due: now, born: now, failures: 0, sending: false };
         self.jobs.insert(self.next, job);
         self.next = self.next.saturating_add(1);
     }
@@ -151,7 +145,7 @@ impl Outbox {
                     _ => Message::digest(&self.channel, due, told),
                 };
                 let from = chunk.iter().map(|item| item.from.clone()).collect();
-                self.push(message, from, (None, now));
+                self.push(message, from, now);
             }
         }
     }
@@ -165,7 +159,10 @@ impl Outbox {
             if self.sending.saturating_add(keys.len()) >= self.parallel_max {
                 break;
             }
-            let is_first = job.subject.as_deref().is_none_or(|subject| before.insert(subject));
+            // A digest waits for what is before it about each of its calls, and what comes later waits for the digest.
+            let subjects = || job.message.told().iter().map(|told| told.notice.subject());
+            let is_first = !subjects().any(|subject| before.contains(subject));
+            before.extend(subjects());
             if is_first && !job.sending && job.due <= now {
                 keys.push(*key);
             }

@@ -17,6 +17,8 @@ use words::{Fact, facts};
 
 /// The longest preview that is written into a message for people, in characters.
 const PREVIEW_CHARS_MAX: usize = 1_500;
+/// The longest fact in a message for people, in characters: Slack refuses fields of more than 2,000.
+const FACT_CHARS_MAX: usize = 1_500;
 /// The longest headline (Slack's limit), in characters.
 const TITLE_CHARS_MAX: usize = 150;
 
@@ -216,6 +218,9 @@ fn parts(letter: &Letter, console: Option<&Url>) -> Vec<Part> {
     told.iter()
         .map(|one| {
             let mut facts = facts(&one.notice, &one.scope);
+            for (_, text) in &mut facts {
+                *text = clipped(text, FACT_CHARS_MAX);
+            }
             if let (Some(preview), [_]) = (&letter.preview, told) {
                 facts.push(("Arguments", clipped(&preview.to_string(), PREVIEW_CHARS_MAX)));
             }

@@ -3,6 +3,7 @@
 mod delivery;
 mod going_on;
 mod looks;
+mod notes;
 mod orders;
 mod support;
 mod who;

@@ -49,7 +49,14 @@ pub(super) struct State {
     /// Approvals that wait, by when they are told of as ending soon.
     ending: BTreeSet<(Timestamp, ApprovalId)>,
     ends_of: BTreeMap<ApprovalId, Timestamp>,
+    /// Those of which nothing is to be told any more while they wait, by when that was due.
+    ends_told: BTreeMap<ApprovalId, Timestamp>,
+    /// Up to when an earlier process told of approvals that end soon.
     as_of: Timestamp,
+    /// Up to when this one did.
+    ends_told_to: Timestamp,
+    /// How far everything is sent, as it was noted last.
+    noted: DeliveryMark,
     overflow: Vec<(ChannelName, Message)>,
     since: Since,
 }
@@ -75,6 +82,7 @@ impl State {
             .iter()
             .map(|(name, channel)| (name.clone(), Outbox::new(name, channel)))
             .collect();
+        let now = book.now();
         let mut state = Self {
             config,
             outboxes,
@@ -83,9 +91,12 @@ impl State {
             settled: Settled::new(),
             ending: BTreeSet::new(),
             ends_of: BTreeMap::new(),
-            as_of: book.now(),
+            ends_told: BTreeMap::new(),
+            as_of: now,
+            ends_told_to: now,
+            noted: read_to(BTreeMap::new(), now),
             overflow: Vec::new(),
-            since: Since { at: book.now(), ..Since::default() },
+            since: Since { at: now, ..Since::default() },
         };
         match memory::recall(book).await? {
             None => {
@@ -94,10 +105,18 @@ impl State {
                 );
                 state.places = book.heads().await?;
                 state.since.is_new = true;
+                state.noted = read_to(state.places.clone(), now);
             }
             Some(memory) => {
+                state.noted = DeliveryMark::ReadTo {
+                    places: memory.places.clone(),
+                    as_of: memory.as_of,
+                    waiting: memory.waiting.clone(),
+                };
                 state.places = memory.places;
+                state.last_ms = memory.last_ms;
                 state.as_of = memory.as_of;
+                state.ends_told_to = memory.as_of;
                 state.settled = memory.settled;
                 state.waiting_again(book, memory.waiting).await?;
             }
@@ -108,13 +127,14 @@ impl State {
         Ok(state)
     }
 
-    /// Takes up what waited when progress was noted last.
+    /// Takes up what waited when progress was noted last, in the order of time.
     async fn waiting_again(
         &mut self,
         book: &dyn Book,
         waiting: BTreeMap<String, Vec<WaitingAt>>,
     ) -> Result<(), StoreError> {
         let now = book.now();
+        let mut found = Vec::new();
         for (log, places) in waiting {
             for WaitingAt { seq, channel } in places {
                 let entries = match book.entries(&log, seq, 1).await {
@@ -126,10 +146,17 @@ impl State {
                 for entry in entries.iter().filter(|entry| entry.seq == seq) {
                     let place = Place { log: log.clone(), seq };
                     for notice in self.notices(book, entry::read(entry)).await? {
-                        self.tell(notice, Some(place.clone()), (Some(&channel), now));
+                        found.push((entry.at_ms, place.clone(), channel.clone(), notice));
                     }
                 }
             }
+        }
+        // Of one call, different logs may tell.
+        found.sort_by(|(at_ms, place, ..), (other_ms, other, ..)| {
+            (at_ms, place).cmp(&(other_ms, other))
+        });
+        for (_, place, channel, notice) in found {
+            self.tell(notice, Some(place), (Some(&channel), now));
         }
         Ok(())
     }
@@ -151,13 +178,16 @@ impl State {
         if let Some(due) = self.ends_of.remove(approval_id) {
             self.ending.remove(&(due, approval_id.clone()));
         }
-        let Some(Waits { from, until }) = until else { return };
+        let Some(Waits { from, until }) = until else {
+            self.ends_told.remove(approval_id);
+            return;
+        };
         let before_ms = i64::try_from(self.config.expiring_ms).unwrap_or(i64::MAX);
         // What waits for less than that altogether is told of when half of its time is over.
         let before_ms = before_ms.min(until.since_ms(from).div_euclid(2));
         let due = until.plus_ms(before_ms.saturating_neg());
         // What was due before was told of before.
-        if due > self.as_of {
+        if due > self.as_of && self.ends_told.get(approval_id) != Some(&due) {
             self.ends_of.insert(approval_id.clone(), due);
             self.ending.insert((due, approval_id.clone()));
         }
@@ -175,6 +205,7 @@ impl State {
         }
         read?;
         self.tell_of_ends(book, now).await?;
+        self.ends_told_to = now;
         if !batch.more {
             self.settled.clear();
         }
@@ -258,9 +289,12 @@ impl State {
             self.ending.remove(&(due, approval_id.clone()));
             self.ends_of.remove(&approval_id);
             let waits = |state: &ApprovalState| *state == ApprovalState::Pending;
-            if let Some(approval) = approval.filter(|approval| waits(&approval.state))
-                && now < approval.expires_at
-            {
+            let Some(approval) = approval.filter(|approval| waits(&approval.state)) else {
+                continue;
+            };
+            // Whoever votes or edits from now on changes nothing about it.
+            self.ends_told.insert(approval_id.clone(), due);
+            if now < approval.expires_at {
                 let mut notice = entry::of_approval(&approval, NoticeKind::Expiring, due);
                 // Once for each approval, however it moves meanwhile.
                 notice.of = format!("{approval_id}:expiring");
@@ -287,9 +321,11 @@ impl State {
         if !due {
             return None;
         }
-        let mut as_of = now;
+        if self.is_too_much_for_a_note() {
+            return self.noted_again();
+        }
+        let mut as_of = self.ends_told_to;
         let mut waiting: BTreeMap<String, Vec<WaitingAt>> = BTreeMap::new();
-        let mut count = 0_usize;
         for (name, outbox) in &self.outboxes {
             for (from, at) in outbox.origins() {
                 match from {
@@ -297,24 +333,45 @@ impl State {
                     Some(Place { log, seq }) => {
                         let at = WaitingAt { seq: *seq, channel: name.clone() };
                         waiting.entry(log.clone()).or_default().push(at);
-                        count = count.saturating_add(1);
                     }
                 }
             }
-        }
-        if count > WAITING_MAX {
-            // The earlier note holds: more is read again after a restart, and nothing is sent again.
-            return None;
         }
         self.since = Since { at: now, ..Since::default() };
         let closed = now.plus_ms(memory::CLOSED_MS.saturating_neg()).as_ms();
         let is_open = |log: &String| self.last_ms.get(log).is_none_or(|at_ms| *at_ms > closed);
         let places = self.places.iter().filter(|(log, _)| is_open(log));
         let places = places.map(|(log, place)| (log.clone(), *place)).collect();
-        let mut event = AuditEvent::new(AuditKind::Notified);
-        event.delivery = Some(Box::new(DeliveryMark::ReadTo { places, as_of, waiting }));
-        Some(event)
+        self.noted = DeliveryMark::ReadTo { places, as_of, waiting };
+        Some(self.note())
     }
+
+    fn is_too_much_for_a_note(&self) -> bool {
+        let origins = self.outboxes.values().flat_map(Outbox::origins);
+        origins.filter(|(from, _)| from.is_some()).nth(WAITING_MAX).is_some()
+    }
+
+    /// More waits than a note names: the earlier one holds, so that more is read again after a restart, and nothing is sent again. It is
+    /// written once more when much has followed it, so that it is found.
+    fn noted_again(&mut self) -> Option<AuditEvent> {
+        if !self.since.is_new && self.since.entries < NOTED_ENTRIES {
+            return None;
+        }
+        self.since.is_new = false;
+        self.since.entries = 0;
+        Some(self.note())
+    }
+
+    fn note(&self) -> AuditEvent {
+        let mut event = AuditEvent::new(AuditKind::Notified);
+        event.delivery = Some(Box::new(self.noted.clone()));
+        event
+    }
+}
+
+/// A note that nothing waits.
+const fn read_to(places: BTreeMap<String, u64>, as_of: Timestamp) -> DeliveryMark {
+    DeliveryMark::ReadTo { places, as_of, waiting: BTreeMap::new() }
 }
 
 /// How many notes about messages an entry has.

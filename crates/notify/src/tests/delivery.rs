@@ -59,6 +59,27 @@ async fn a_later_message_about_a_call_waits_for_the_earlier_one_and_no_other_cal
 }
 
 #[tokio::test]
+async fn what_is_told_at_once_waits_for_a_digest_that_is_on_its_way() {
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let config = config(json!({ "digest_every_ms": 60_000, "at_once": ["denied"] }));
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    let held = approval(1);
+    chain.moved(&held, AuditKind::Held);
+    boy.refuse("call_1", Some(Failure::passing("not now")));
+    chain.pass_ms(2 * MINUTE);
+    turn(&mut sender).await;
+    assert_eq!(boy.tries(), 1);
+    boy.refuse("call_1", None);
+    chain.moved(&voted(&held, "ben", ApprovalState::Denied), AuditKind::Voted);
+    turn(&mut sender).await;
+    assert_eq!(boy.said(), Vec::<String>::new());
+    chain.pass_ms(MINUTE);
+    turn(&mut sender).await;
+    assert_eq!(boy.said(), ["call_1 held", "call_1 denied"]);
+}
+
+#[tokio::test]
 async fn tries_become_rarer_and_after_a_day_a_message_is_given_up_so_that_the_next_one_goes() {
     let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
     let mut sender = sender(&config, &chain, &boy);

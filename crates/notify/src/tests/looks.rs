@@ -142,6 +142,23 @@ async fn text_of_others_is_never_markup() {
 }
 
 #[tokio::test]
+async fn no_fact_is_longer_than_slack_takes() {
+    let got = letters(&config(json!({})), |chain| {
+        let mut held = approval(1);
+        held.requirement.reasons[0].reason = "ä".repeat(5_000);
+        chain.moved(&held, AuditKind::Held);
+    })
+    .await;
+    let slack = render::slack(&got[0], Some(&console()));
+    let fields = slack["blocks"][1]["fields"].as_array().unwrap();
+    let longest = fields.iter().map(|field| field["text"].as_str().unwrap().chars().count()).max();
+    assert!((1_500..=2_000).contains(&longest.unwrap()), "{longest:?}");
+    // A program that reads it gets all of it.
+    let webhook = render::webhook(&got[0], Some(&console()));
+    assert_eq!(webhook["data"]["reasons"][0]["reason"].as_str().unwrap().chars().count(), 5_000);
+}
+
+#[tokio::test]
 async fn a_digest_lists_what_it_gathered_in_few_messages() {
     let got = letters(&config(json!({ "digest_every_ms": 60_000 })), |chain| {
         for number in 1..=45 {

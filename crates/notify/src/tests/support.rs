@@ -40,6 +40,7 @@ struct Inner {
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
     leads: bool,
     refuses: Option<StoreError>,
+    hides_approvals: bool,
     previews: Value,
 }
 
@@ -56,6 +57,7 @@ impl Chain {
             approvals: BTreeMap::new(),
             leads: true,
             refuses: None,
+            hides_approvals: false,
             previews: Value::Null,
         })))
     }
@@ -74,6 +76,11 @@ impl Chain {
 
     pub(crate) fn refuses(&self, error: Option<StoreError>) {
         self.inner(|inner| inner.refuses = error);
+    }
+
+    /// From now on approvals can be asked for, or not.
+    pub(crate) fn hides_approvals(&self, hides: bool) {
+        self.inner(|inner| inner.hides_approvals = hides);
     }
 
     pub(crate) fn shows(&self, preview: Value) {
@@ -168,13 +175,17 @@ impl Book for Chain {
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError> {
         self.inner(|inner| {
-            let entries = inner.logs.get(log).cloned().unwrap_or_default();
-            Ok(entries.into_iter().filter(|entry| entry.seq >= from).take(limit).collect())
+            let before = usize::try_from(from.saturating_sub(1)).unwrap();
+            let entries = inner.logs.get(log).into_iter().flatten();
+            Ok(entries.skip(before).take(limit).cloned().collect())
         })
     }
 
     async fn approval(&self, id: &ApprovalId) -> Result<Option<ApprovalRecord>, StoreError> {
-        self.inner(|inner| Ok(inner.approvals.get(id).cloned()))
+        self.inner(|inner| match inner.hides_approvals {
+            true => Err(StoreError::Unreachable("down".to_owned())),
+            false => Ok(inner.approvals.get(id).cloned()),
+        })
     }
 
     async fn approval_of_call(
