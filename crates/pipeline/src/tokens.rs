@@ -64,13 +64,19 @@ impl Tokens {
         self.lock().of.get(&record_id)?.renewed.as_deref().cloned()
     }
 
-    /// A held call cannot go on until its caller is back with a new token.
-    pub(crate) fn lacks(&self, record_id: RecordId) {
+    /// A held call cannot go on until its caller is back with a new token: the one that it was tried with did not do. Answers whether it is
+    /// so, or the caller has been back meanwhile.
+    pub(crate) fn lacks(&self, record_id: RecordId, tried: Option<Digest>) -> bool {
         let mut kept = self.lock();
+        let there = kept.of.get(&record_id).map(|waiting| waiting.tokens.subject.digest());
+        if tried.is_some() && there.is_some() && there != tried {
+            return false;
+        }
         kept.of.remove(&record_id);
         if kept.lacking.len() < KEPT_MAX {
             kept.lacking.insert(record_id);
         }
+        true
     }
 
     /// Whether a held call waits for its caller.
@@ -132,5 +138,42 @@ impl Kept {
         let used: HashSet<Digest> = tokens.map(SubjectToken::digest).collect();
         self.known.retain(|digest, _| used.contains(digest));
         self.known.shrink_to_fit();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_broker::CallTokens;
+    use placet_identity::{SubjectToken, TokenFacts};
+    use placet_types::{clock::Timestamp, digest::Digest, ids::RecordId};
+
+    use super::Tokens;
+
+    fn tokens(text: &str) -> CallTokens {
+        let facts = TokenFacts {
+            issuer: "https://idp.example".to_owned(),
+            subject: "alice".to_owned(),
+            client: None,
+            expires_at: Timestamp::from_ms(1_000),
+        };
+        CallTokens { subject: SubjectToken::seal(text, facts), actor: None }
+    }
+
+    #[test]
+    fn a_token_that_came_while_the_old_one_was_tried_is_not_lost() {
+        let kept = Tokens::default();
+        let record: RecordId =
+            serde_json::from_value(serde_json::json!(Digest::of(b"record").to_string())).unwrap();
+        let old = tokens("old");
+        kept.keep(record, &old);
+        kept.keep(record, &tokens("new"));
+        assert!(!kept.lacks(record, Some(old.subject.digest())));
+        assert!(!kept.is_lacking(record));
+        let there = kept.of(record).unwrap().subject.digest();
+        assert_eq!(there, Digest::of(b"new"));
+        assert!(kept.lacks(record, Some(there)));
+        assert!(kept.is_lacking(record) && kept.of(record).is_none());
+        kept.forget(record);
+        assert!(!kept.is_lacking(record));
     }
 }

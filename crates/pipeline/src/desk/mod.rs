@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use placet_ledger::{approval::ApprovalRecord, desk::DeskEntry};
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    desk::DeskEntry,
+};
 
 use crate::{context::Context, views::desk::DeskEventKind};
 
@@ -41,6 +44,16 @@ pub(crate) struct Desk {
 impl Desk {
     /// An approval has moved, here or on another node: the board takes note, and whoever listens hears of it.
     pub(crate) fn moved(&self, context: &Context, approval: &ApprovalRecord) {
+        let over = match approval.state {
+            ApprovalState::Pending | ApprovalState::Approved | ApprovalState::Consumed { .. } => {
+                false
+            }
+            ApprovalState::Denied | ApprovalState::Expired | ApprovalState::Void { .. } => true,
+        };
+        if over {
+            // Nothing of this call will be exchanged any more.
+            context.tokens.forget(approval.record_id);
+        }
         let now = context.ledger.store().now();
         if let Some(news) = self.board.moved(approval, &context.directory, now) {
             self.bell.approval(news, approval, now);

@@ -164,6 +164,7 @@ async fn approved(
 ) {
     let Call { mut passage, stage } = call;
     let (refusal, passing) = why;
+    let tried = stage.identity.tokens.as_ref().map(|tokens| tokens.subject.digest());
     passage.leaves_record();
     let Some((record, Some(approval))) =
         stage.built.resumed.map(|resumed| (resumed.record, resumed.approval))
@@ -172,7 +173,10 @@ async fn approved(
     };
     if passing && refusal.code == ErrorCode::CredentialExpired {
         context.note(event).await;
-        return wait_for_caller(context, passage, (&record, &approval), refusal).await;
+        if context.tokens.lacks(record.record_id, tried) {
+            return wait_for_caller(context, passage, &approval, refusal);
+        }
+        return wait_on(context, passage, &record, &approval).await;
     }
     if passing {
         context.note(event).await;
@@ -210,13 +214,12 @@ async fn approved(
 }
 
 /// An approved call whose caller has to come back with a new token (TM-17): whoever asks at this moment is told so, and the call waits on.
-async fn wait_for_caller(
+fn wait_for_caller(
     context: &Context,
     passage: Passage,
-    (record, approval): (&EffectRecord, &ApprovalRecord),
+    approval: &ApprovalRecord,
     refusal: Refusal,
 ) {
-    context.tokens.lacks(record.record_id);
     context.routes.approval_waits(&approval.approval_id);
     let call_id = passage.call_id.clone();
     tell(context, passage, refusal, None);
