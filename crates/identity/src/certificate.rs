@@ -5,7 +5,6 @@
 //! cannot name another's workloads; it is checked again for every request, so that an expired one ends with its time.
 
 use std::{
-    collections::BTreeSet,
     fmt,
     fs::File,
     io::Read as _,
@@ -41,7 +40,7 @@ use crate::{
     config::ClientAuthority,
     error::{IdentityError, KeyError, SetupError},
     spiffe::{SPIFFE_SCHEME, SpiffeId},
-    token::{TokenRole, VerifiedToken},
+    token::{TokenRole, VerifiedToken, Workload},
 };
 
 const BUNDLE_BYTES_MAX: usize = 256 * 1024;
@@ -187,26 +186,15 @@ fn verified(
 ) -> VerifiedToken {
     let (kind, tenant_id): (PrincipalKind, _) = (authority.kind, authority.tenant.clone());
     let handle: String = certificate.thumbprint().chars().take(16).collect();
-    VerifiedToken {
+    VerifiedToken::of_workload(Workload {
         role: TokenRole::Actor,
         principal: Principal { kind, id, tenant_id, display: None },
         issuer: authority.issuer(),
         subject: name,
-        audiences: BTreeSet::new(),
-        groups: BTreeSet::new(),
-        scopes: BTreeSet::new(),
         issued_at,
         expires_at,
-        authenticated_at: None,
-        client: None,
-        client_principal: None,
-        actor: None,
-        prior_actors: Vec::new(),
-        may_act: None,
-        bound_to: None,
-        sealed: None,
         token_ref: format!("crt_{handle}"),
-    }
+    })
 }
 
 /// The name in a certificate that the authority's configuration knows, and whose it is. Two owners are none.

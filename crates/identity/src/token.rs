@@ -63,7 +63,44 @@ pub struct VerifiedToken {
     pub(crate) sealed: Option<SubjectToken>,
 }
 
+/// A workload, as a trust domain or an authority names it.
+pub(crate) struct Workload {
+    pub(crate) role: TokenRole,
+    pub(crate) principal: Principal,
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+    pub(crate) token_ref: String,
+}
+
 impl VerifiedToken {
+    /// What a workload proves by itself: who it is, and nothing else: it has no groups and speaks for nobody.
+    pub(crate) fn of_workload(workload: Workload) -> Self {
+        let Workload { role, principal, issuer, subject, issued_at, expires_at, token_ref } =
+            workload;
+        Self {
+            role,
+            principal,
+            issuer,
+            subject,
+            audiences: BTreeSet::new(),
+            groups: BTreeSet::new(),
+            scopes: BTreeSet::new(),
+            issued_at,
+            expires_at,
+            authenticated_at: None,
+            client: None,
+            client_principal: None,
+            actor: None,
+            prior_actors: Vec::new(),
+            may_act: None,
+            bound_to: None,
+            sealed: None,
+            token_ref,
+        }
+    }
+
     /// In which place it was presented.
     #[must_use]
     pub fn role(&self) -> TokenRole {

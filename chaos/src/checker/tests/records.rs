@@ -287,7 +287,6 @@ fn i9_evidence_about_the_arm_before_counts_while_the_next_one_waits() {
     let says = |judged: &Verdict, of: Invariant, what: &str| {
         judged.of(of).any(|one| one.why.contains(what))
     };
-    // Of what is said about these, only the step that ends the record counts here.
     assert!(!says(&late(1, true), Invariant::I9, "another attempt"));
     assert!(says(&late(2, true), Invariant::I9, "another attempt"));
     assert!(!says(&late(1, true), Invariant::I7, "unknown before"));

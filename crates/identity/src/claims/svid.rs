@@ -3,8 +3,6 @@
 //! Owns what differs from an access token: there is no issuer to be exact about, and `iat` may be missing. Invariant: the
 //! subject is a SPIFFE id of the very trust domain whose key signed.
 
-use std::collections::BTreeSet;
-
 use placet_types::{clock::Timestamp, principal::Principal};
 use serde_json::{Map, Value};
 
@@ -13,7 +11,7 @@ use crate::{
     config::TrustDomainConfig,
     error::IdentityError,
     spiffe::SpiffeId,
-    token::{TokenRole, VerifiedToken},
+    token::{TokenRole, VerifiedToken, Workload},
 };
 
 impl Judge<'_> {
@@ -41,26 +39,16 @@ impl Judge<'_> {
         let principal = domain.workloads.of_spiffe(&id);
         let principal = principal.ok_or_else(|| refused("sub", "the workload has no name here"))?;
         let tenant_id = domain.tenant.clone();
-        Ok(VerifiedToken {
+        let workload = Workload {
             role: self.role,
             principal: Principal { kind: domain.kind, id: principal, tenant_id, display: None },
             issuer: self.issuer.issuer.clone(),
             subject: subject.to_owned(),
-            audiences,
-            groups: BTreeSet::new(),
-            scopes: BTreeSet::new(),
             issued_at,
             expires_at,
-            authenticated_at: None,
-            client: None,
-            client_principal: None,
-            actor: None,
-            prior_actors: Vec::new(),
-            may_act: None,
-            bound_to: None,
-            sealed: None,
             token_ref: self.token_ref(claims, signed)?,
-        })
+        };
+        Ok(VerifiedToken { audiences, ..VerifiedToken::of_workload(workload) })
     }
 
     /// As for every token, but for one without `iat`: its life is counted from now.
