@@ -90,8 +90,9 @@ async fn test(args: &TestArgs, environment: &Environment) -> Outcome {
     if !config.notifications.channels.contains_key(&args.channel) {
         let names = config.notifications.channels.keys().map(ToString::to_string);
         let names = names.collect::<Vec<_>>().join(", ");
+        let has = if names.is_empty() { "no channels" } else { names.as_str() };
         return Err(Failure::usage(format!("there is no channel `{}`", args.channel))
-            .because(format!("the configuration has: {names}")));
+            .because(format!("the configuration has: {has}")));
     }
     let console = notices::console(&config, Some(&config.server.listen));
     let post = notices::post(&config, console, &[])?;
