@@ -14,6 +14,7 @@ mod audit;
 mod counts;
 mod effects;
 mod epochs;
+mod grants;
 mod linear;
 mod moves;
 mod phantom;
@@ -175,6 +176,7 @@ pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     moves::check(&world, &mut findings);
     epochs::check(&world, &mut findings);
     approvals::check(&world, &mut findings);
+    grants::check(&world, &mut findings);
     counts::check(&world, &mut findings);
     audit::check(&world, &mut findings);
     linear::check(&world, &mut findings);

@@ -18,7 +18,7 @@ pub mod request;
 use fault::{FaultEvent, FaultKind};
 use moment::Moment;
 use node::NodeEvent;
-use people::{ApprovalSeen, OperatorAct, VoteReply, VoteSent};
+use people::{ApprovalSeen, GrantAsked, OperatorAct, VoteReply, VoteSent};
 use probe::Probe;
 use request::{Lost, Reply, Sent};
 
@@ -51,6 +51,8 @@ pub enum What {
     VoteSent(VoteSent),
     /// What the deciding got as an answer.
     VoteReply(VoteReply),
+    /// Somebody asked for a standing grant.
+    GrantAsked(GrantAsked),
     /// An operator did something about a record.
     Operator(OperatorAct),
     /// Something became of a node.

@@ -95,6 +95,8 @@ pub struct Asked {
     pub unanswered: u64,
     /// Votes.
     pub votes: u64,
+    /// Standing grants that were asked for.
+    pub grants: u64,
 }
 
 /// What came of it.

@@ -90,7 +90,7 @@ const fn is_policy(act: &Act) -> bool {
 }
 
 /// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
-const CONTROLS: [Control; 10] = {
+const CONTROLS: [Control; 11] = {
     use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15};
     [
         embedded("dispatch-not-durable", &[F1, F4, F6], 3),
@@ -99,6 +99,7 @@ const CONTROLS: [Control; 10] = {
         embedded("visibility-gate-off", &[F1, F4, F6], 12).only(is_kill_slow, 5),
         embedded("index-without-journal", &[F1, F4], 3),
         embedded("approval-outside-transaction", &[F4, F14], 3),
+        embedded("grant-uses-uncounted", &[F14], 3),
         shared("policy-epoch-unchecked", &[F15], 5).only(is_policy, 1),
         embedded("late-evidence-unmatched", &[F7], 5),
         embedded("retry-opaque", &[F1, F4, F6], 8),

@@ -290,7 +290,7 @@ pub(crate) const fn applies(fault: FaultKind, store: Store) -> bool {
 }
 
 fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
-    const WEIGHTS: [(Doing, u32); 12] = [
+    const WEIGHTS: [(Doing, u32); 13] = [
         (Doing::Call, 40),
         (Doing::Copies, 14),
         (Doing::Again, 14),
@@ -298,6 +298,7 @@ fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
         (Doing::Somebody, 6),
         (Doing::Leave, 6),
         (Doing::Held, 7),
+        (Doing::Granted, 3),
         (Doing::Upstream, 5),
         (Doing::UpstreamEnds, 1),
         (Doing::Delayed, 2),

@@ -4,6 +4,7 @@ mod answers;
 mod effects;
 mod ends;
 mod good;
+mod grants;
 mod records;
 mod script;
 

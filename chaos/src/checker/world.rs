@@ -14,7 +14,7 @@ use crate::{
         journal::{JournalEntry, RecordChange},
         moment::Moment,
         node::NodeChange,
-        people::{OperatorAct, VoteReply, VoteSent},
+        people::{GrantAsked, OperatorAct, VoteReply, VoteSent},
         probe::Probe,
         request::{Reply, Sent},
     },
@@ -45,6 +45,7 @@ pub(super) struct World<'a> {
     pub(super) entries: Vec<&'a JournalEntry>,
     pub(super) votes: Vec<Voted<'a>>,
     pub(super) operators: Vec<&'a OperatorAct>,
+    pub(super) grants: Vec<&'a GrantAsked>,
     pub(super) probes: Vec<&'a Probe>,
     pub(super) quiet: Option<Moment>,
     pub(super) ended: bool,
@@ -98,6 +99,7 @@ impl<'a> World<'a> {
                     }
                 }
                 What::Operator(act) => self.operators.push(act),
+                What::GrantAsked(asked) => self.grants.push(asked),
                 What::Phase(Phase::Quiet) => self.quiet = Some(event.at),
                 What::Phase(Phase::Probing) => self.probing = Some(self.running.clone()),
                 What::Phase(Phase::Ended) => self.ended = true,

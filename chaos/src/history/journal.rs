@@ -6,12 +6,14 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+mod desk;
 mod image;
 
+pub use desk::{DeskImage, GrantImage};
 pub use image::{ApprovalImage, AttemptImage, RecordImage, Resolved};
 
 /// One entry of a log.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct JournalEntry {
     /// The log: one for an embedded ledger, one for each epoch of a shared one.
     pub log: String,
@@ -33,6 +35,12 @@ pub struct JournalEntry {
     /// What became of approvals.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvals: Vec<ApprovalImage>,
+    /// What became of entries of the desk.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub desk: Vec<DeskImage>,
+    /// The standing grant that was used once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spend: Option<String>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditImage>,
@@ -133,6 +141,10 @@ impl JournalEntry {
             approvals: list("approvals")
                 .map(|one| ApprovalImage::read(one).ok_or_else(|| missing("approvals")))
                 .collect::<Result<_, _>>()?,
+            desk: list("desk")
+                .map(|one| DeskImage::read(one).ok_or_else(|| missing("desk")))
+                .collect::<Result<_, _>>()?,
+            spend: body.get("spend").and_then(Value::as_str).map(str::to_owned),
             audit: list("audit")
                 .map(|one| AuditImage::read(one).ok_or_else(|| missing("audit")))
                 .collect::<Result<_, _>>()?,

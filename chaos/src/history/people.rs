@@ -50,6 +50,19 @@ pub struct VoteReply {
     pub code: Option<String>,
 }
 
+/// A standing grant was asked for, from what was shown of an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantAsked {
+    /// The approval.
+    pub approval_id: String,
+    /// In which tenant.
+    pub tenant: String,
+    /// Who asks for it, and agrees to it by that.
+    pub approver: String,
+    /// How often it is to be used at most.
+    pub uses_max: u32,
+}
+
 /// An operator did something about a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperatorAct {

@@ -6,6 +6,7 @@
 pub(crate) mod call;
 pub(crate) mod finale;
 pub(crate) mod forms;
+mod granted;
 mod rearmed;
 pub(crate) mod upstream;
 pub(crate) mod votes;
@@ -71,6 +72,8 @@ pub(crate) enum Doing {
     Leave,
     /// A call that people have to agree to (F14).
     Held,
+    /// Calls that a standing grant lets pass, more of them than it has uses (F14).
+    Granted,
     /// A call that the upstream misbehaves at (F7).
     Upstream,
     /// A call at which the upstream's process ends (F8).
@@ -92,7 +95,7 @@ impl Doing {
             Self::Changed => Some(FaultKind::F2),
             Self::Somebody => Some(FaultKind::F3),
             Self::Leave => Some(FaultKind::F6),
-            Self::Held => Some(FaultKind::F14),
+            Self::Held | Self::Granted => Some(FaultKind::F14),
             Self::Upstream | Self::Rearmed => Some(FaultKind::F7),
             Self::UpstreamEnds => Some(FaultKind::F8),
             Self::Delayed => Some(FaultKind::F16),
@@ -175,6 +178,7 @@ impl Load {
                 self.until_definite(&call, Sending::new(Why::New, node), chance).await;
                 votes::decide(&self.scene, &call, node, chance).await;
             }
+            Doing::Granted => granted::more_calls_than_uses(self, (client, node), chance).await,
             Doing::Rearmed => rearmed::late_for_another_arm(self, (client, node), chance).await,
             Doing::Upstream | Doing::UpstreamEnds | Doing::Delayed | Doing::Result => {
                 upstream::misbehave(self, doing, (client, node), chance).await;
@@ -204,6 +208,16 @@ impl Load {
         let call = Arc::new(Call::new(who, tool, Args::new(item, chance), (run, client)));
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
         call
+    }
+
+    /// A call like another one, by the same caller, about an item whose name begins with that of the other.
+    fn alike(&self, call: &Call, number: u64) -> Arc<Call> {
+        let args = Args { item: format!("{}-{number}", call.args.item), ..call.args.clone() };
+        let who = (call.tenant.as_str(), call.agent.as_str(), call.delegated);
+        let alike = Arc::new(Call::new(who, call.tool, args, (call.run.clone(), call.client)));
+        self.made.fetch_add(1, Ordering::SeqCst);
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&alike));
+        alike
     }
 
     fn earlier(&self, chance: &mut Chance) -> Option<Arc<Call>> {

@@ -76,6 +76,7 @@ fn manner_of(doing: Doing, chance: &mut Chance) -> (Manner, &'static str) {
         | Doing::Somebody
         | Doing::Leave
         | Doing::Held
+        | Doing::Granted
         | Doing::Rearmed
         | Doing::Upstream => {
             let ms = chance.within(20..400);

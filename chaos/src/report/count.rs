@@ -76,6 +76,7 @@ pub(super) fn count<'a>(events: &'a [Event], witness: &[Line]) -> Counted<'a> {
             }
             What::Lost(_) => add(&mut counted.asked.unanswered),
             What::VoteSent(_) => add(&mut counted.asked.votes),
+            What::GrantAsked(_) => add(&mut counted.asked.grants),
             What::Node(node) => hurt(&mut counted.trouble, &node.change, &mut recovery),
             What::Fault(fault) => add(counted.trouble.faults.entry(fault.kind).or_default()),
             What::VoteReply(_)
@@ -229,6 +230,7 @@ fn slices(events: &[Event]) -> (u64, Vec<Slice>) {
             | What::ApprovalSeen(_)
             | What::VoteSent(_)
             | What::VoteReply(_)
+            | What::GrantAsked(_)
             | What::Operator(_)
             | What::Node(_)
             | What::Phase(_)

@@ -85,6 +85,7 @@ fn asked(rounds: &[Report]) -> Asked {
         kinds: counts(rounds.iter().map(|round| &round.asked.kinds)),
         unanswered: sum(|asked| asked.unanswered),
         votes: sum(|asked| asked.votes),
+        grants: sum(|asked| asked.grants),
     }
 }
 

@@ -73,6 +73,7 @@ fn outcome(report: &Report, to: &mut String) -> fmt::Result {
     writeln!(to, "\ncalls        {} of {} keys", grouped(asked.calls), grouped(asked.keys))?;
     writeln!(to, "duplicates   {}", grouped(asked.duplicates))?;
     writeln!(to, "unanswered   {}", grouped(asked.unanswered))?;
+    writeln!(to, "votes        {}, and {} grants", grouped(asked.votes), grouped(asked.grants))?;
     writeln!(to, "effects      {}", grouped(outcome.effects))?;
     writeln!(to, "acknowledged {}", grouped(outcome.acknowledged))?;
     writeln!(to, "lost         {}", outcome.lost)?;

@@ -20,6 +20,8 @@ pub enum Guard {
     IndexWithoutJournal,
     /// An approval is consumed in the commit of its dispatch (I10).
     ApprovalOutsideTransaction,
+    /// A standing grant is used no more often than it says (I10).
+    GrantUsesUncounted,
     /// A permit counts only in its policy epoch (I10).
     PolicyEpochUnchecked,
     /// Late evidence counts only for the attempt it speaks of (T8).
@@ -32,13 +34,14 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DispatchNotDurable,
         Self::FingerprintUnchecked,
         Self::FenceIgnored,
         Self::VisibilityGateOff,
         Self::IndexWithoutJournal,
         Self::ApprovalOutsideTransaction,
+        Self::GrantUsesUncounted,
         Self::PolicyEpochUnchecked,
         Self::LateEvidenceUnmatched,
         Self::RetryOpaque,
@@ -55,6 +58,7 @@ impl Guard {
             Self::VisibilityGateOff => "visibility-gate-off",
             Self::IndexWithoutJournal => "index-without-journal",
             Self::ApprovalOutsideTransaction => "approval-outside-transaction",
+            Self::GrantUsesUncounted => "grant-uses-uncounted",
             Self::PolicyEpochUnchecked => "policy-epoch-unchecked",
             Self::LateEvidenceUnmatched => "late-evidence-unmatched",
             Self::RetryOpaque => "retry-opaque",
@@ -125,6 +129,7 @@ mod switched {
             Guard::LateEvidenceUnmatched => 1 << 7,
             Guard::RetryOpaque => 1 << 8,
             Guard::ResultBeforeCommit => 1 << 9,
+            Guard::GrantUsesUncounted => 1 << 10,
         }
     }
 

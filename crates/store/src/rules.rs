@@ -11,6 +11,7 @@ use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{Reservation, RunKey, RunRecord};
+use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::ids::{ApprovalId, DeskId, RecordId};
@@ -250,6 +251,9 @@ impl<'a> Transaction<'a> {
         let before = self.desk_entry(desk_id)?.ok_or(StoreError::GrantSpent)?;
         let now = self.rules.map_or(before.starts_at, |rules| rules.now);
         let after = before.spent(now).ok_or(StoreError::GrantSpent)?;
+        if removed(Guard::GrantUsesUncounted) {
+            return Ok(());
+        }
         self.desk_moved(Some(before), after)
     }
 

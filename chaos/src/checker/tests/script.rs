@@ -196,6 +196,7 @@ impl Script {
             changes,
             approvals,
             audit,
+            ..JournalEntry::default()
         });
     }
 
@@ -246,6 +247,7 @@ impl Script {
                 request: format!("request of {}", image.record_id),
                 bundle: "bundle".to_owned(),
                 approval_id: image.approval_id.clone(),
+                grant: None,
                 first_ms: now,
                 deadline_ms: now + 500,
             });

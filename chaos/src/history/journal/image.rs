@@ -91,6 +91,9 @@ pub struct AttemptImage {
     /// The approval it consumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<String>,
+    /// The standing grant it used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grant: Option<String>,
     /// When the first attempt of this arm was dispatched, by the ledger's clock.
     pub first_ms: i64,
     /// When it must be over, by the ledger's clock.
@@ -123,26 +126,26 @@ pub struct ApprovalImage {
 }
 
 /// Reads one document.
-struct Reader<'a>(&'a Value);
+pub(super) struct Reader<'a>(pub(super) &'a Value);
 
 impl<'a> Reader<'a> {
-    fn of(&self, name: &str) -> Option<&'a Value> {
+    pub(super) fn of(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    fn text(&self, name: &str) -> Option<String> {
+    pub(super) fn text(&self, name: &str) -> Option<String> {
         self.of(name)?.as_str().map(str::to_owned)
     }
 
-    fn number(&self, name: &str) -> Option<u64> {
+    pub(super) fn number(&self, name: &str) -> Option<u64> {
         self.of(name)?.as_u64()
     }
 
-    fn small(&self, name: &str) -> Option<u32> {
+    pub(super) fn small(&self, name: &str) -> Option<u32> {
         u32::try_from(self.number(name)?).ok()
     }
 
-    fn ms(&self, name: &str) -> Option<i64> {
+    pub(super) fn ms(&self, name: &str) -> Option<i64> {
         let at = self.of(name)?;
         at.as_i64().or_else(|| ms_of_text(at.as_str()?))
     }
@@ -230,6 +233,7 @@ impl AttemptImage {
             request: attempt.text("request_digest")?,
             bundle: attempt.text("bundle_digest")?,
             approval_id: attempt.text("approval_id"),
+            grant: attempt.text("grant"),
             first_ms: attempt.ms("first_dispatched_at")?,
             deadline_ms: attempt.ms("deadline_at")?,
         })
@@ -263,7 +267,7 @@ impl ApprovalImage {
 }
 
 /// Every name in the chain of principals, whatever its form.
-fn requesters(chain: Option<&Value>) -> Vec<String> {
+pub(super) fn requesters(chain: Option<&Value>) -> Vec<String> {
     let mut names = Vec::new();
     let mut open: Vec<&Value> = chain.into_iter().collect();
     while let Some(value) = open.pop() {

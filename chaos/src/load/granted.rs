@@ -1,0 +1,99 @@
+//! A standing grant: an approver looks at a held call, gives calls like it a few uses, and then more of them come than there are uses,
+//! at once, some of them twice, and sometimes while the grant is being ended (F14).
+//!
+//! Owns the asking for the grant and the calls. That no more of them run than was agreed to is the judge's.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use placet_chaos::history::{What, fault::FaultKind, people::GrantAsked, request::Why};
+use serde_json::{Value, json};
+use tokio::{task::JoinSet, time::Duration};
+
+use super::{
+    Load,
+    call::{Call, Sending},
+};
+use crate::{people::APPROVERS, scene::Scene, seeded::Chance};
+
+/// For how long a grant lasts: longer than its calls take, and over before the round is.
+const LASTS_MS: u64 = 6_000;
+
+/// Makes a held call, has calls like it granted, and makes more of these than the grant has uses.
+pub(super) async fn more_calls_than_uses(
+    load: &Load,
+    (client, node): (u32, usize),
+    chance: &mut Chance,
+) {
+    let (scene, held) = (&load.scene, load.fresh(Some("erase"), client, chance));
+    load.until_definite(&held, Sending::new(Why::New, node), chance).await;
+    let uses_max = u32::try_from(chance.within(1..4)).unwrap_or(1);
+    let approver = chance.pick(&APPROVERS).copied().unwrap_or("ben");
+    let Some(grant) = ask(scene, &held, (approver, uses_max), node).await else { return };
+    let calls = chance.within(2..7).saturating_add(u64::from(uses_max));
+    let (mut sent, nodes) = (JoinSet::new(), scene.doors.len());
+    for number in 0..calls {
+        let call = load.alike(&held, number);
+        for copy in 0..chance.within(1..3) {
+            let why = if copy == 0 { Why::New } else { Why::Immediately };
+            let sending = Sending::new(why, chance.index(nodes));
+            let (call, scene) = (Arc::clone(&call), Arc::clone(scene));
+            sent.spawn(async move { call.send(&scene, &sending).await.is_ok() });
+        }
+    }
+    if chance.permille(300) {
+        tokio::time::sleep(Duration::from_millis(chance.within(0..60))).await;
+        end(scene, (&held, &grant), approver, chance.index(nodes)).await;
+    }
+    let mut answers = 0_u64;
+    while let Some(answered) = sent.join_next().await {
+        answers = answers.saturating_add(u64::from(answered.unwrap_or(false)));
+    }
+    if answers > u64::from(uses_max) {
+        let detail = format!("{calls} calls at once under a grant of {uses_max} uses");
+        scene.injected(FaultKind::F14, Some(node), detail);
+    }
+}
+
+/// Asks for a grant of calls like a held one, by the digest of what is shown of it; its name, if it was given.
+async fn ask(
+    scene: &Scene,
+    held: &Call,
+    (approver, uses_max): (&str, u32),
+    node: usize,
+) -> Option<String> {
+    let approval_id = held.approval()?;
+    let bearer = scene.people.bearer(&held.tenant, approver).ok()?;
+    let path = format!("/v1/approvals/{approval_id}");
+    let shown = scene.doors.get(node, &path, bearer).await.ok()?.json();
+    let digest = shown.pointer("/approval/digest")?.as_str()?;
+    let anything = json!({ "any": "value" });
+    let pattern = json!({
+        "/item": { "starts_with": held.args.item },
+        "/n": anything, "/list": anything, "/options": anything,
+    });
+    let body = json!({
+        "arrange": {
+            "kind": "grant", "approval_id": approval_id, "uses_max": uses_max, "digest": digest,
+            "pattern": pattern,
+        },
+        "reason": "chaos", "lasts_ms": LASTS_MS,
+    });
+    scene.recorder.record(What::GrantAsked(GrantAsked {
+        approval_id,
+        tenant: held.tenant.clone(),
+        approver: approver.to_owned(),
+        uses_max,
+    }));
+    let answer = scene.doors.post(node, "/v1/desk", bearer, Bytes::from(body.to_string())).await;
+    let document = answer.ok()?.json();
+    document.get("desk_id").and_then(Value::as_str).map(str::to_owned)
+}
+
+/// Ends it before its time. Whether that was in time for anything is the judge's to see.
+async fn end(scene: &Scene, (held, grant): (&Call, &str), approver: &str, node: usize) {
+    let Ok(bearer) = scene.people.bearer(&held.tenant, approver) else { return };
+    let body = json!({ "act": "end", "reason": "enough" }).to_string();
+    let path = format!("/v1/desk/{grant}/acts");
+    drop(scene.doors.post(node, &path, bearer, Bytes::from(body)).await);
+}
