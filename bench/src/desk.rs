@@ -19,10 +19,11 @@ use clap::Args;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 
-use self::party::{Held, Party};
+use self::party::{Held, Party, looks::Look};
 use crate::{
     engine,
     machine::Machine,
+    postgres::Postgres,
     progress, say,
     stats::{Figures, Sample, milliseconds},
 };
@@ -41,6 +42,12 @@ pub(crate) struct DeskArgs {
     /// On how many of them somebody decides, with few held and with all.
     #[arg(long, value_name = "N", default_value_t = 200)]
     decisions: usize,
+    /// How often each page is looked at.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    looks: usize,
+    /// Keep the ledger in a PostgreSQL server, which is made for the run, instead of the data folder.
+    #[arg(long)]
+    postgres: bool,
     /// Print one JSON document instead of tables.
     #[arg(long)]
     json: bool,
@@ -56,10 +63,13 @@ pub(crate) struct DeskArgs {
 #[derive(Debug, Serialize)]
 struct Report {
     machine: Machine,
+    /// Where the ledger is.
+    ledger: String,
     load_after: String,
     /// Memory while the held calls became more.
     grown: Vec<Weight>,
     decided: Vec<Decided>,
+    looked: Vec<Looked>,
     starts: Vec<Start>,
 }
 
@@ -93,6 +103,22 @@ struct Decided {
     page: Figures,
 }
 
+/// Looks at a page with so many calls held.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Looked {
+    held: usize,
+    look: Look,
+    took: Figures,
+}
+
+/// How often each thing is done.
+#[derive(Debug, Clone, Copy)]
+struct Amount {
+    held: usize,
+    decisions: usize,
+    looks: usize,
+}
+
 /// A start with so many calls held.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Start {
@@ -114,7 +140,15 @@ pub(crate) async fn measure(args: &DeskArgs) -> Result<()> {
     let folder = tempfile::Builder::new().prefix("placet-bench-").tempdir_in(base);
     let folder =
         folder.with_context(|| format!("no folder can be made in `{}`", base.display()))?;
-    let report = measured(&placet, folder.path(), (args.held, args.decisions), REST).await?;
+    let amount = Amount { held: args.held, decisions: args.decisions, looks: args.looks };
+    let server = match args.postgres {
+        true => Some(Postgres::start().await?.context("PostgreSQL is not installed here")?),
+        false => None,
+    };
+    let report = measured((&placet, folder.path()), server.as_ref(), amount, REST).await?;
+    if let Some(server) = server {
+        server.stop().await?;
+    }
     let text =
         if args.json { serde_json::to_string_pretty(&report)? } else { sizes::render(&report) };
     say(&mut io::stdout().lock(), &text);
@@ -122,18 +156,24 @@ pub(crate) async fn measure(args: &DeskArgs) -> Result<()> {
 }
 
 async fn measured(
-    placet: &Path,
-    folder: &Path,
-    (held_max, decisions): (usize, usize),
+    (placet, folder): (&Path, &Path),
+    server: Option<&Postgres>,
+    Amount { held: held_max, decisions, looks }: Amount,
     rest: Duration,
 ) -> Result<Report> {
     ensure!(held_max > FEW && decisions > 0, "more than {FEW} calls have to be held");
     let machine = Machine::look(folder);
-    let mut party = Party::start(placet, folder).await?;
+    let ledger = match server {
+        Some(server) => server.version().await?,
+        None => "embedded".to_owned(),
+    };
+    let url = server.map(Postgres::url);
+    let mut party = Party::start(placet, folder, url.as_deref()).await?;
     let mut all = party.hold(FEW).await?;
     progress(&format!("decisions with {FEW} calls held"));
     let mut decided = vec![with_few(&mut party, decisions).await?];
     let mut grown = vec![weight(&party, (FEW, 0.0), rest).await?];
+    let mut looked = look(&party, &all, looks).await?;
     for part in [10, 4, 2, 1] {
         let held = held_max.div_euclid(part).max(FEW);
         let wanted = held.saturating_sub(all.len());
@@ -144,6 +184,7 @@ async fn measured(
         let weight = weight(&party, (all.len(), per_second), rest).await?;
         say(&mut io::stderr().lock(), &format!("  {}", sizes::line(&weight)));
         grown.push(weight);
+        looked.extend(look(&party, &all, looks).await?);
     }
     progress(&format!("decisions with {} calls held", all.len()));
     decided.push(with_all(&mut party, (&mut all, decisions)).await?);
@@ -156,7 +197,7 @@ async fn measured(
     with_all(&mut party, (&mut all, decisions.min(10))).await?;
     party.stop(false).await?;
     let load_after = Machine::look(folder).load;
-    Ok(Report { machine, load_after, grown, decided, starts })
+    Ok(Report { machine, ledger, load_after, grown, decided, looked, starts })
 }
 
 async fn weight(party: &Party, (held, per_second): (usize, f64), rest: Duration) -> Result<Weight> {
@@ -164,6 +205,24 @@ async fn weight(party: &Party, (held, per_second): (usize, f64), rest: Duration)
     ensure!(waiting == held, "{waiting} wait where {held} should");
     sleep(rest).await;
     Ok(Weight { held, per_second, memory: party.memory()? })
+}
+
+/// Looks at each page.
+async fn look(party: &Party, all: &[Held], looks: usize) -> Result<Vec<Looked>> {
+    let middle = all.get(all.len().div_euclid(2)).context("nothing is held")?;
+    let of = (all.len(), middle.approval_id.as_str());
+    let session = party.sign_in().await?;
+    let mut looked = Vec::new();
+    for look in Look::ALL {
+        progress(&format!("{} with {} calls held", look.name(), all.len()));
+        let mut sample = Sample::default();
+        for _look in 0..looks.max(1) {
+            sample.add(party.look(look, of, &session).await?);
+        }
+        let took = sample.figures().context("nothing was looked at")?;
+        looked.push(Looked { held: all.len(), look, took });
+    }
+    Ok(looked)
 }
 
 /// Decisions on calls that are held one at a time beside the few.

@@ -270,6 +270,15 @@ fn command(placet: &Path, folder: &Path) -> Command {
 
 /// Writes contracts and configuration; JSON is YAML.
 pub(crate) fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<PathBuf> {
+    configure_with(folder, contracts, None)
+}
+
+/// The same, with the ledger in a database if one is named.
+pub(crate) fn configure_with(
+    folder: &Path,
+    contracts: &[ContractFile],
+    database: Option<&str>,
+) -> Result<PathBuf> {
     let contracts_folder = folder.join("contracts").join(contract::ENVIRONMENT);
     fs::create_dir_all(&contracts_folder).context("no folder for contracts")?;
     for contract in contracts {
@@ -283,6 +292,7 @@ pub(crate) fn configure(folder: &Path, contracts: &[ContractFile]) -> Result<Pat
         "environment": contract::ENVIRONMENT,
         "contracts": "contracts",
         "telemetry": {"log_filter": "warn"},
+        "ledger": {"store": database.unwrap_or("embedded")},
     });
     fs::write(&config, serde_json::to_vec_pretty(&document)?)
         .context("the configuration cannot be written")?;

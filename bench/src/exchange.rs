@@ -164,6 +164,7 @@ fn request(number: u64) -> Result<GrantRequest> {
             issuer: "https://idp.example".to_owned(),
             subject: subject.to_owned(),
             client: None,
+            issued_at: None,
             expires_at: FixedClock.now().plus_ms(3_600_000),
         };
         SubjectToken::seal(&format!("{subject}-{number}-{}", "x".repeat(800)), facts)

@@ -296,7 +296,11 @@ impl<'a> Run<'a> {
         } else {
             self.expected().filter(|fault| !self.totals.injected.contains_key(fault)).collect()
         };
-        let report = Report::merged(&self.reports, &never);
+        let mut report = Report::merged(&self.reports, &never);
+        if let Some(run) = &mut report.run {
+            // What all rounds were drawn from, not the first of them.
+            run.seed = self.seed;
+        }
         if let Some(path) = &self.cli.json {
             fs::write(path, report.json()?).with_context(|| format!("`{}`", path.display()))?;
         }

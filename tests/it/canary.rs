@@ -2,7 +2,11 @@
 //!
 //! Owns the collection of everything that leaves the process or stays on disk: bytes that upstreams and webhooks received, spans,
 //! logs, metrics, error bodies, pages of the console, the data folder, before and after a crash. The search itself is
-//! `harness::search`'s, and is tested here on the same places.
+//! `harness::search`'s, and is tested here on the same places. `estate` is a Placet with every kind of secret there is, and `everywhere`
+//! what is looked for in it.
+
+mod estate;
+mod everywhere;
 
 use std::{
     fs,
@@ -282,7 +286,13 @@ async fn everything(
         assert!(reply.status >= 400, "{tool}: {reply:?}");
         places.add(format!("the refusal of {tool} {step}"), reply.body.to_vec());
     }
-    // Tokens that are not valid, each with a canary of its own kind in it.
+    refused_tokens(placet, inbound, places).await;
+    let erase = plan("remote__erase", "s8", json!({ "what": "plain" }));
+    inbound.call(&client, &erase).await.held()
+}
+
+/// Tokens that are not valid, each with a canary of its own kind in it, and heads that are none.
+async fn refused_tokens(placet: &Placet, inbound: &Inbound, places: &mut Places) {
     for (what, token) in [
         ("a forged signature", format!("{}x", inbound.agent)),
         ("nonsense", inbound.query.clone()),
@@ -290,8 +300,7 @@ async fn everything(
     ] {
         let reply = placet.client(Some(token)).get("/v1/tools").await;
         reply.refused(401, "UNAUTHENTICATED");
-        places
-            .add(format!("the answer to {what}"), format!("{:?} {}", reply.headers, reply.text()));
+        places.add(format!("answer: to {what}"), format!("{:?} {}", reply.headers, reply.text()));
     }
     for (what, head) in [
         (
@@ -316,14 +325,12 @@ async fn everything(
             ),
         ),
     ] {
-        places.add(format!("the answer to {what}"), raw(placet, &head).await);
+        places.add(format!("answer: to {what}"), raw(placet, &head).await);
     }
-    let erase = plan("remote__erase", "s8", json!({ "what": "plain" }));
-    inbound.call(&client, &erase).await.held()
 }
 
-/// The pages of the console, as the approver sees them.
-async fn pages(world: &World, placet: &Placet, held: &Value, places: &mut Places) {
+/// The pages of the console, as the approver sees them. Answers their session.
+async fn pages(placet: &Placet, held: &Value, shown_word: &str, places: &mut Places) -> String {
     let nobody = placet.client(None);
     let form = nobody.get("/sign-in").await;
     let cookie = |reply: &Reply, name: &str| {
@@ -333,10 +340,10 @@ async fn pages(world: &World, placet: &Placet, held: &Value, places: &mut Places
     };
     let token = cookie(&form, "placet-sign-in").unwrap();
     let page = form.text();
-    let people = page.split("<form").filter(|form| form.contains("name=\"person\""));
-    let ben = people.clone().find(|form| form.contains("Ben")).or_else(|| people.last()).unwrap();
-    let value = ben.split("name=\"person\"").nth(1).unwrap();
-    let person = value.split("value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let mut people =
+        page.split("name=\"person\"").skip(1).filter_map(|rest| rest.split('>').next());
+    let ben = people.find(|button| button.contains("Sign in as ben ")).unwrap();
+    let person = ben.split("value=\"").nth(1).unwrap().split('"').next().unwrap();
     let origin = placet.base.origin().ascii_serialization();
     let request = nobody
         .request(Method::POST, "/sign-in/development")
@@ -360,17 +367,30 @@ async fn pages(world: &World, placet: &Placet, held: &Value, places: &mut Places
     let reply = String::from_utf8(reply).unwrap();
     let session = reply.split("placet=").nth(1).unwrap().split(';').next().unwrap();
     let approval = format!("/approvals/{}", text(held, "approval_id"));
-    let call = format!("/calls/{}", text(held, "call_id"));
+    let trail = format!("/calls/{}/trail", text(held, "call_id"));
+    let (edit, grant) = (format!("{approval}/edit"), format!("{approval}/grant"));
     let mut shown = 0;
-    for path in ["/", approval.as_str(), call.as_str(), "/trail", "/desk"] {
+    for path in [
+        "/",
+        &approval,
+        &edit,
+        &grant,
+        &trail,
+        "/load",
+        "/grants",
+        "/calendar",
+        "/handovers",
+        "/break-glass",
+    ] {
         let request =
             nobody.request(Method::GET, path).header("cookie", format!("placet={session}"));
         let page = nobody.send(request.body(Bytes::new()).unwrap()).await;
         shown = usize::from(page.status == 200).saturating_add(shown);
-        places.add(format!("the page {path}"), page.body.to_vec());
+        places.add(format!("page: {path}"), page.body.to_vec());
     }
-    assert!(shown >= 2, "the console shows nothing: {}", world.setup.path("").display());
-    assert!(places.has(&approval, "remote"), "the approval's page says what it is about");
+    assert!(shown >= 9, "the console shows {shown} pages only");
+    assert!(places.has(&approval, shown_word), "the approval's page says what it is about");
+    session.to_owned()
 }
 
 #[tokio::test]
@@ -380,7 +400,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
     let placet = world.setup.start().await;
     let mut places = Places::default();
     let held = everything(&world, &placet, &inbound, &mut places).await;
-    pages(&world, &placet, &held, &mut places).await;
+    pages(&placet, &held, "remote", &mut places).await;
     until("the webhook is told", || async { !world.webhook.bytes().is_empty() }).await;
     for path in ["/metrics", "/readyz", "/healthz"] {
         places.add(format!("the admin door's {path}"), placet.ask(path).await.body.to_vec());
@@ -405,7 +425,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
         ("the log", "remote"),
         ("ledger/journal", "remote"),
         ("ledger/content", "plain"),
-        ("the page /", "remote"),
+        ("page: /", "remote"),
         ("the refusal of", "VALIDATION_ERROR"),
         ("the answer of", "tool_result"),
         ("the list /v1/ledger", "remote"),

@@ -56,7 +56,7 @@ impl Provider {
 }
 
 /// A script of `tests/console`.
-fn script(name: &str) -> Command {
+pub(crate) fn script(name: &str) -> Command {
     let mut command = Command::new(npm::node());
     command
         .arg(workspace::root().join("tests/console").join(name))

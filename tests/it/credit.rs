@@ -3,11 +3,12 @@
 //! Owns the tour of `docs/src/worked-example.md`: its files are those beside the page, and every line of its tour is typed here as it
 //! stands there. Invariant: a line of the page that nobody types fails the test.
 
-use std::{cell::RefCell, collections::BTreeSet, fs};
+use std::{cell::RefCell, collections::BTreeSet, env, fs, time::Duration};
 
 use serde_json::{Value, json};
 
 use crate::{
+    console::script,
     harness::{
         client::{Client, Reply, text},
         npm,
@@ -157,11 +158,21 @@ async fn a_credit_runs_when_a_finance_lead_and_the_recipients_tenant_have_agreed
     assert!(own.ok().contains("globex/credit-approvers") && !own.out.contains("DE0212"), "{own:?}");
     let mine = tour.types(GIL, &["list", "--mine"]).await;
     assert!(mine.ok().contains("finance") && mine.out.contains(&id), "{mine:?}");
+    assert!(mine.out.contains("returned goods") && !mine.out.contains("DE0212"), "{mine:?}");
     let part = tour.types(GIL, &["show", &id]).await;
-    for shown in ["credit-bot", "tenant acme", "returned goods", "250000", "[sensitive]"] {
+    for shown in [
+        "credit-bot",
+        "tenant acme",
+        "returned goods",
+        "250000",
+        "[sensitive]",
+        "counts for globex",
+    ] {
         assert!(part.ok().contains(shown), "{shown}: {part:?}");
     }
-    for hidden in ["DE0212", "finance-leads", "lena", "olga", "in it afterwards"] {
+    for hidden in
+        ["DE0212", "finance-leads", "lena", "olga", "in it afterwards", "gate-destructive"]
+    {
         assert!(!part.out.contains(hidden), "{hidden}: {part:?}");
     }
     // Others of globex, and other tenants, find nothing; nor does who answers for the bot decide.
@@ -186,6 +197,25 @@ async fn a_credit_runs_when_a_finance_lead_and_the_recipients_tenant_have_agreed
     chain_names_the_guest(&tour, (&id, &call)).await;
     no_finds_nothing_and_ends_it(&tour).await;
     tour.ends();
+}
+
+/// The guest's pages of the console, in real Chromium: what they show and what they do not, and that the checker finds nothing.
+#[tokio::test]
+async fn a_guest_decides_in_the_browser() {
+    let tour = Tour::begin().await;
+    let base = tour.placet.base.as_str().trim_end_matches('/').to_owned();
+    let agent = token(&tour.setup, "agent", "credit-bot", "acme").await;
+    let task = json!({
+        "base": base, "agent": agent, "chromium": npm::chromium(), "call": Tour::call("", "globex"),
+        "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
+    });
+    let people = script("guest.mjs").env("PLACET_CONSOLE_TASK", task.to_string()).output();
+    let output = tokio::time::timeout(Duration::from_secs(240), people).await;
+    let output = output.expect("the people come to an end").unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+    assert_eq!(tour.booked().len(), 1);
 }
 
 /// The decision is in acme's chain, and is not globex's to read.

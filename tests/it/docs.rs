@@ -5,6 +5,7 @@
 
 mod generated;
 mod links;
+mod threats;
 
 use std::collections::BTreeSet;
 
@@ -32,6 +33,11 @@ fn stale(paths: impl IntoIterator<Item = Option<String>>) {
         "stale; refresh with `UPDATE_EXPECT=1 cargo test -p placet-e2e --test it docs` and read the difference",
         &stale,
     );
+}
+
+#[test]
+fn every_attack_names_the_tests_that_run_it() {
+    none("names of tests that are not there", &threats::unknown());
 }
 
 #[test]

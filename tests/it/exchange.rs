@@ -3,6 +3,10 @@
 //! Owns the set-up: who exists, a server behind exchanged tokens, and the words that make the provider refuse. What is asserted is what the
 //! server was shown, not what Placet says of it.
 
+mod refusals;
+mod revocation;
+mod scopes;
+
 use std::{fs, process::Stdio};
 
 use serde_json::{Value, json};
@@ -16,13 +20,13 @@ use crate::{
         client::{Client, Reply, text},
         npm,
         placet::Placet,
-        setup::{Setup, local, plan},
+        setup::{Ran, Setup, local, plan},
         within,
     },
     workspace,
 };
 
-const CLIENT_SECRET: &str = "kanarienvogel-client-0815-geheim";
+pub(crate) const CLIENT_SECRET: &str = "kanarienvogel-client-0815-geheim";
 
 /// A script of `tests/peers`, and its first line of JSON.
 async fn peer(script: &str, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
@@ -52,32 +56,51 @@ async fn next(lines: &mut Lines<BufReader<ChildStdout>>) -> Value {
 }
 
 /// The provider.
-struct Provider {
-    issuer: String,
-    agent: String,
-    alice: String,
+pub(crate) struct Provider {
+    pub(crate) issuer: String,
+    pub(crate) agent: String,
+    pub(crate) alice: String,
+    pub(crate) bob: String,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
     child: Child,
 }
 
 impl Provider {
-    async fn start(setup: &Setup) -> Self {
-        let key = setup.path("sts-key.pem");
-        let (mut child, mut lines) = peer("sts.mjs", &[key.to_str().unwrap()]).await;
+    pub(crate) async fn start(setup: &Setup) -> Self {
+        Self::start_with(setup, &[]).await.0
+    }
+
+    /// Under TLS as well, with these files of the set-up: certificate, key, and the authority of clients. Answers the port too.
+    pub(crate) async fn start_tls(setup: &Setup, files: [&str; 3]) -> (Self, u16) {
+        let (provider, said) = Self::start_with(setup, &files).await;
+        (provider, said["tls"].as_u64().and_then(|port| port.try_into().ok()).unwrap())
+    }
+
+    async fn start_with(setup: &Setup, files: &[&str]) -> (Self, Value) {
+        let file = |name: &&str| setup.path(name).display().to_string();
+        let arguments: Vec<String> = [&["sts-key.pem"], files].concat().iter().map(file).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let (mut child, mut lines) = peer("sts.mjs", &arguments).await;
         let said = next(&mut lines).await;
         let stdin = child.stdin.take().unwrap();
-        let (agent, alice) = (text(&said, "agent"), text(&said["users"], "alice"));
-        Self { issuer: text(&said, "issuer"), agent, alice, stdin, lines, child }
+        let (agent, users) = (text(&said, "agent"), &said["users"]);
+        let (alice, bob) = (text(users, "alice"), text(users, "bob"));
+        (Self { issuer: text(&said, "issuer"), agent, alice, bob, stdin, lines, child }, said)
     }
 
-    /// Tells it how to behave from now on.
-    async fn tell(&mut self, word: &str) {
+    /// Tells it how to behave from now on; the answer may say more.
+    pub(crate) async fn tell(&mut self, word: &str) -> Value {
         self.stdin.write_all(format!("{word}\n").as_bytes()).await.unwrap();
-        while next(&mut self.lines).await["done"] != word {}
+        loop {
+            let said = next(&mut self.lines).await;
+            if said["done"] == word {
+                return said;
+            }
+        }
     }
 
-    fn issuers(&self) -> Value {
+    pub(crate) fn issuers(&self) -> Value {
         json!([{
             "issuer": self.issuer, "tenant": "acme", "audiences": ["placet"], "kinds": { "claim": ["agent", "user"] },
             "keys": { "url": format!("{}/jwks", self.issuer) }, "keys_private_network": true,
@@ -108,14 +131,14 @@ impl Provider {
 }
 
 /// The server behind exchanged tokens.
-struct Guarded {
-    url: String,
+pub(crate) struct Guarded {
+    pub(crate) url: String,
     record: std::path::PathBuf,
     _child: Child,
 }
 
 impl Guarded {
-    async fn start(setup: &Setup, issuer: &str) -> Self {
+    pub(crate) async fn start(setup: &Setup, issuer: &str) -> Self {
         let record = setup.path("guarded.jsonl");
         let arguments = [issuer, "urn:mail-api", record.to_str().unwrap()];
         let (child, mut lines) = peer("guarded.mjs", &arguments).await;
@@ -125,11 +148,11 @@ impl Guarded {
     }
 
     /// What it was shown so far, as text.
-    fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         fs::read_to_string(&self.record).unwrap_or_default()
     }
 
-    fn calls(&self) -> usize {
+    pub(crate) fn calls(&self) -> usize {
         self.shown().matches("tools/call").count()
     }
 }
@@ -142,7 +165,7 @@ struct World {
     placet: Placet,
 }
 
-const DIRECTORY: &str = r#"{ "tenants": { "acme": {
+pub(crate) const DIRECTORY: &str = r#"{ "tenants": { "acme": {
     "groups": { "approvers": {}, "operators": {} },
     "users": { "ana": {}, "alice": {}, "bob": {}, "ben": { "groups": ["approvers", "operators"] } },
     "agents": { "agent-1": { "owner": "ana" } }
@@ -194,8 +217,46 @@ impl World {
     }
 
     async fn ben(&self) -> Client {
+        self.placet.client(Some(self.bens_token().await))
+    }
+
+    async fn bens_token(&self) -> String {
         let token = self.setup.configured(&["token", "user", "ben", "--tenant", "acme"]).await;
-        self.placet.client(Some(token.ok().trim().to_owned()))
+        token.ok().trim().to_owned()
+    }
+
+    /// What ben types after `placet credentials`.
+    async fn types(&self, words: &[&str]) -> Ran {
+        let words = [&["credentials"], words].concat();
+        self.setup.asks(&self.placet, &self.bens_token().await, &words).await
+    }
+
+    /// Waits until an approved call waits for its caller.
+    async fn awaits_its_caller(&self, call_id: &str) {
+        let waiting = async {
+            while self.look(call_id, 0).await.json()["awaits_credential"] != json!(true) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        within("it waits for its caller", waiting).await;
+    }
+
+    /// The same, after the program was started again.
+    async fn restarted(self) -> Self {
+        let Self { setup, provider, guarded, placet } = self;
+        placet.stop().await;
+        let placet = setup.start().await;
+        Self { setup, provider, guarded, placet }
+    }
+
+    /// With other words in the contract's section, after the program was started again.
+    async fn with_credential(self, words: Value) -> Self {
+        let mut contract = self.setup.read_contract("mail");
+        for (key, value) in words.as_object().unwrap() {
+            contract["credential"][key] = value.clone();
+        }
+        fs::write(self.setup.contract_file("mail"), contract.to_string()).unwrap();
+        self.restarted().await
     }
 
     /// How a call for alice stands.
@@ -365,10 +426,7 @@ async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a
     // Gone with a restart: what was agreed to is still agreed to, and waits for alice's agent.
     let held = world.call(&send("w2")).await.json();
     let call_id = text(&held, "call_id");
-    let World { setup, provider, guarded, placet } = world;
-    placet.stop().await;
-    let placet = setup.start().await;
-    world = World { setup, provider, guarded, placet };
+    world = world.restarted().await;
     let before = world.guarded.calls();
     world.ben().await.decide(&held, "approve").await.ok();
     let waiting = async {
@@ -408,12 +466,7 @@ async fn a_revoked_user_is_asked_for_a_new_token_and_the_approval_stays() {
     let held = world.call(&send("w1")).await.json();
     world.ben().await.decide(&held, "approve").await.ok();
     let call_id = text(&held, "call_id");
-    let waiting = async {
-        while world.look(&call_id, 0).await.json()["awaits_credential"] != json!(true) {
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    };
-    within("it waits for its caller", waiting).await;
+    world.awaits_its_caller(&call_id).await;
     assert_eq!(world.guarded.calls(), 0);
     world.provider.tell("restore alice").await;
     world.call(&send("w1")).await;

@@ -13,12 +13,13 @@ use bytes::Bytes;
 use http::Method;
 use p256::ecdsa::{Signature, SigningKey, signature::Signer as _};
 use placet_egress::{ClientIdentity, Destination, PrivateRanges, Trust};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 use serde_json::{Value, json};
 
 use crate::harness::{
     client::{Client, text},
     placet::Placet,
+    search::{Places, pem_part},
     setup::{Setup, plan},
 };
 
@@ -69,17 +70,24 @@ async fn one_token_says_who_acts_and_for_whom_and_the_chain_is_on_the_record() {
 }
 
 /// A trust domain's key.
-struct TrustDomain {
+pub(crate) struct TrustDomain {
     key: SigningKey,
     kid: String,
 }
 
 impl TrustDomain {
-    fn new(seed: u8) -> Self {
+    pub(crate) fn new(seed: u8) -> Self {
         Self { key: SigningKey::from_slice(&[seed; 32]).unwrap(), kid: format!("key-{seed}") }
     }
 
-    fn bundle(&self) -> Value {
+    /// The key itself, for somebody who makes SVIDs.
+    pub(crate) fn private_key(&self) -> Value {
+        let mut key = self.bundle()["keys"][0].clone();
+        key["d"] = json!(URL_SAFE_NO_PAD.encode(self.key.to_bytes()));
+        key
+    }
+
+    pub(crate) fn bundle(&self) -> Value {
         let point = self.key.verifying_key().to_encoded_point(false);
         let text = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
         json!({ "keys": [{
@@ -89,7 +97,7 @@ impl TrustDomain {
     }
 
     #[expect(clippy::disallowed_methods, reason = "a token for a program that reads the real time")]
-    fn svid(&self, subject: &str, audience: &str) -> String {
+    pub(crate) fn svid(&self, subject: &str, audience: &str) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let claims = json!({ "sub": subject, "aud": [audience], "iat": now, "exp": now.saturating_add(300) });
         let text = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -132,12 +140,12 @@ async fn a_workload_with_an_svid_is_an_agent_and_a_rotated_bundle_counts() {
 }
 
 /// Everybody's certificates, in the folder of a set-up.
-struct Mesh {
+pub(crate) struct Mesh {
     authority: Issuer<'static, KeyPair>,
 }
 
 impl Mesh {
-    fn new(setup: &Setup) -> Self {
+    pub(crate) fn new(setup: &Setup) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().unwrap();
@@ -147,8 +155,9 @@ impl Mesh {
         mesh
     }
 
-    fn issue(&self, setup: &Setup, name: &str, san: SanType) {
+    pub(crate) fn issue(&self, setup: &Setup, name: &str, san: SanType) {
         let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.subject_alt_names = vec![san];
         let key = KeyPair::generate().unwrap();
         let made = params.signed_by(&key, &self.authority).unwrap();
@@ -156,7 +165,7 @@ impl Mesh {
         fs::write(setup.path(&format!("{name}-key.pem")), key.serialize_pem()).unwrap();
     }
 
-    fn client(&self, setup: &Setup, placet: &Placet, name: Option<&str>) -> Client {
+    pub(crate) fn client(&self, setup: &Setup, placet: &Placet, name: Option<&str>) -> Client {
         let identity = |name: &str| {
             let (own, key) = (format!("{name}.pem"), format!("{name}-key.pem"));
             let identity = ClientIdentity::from_files(setup.path(&own), setup.path(&key)).unwrap();
@@ -176,6 +185,7 @@ async fn a_certificate_is_an_agents_identity_where_the_door_speaks_tls() {
     });
     let setup = Setup::new()
         .with("tls", json!({ "certificate": "door.pem", "key": "door-key.pem" }))
+        .with("telemetry", json!({ "log_filter": "trace" }))
         .with("client_authorities", json!([authority]));
     let mesh = Mesh::new(&setup);
     let uri = |id: &str| SanType::URI(id.try_into().unwrap());
@@ -202,8 +212,12 @@ async fn a_certificate_is_an_agents_identity_where_the_door_speaks_tls() {
         nobody.request(Method::GET, "/v1/tools").header("x-forwarded-client-cert", AGENT);
     let reply = nobody.send(forwarded.body(Bytes::new()).unwrap()).await;
     reply.refused(401, "UNAUTHENTICATED");
-    let log = placet.stop().await;
-    assert!(!log.contains("PRIVATE KEY"), "a key is in the log");
+    let mut places = Places::default();
+    places.add("the log", placet.stop().await);
+    places.add_folder(&setup.data());
+    assert!(places.has("the log", "placet_") && places.has("ledger/journal", "files"));
+    let key = pem_part(&setup.path("door-key.pem"));
+    assert_eq!(places.with(&key), Vec::<String>::new(), "the key of the door");
 }
 
 #[tokio::test]

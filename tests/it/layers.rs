@@ -127,6 +127,8 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("rustls", &["placet-egress", "placet-identity", "placet-server"], &[]),
     ("rustls-native-certs", &["placet-egress"], &[]),
     ("sled", &["placet-store"], &[]),
+    // It opens one socket itself, in the file system and not on the network, which is the exception to "egress opens all sockets".
+    ("spiffe", &["placet-identity"], &[]),
     ("sqlx", &["placet-store"], &[]),
     ("tokio-rustls", &["placet-egress", "placet-server"], &[]),
     ("tonic", &["placet-telemetry"], &["placet-egress", "placet-telemetry", "placet-e2e"]),

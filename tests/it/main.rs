@@ -47,10 +47,18 @@ mod mcp;
 #[cfg(test)]
 mod moving;
 #[cfg(test)]
+mod mutual;
+#[cfg(test)]
 mod notifications;
+#[cfg(test)]
+mod rotation;
 #[cfg(test)]
 mod secrets;
 #[cfg(test)]
 mod shared;
 #[cfg(test)]
+mod spiffe;
+#[cfg(test)]
 mod traces;
+#[cfg(test)]
+mod vault;

@@ -114,6 +114,8 @@ fn told(setup: Setup, receiver: &Receiver, routes: &Value) -> Setup {
     for (name, key) in [("key", KEY), ("old", OLD_KEY)] {
         fs::write(setup.path(name), format!("{key}\n")).unwrap();
     }
+    // A channel is for approvers or for callers.
+    let callbacks = if routes == &json!([]) { json!(["local"]) } else { json!([]) };
     setup.with("secrets", json!({ "key": { "file": "key" }, "old": { "file": "old" } })).with(
         "notifications",
         json!({
@@ -121,7 +123,7 @@ fn told(setup: Setup, receiver: &Receiver, routes: &Value) -> Setup {
             "channels": { "ops": {
                 "to": { "type": "webhook", "url": receiver.url(), "key": "key", "old_key": "old" },
                 "retry": { "first_ms": 100, "most_ms": 200 },
-                "callbacks": ["local"],
+                "callbacks": callbacks,
             } },
             "routes": routes,
         }),
@@ -290,13 +292,13 @@ async fn of_two_nodes_one_tells_and_after_its_death_the_other_goes_on() {
 }
 
 /// A mail server of others, with a certificate of its own.
-struct MailServer {
+pub(crate) struct MailServer {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl MailServer {
-    async fn start(mode: &str, folder: &Path, credentials: &[&str]) -> Self {
+    pub(crate) async fn start(mode: &str, folder: &Path, credentials: &[&str]) -> Self {
         let script = workspace::root().join("tests/peers/mail.mjs");
         let mut child = Command::new(npm::node())
             .arg(script)
@@ -318,7 +320,7 @@ impl MailServer {
     }
 }
 
-fn certificate(folder: &Path) {
+pub(crate) fn certificate(folder: &Path) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::default();
     params.subject_alt_names = vec![SanType::IpAddress("127.0.0.1".parse().unwrap())];
@@ -333,7 +335,7 @@ fn mail(setup: Setup, port: u16, security: &str, trusts: bool) -> Setup {
         "notifications",
         json!({ "poll_ms": 50, "channels": { "mail": { "to": {
             "type": "email", "host": "127.0.0.1", "port": port, "security": security, "user": "placet", "password": "word",
-            "from": "Placet <placet@example.com>", "to": ["leads@example.com", "Änne <anne@example.com>"],
+            "from": "Placet <placet@example.com>", "to": ["leads@example.com", "gone@example.com", "Änne <anne@example.com>"],
         } } }, "routes": [{ "events": ["held"], "channels": ["mail"] }] }),
     )
 }
@@ -351,7 +353,7 @@ async fn mail_goes_out_under_tls_to_a_real_server_that_is_trusted_and_to_no_othe
         assert!(ran.err.contains("certificate"), "{ran:?}");
         let setup = mail(setup, server.port, security, true);
         let ran = setup.configured(&["notifications", "test", "mail"]).await;
-        assert!(ran.ok().contains("SMTP 250"), "{ran:?}");
+        assert!(ran.ok().contains("SMTP 250, but 550 for 1 of the recipients"), "{ran:?}");
         let placet = setup.start().await;
         setup.put("CANARY.txt", "x");
         let held = setup.agent(&placet).await.call(&delete("CANARY.txt", "s1")).await.held();
@@ -388,6 +390,11 @@ async fn a_channel_that_leads_nowhere_keeps_the_program_from_starting_and_one_th
         |url: &str| json!({ "channels": { "ops": { "to": { "type": "slack", "url": url } } } });
     let setup = Setup::new().with("notifications", channel("http://hooks.example/x"));
     setup.refuses().await.says(&["notifications", "channels.ops.to.url", "without TLS"]);
+    let mut both = channel("https://hooks.example/x");
+    both["channels"]["ops"]["callbacks"] = json!(["local"]);
+    both["routes"] = json!([{ "channels": ["ops"] }]);
+    let setup = Setup::new().with("notifications", both);
+    setup.refuses().await.says(&["notifications", "routes[0].channels", "`ops`", "for approvers"]);
     let mut away = channel("http://127.0.0.1:9/x");
     away["routes"] = json!([{ "channels": ["ops"] }]);
     let setup = Setup::new().with("notifications", away);

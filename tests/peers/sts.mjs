@@ -1,18 +1,23 @@
 // A real OpenID provider that exchanges tokens (npm oidc-provider), with people and clients of its own; shares no code with Placet.
 //
-//   node sts.mjs KEY-FILE      prints {"issuer": …, "agent": token, "users": {name: token}} once it listens
+//   node sts.mjs KEY-FILE [CERTIFICATE KEY AUTHORITY]
+//                              prints {"issuer": …, "agent": token, "users": {name: token}, "tls": port} once it listens
 //
 // The private key of the client `placet` is written to KEY-FILE (PKCS #8, PEM); `placet-basic` has CLIENT_SECRET. Users sign in with the
-// authorization code flow and PKCE, without a browser. A line on its standard input changes how it behaves:
+// authorization code flow and PKCE, without a browser. With a certificate it listens under TLS as well, and there the client `placet-tls` proves itself with a
+// certificate of AUTHORITY for `placet.example` (RFC 8705). A line on its standard input changes how it behaves:
 //   revoke NAME | restore NAME      whether it exchanges that user's tokens
+//   refuse CODE | refuse none       the error that it answers every exchange with
+//   sign-in NAME                    signs that user in again; the line that answers has the token
 
 import { createHash, generateKeyPairSync, randomBytes } from "node:crypto";
-import { writeFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createTlsServer } from "node:https";
 import { createInterface } from "node:readline";
 import { load } from "../console/modules.mjs";
 
-const [keyFile] = process.argv.slice(2);
+const [keyFile, certificate, certificateKey, authority] = process.argv.slice(2);
 const { Provider, errors } = await load("oidc-provider");
 const { createLocalJWKSet, jwtVerify } = await load("jose");
 
@@ -21,9 +26,10 @@ const ACCESS = "urn:ietf:params:oauth:token-type:access_token";
 const JWT = "urn:ietf:params:oauth:token-type:jwt";
 const CALLBACK = "http://127.0.0.1:9/callback";
 // What each resource server knows, and the most that may be asked of it.
-const targets = { placet: "invoke", "urn:mail-api": "mail.read mail.send mail.labels" };
+const targets = { placet: "invoke", "urn:mail-api": "mail.read mail.send mail.labels invoke" };
 const people = ["alice", "bob"];
 const revoked = new Set();
+let refusal = "none";
 
 const signing = generateKeyPairSync("ec", { namedCurve: "P-256" });
 const own = { ...signing.privateKey.export({ format: "jwk" }), kid: "signing", use: "sig", alg: "ES256" };
@@ -52,7 +58,7 @@ const provider = new Provider(issuer, {
   jwks: { keys: [own] },
   cookies: { keys: ["only for tests"] },
   clientDefaults: { id_token_signed_response_alg: "ES256" },
-  clientAuthMethods: ["client_secret_basic", "private_key_jwt"],
+  clientAuthMethods: ["client_secret_basic", "private_key_jwt", "tls_client_auth"],
   clients: [
     {
       client_id: "app",
@@ -70,12 +76,27 @@ const provider = new Provider(issuer, {
       jwks: { keys: [placetKey] },
       grant_types: [EXCHANGE, "client_credentials"],
     },
+    {
+      ...machine,
+      client_id: "placet-tls",
+      token_endpoint_auth_method: "tls_client_auth",
+      tls_client_auth_san_dns: "placet.example",
+      grant_types: [EXCHANGE],
+    },
     { ...machine, client_id: "placet-basic", client_secret: process.env.CLIENT_SECRET, grant_types: [EXCHANGE] },
   ],
   pkce: { required: () => true },
   features: {
     devInteractions: { enabled: true },
     clientCredentials: { enabled: true },
+    mTLS: {
+      enabled: true,
+      tlsClientAuth: true,
+      getCertificate: ({ socket }) => socket.getPeerX509Certificate?.()?.toString(),
+      certificateAuthorized: ({ socket }) => socket.authorized === true,
+      certificateSubjectMatches: ({ socket }, property, expected) =>
+        property === "tls_client_auth_san_dns" && socket.getPeerX509Certificate().checkHost(expected) === expected,
+    },
     resourceIndicators: {
       enabled: true,
       getResourceServerInfo: (_, name) => {
@@ -110,6 +131,11 @@ async function verified(token, type, client) {
 
 async function exchange(ctx) {
   const { params, client } = ctx.oidc;
+  if (refusal !== "none") {
+    ctx.status = refusal === "invalid_client" ? 401 : 400;
+    ctx.body = { error: refusal, error_description: "in words that nobody repeats" };
+    return;
+  }
   const subject = await verified(params.subject_token, params.subject_token_type, client);
   if (revoked.has(subject.sub)) throw new errors.InvalidGrant(`${subject.sub} is locked out`);
   let acting = { sub: client.clientId };
@@ -147,6 +173,15 @@ provider.registerGrantType(EXCHANGE, exchange, [
 ]);
 provider.on("server_error", (_, error) => console.error(error));
 server.on("request", provider.callback());
+
+// Under TLS it asks everybody for a certificate, and leaves it to the provider whose it is.
+let tls;
+if (certificate) {
+  const [cert, key, ca] = [certificate, certificateKey, authority].map((file) => readFileSync(file));
+  const secure = createTlsServer({ cert, key, ca, requestCert: true, rejectUnauthorized: false }, provider.callback());
+  await new Promise((ready) => secure.listen(0, "127.0.0.1", ready));
+  tls = secure.address().port;
+}
 
 const form = (fields, headers = {}) => ({
   method: "POST",
@@ -211,11 +246,13 @@ const agent = await token(
 );
 const users = {};
 for (const name of people) users[name] = await signIn(name);
-console.log(JSON.stringify({ issuer, agent, users }));
+console.log(JSON.stringify({ issuer, agent, users, tls }));
 
-createInterface({ input: process.stdin }).on("line", (line) => {
+createInterface({ input: process.stdin }).on("line", async (line) => {
   const [word, name] = line.split(" ");
   if (word === "revoke") revoked.add(name);
   if (word === "restore") revoked.delete(name);
-  console.log(JSON.stringify({ done: line }));
+  if (word === "refuse") refusal = name;
+  const token = word === "sign-in" ? await signIn(name) : undefined;
+  console.log(JSON.stringify({ done: line, token }));
 });

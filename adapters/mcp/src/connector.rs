@@ -164,8 +164,9 @@ impl McpConnector {
         let listener = Listener::new(&self.settings, version);
         let bytes_max = message_bytes_max(&endpoint.limits);
         match &endpoint.transport {
-            TransportFile::McpStdio { command, args, env, cwd } => {
-                let launch = stdio::child::Launch { command, args, env, cwd: cwd.as_deref() };
+            TransportFile::McpStdio { command, args, env, cwd, process } => {
+                let cwd = cwd.as_deref();
+                let launch = stdio::child::Launch { command, args, env, cwd, process };
                 let (transport, child) =
                     stdio::start(&endpoint.adapter, &launch, &self.settings, bytes_max)?;
                 let health = child.health();

@@ -3,6 +3,8 @@
 //! Owns the process under measurement and every request to it. The tool is a server of this program, so that the moment of a call is told
 //! by the same clock as the moment of the decision. Invariant: an answer that is not the one expected ends the run.
 
+pub(super) mod looks;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -46,7 +48,7 @@ the account it came from, and the customer is told by letter.";
 /// A call that waits.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
-    approval_id: String,
+    pub(super) approval_id: String,
     text: String,
 }
 
@@ -81,11 +83,15 @@ struct Door {
 }
 
 impl Party {
-    /// Starts `placet` in `folder`, and waits until its tool can be called.
-    pub(super) async fn start(placet: &Path, folder: &Path) -> Result<Self> {
+    /// Starts `placet` in `folder`, with its ledger there or in this database, and waits until its tool can be called.
+    pub(super) async fn start(
+        placet: &Path,
+        folder: &Path,
+        database: Option<&str>,
+    ) -> Result<Self> {
         let (told, arrivals) = channel(ARRIVALS_MAX);
         let tool = peer::serve_here(told).await?;
-        let config = engine::configure(folder, &[contract::held(&tool)?])?;
+        let config = engine::configure_with(folder, &[contract::held(&tool)?], database)?;
         let (child, greeting) = engine::serve(placet, folder, &config).await?;
         let bearer = async |kind, name| {
             let token = engine::token(placet, folder, (&config, kind, name)).await?;

@@ -2,7 +2,7 @@
 //!
 //! Owns layout and rounding. What a held call weighs is the memory that came since the first line of the same run.
 
-use super::{Memory, Report, Weight};
+use super::{Memory, Report, Weight, party::looks::PAGE};
 use crate::{
     stats::Figures,
     table::{exact, machine, table, whole},
@@ -11,9 +11,15 @@ use crate::{
 /// The whole report.
 pub(super) fn render(report: &Report) -> String {
     let parts = [
-        format!("{}\n- load after the run: {}", machine(&report.machine), report.load_after),
+        format!(
+            "{}\n- ledger: {}\n- load after the run: {}",
+            machine(&report.machine),
+            report.ledger,
+            report.load_after
+        ),
         weights(report),
         decisions(report),
+        looks(report),
         starts(report),
     ];
     parts.join("\n\n")
@@ -75,6 +81,20 @@ fn decisions(report: &Report) -> String {
         [one.held.to_string(), one.dispatch.calls.to_string(), d50, d99, a50, a99, p50, p99]
     });
     format!("From sending the decision that completes an approval:\n\n{}", table(header, 0, rows))
+}
+
+fn looks(report: &Report) -> String {
+    let rows = report.looked.iter().map(|one| {
+        [
+            one.look.name().to_owned(),
+            one.held.to_string(),
+            one.took.calls.to_string(),
+            exact(one.took.p50_ms),
+            exact(one.took.p99_ms),
+        ]
+    });
+    let header = ["a page", "held", "looks", "p50 ms", "p99 ms"];
+    format!("Pages of {PAGE}, until their last byte:\n\n{}", table(header, 1, rows))
 }
 
 fn starts(report: &Report) -> String {

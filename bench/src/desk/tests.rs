@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{measured, party::memory_of, sizes};
+use super::{Amount, measured, party::memory_of, sizes};
 use crate::engine;
 
 #[test]
@@ -14,6 +14,8 @@ fn memory_is_read_in_bytes_and_what_is_not_there_is_an_error() {
     assert!(memory_of("").is_err());
 }
 
+const AMOUNT: Amount = Amount { held: 60, decisions: 4, looks: 3 };
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_held_is_weighed_decided_on_and_there_after_each_start() {
     // `./test` names the program that it has built; else it is built here.
@@ -23,7 +25,7 @@ async fn what_is_held_is_weighed_decided_on_and_there_after_each_start() {
     let placet = engine::locate(built.as_deref(), &beside).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let report =
-        measured(&placet, folder.path(), (60, 4), Duration::from_millis(10)).await.unwrap();
+        measured((&placet, folder.path()), None, AMOUNT, Duration::from_millis(10)).await.unwrap();
     let held: Vec<usize> = report.grown.iter().map(|weight| weight.held).collect();
     assert_eq!(held, [10, 10, 15, 30, 60]);
     assert!(report.grown.iter().all(|weight| weight.memory.resident > weight.memory.own));
@@ -32,6 +34,8 @@ async fn what_is_held_is_weighed_decided_on_and_there_after_each_start() {
     let starts: Vec<(usize, bool)> =
         report.starts.iter().map(|start| (start.held, start.killed)).collect();
     assert_eq!(starts, [(56, true), (56, false)]);
+    let looked = report.looked.iter().filter(|one| one.held == 60 && one.took.calls == 3);
+    assert_eq!(looked.count(), 5, "{:?}", report.looked);
     let text = sizes::render(&report);
     assert!(text.contains("| 60 ") || text.contains(" 60 |"), "{text}");
     assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");

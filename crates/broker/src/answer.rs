@@ -54,12 +54,10 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> BrokerError {
         Some(code @ "invalid_client") => BrokerError::ClientRefused { code },
         Some(code @ "invalid_grant") => BrokerError::SubjectRefused { code },
         Some(code @ "invalid_target") => BrokerError::TargetRefused { code },
-        Some(
-            code @ ("unauthorized_client"
-            | "invalid_scope"
-            | "access_denied"
-            | "insufficient_user_authentication"),
-        ) => BrokerError::GrantRefused { code },
+        Some(code @ ("unauthorized_client" | "invalid_scope" | "access_denied")) => {
+            BrokerError::GrantRefused { code }
+        }
+        Some("insufficient_user_authentication") => BrokerError::StrongerSignIn,
         _ if status == StatusCode::UNAUTHORIZED => {
             BrokerError::ClientRefused { code: "without a known error code" }
         }

@@ -15,29 +15,30 @@ use std::{
 use placet_egress::{Destination, EgressClient, Limits, PrivateRanges};
 use placet_identity::Secrets;
 use placet_types::{
+    binding::CredentialPlan,
     clock::{Clock, Timestamp},
-    contract::credential::{ActorSource, CachePolicy, CredentialKind},
+    contract::credential::{CachePolicy, CredentialKind},
     digest::Digest,
+    ids::TenantId,
 };
 use tokio::{sync::watch, time::timeout_at};
 use tracing::Instrument as _;
 use url::Url;
 
 use crate::{
-    answer::{ANSWER_BYTES_MAX, MARGIN_MS},
-    cache::{Cache, CacheKey, Known, Purge, SubjectName},
-    config::{ClientAuth, ConfigError, StsConfig, check_all},
+    answer::ANSWER_BYTES_MAX,
+    cache::{Cache, Known, Owner, Purge},
+    config::{ConfigError, StsConfig, check_all},
     error::BrokerError,
-    form::{ACCESS_TOKEN, Actor, Wanted},
-    grant::{Grant, GrantRequest, Minted},
+    form::Wanted,
+    grant::{CallTokens, Grant, GrantRequest, Minted},
+    request::{RidesOn, actor_of, bearer_of, key_of, owner_of, wanted},
+    revocation::{Bearer, Revocations, Revoked},
     service::{Means, Service},
 };
 
 type Outcome = Result<Arc<Minted>, BrokerError>;
 type Flights = HashMap<Digest, watch::Receiver<Option<Outcome>>>;
-
-/// How long a revocation is remembered: no token lives longer.
-const REVOKED_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Mints credentials. Clones share the cache.
 #[derive(Clone)]
@@ -51,6 +52,7 @@ struct Inner {
     egress: Option<EgressClient>,
     clock: Arc<dyn Clock>,
     cache: Cache,
+    revocations: Revocations,
     flights: Mutex<Flights>,
     minted: AtomicU64,
     reused: AtomicU64,
@@ -66,6 +68,10 @@ pub struct BrokerFigures {
     pub reused: u64,
     /// Calls that got none.
     pub refused: u64,
+    /// How many are kept for further calls now.
+    pub kept: usize,
+    /// How many subjects have tokens that are revoked now.
+    pub revoked: usize,
 }
 
 impl fmt::Debug for Broker {
@@ -120,6 +126,7 @@ impl Broker {
                 egress,
                 clock,
                 cache: Cache::default(),
+                revocations: Revocations::default(),
                 flights: Mutex::default(),
                 minted: AtomicU64::new(0),
                 reused: AtomicU64::new(0),
@@ -149,9 +156,8 @@ impl Broker {
         let now = self.inner.clock.now();
         let wanted = wanted(&service.config, &request, now)?;
         let owner = owner_of(&service.config, &request);
-        if self.inner.cache.is_revoked(&owner, now) {
-            return Err(BrokerError::SubjectRevoked);
-        }
+        let rides_on = RidesOn::of(&service.config, (&request.tenant, &wanted), now);
+        rides_on.check(&self.inner.revocations)?;
         let key = key_of(&service, &request, &wanted).digest();
         let grant = |minted: Arc<Minted>, reused: bool| Grant {
             minted,
@@ -163,6 +169,8 @@ impl Broker {
         if request.cache == CachePolicy::Never {
             let asked = timeout_at(request.deadline, errand.ask()).await;
             let minted = asked.unwrap_or(Err(BrokerError::OutOfTime))?;
+            // What was revoked while it was asked for is thrown away.
+            rides_on.check(&self.inner.revocations)?;
             return Ok(grant(minted, false));
         }
         let (mut progress, is_ours) = match self.board(errand, now) {
@@ -176,6 +184,7 @@ impl Broker {
             Ok(Err(_gone)) => Err(gone()),
             Ok(Ok(outcome)) => outcome.clone().unwrap_or_else(|| Err(gone())),
         };
+        rides_on.check(&self.inner.revocations)?;
         outcome.map(|minted| grant(minted, !is_ours))
     }
 
@@ -208,15 +217,45 @@ impl Broker {
         self.inner.cache.purge(purge)
     }
 
-    /// Drops what was minted for a subject, and exchanges its tokens no more for as long as any of them can live. Where too many are
-    /// revoked to remember each, that is so of its whole tenant.
-    pub fn revoke(&self, subject: &SubjectName) -> usize {
-        let now = self.inner.clock.now();
-        if self.inner.cache.revoke(subject.clone(), now.plus_ms(REVOKED_MS), now) {
-            return self.purge(&Purge::Subject(subject.clone()));
+    /// Has exactly these revocations in force from now on, and drops what was minted before for those that are new: how much that was is
+    /// answered, and nothing where none is new. What is on its way for one of them is not used when it comes.
+    pub fn enforce(&self, revoked: Vec<Revoked>) -> Option<usize> {
+        let fresh = self.inner.revocations.replace(revoked);
+        let dropped = |one: Revoked| self.purge(&Purge::Subject(one.name));
+        (!fresh.is_empty()).then(|| fresh.into_iter().map(dropped).sum())
+    }
+
+    /// Whether the authority that something rides on is revoked.
+    #[must_use]
+    pub fn is_revoked(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
+        self.inner.revocations.hit(tenant, bearer)
+    }
+
+    /// Whether the tokens of a call are revoked.
+    #[must_use]
+    pub fn are_revoked(&self, tenant: &TenantId, tokens: &CallTokens) -> bool {
+        std::iter::once(&tokens.subject)
+            .chain(&tokens.actor)
+            .any(|token| self.is_revoked(tenant, bearer_of(token)))
+    }
+
+    /// Whether a credential of this plan could be minted with these tokens at all, so that nobody is asked to agree to a call that cannot be
+    /// made.
+    ///
+    /// # Errors
+    /// [`BrokerError`] for what no waiting mends.
+    pub fn check(&self, plan: &CredentialPlan, tokens: &CallTokens) -> Result<(), BrokerError> {
+        if plan.kind == CredentialKind::StaticSecret {
+            return Ok(());
         }
-        tracing::error!(tenant = %subject.tenant, "too many subjects are revoked to remember each: no token of the tenant is exchanged");
-        self.purge(&Purge::Tenant(subject.tenant.clone()))
+        let name = plan.source.as_deref().unwrap_or_default();
+        let unknown = || BrokerError::UnknownService { name: name.to_owned() };
+        let service = self.inner.services.get(name).ok_or_else(unknown)?;
+        if plan.kind == CredentialKind::TokenExchange {
+            let source = plan.actor.unwrap_or_default();
+            actor_of(&service.config, source, (tokens.actor.as_ref(), &tokens.subject))?;
+        }
+        Ok(())
     }
 
     /// Overwrites what has expired; to be called now and then.
@@ -238,12 +277,9 @@ impl Broker {
             minted: of(&inner.minted),
             reused: of(&inner.reused),
             refused: of(&inner.refused),
+            kept: inner.cache.count(),
+            revoked: inner.revocations.count(),
         }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn cached(&self) -> usize {
-        self.inner.cache.count()
     }
 }
 
@@ -269,7 +305,7 @@ struct Errand {
     service: Arc<Service>,
     wanted: Wanted,
     key: Digest,
-    owner: SubjectName,
+    owner: Owner,
 }
 
 impl Errand {
@@ -309,115 +345,5 @@ struct Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         self.inner.flights().remove(&self.key);
-    }
-}
-
-/// What is asked for, once it is clear whose tokens are shown.
-fn wanted(
-    service: &StsConfig,
-    request: &GrantRequest,
-    now: Timestamp,
-) -> Result<Wanted, BrokerError> {
-    let (tokens, actor) = match request.kind {
-        CredentialKind::TokenExchange => {
-            let tokens = request.tokens.clone().ok_or(BrokerError::SubjectMissing)?;
-            let soon = now.plus_ms(MARGIN_MS);
-            if tokens.subject.expires_at() <= soon {
-                return Err(BrokerError::SubjectExpired);
-            }
-            let actor = actor_of(service, request.actor, (tokens.actor.as_ref(), &tokens.subject))?;
-            if actor == Actor::Token
-                && tokens.actor.as_ref().is_none_or(|token| token.expires_at() <= now)
-            {
-                return Err(BrokerError::SubjectExpired);
-            }
-            (Some(tokens), actor)
-        }
-        CredentialKind::ClientCredentials => (None, Actor::Nobody),
-        CredentialKind::StaticSecret => {
-            return Err(BrokerError::Misconfigured { code: "a static secret is not minted" });
-        }
-    };
-    Ok(Wanted {
-        kind: request.kind,
-        tokens,
-        actor,
-        audience: request.audience.clone(),
-        resource: request.resource.clone(),
-        scopes: request.scopes.clone(),
-        scopes_needed: request.scopes_needed.clone(),
-    })
-}
-
-/// Who is named as acting: by another token than the subject's, or not at all.
-fn actor_of(
-    service: &StsConfig,
-    source: ActorSource,
-    (actor, subject): (Option<&placet_identity::SubjectToken>, &placet_identity::SubjectToken),
-) -> Result<Actor, BrokerError> {
-    match source {
-        ActorSource::Nobody => Ok(Actor::Nobody),
-        ActorSource::Gateway => {
-            if !matches!(service.client_auth, ClientAuth::PrivateKeyJwt { .. }) {
-                let problem = "Placet can only act by name where it signs with a key";
-                return Err(BrokerError::NoActor { problem });
-            }
-            Ok(Actor::Assertion)
-        }
-        ActorSource::Agent => match actor {
-            None => Err(BrokerError::NoActor { problem: "the call has no agent's token" }),
-            Some(actor)
-                if actor == subject
-                    || (actor.issuer() == subject.issuer()
-                        && actor.subject() == subject.subject()) =>
-            {
-                Err(BrokerError::NoActor { problem: "the agent's token is the subject's own" })
-            }
-            Some(_) => Ok(Actor::Token),
-        },
-    }
-}
-
-/// Whose credential it is.
-fn owner_of(service: &StsConfig, request: &GrantRequest) -> SubjectName {
-    let subject = request.tokens.as_ref().map(|tokens| &tokens.subject);
-    let subject = subject.filter(|_| request.kind == CredentialKind::TokenExchange);
-    SubjectName {
-        tenant: request.tenant.clone(),
-        issuer: subject.map_or(service.issuer.as_str(), |one| one.issuer()).to_owned(),
-        subject: subject.map_or(service.client_id.as_str(), |one| one.subject()).to_owned(),
-    }
-}
-
-fn key_of(service: &Service, request: &GrantRequest, wanted: &Wanted) -> CacheKey {
-    let owner = owner_of(&service.config, request);
-    let tokens = wanted.tokens.as_ref();
-    let actor = tokens.and_then(|tokens| tokens.actor.as_ref());
-    let actor = actor.filter(|_| wanted.actor == Actor::Token);
-    let named = match wanted.actor {
-        Actor::Token => actor.map_or_else(String::new, |one| {
-            format!("token:{}:{}:{}", one.issuer().len(), one.issuer(), one.subject())
-        }),
-        Actor::Assertion => "gateway".to_owned(),
-        Actor::Nobody => "nobody".to_owned(),
-    };
-    CacheKey {
-        tenant: request.tenant.clone(),
-        service: service.config.name.clone(),
-        issuer: service.config.issuer.clone(),
-        client_id: service.config.client_id.clone(),
-        kind: wanted.kind,
-        subject_issuer: owner.issuer,
-        subject: owner.subject,
-        subject_token: tokens.map(|tokens| tokens.subject.digest()),
-        actor: named,
-        actor_token: actor.map(placet_identity::SubjectToken::digest),
-        audience: wanted.audience.clone(),
-        resource: wanted.resource.clone(),
-        scopes: wanted.scopes.iter().cloned().collect(),
-        scopes_needed: wanted.scopes_needed.iter().cloned().collect(),
-        requested_type: ACCESS_TOKEN.to_owned(),
-        origin: request.origin.clone(),
-        revision: (request.revision, service.revision),
     }
 }

@@ -15,7 +15,7 @@ use placet_types::{
     ids::TenantId,
 };
 
-use crate::{error::BrokerError, grant::Minted};
+use crate::{error::BrokerError, grant::Minted, revocation::SubjectName};
 
 /// How many credentials of a tenant are kept.
 const PER_TENANT_MAX: usize = 1_000;
@@ -23,8 +23,6 @@ const PER_TENANT_MAX: usize = 1_000;
 const REFUSALS_MAX: usize = 10_000;
 /// How long a refusal is not asked for again.
 const REFUSED_MS: i64 = 5_000;
-/// How many revocations of subjects are remembered.
-const REVOKED_MAX: usize = 10_000;
 
 /// Everything that a credential depends on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,15 +94,20 @@ impl CacheKey {
     }
 }
 
-/// A person or workload, as its issuer names it.
+/// Whose credential it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SubjectName {
-    /// The tenant.
-    pub tenant: TenantId,
-    /// The issuer of its tokens.
-    pub issuer: String,
-    /// Its name there.
-    pub subject: String,
+pub(crate) struct Owner {
+    pub(crate) tenant: TenantId,
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+}
+
+impl SubjectName {
+    fn names(&self, owner: &Owner) -> bool {
+        self.tenant == owner.tenant
+            && self.subject == owner.subject
+            && self.issuer.as_ref().is_none_or(|issuer| *issuer == owner.issuer)
+    }
 }
 
 /// What is dropped from the cache.
@@ -120,7 +123,7 @@ pub enum Purge {
 
 #[derive(Debug)]
 struct Entry {
-    owner: SubjectName,
+    owner: Owner,
     minted: Arc<Minted>,
 }
 
@@ -129,10 +132,6 @@ struct Kept {
     entries: HashMap<Digest, Entry>,
     per_tenant: HashMap<TenantId, usize>,
     refusals: HashMap<Digest, (BrokerError, Timestamp)>,
-    /// Subjects whose tokens issued before a moment are not exchanged any more.
-    revoked: HashMap<SubjectName, Timestamp>,
-    /// Tenants of whom more subjects were revoked than are remembered one by one: none of their tokens is exchanged.
-    revoked_tenants: HashMap<TenantId, Timestamp>,
     /// Counts the purges: what was begun before one is not kept after it.
     turn: u64,
 }
@@ -182,7 +181,7 @@ impl Cache {
     pub(crate) fn keep(
         &self,
         key: Digest,
-        owner: SubjectName,
+        owner: Owner,
         minted: &Arc<Minted>,
         (begun, now): (u64, Timestamp),
     ) {
@@ -208,6 +207,8 @@ impl Cache {
             | BrokerError::SubjectExpired
             | BrokerError::SubjectRefused { .. }
             | BrokerError::SubjectRevoked
+            | BrokerError::StrongerSignIn
+            | BrokerError::ScopeMissing { .. }
             | BrokerError::NoActor { .. }
             | BrokerError::UnknownService { .. }
             | BrokerError::ClientSecret { .. }
@@ -248,7 +249,7 @@ impl Cache {
             .filter(|(_, entry)| match purge {
                 Purge::All => true,
                 Purge::Tenant(tenant) => entry.owner.tenant == *tenant,
-                Purge::Subject(subject) => entry.owner == *subject,
+                Purge::Subject(subject) => subject.names(&entry.owner),
             })
             .map(|(key, _)| *key)
             .collect();
@@ -258,27 +259,6 @@ impl Cache {
         hit.len()
     }
 
-    /// Notes that a subject's tokens are not exchanged any more, whoever brings them, until `until`. Where more are revoked than are
-    /// remembered one by one, none of the tenant's are: a revocation is never forgotten. Says whether it is remembered by itself.
-    pub(crate) fn revoke(&self, subject: SubjectName, until: Timestamp, now: Timestamp) -> bool {
-        let mut kept = self.lock();
-        kept.revoked.retain(|_, until| *until > now);
-        kept.revoked_tenants.retain(|_, until| *until > now);
-        if kept.revoked.len() < REVOKED_MAX || kept.revoked.contains_key(&subject) {
-            kept.revoked.insert(subject, until);
-            return true;
-        }
-        kept.revoked_tenants.insert(subject.tenant, until);
-        false
-    }
-
-    /// Whether a subject's tokens are not exchanged at `now`.
-    pub(crate) fn is_revoked(&self, subject: &SubjectName, now: Timestamp) -> bool {
-        let kept = self.lock();
-        let until = kept.revoked.get(subject).max(kept.revoked_tenants.get(&subject.tenant));
-        until.is_some_and(|until| *until > now)
-    }
-
     /// Drops everything whose time is over.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let mut kept = self.lock();
@@ -286,7 +266,7 @@ impl Cache {
         kept.drop_expired(now);
     }
 
-    #[cfg(test)]
+    /// How many credentials are kept.
     pub(crate) fn count(&self) -> usize {
         self.lock().entries.len()
     }

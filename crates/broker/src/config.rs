@@ -58,18 +58,30 @@ pub enum ClientAuth {
         /// The name of the secret.
         secret: String,
     },
+    /// By a JWT-SVID of our own, from the agent of the SPIFFE Workload API.
+    SpiffeJwt {
+        /// The name of the secret that is the SVID.
+        svid: String,
+    },
     /// By the certificate of the connection (RFC 8705): `trust.certificates` says which one the token endpoint is shown.
     TlsClientAuth {},
 }
 
 impl ClientAuth {
+    /// Whether it has a token that names us, which can name us as acting too.
+    #[must_use]
+    pub const fn names_us(&self) -> bool {
+        matches!(self, Self::PrivateKeyJwt { .. } | Self::SpiffeJwt { .. })
+    }
+
     /// The name of the secret that it needs, if it needs one.
     #[must_use]
     pub fn secret(&self) -> Option<&str> {
         match self {
             Self::PrivateKeyJwt { key: name, .. }
             | Self::ClientSecretBasic { secret: name }
-            | Self::ClientSecretPost { secret: name } => Some(name),
+            | Self::ClientSecretPost { secret: name }
+            | Self::SpiffeJwt { svid: name } => Some(name),
             Self::TlsClientAuth {} => None,
         }
     }

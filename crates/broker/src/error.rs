@@ -67,6 +67,17 @@ pub enum BrokerError {
         /// The error code.
         code: &'static str,
     },
+    /// The token service wants the user to sign in more strongly first.
+    #[error("the token service refuses the grant: insufficient_user_authentication")]
+    StrongerSignIn,
+    /// The caller's token lacks scopes that the call needs, and the contract asks for none that it lacks.
+    #[error("the caller's token lacks `{}`", missing.join(" "))]
+    ScopeMissing {
+        /// Those that it lacks.
+        missing: Vec<String>,
+        /// All that the call needs.
+        needed: Vec<String>,
+    },
     /// The token service cannot be asked, or answers with what is no answer.
     #[error("the token service cannot be asked: {problem}")]
     Unavailable {
@@ -93,11 +104,42 @@ pub enum BrokerError {
     OutOfTime,
 }
 
+/// What it takes for a call to have a credential after all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing but time: the same may go well later.
+    Time,
+    /// The caller, with another token.
+    Caller,
+    /// An operator, who mends a secret or the configuration.
+    Operator,
+    /// Nothing that this call could wait for.
+    None,
+}
+
 impl BrokerError {
-    /// Whether asking again may help, with nothing changed.
+    /// What it takes for the same call to have a credential after all.
     #[must_use]
-    pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::GrantExpired)
+    pub const fn remedy(&self) -> Remedy {
+        match self {
+            Self::Unavailable { .. } | Self::GrantExpired | Self::OutOfTime => Remedy::Time,
+            Self::SubjectMissing
+            | Self::SubjectExpired
+            | Self::SubjectRefused { .. }
+            | Self::SubjectRevoked
+            | Self::StrongerSignIn => Remedy::Caller,
+            Self::ClientSecret { .. }
+            | Self::ClientRefused { .. }
+            | Self::UnknownService { .. } => Remedy::Operator,
+            Self::NoActor { .. }
+            | Self::Misconfigured { .. }
+            | Self::TargetRefused { .. }
+            | Self::GrantRefused { .. }
+            | Self::AnswerRefused { .. }
+            | Self::TooNarrow
+            | Self::ScopeMissing { .. }
+            | Self::OtherHost => Remedy::None,
+        }
     }
 
     /// The refusal of the call.
@@ -127,13 +169,17 @@ impl BrokerError {
                 ErrorCode::CredentialRefused,
                 "no credential is issued for this tool's target; nothing was executed",
             ),
-            Self::GrantRefused { code: "insufficient_user_authentication" } => (
+            Self::StrongerSignIn => (
                 ErrorCode::CredentialRefused,
                 "the tool wants the user to sign in more strongly first; nothing was executed",
             ),
             Self::GrantRefused { .. } | Self::TooNarrow => (
                 ErrorCode::CredentialRefused,
                 "the scopes that the tool needs are not granted to this user; nothing was executed",
+            ),
+            Self::ScopeMissing { .. } => (
+                ErrorCode::CredentialRefused,
+                "the token lacks a scope that the tool needs; get one that has it and repeat the same call",
             ),
             Self::AnswerRefused { .. } | Self::OtherHost => (
                 ErrorCode::CredentialRefused,
@@ -149,6 +195,9 @@ impl BrokerError {
             ),
         };
         let refusal = Refusal::new(code, message).with_detail(self);
+        if let Self::ScopeMissing { needed, .. } = self {
+            return refusal.with_scopes_needed(needed.clone());
+        }
         if code == ErrorCode::CredentialExpired {
             return refusal.with_problems(vec![Problem {
                 pointer: String::new(),

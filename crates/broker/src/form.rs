@@ -23,6 +23,7 @@ use crate::{
 pub(crate) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const JWT_SPIFFE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-spiffe";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// What is asked for, whoever asks and however often.
@@ -107,6 +108,11 @@ pub(crate) fn request(
         ClientAuth::TlsClientAuth {} => {
             form.append_pair("client_id", &service.client_id);
         }
+        ClientAuth::SpiffeJwt { .. } => {
+            form.append_pair("client_id", &service.client_id)
+                .append_pair("client_assertion_type", JWT_SPIFFE)
+                .append_pair("client_assertion", secret.expose_secret());
+        }
         ClientAuth::PrivateKeyJwt { .. } => {
             let proof = assertion_of(service, secret, moment)?;
             form.append_pair("client_id", &service.client_id)
@@ -156,6 +162,9 @@ fn assertion_of(
     secret: &SecretString,
     moment: Moment,
 ) -> Result<Zeroizing<String>, BrokerError> {
+    if matches!(service.client_auth, ClientAuth::SpiffeJwt { .. }) {
+        return Ok(Zeroizing::new(secret.expose_secret().to_owned()));
+    }
     let ClientAuth::PrivateKeyJwt { key_id, audience, .. } = &service.client_auth else {
         let problem = "Placet can only act by name where it signs with a key";
         return Err(BrokerError::NoActor { problem });

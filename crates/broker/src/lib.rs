@@ -17,15 +17,18 @@ mod config;
 mod error;
 mod form;
 mod grant;
+mod request;
+mod revocation;
 mod service;
 
 pub use broker::{Broker, BrokerFigures, egress_limits, origin_of};
-pub use cache::{Purge, SubjectName};
+pub use cache::Purge;
 pub use config::{
     AssertionAudience, ClientAuth, ConfigError, Leniency, PresentedAs, StsConfig, check_all,
 };
-pub use error::BrokerError;
+pub use error::{BrokerError, Remedy};
 pub use grant::{CallTokens, Grant, GrantRequest};
+pub use revocation::{Bearer, Revoked, SubjectName};
 
 #[cfg(test)]
 mod tests;

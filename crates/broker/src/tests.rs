@@ -5,5 +5,6 @@ mod cache;
 mod privacy;
 mod refusals;
 mod requests;
+mod revocations;
 mod rotation;
 mod support;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Uri;
+use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -31,7 +32,8 @@ use crate::tls::{Handshakes, Protocol};
 const ADDRESSES_MAX: usize = 64;
 
 /// A pending connection.
-pub type Connecting = Pin<Box<dyn Future<Output = Result<EgressStream, EgressError>> + Send>>;
+pub type Connecting =
+    Pin<Box<dyn Future<Output = Result<TokioIo<EgressStream>, EgressError>> + Send>>;
 
 /// A `tower` service from a URI to an open connection, for SDKs that bring their own protocol.
 ///
@@ -56,7 +58,7 @@ impl fmt::Debug for EgressConnector {
 }
 
 impl tower_service::Service<Uri> for EgressConnector {
-    type Response = EgressStream;
+    type Response = TokioIo<EgressStream>;
     type Error = EgressError;
     type Future = Connecting;
 
@@ -66,7 +68,7 @@ impl tower_service::Service<Uri> for EgressConnector {
 
     fn call(&mut self, uri: Uri) -> Connecting {
         let connector = self.clone();
-        Box::pin(async move { connector.connect(&uri).await })
+        Box::pin(async move { connector.connect(&uri).await.map(TokioIo::new) })
     }
 }
 

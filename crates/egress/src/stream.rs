@@ -7,9 +7,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -22,17 +20,29 @@ pub struct EgressStream {
 
 #[derive(Debug)]
 enum Io {
-    Plain(TokioIo<TcpStream>),
-    Tls(Box<TokioIo<TlsStream<TcpStream>>>),
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
+
+/// Both directions of a connection.
+trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl EgressStream {
     pub(crate) fn plain(stream: TcpStream) -> Self {
-        Self { io: Io::Plain(TokioIo::new(stream)) }
+        Self { io: Io::Plain(stream) }
     }
 
     pub(crate) fn tls(stream: TlsStream<TcpStream>) -> Self {
-        Self { io: Io::Tls(Box::new(TokioIo::new(stream))) }
+        Self { io: Io::Tls(Box::new(stream)) }
+    }
+
+    fn duplex(self: Pin<&mut Self>) -> Pin<&mut dyn Duplex> {
+        match &mut self.get_mut().io {
+            Io::Plain(stream) => Pin::new(stream),
+            Io::Tls(stream) => Pin::new(stream.as_mut()),
+        }
     }
 }
 
@@ -42,43 +52,31 @@ impl Connection for EgressStream {
     }
 }
 
-impl Read for EgressStream {
+impl AsyncRead for EgressStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        buffer: ReadBufCursor<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Io::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
-        }
+        self.duplex().poll_read(cx, buffer)
     }
 }
 
-impl Write for EgressStream {
+impl AsyncWrite for EgressStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Io::Tls(stream) => Pin::new(stream.as_mut()).poll_write(cx, bytes),
-        }
+        self.duplex().poll_write(cx, bytes)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Io::Tls(stream) => Pin::new(stream.as_mut()).poll_flush(cx),
-        }
+        self.duplex().poll_flush(cx)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Io::Tls(stream) => Pin::new(stream.as_mut()).poll_shutdown(cx),
-        }
+        self.duplex().poll_shutdown(cx)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -93,49 +91,6 @@ impl Write for EgressStream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Io::Tls(stream) => Pin::new(stream.as_mut()).poll_write_vectored(cx, slices),
-        }
-    }
-}
-
-impl AsyncRead for EgressStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_read(cx, buffer),
-            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_read(cx, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for EgressStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_write(cx, bytes),
-            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_write(cx, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_flush(cx),
-            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.get_mut().io {
-            Io::Plain(stream) => Pin::new(stream.inner_mut()).poll_shutdown(cx),
-            Io::Tls(stream) => Pin::new(stream.inner_mut()).poll_shutdown(cx),
-        }
+        self.duplex().poll_write_vectored(cx, slices)
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Owns the authorities' files and the way from a chain to a principal. Does not speak TLS: that the peer holds the key is the
 //! handshake's to show. Invariants: a chain counts only under the authority whose names it uses, so that one authority
-//! cannot name another's workloads; it is checked again for every request, so that an expired one ends with its time.
+//! cannot name another's workloads; what was found out about it is kept for its connection, until the first certificate of it ends or an
+//! authority changes, so that an expired one ends with its time.
 
 use std::{
     fmt,
@@ -10,7 +11,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, SystemTime},
@@ -47,12 +48,46 @@ const BUNDLE_BYTES_MAX: usize = 256 * 1024;
 const CERTIFICATES_MAX: usize = 100;
 const NAMES_MAX: usize = 64;
 const NAME_BYTES_MAX: usize = 512;
+const NO_AUTHORITY: IdentityError =
+    IdentityError::CertificateRefused { problem: "it is of no authority" };
 
 /// The certificate that a peer proved in its handshake to hold the key of, with what lies between it and its authority.
-#[derive(Clone, PartialEq, Eq)]
+///
+/// Clones share what was found out about it.
+#[derive(Clone)]
 pub struct ClientCertificate {
     chain: Arc<[CertificateDer<'static>]>,
+    owner: Arc<Mutex<Option<Owner>>>,
 }
+
+/// Whose a certificate was found to be, and for how long that holds.
+#[derive(Clone)]
+struct Owner {
+    /// The authorities that were asked.
+    of: Weak<Loaded>,
+    /// Its place among them.
+    authority: usize,
+    name: String,
+    principal: PrincipalId,
+    expires_at: Timestamp,
+    /// When the chain was checked, and when the first of its certificates ends.
+    holds: (Timestamp, Timestamp),
+}
+
+impl Owner {
+    fn holds(&self, loaded: &Arc<Loaded>, now: Timestamp) -> bool {
+        let (from, until) = self.holds;
+        std::ptr::eq(self.of.as_ptr(), Arc::as_ptr(loaded)) && from <= now && now < until
+    }
+}
+
+impl PartialEq for ClientCertificate {
+    fn eq(&self, other: &Self) -> bool {
+        self.chain == other.chain
+    }
+}
+
+impl Eq for ClientCertificate {}
 
 impl fmt::Debug for ClientCertificate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -68,7 +103,7 @@ impl ClientCertificate {
     pub fn of_handshake(chain: &[CertificateDer<'_>]) -> Option<Self> {
         chain.first()?;
         let chain = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        Some(Self { chain })
+        Some(Self { chain, owner: Arc::default() })
     }
 
     /// The SHA-256 of the certificate, as tokens that are bound to it say it (`x5t#S256`, RFC 8705).
@@ -94,6 +129,9 @@ struct Inner {
 struct Loaded {
     /// In the order of the configuration.
     each: Vec<Arc<dyn ClientCertVerifier>>,
+    /// How often a chain was checked.
+    #[cfg(test)]
+    checks: AtomicU64,
     any: Arc<dyn ClientCertVerifier>,
     stamps: Vec<Stamp>,
 }
@@ -150,31 +188,67 @@ impl ClientAuthorities {
         Ok(true)
     }
 
-    /// Who the owner of a certificate is.
+    /// How often a chain was checked since the files were last read.
+    #[cfg(test)]
+    pub(crate) fn checks(&self) -> u64 {
+        self.inner.loaded.load().checks.load(Ordering::Relaxed)
+    }
+
+    /// Who the owner of a certificate is. A chain is checked once for each connection, and again when that may have another result.
     pub(crate) fn verify(
         &self,
         certificate: &ClientCertificate,
         now: Timestamp,
     ) -> Result<VerifiedToken, IdentityError> {
+        let loaded = self.inner.loaded.load_full();
+        let mut kept = certificate.owner.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.take().filter(|owner| owner.holds(&loaded, now));
+        let owner = match known {
+            Some(owner) => owner,
+            None => self.owner(certificate, &loaded, now)?,
+        };
+        *kept = Some(owner.clone());
+        drop(kept);
+        let authority = self.inner.config.get(owner.authority).ok_or(NO_AUTHORITY)?;
+        let validity = (now, owner.expires_at);
+        Ok(verified(authority, certificate, (owner.name, owner.principal), validity))
+    }
+
+    fn owner(
+        &self,
+        certificate: &ClientCertificate,
+        loaded: &Arc<Loaded>,
+        now: Timestamp,
+    ) -> Result<Owner, IdentityError> {
+        #[cfg(test)]
+        loaded.checks.fetch_add(1, Ordering::Relaxed);
         let refused = |problem| IdentityError::CertificateRefused { problem };
         let (own, between) =
             certificate.chain.split_first().ok_or_else(|| refused("there is none"))?;
         let since = Duration::from_millis(u64::try_from(now.as_ms()).unwrap_or_default());
         let at = UnixTime::since_unix_epoch(since);
-        let loaded = self.inner.loaded.load_full();
         let mut known = false;
-        for (authority, verifier) in self.inner.config.iter().zip(&loaded.each) {
+        let each = self.inner.config.iter().zip(&loaded.each).enumerate();
+        for (place, (authority, verifier)) in each {
             if verifier.verify_client_cert(own, between, at).is_err() {
                 continue;
             }
             known = true;
             if let Some((name, principal)) = named(authority, own) {
                 let expires_at = not_after(own).ok_or_else(|| refused("its end is not known"))?;
-                let validity = (now, expires_at);
-                return Ok(verified(authority, certificate, (name, principal), validity));
+                // A certificate of the chain whose end is not known has ended: then nothing is kept.
+                let ends = certificate.chain.iter().map(|one| not_after(one).unwrap_or(now));
+                return Ok(Owner {
+                    of: Arc::downgrade(loaded),
+                    authority: place,
+                    name,
+                    principal,
+                    expires_at,
+                    holds: (now, ends.min().unwrap_or(now)),
+                });
             }
         }
-        Err(refused(if known { "its owner has no name here" } else { "it is of no authority" }))
+        Err(if known { refused("its owner has no name here") } else { NO_AUTHORITY })
     }
 }
 
@@ -264,7 +338,13 @@ fn load(config: &[ClientAuthority]) -> Result<Loaded, SetupError> {
         .allow_unauthenticated()
         .build()
         .map_err(|error| none(error.to_string()))?;
-    Ok(Loaded { each, any, stamps })
+    Ok(Loaded {
+        each,
+        #[cfg(test)]
+        checks: AtomicU64::new(0),
+        any,
+        stamps,
+    })
 }
 
 fn verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, String> {

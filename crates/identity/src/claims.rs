@@ -77,6 +77,7 @@ impl Judge<'_> {
             groups: self.groups(claims)?,
             scopes: scopes(claims)?,
             issued_at,
+            is_undated: false,
             expires_at,
             authenticated_at,
             client_principal: client

@@ -118,6 +118,8 @@ pub enum KeySource {
     ),
     /// The key set itself.
     Inline(serde_json::Value),
+    /// The agent of the SPIFFE Workload API, for a trust domain's bundle.
+    WorkloadApi,
 }
 
 impl fmt::Debug for KeySource {
@@ -127,21 +129,22 @@ impl fmt::Debug for KeySource {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
             Self::Url(url) => f.debug_tuple("Url").field(&url.host_str()).finish(),
             Self::Inline(_) => f.debug_tuple("Inline").finish_non_exhaustive(),
+            Self::WorkloadApi => f.write_str("WorkloadApi"),
         }
     }
 }
 
-mod url_text {
+pub(crate) mod url_text {
     //! A URL as its text.
 
     use serde::{Deserialize as _, Deserializer, Serializer, de};
     use url::Url;
 
-    pub(super) fn serialize<S: Serializer>(url: &Url, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(url: &Url, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(url.as_str())
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Url, D::Error> {
         Url::parse(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
@@ -276,6 +279,8 @@ impl IssuerConfig {
             && PrincipalId::new(self.principal_prefix.as_str()).is_err()
         {
             "`principal_prefix` cannot start a principal's name"
+        } else if self.keys == KeySource::WorkloadApi {
+            "only a trust domain's bundle comes from the Workload API"
         } else if self.required_claims.keys().any(String::is_empty) {
             "the name of a required claim is empty"
         } else if let Some(problem) = self.act.as_ref().and_then(ActingRule::problem) {
@@ -313,6 +318,8 @@ pub struct IdentityConfig {
     pub trust_domains: Vec<TrustDomainConfig>,
     /// Whose client certificates name agents.
     pub client_authorities: Vec<ClientAuthority>,
+    /// The socket of the agent of the SPIFFE Workload API, for trust domains whose bundle it has.
+    pub workload_api: Option<PathBuf>,
     /// How far clocks may differ, 5 at most.
     pub leeway_s: u64,
     /// How old a fetched key set may grow before it is fetched again. A file is looked at more often.
@@ -329,6 +336,7 @@ impl Default for IdentityConfig {
             issuers: Vec::new(),
             trust_domains: Vec::new(),
             client_authorities: Vec::new(),
+            workload_api: None,
             leeway_s: LEEWAY_S_MAX,
             keys_refresh_s: 300,
             keys_retry_s_min: 10,
@@ -370,10 +378,21 @@ impl IdentityConfig {
             && self.client_authorities.is_empty())
     }
 
+    /// The trust domains whose bundle the agent of the Workload API has.
+    pub(crate) fn of_workload_api(&self) -> impl Iterator<Item = &TrustDomainConfig> {
+        self.trust_domains.iter().filter(|domain| domain.bundle == KeySource::WorkloadApi)
+    }
+
     fn check_each(&self) -> Result<(), SetupError> {
         self.issuers.iter().try_for_each(IssuerConfig::check)?;
         self.trust_domains.iter().try_for_each(TrustDomainConfig::check)?;
         self.client_authorities.iter().try_for_each(ClientAuthority::check)?;
+        if let Some(domain) = self.of_workload_api().next()
+            && self.workload_api.is_none()
+        {
+            let problem = "its bundle is from the Workload API, and no `spiffe.socket` says where the agent is";
+            return Err(domain.as_issuer().problem(problem));
+        }
         let issuers = self.issuers.iter().map(|issuer| issuer.issuer.clone());
         let domains = self.trust_domains.iter().map(|domain| domain.as_issuer().issuer);
         let authorities = self.client_authorities.iter().map(ClientAuthority::issuer);
@@ -423,7 +442,7 @@ impl IdentityConfig {
                         .map_err(|error| issuer.problem(error.to_string())),
                 )
             }
-            KeySource::File(_) | KeySource::Inline(_) => None,
+            KeySource::File(_) | KeySource::Inline(_) | KeySource::WorkloadApi => None,
         };
         let domains: Vec<IssuerConfig> =
             self.trust_domains.iter().map(TrustDomainConfig::as_issuer).collect();

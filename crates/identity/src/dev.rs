@@ -71,6 +71,8 @@ pub struct MintRequest {
     pub lifetime_s: u64,
     /// For a user's delegation: the only actor it is for.
     pub act: Option<PrincipalId>,
+    /// Who acted for the user before that actor, the latest first.
+    pub prior_actors: Vec<String>,
     /// A name for people to read.
     pub display: Option<String>,
 }
@@ -93,6 +95,7 @@ impl MintRequest {
             audience: audience.into(),
             lifetime_s: 60 * 60,
             act: None,
+            prior_actors: Vec::new(),
             display: None,
         }
     }
@@ -236,9 +239,11 @@ impl DevKey {
             GROUPS_CLAIM: request.groups,
         });
         if let Some(members) = claims.as_object_mut() {
-            members.extend(
-                request.act.as_ref().map(|actor| ("act".to_owned(), json!({ "sub": actor }))),
-            );
+            members.extend(request.act.as_ref().map(|actor| {
+                let prior = request.prior_actors.iter().rev();
+                let prior = prior.fold(None, |before, who| Some(acting(who, before)));
+                ("act".to_owned(), acting(actor.as_str(), prior))
+            }));
             members.extend(
                 request.display.as_ref().map(|name| ("name".to_owned(), name.as_str().into())),
             );
@@ -342,6 +347,14 @@ pub fn refuse_off_loopback(address: IpAddr) -> Result<(), SetupError> {
         Ok(())
     } else {
         Err(SetupError::OffLoopback { address })
+    }
+}
+
+/// The claim that says who acts, and who did before (RFC 8693 section 4.1).
+fn acting(who: &str, before: Option<Value>) -> Value {
+    match before {
+        Some(before) => json!({ "sub": who, "act": before }),
+        None => json!({ "sub": who }),
     }
 }
 

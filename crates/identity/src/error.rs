@@ -282,6 +282,20 @@ pub enum KeyError {
     /// No key can be used.
     #[error("the key set has no usable key")]
     Empty,
+    /// The agent of the Workload API cannot be asked.
+    #[error("the agent of the Workload API has no trust bundle for us: {problem}")]
+    Agent {
+        /// Why.
+        problem: &'static str,
+    },
+    /// The agent of the Workload API does not know the trust domain.
+    #[error(
+        "the agent of the Workload API has no trust bundle of `{trust_domain}`: is it the agent's own, or federated with it?"
+    )]
+    NotInBundles {
+        /// The trust domain.
+        trust_domain: String,
+    },
     /// The loading task ended early.
     #[error("loading the key set was interrupted")]
     Interrupted,

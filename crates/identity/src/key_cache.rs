@@ -30,12 +30,15 @@ use crate::{
     error::{IdentityError, KeyError, SetupError, echo},
     key_set::{Found, KEY_SET_BYTES_MAX, KeySet, KeyUse},
     signature::PublicKey,
+    workload_api::WorkloadApi,
 };
 
 const FETCH_TIMEOUT_MS: u64 = 5_000;
 /// Looking at a file costs next to nothing, so a rotated one is noticed soon.
 const FILE_REFRESH_S_MAX: u64 = 10;
 const FILE_RETRY_S: u64 = 1;
+/// What the agent said last is in memory.
+const AGENT_REFRESH_S: u64 = 1;
 
 /// The keys of one issuer.
 #[derive(Debug)]
@@ -58,6 +61,7 @@ enum Source {
     File(PathBuf),
     Url(Url, Box<EgressClient>),
     Inline,
+    Agent { api: Arc<WorkloadApi>, trust_domain: String },
 }
 
 #[derive(Debug)]
@@ -67,6 +71,16 @@ struct Loaded {
 }
 
 impl KeyCache {
+    /// The cache of a trust domain whose bundle the agent has. Nothing is waited for.
+    pub(crate) fn of_agent(
+        issuer: &IssuerConfig,
+        (api, trust_domain): (&Arc<WorkloadApi>, &str),
+        config: &IdentityConfig,
+    ) -> Self {
+        let source = Source::Agent { api: Arc::clone(api), trust_domain: trust_domain.to_owned() };
+        Self::assemble(issuer, (source, None), KeyUse::WorkloadApi, config)
+    }
+
     /// The cache of one issuer. Keys in files and in the configuration are loaded at once; a URL is not fetched.
     pub(crate) fn new(
         issuer: &IssuerConfig,
@@ -91,14 +105,25 @@ impl KeyCache {
                 })?;
                 (Source::Url(url.clone(), Box::new(client.clone())), None)
             }
+            KeySource::WorkloadApi => {
+                return Err(issuer.problem("its bundle is the agent's, and there is none"));
+            }
         };
-        let is_file = matches!(source, Source::File(_));
-        let (refresh_s, retry_s) = if is_file {
-            (config.keys_refresh_s.min(FILE_REFRESH_S_MAX), FILE_RETRY_S)
-        } else {
-            (config.keys_refresh_s, config.keys_retry_s_min)
+        Ok(Self::assemble(issuer, (source, loaded), wanted, config))
+    }
+
+    fn assemble(
+        issuer: &IssuerConfig,
+        (source, loaded): (Source, Option<KeySet>),
+        wanted: KeyUse,
+        config: &IdentityConfig,
+    ) -> Self {
+        let (refresh_s, retry_s) = match source {
+            Source::File(_) => (config.keys_refresh_s.min(FILE_REFRESH_S_MAX), FILE_RETRY_S),
+            Source::Agent { .. } => (AGENT_REFRESH_S, AGENT_REFRESH_S),
+            Source::Url(..) | Source::Inline => (config.keys_refresh_s, config.keys_retry_s_min),
         };
-        Ok(Self {
+        Self {
             issuer: issuer.issuer.clone(),
             source,
             wanted,
@@ -110,7 +135,7 @@ impl KeyCache {
                 loaded.map(|set| Loaded { set, at: Instant::now() }),
             ),
             begun: Arc::new(Mutex::new(None)),
-        })
+        }
     }
 
     /// The key of this name, after one fetch if it is not known and a fetch is due.
@@ -181,7 +206,7 @@ impl KeyCache {
                 self.refresh_in_background(&loaded);
                 return Ok(loaded);
             }
-            (Some(_), Source::File(_)) | (None, _) => {
+            (Some(_), Source::File(_) | Source::Agent { .. }) | (None, _) => {
                 self.refresh_if_due(self.current.load_full()).await
             }
         }
@@ -231,6 +256,10 @@ impl KeyCache {
         let task = tokio::spawn(async move {
             let loaded = cache.load().await.map(|set| Loaded { set, at: Instant::now() });
             cache.failing.store(loaded.is_err(), Ordering::Relaxed);
+            // Who knows it says that there are no keys any more, which is not an outage.
+            if matches!(loaded, Err(KeyError::NotInBundles { .. })) {
+                cache.current.store(None);
+            }
             let outcome = loaded.map(|loaded| cache.current.store(Some(Arc::new(loaded))));
             drop(begun);
             outcome
@@ -241,6 +270,9 @@ impl KeyCache {
     async fn load(&self) -> Result<KeySet, KeyError> {
         let fetched = match &self.source {
             Source::Inline => return Err(KeyError::Empty),
+            Source::Agent { api, trust_domain } => {
+                return KeySet::from_value(api.bundle(trust_domain).await?, self.wanted);
+            }
             Source::File(path) => {
                 let path = path.clone();
                 let read = tokio::task::spawn_blocking(move || read_file(&path)).await;

@@ -37,6 +37,8 @@ pub(crate) enum KeyUse {
     Signatures,
     /// JWT-SVIDs: of a trust bundle, the keys that say so.
     JwtSvids,
+    /// JWT-SVIDs: of what the Workload API gives, which is their keys alone, so that they need not say it.
+    WorkloadApi,
 }
 
 impl KeyUse {
@@ -44,6 +46,7 @@ impl KeyUse {
         match self {
             Self::Signatures => !jwk.contains_key("use") || text(jwk, "use") == Some("sig"),
             Self::JwtSvids => text(jwk, "use") == Some("jwt-svid"),
+            Self::WorkloadApi => !jwk.contains_key("use") || text(jwk, "use") == Some("jwt-svid"),
         }
     }
 }

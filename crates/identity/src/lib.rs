@@ -2,7 +2,7 @@
 //!
 //! Owns the only verifier of tokens, the key sets it checks against, the binding of a
 //! workload's token to a user's delegation, sign-in of people with an OpenID provider, the local development key, and the reading of
-//! secrets at the time of use.
+//! secrets at the time of use, from files, the environment, a vault and the agent of the SPIFFE Workload API.
 //! Does not decide what anybody may do, does not open sockets itself, reads no clock and no environment.
 //!
 //! Invariants, written as absences:
@@ -17,16 +17,20 @@ mod config;
 mod dev;
 mod error;
 mod inbound;
+mod jitter;
 mod jws;
 mod key_cache;
 mod key_set;
+mod own_svid;
 mod sealed;
 mod secrets;
 mod sign_in;
 mod signature;
 mod spiffe;
 mod token;
+mod vault;
 mod verifier;
+mod workload_api;
 
 pub use caller::VerifiedCaller;
 pub use certificate::{ClientAuthorities, ClientCertificate};
@@ -37,10 +41,12 @@ pub use config::{
 pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_loopback};
 pub use error::{IdentityError, KeyError, SetupError};
 pub use inbound::{InboundVerifier, Presented};
+pub use own_svid::SvidKeeper;
 pub use sealed::{SubjectToken, TokenFacts};
 pub use secrets::{LiveSecret, SecretError, SecretSource, Secrets};
 pub use sign_in::{Attempt, Callback, Provider, SignInConfig, SignInError, fresh_text};
 pub use token::{ActorClaim, TokenRole, VerifiedToken};
+pub use vault::{VaultAuth, VaultConfig, VaultError, VaultKeeper, VaultRef, VaultRefError};
 pub use verifier::{RefreshFailure, Verifier};
 
 #[cfg(test)]

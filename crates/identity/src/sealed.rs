@@ -18,6 +18,7 @@ struct Sealed {
     issuer: String,
     subject: String,
     client: Option<String>,
+    issued_at: Option<Timestamp>,
     expires_at: Timestamp,
 }
 
@@ -30,6 +31,8 @@ pub struct TokenFacts {
     pub subject: String,
     /// The OAuth client it was issued to.
     pub client: Option<String>,
+    /// When it was issued; absent where it does not say.
+    pub issued_at: Option<Timestamp>,
     /// When its time is over.
     pub expires_at: Timestamp,
 }
@@ -38,10 +41,10 @@ impl SubjectToken {
     /// Seals a token that was verified; `facts` are what it says.
     #[must_use]
     pub fn seal(token: &str, facts: TokenFacts) -> Self {
-        let TokenFacts { issuer, subject, client, expires_at } = facts;
+        let TokenFacts { issuer, subject, client, issued_at, expires_at } = facts;
         let digest = Digest::of(token.as_bytes());
         let value = SecretString::from(token);
-        Self(Arc::new(Sealed { value, digest, issuer, subject, client, expires_at }))
+        Self(Arc::new(Sealed { value, digest, issuer, subject, client, issued_at, expires_at }))
     }
 
     /// The token, for the form that goes to a token service.
@@ -72,6 +75,12 @@ impl SubjectToken {
     #[must_use]
     pub fn client(&self) -> Option<&str> {
         self.0.client.as_deref()
+    }
+
+    /// When it was issued; nothing where it does not say.
+    #[must_use]
+    pub fn issued_at(&self) -> Option<Timestamp> {
+        self.0.issued_at
     }
 
     /// When its time is over.

@@ -2,7 +2,7 @@
 //!
 //! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for the
 //! minutes in which the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value
-//! in.
+//! in. Does not ask a vault: [`crate::VaultKeeper`] does, and what it read is here.
 //! Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
 //! is only half written, or cannot be read for the moment, never replaces a value that was whole. A file that is gone is a secret that was
 //! taken back.
@@ -21,9 +21,14 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
+use crate::{
+    own_svid::OwnSvid,
+    vault::{Reading, VaultError, VaultRef},
+};
+
 const SECRET_BYTES_MAX: usize = 64 * 1024;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
-const OVERLAP: Duration = Duration::from_mins(10);
+pub(crate) const OVERLAP: Duration = Duration::from_mins(10);
 /// Read access for everybody on the machine.
 const WORLD_READABLE: u32 = 0o004;
 
@@ -39,6 +44,13 @@ pub enum SecretSource {
     },
     /// A file, looked at each time the secret is used.
     File(PathBuf),
+    /// A field of an entry in the vault, once a [`crate::VaultKeeper`] has read it.
+    Vault(VaultRef),
+    /// A JWT-SVID of our own, once a [`crate::SvidKeeper`] has fetched it.
+    JwtSvid {
+        /// For whom it is.
+        audience: String,
+    },
 }
 
 /// Why a secret cannot be had. No message holds a value.
@@ -68,6 +80,30 @@ pub enum SecretError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The vault does not have it, or does not give it to us.
+    #[error("the secret `{name}`: {cause}")]
+    Vault {
+        /// The secret.
+        name: String,
+        /// Why.
+        cause: VaultError,
+    },
+    /// The agent of the Workload API does not give it to us.
+    #[error("the secret `{name}`: the agent of the Workload API gives no SVID of ours: {problem}")]
+    Agent {
+        /// The secret.
+        name: String,
+        /// Why.
+        problem: &'static str,
+    },
+    /// Nobody has asked the vault or the agent yet.
+    #[error(
+        "the secret `{name}` is kept by the vault or the agent, asked only later: name a file or a variable here"
+    )]
+    NotAsked {
+        /// The secret.
+        name: String,
+    },
 }
 
 /// The values of a secret that are live at the same time.
@@ -89,6 +125,9 @@ pub struct Secrets {
 struct Entry {
     source: SecretSource,
     live: Mutex<Live>,
+    /// What the vault has, shared by all secrets that are fields of the same entry there.
+    reading: Option<Arc<Reading>>,
+    svid: Option<Arc<OwnSvid>>,
 }
 
 /// What was read of a file so far.
@@ -110,9 +149,48 @@ impl Secrets {
     /// The secrets of these sources, by name.
     #[must_use]
     pub fn new(sources: BTreeMap<String, SecretSource>) -> Self {
-        let entry = |source| Entry { source, live: Mutex::default() };
+        let readings = readings(&sources);
+        let entry = |source| {
+            let (reading, svid) = match &source {
+                SecretSource::Vault(at) => (readings.get(at.path()).map(Arc::clone), None),
+                SecretSource::JwtSvid { audience } => {
+                    (None, Some(Arc::new(OwnSvid::new(audience))))
+                }
+                SecretSource::Env { .. } | SecretSource::File(_) => (None, None),
+            };
+            Entry { source, live: Mutex::default(), reading, svid }
+        };
         let entries = sources.into_iter().map(|(name, source)| (name, entry(source)));
         Self { entries: Arc::new(entries.collect()) }
+    }
+
+    /// What is to be read from the vault, each entry once.
+    pub(crate) fn readings(&self) -> impl Iterator<Item = Arc<Reading>> {
+        let mut seen = BTreeMap::new();
+        for entry in self.entries.values() {
+            if let (SecretSource::Vault(at), Some(reading)) = (&entry.source, &entry.reading) {
+                seen.insert(at.path().to_owned(), Arc::clone(reading));
+            }
+        }
+        seen.into_values()
+    }
+
+    /// What is to be fetched of the agent.
+    pub(crate) fn own_svids(&self) -> impl Iterator<Item = (&str, Arc<OwnSvid>)> {
+        let svids = self.entries.iter();
+        svids.filter_map(|(name, entry)| Some((name.as_str(), Arc::clone(entry.svid.as_ref()?))))
+    }
+
+    /// Whether any of them is with the agent of the Workload API.
+    #[must_use]
+    pub fn need_agent(&self) -> bool {
+        self.own_svids().next().is_some()
+    }
+
+    /// Whether any of them is in the vault.
+    #[must_use]
+    pub fn need_vault(&self) -> bool {
+        self.readings().next().is_some()
     }
 
     /// The names of all secrets.
@@ -153,15 +231,27 @@ impl Secrets {
                 let mut live = entry.live.lock().unwrap_or_else(PoisonError::into_inner);
                 live.look(name, path, Instant::now())
             }
+            SecretSource::Vault(at) => match &entry.reading {
+                Some(reading) => reading.live(name, at.field(), Instant::now()),
+                None => Err(SecretError::NotAsked { name: name.to_owned() }),
+            },
+            SecretSource::JwtSvid { .. } => match &entry.svid {
+                Some(svid) => svid.live(name, Instant::now()),
+                None => Err(SecretError::NotAsked { name: name.to_owned() }),
+            },
         }
     }
 
-    /// Reads every secret once, for the start, and warns of files that everybody on the machine can read.
+    /// Reads every secret of this machine once, for the start, and warns of files that everybody on the machine can read. Those that others
+    /// keep are read when their keepers open.
     ///
     /// # Errors
     /// [`SecretError`] for the first secret that cannot be had.
     pub fn check(&self) -> Result<(), SecretError> {
         for (name, entry) in self.entries.iter() {
+            if matches!(entry.source, SecretSource::Vault(_) | SecretSource::JwtSvid { .. }) {
+                continue;
+            }
             drop(self.get(name)?);
             if let SecretSource::File(path) = &entry.source
                 && is_world_readable(path)
@@ -275,24 +365,41 @@ fn read(name: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretError> {
 }
 
 fn value_of(name: &str, bytes: &[u8]) -> Result<SecretString, SecretError> {
+    check_value(bytes).map_err(|problem| unusable(name, problem))
+}
+
+/// A value in the form in which it is used, or what is wrong with it.
+pub(crate) fn check_value(bytes: &[u8]) -> Result<SecretString, &'static str> {
     if bytes.len() > SECRET_BYTES_MAX {
-        return Err(unusable(name, "it is longer than 65536 bytes"));
+        return Err("it is longer than 65536 bytes");
     }
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(unusable(name, "it is not text"));
+        return Err("it is not text");
     };
     let value =
         text.strip_suffix('\n').map_or(text, |line| line.strip_suffix('\r').unwrap_or(line));
     if value.is_empty() {
-        return Err(unusable(name, "it is empty"));
+        return Err("it is empty");
     }
     if value.contains('\0') {
-        return Err(unusable(name, "it holds a NUL character"));
+        return Err("it holds a NUL character");
     }
     if is_open_pem(value) {
-        return Err(unusable(name, "it is the beginning of a key in PEM form"));
+        return Err("it is the beginning of a key in PEM form");
     }
     Ok(SecretString::from(value))
+}
+
+/// The entries of the vault that secrets are in, each with the fields they are.
+fn readings(sources: &BTreeMap<String, SecretSource>) -> BTreeMap<String, Arc<Reading>> {
+    let mut readings: BTreeMap<String, Reading> = BTreeMap::new();
+    for source in sources.values() {
+        if let SecretSource::Vault(at) = source {
+            let reading = readings.entry(at.path().to_owned());
+            reading.or_insert_with(|| Reading::new(at.path())).want(at.field());
+        }
+    }
+    readings.into_iter().map(|(path, reading)| (path, Arc::new(reading))).collect()
 }
 
 fn unusable(name: &str, problem: &'static str) -> SecretError {

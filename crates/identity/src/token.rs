@@ -49,6 +49,8 @@ pub struct VerifiedToken {
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) scopes: BTreeSet<String>,
     pub(crate) issued_at: Timestamp,
+    /// Whether `issued_at` is our own word: the token does not say.
+    pub(crate) is_undated: bool,
     pub(crate) expires_at: Timestamp,
     pub(crate) authenticated_at: Option<Timestamp>,
     pub(crate) client: Option<String>,
@@ -88,6 +90,7 @@ impl VerifiedToken {
             groups: BTreeSet::new(),
             scopes: BTreeSet::new(),
             issued_at,
+            is_undated: false,
             expires_at,
             authenticated_at: None,
             client: None,
@@ -165,6 +168,12 @@ impl VerifiedToken {
     #[must_use]
     pub fn issued_at(&self) -> Timestamp {
         self.issued_at
+    }
+
+    /// When the token says that it was issued. Nothing where it does not, so that it may be older than anything.
+    #[must_use]
+    pub fn said_issued_at(&self) -> Option<Timestamp> {
+        (!self.is_undated).then_some(self.issued_at)
     }
 
     /// When the token's time is over.
@@ -261,6 +270,7 @@ impl VerifiedToken {
             issuer: self.issuer.clone(),
             subject: self.subject.clone(),
             client: self.client.clone(),
+            issued_at: self.said_issued_at(),
             expires_at: self.expires_at,
         };
         self.sealed = Some(SubjectToken::seal(token, facts));

@@ -12,13 +12,14 @@ use placet_types::{clock::Clock, principal::PrincipalKind};
 use crate::{
     certificate::{ClientAuthorities, ClientCertificate},
     claims::{Judge, check_id_token},
-    config::{IdentityConfig, IssuerConfig, KindRule, TrustDomainConfig},
+    config::{IdentityConfig, IssuerConfig, KeySource, KindRule, TrustDomainConfig},
     error::{IdentityError, KeyError, SetupError, echo},
     jws::Jws,
     key_cache::KeyCache,
     key_set::KeyUse,
     spiffe::{SPIFFE_SCHEME, SpiffeId},
     token::{TokenRole, VerifiedToken},
+    workload_api::WorkloadApi,
 };
 
 /// Verifies bearer tokens. Clones share their keys.
@@ -69,8 +70,8 @@ impl fmt::Debug for Verifier {
 }
 
 impl Verifier {
-    /// A verifier for these issuers. Keys in files are read now, keys behind URLs by the first [`Verifier::refresh`] or
-    /// the first token.
+    /// A verifier for these issuers. Keys in files are read now, keys behind URLs and with the agent of the Workload API by the first
+    /// [`Verifier::refresh`] or the first token. Where there is such an agent, it has to be called in a runtime.
     ///
     /// # Errors
     /// [`SetupError`] when the configuration is not sound, keys cannot be read, or there is a URL and no client for it.
@@ -89,9 +90,14 @@ impl Verifier {
             let (config, keys) = (issuer.clone(), Arc::new(cache));
             issuers.insert(issuer.issuer.clone(), Issuer { config, domain: None, keys });
         }
+        let watched = config.of_workload_api().next().and(config.workload_api.as_deref());
+        let agent = watched.map(|socket| Arc::new(WorkloadApi::watch(socket)));
         for domain in &config.trust_domains {
             let issuer = domain.as_issuer();
-            let cache = KeyCache::new(&issuer, KeyUse::JwtSvids, &config, egress.as_ref())?;
+            let cache = match agent.as_ref().filter(|_| domain.bundle == KeySource::WorkloadApi) {
+                Some(agent) => KeyCache::of_agent(&issuer, (agent, &domain.trust_domain), &config),
+                None => KeyCache::new(&issuer, KeyUse::JwtSvids, &config, egress.as_ref())?,
+            };
             let (name, keys) = (issuer.issuer.clone(), Arc::new(cache));
             let domain = Some(domain.clone());
             issuers.insert(name, Issuer { config: issuer, domain, keys });

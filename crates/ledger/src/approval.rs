@@ -8,13 +8,18 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
-    approval::{ApproverGroup, Escalation, Requirement, Voice, Vote, VoteChoice},
+    approval::{ApproverGroup, Requirement, Vote, VoteChoice},
     clock::Timestamp,
-    digest::Digest,
+    digest::{Digest, DigestBuilder},
     ids::{ApprovalId, CapabilityId, ChannelName, PrincipalId, RecordId, TenantId, ToolCallId},
+    json::canonical_digest,
     mode::ApprovalMode,
     principal::PrincipalChain,
 };
+
+pub use ballot::{Ballot, Tally};
+
+mod ballot;
 
 /// One request for approval and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +58,12 @@ pub struct ApprovalRecord {
     /// How many of the requirement's escalations were made, in their order.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub escalated: u32,
+    /// Agreements that count no more, by their places in `votes`: whoever gave them may agree anew.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lapsed: BTreeSet<usize>,
+    /// How often it went back to its approvers, because the policies came to ask for more than was agreed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reopened: u32,
     /// How the arguments were narrowed, in order; the last one is what people decide on now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edits: Vec<Edit>,
@@ -156,103 +167,6 @@ impl ApprovalState {
     }
 }
 
-/// How the votes stand against the requirement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tally {
-    /// More people have to agree.
-    Open,
-    /// Enough have agreed.
-    Satisfied,
-    /// Somebody said no.
-    Denied,
-}
-
-/// What a tally is taken over.
-#[derive(Debug, Clone, Copy)]
-pub struct Ballot<'a> {
-    /// Who has to agree.
-    pub requirement: &'a Requirement,
-    /// How many escalations were made.
-    pub escalated: u32,
-    /// What people decide on now.
-    pub shown: Digest,
-    /// Who decided what.
-    pub votes: &'a [Vote],
-}
-
-impl Ballot<'_> {
-    /// Counts: distinct people only, each group by itself and the total; agreements to what is shown now alone, denials whatever
-    /// was shown. Guests count as far as they are asked.
-    #[must_use]
-    pub fn tally(&self) -> Tally {
-        if enough(self.deniers().len(), self.requirement.deny_threshold.max(1)) {
-            return Tally::Denied;
-        }
-        let groups_agree =
-            self.requirement.groups.iter().all(|(group, wanted)| self.agrees(group, *wanted));
-        let people = self.agreements().count();
-        if groups_agree && enough(people, self.requirement.quorum.max(1)) {
-            Tally::Satisfied
-        } else {
-            Tally::Open
-        }
-    }
-
-    /// How many distinct people of a group have agreed to what is shown now.
-    #[must_use]
-    pub fn agreed_of(&self, group: &ApproverGroup) -> usize {
-        self.agreements().filter(|vote| vote.is_of(group)).count()
-    }
-
-    fn agrees(&self, group: &ApproverGroup, wanted: u32) -> bool {
-        enough(self.agreed_of(group), wanted)
-            || made(self.requirement, self.escalated).any(|escalation| {
-                escalation.stands_in_for.contains(group)
-                    && enough(self.agreed_of(&escalation.group), escalation.people.max(1))
-            })
-    }
-
-    /// The agreements that count, each voice once: whoever decided, and whoever they decided for, are one voice.
-    fn agreements(&self) -> impl Iterator<Item = &Vote> {
-        let mut heard: BTreeSet<Voice<'_>> = BTreeSet::new();
-        let yes = self.votes.iter().filter(|vote| {
-            vote.choice == VoteChoice::Approve
-                && vote.shown_digest == self.shown
-                && self.has_a_say(vote)
-        });
-        yes.filter(move |vote| {
-            let known = vote.voices().any(|voice| heard.contains(&voice));
-            heard.extend(vote.voices());
-            !known
-        })
-    }
-
-    fn deniers(&self) -> BTreeSet<Voice<'_>> {
-        let no = self.votes.iter().filter(|vote| vote.choice == VoteChoice::Deny);
-        no.filter(|vote| self.has_a_say(vote)).map(Vote::duty_of).collect()
-    }
-
-    /// Guests have a say as members of groups that are asked now. Of the tenant's own people, policy says who has.
-    fn has_a_say(&self, vote: &Vote) -> bool {
-        vote.tenant.is_none() || asked(self.requirement, self.escalated).any(|one| vote.is_of(one))
-    }
-}
-
-/// The groups that are asked: those of the requirement, and those it was escalated to.
-fn asked(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &ApproverGroup> {
-    let escalations = made(requirement, escalated).map(|escalation| &escalation.group);
-    requirement.groups.keys().chain(escalations)
-}
-
-/// The escalations that were made.
-fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Escalation> {
-    requirement.escalations.iter().take(usize::try_from(escalated).unwrap_or(usize::MAX))
-}
-
-fn enough(count: usize, wanted: u32) -> bool {
-    u32::try_from(count).is_ok_and(|count| count >= wanted)
-}
-
 /// Why a vote does not count.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VoteError {
@@ -299,13 +213,34 @@ impl ApprovalRecord {
             escalated: self.escalated,
             shown: self.proposal,
             votes: &self.votes,
+            lapsed: &self.lapsed,
         }
+    }
+
+    /// The votes that have not lapsed, in order.
+    pub fn standing_votes(&self) -> impl Iterator<Item = &Vote> {
+        let votes = self.votes.iter().enumerate();
+        votes.filter(|(place, _)| !self.lapsed.contains(place)).map(|(_, vote)| vote)
+    }
+
+    /// The digest of what people of the call's own tenant are shown, which their decisions name: the proposal; once it went back to them,
+    /// with what the policies ask for now. What they decide on is the proposal all the same.
+    #[must_use]
+    pub fn shown(&self) -> Digest {
+        if self.reopened == 0 {
+            return self.proposal;
+        }
+        let requirement = canonical_digest(&serde_json::json!(self.requirement));
+        DigestBuilder::new("placet.reopened.v1")
+            .field("proposal", self.proposal.as_bytes())
+            .field("requirement", requirement.as_bytes())
+            .finish()
     }
 
     /// The groups that are asked now: those of the requirement, and those it was escalated to.
     #[must_use]
     pub fn asked(&self) -> BTreeSet<&ApproverGroup> {
-        asked(&self.requirement, self.escalated).collect()
+        ballot::asked(&self.requirement, self.escalated).collect()
     }
 
     /// When the next escalation is due; nothing when none is left or people are not asked any more.
@@ -329,7 +264,8 @@ impl ApprovalRecord {
         if !self.ballot().has_a_say(&vote) {
             return Err(VoteError::NotAsked);
         }
-        let decided = self.votes.iter().filter(|earlier| earlier.shown_digest == self.proposal);
+        let decided = self.standing_votes();
+        let decided = decided.filter(|earlier| earlier.shown_digest == self.proposal);
         if decided.flat_map(Vote::voices).any(|voice| vote.voices().any(|new| new == voice)) {
             return Err(VoteError::Twice);
         }
@@ -378,7 +314,7 @@ impl ApprovalRecord {
         });
         next.proposal = edit.proposal;
         next.request_digest = edit.request_digest;
-        next.requirement = joined(&self.requirement, edit.requirement);
+        next.requirement = self.requirement.joined(edit.requirement);
         next.cast(vote, now)
     }
 
@@ -436,7 +372,25 @@ impl ApprovalRecord {
             && before.created_at == self.created_at
             && before.state.may_become(&self.state)
             && self.votes.starts_with(&before.votes)
+            && self.lapsed.is_superset(&before.lapsed)
+            && self.reopened >= before.reopened
             && edited
+    }
+
+    /// The record back before its approvers, under what the policies ask for now. Agreements at `lapsed` count no more: their givers, or
+    /// others, are asked again.
+    #[must_use]
+    pub fn back(&self, requirement: Requirement, lapsed: &BTreeSet<usize>) -> Option<Self> {
+        let mut next = self.moved(ApprovalState::Pending)?;
+        let agreed = |place: &usize| {
+            self.votes.get(*place).is_some_and(|vote| vote.choice == VoteChoice::Approve)
+        };
+        next.lapsed.extend(lapsed.iter().copied().filter(agreed));
+        next.requirement = requirement;
+        next.reopened = next.reopened.saturating_add(1);
+        // Counted by their places in a requirement that is another one now; those that are due are made again.
+        next.escalated = 0;
+        Some(next)
     }
 
     /// The record moved to `state`; `None` when the machine does not know the move.
@@ -461,31 +415,6 @@ pub struct Edited {
     pub from_parked: Digest,
     /// What policy asks for it.
     pub requirement: Requirement,
-}
-
-/// Everything that either asks for.
-fn joined(before: &Requirement, after: Requirement) -> Requirement {
-    let mut groups = after.groups;
-    for (group, wanted) in &before.groups {
-        let people = groups.entry(group.clone()).or_default();
-        *people = (*people).max(*wanted);
-    }
-    let fresh = [before.fresh_auth_ms, after.fresh_auth_ms].into_iter().flatten().min();
-    Requirement {
-        groups,
-        quorum: before.quorum.max(after.quorum),
-        deny_threshold: before.deny_threshold.min(after.deny_threshold),
-        // The escalations that were made stay counted by their places.
-        escalations: if before.escalations.is_empty() {
-            after.escalations
-        } else {
-            before.escalations.clone()
-        },
-        fresh_auth_ms: fresh,
-        once_only: before.once_only || after.once_only,
-        expires_in_ms: before.expires_in_ms.min(after.expires_in_ms),
-        reasons: after.reasons,
-    }
 }
 
 #[cfg(test)]

@@ -36,7 +36,8 @@ pub enum AuditKind {
     Edited,
     /// The next group was asked.
     Escalated,
-    /// An entry of the approval desk was made or moved: a standing grant, a break-glass record, a freeze, a handover.
+    /// An entry of the approval desk was made or moved: a standing grant, a break-glass record, a freeze, a handover, a
+    /// revocation.
     Desk,
     /// An approval ended without an effect.
     ApprovalEnded,

@@ -1,4 +1,4 @@
-//! Entries of the approval desk: standing grants, break-glass records, freezes, handovers, and what may become of them.
+//! Entries of the approval desk: standing grants, break-glass records, freezes, handovers, revocations, and what may become of them.
 //!
 //! Owns the record, its machine and how often a grant may still be used. What an entry arranges is in `placet_types::desk`; who may
 //! arrange it is Cedar's answer. Invariant: what an entry arranges never changes; it is in force only when enough distinct people
@@ -213,7 +213,10 @@ impl DeskEntry {
     pub fn uses_left(&self) -> Option<u32> {
         match &self.body {
             DeskBody::Grant(grant) => Some(grant.uses_max.saturating_sub(self.uses)),
-            DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) => None,
+            DeskBody::BreakGlass(_)
+            | DeskBody::Freeze(_)
+            | DeskBody::Handover(_)
+            | DeskBody::Revocation(_) => None,
         }
     }
 
@@ -245,8 +248,7 @@ impl DeskEntry {
         }
         let mut next = self.next();
         next.votes.push(vote);
-        let ballot =
-            Ballot { requirement: &next.requirement, escalated: 0, shown, votes: &next.votes };
+        let ballot = Ballot::of(&next.requirement, 0, (shown, &next.votes));
         next.state = match ballot.tally() {
             Tally::Open => DeskState::Proposed,
             Tally::Satisfied => DeskState::Active,

@@ -79,6 +79,7 @@ impl From<StoreError> for LedgerError {
             | StoreError::NoSpace
             | StoreError::TooLarge(_)
             | StoreError::Stopped(_)
+            | StoreError::Uncertain(_)
             | StoreError::Damaged(_)) => Self::Store(other),
         }
     }

@@ -199,6 +199,15 @@ impl ApprovalQuery {
     }
 }
 
+/// An approval in short: enough to tell whether it has moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApprovalMark {
+    /// Which.
+    pub approval_id: ApprovalId,
+    /// How often it has moved.
+    pub rev: u64,
+}
+
 /// Which entries of the approval desk to list: oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct DeskQuery {
@@ -251,9 +260,12 @@ pub enum StoreError {
     /// More than the store keeps in one piece.
     #[error("too large to be kept: {0}")]
     TooLarge(String),
-    /// The store has failed and stopped.
+    /// The store has failed and stopped. What was asked of it was not done.
     #[error("the store is stopped: {0}")]
     Stopped(String),
+    /// The store failed while it kept the changes: whether they are kept is found out by a restart, or by the node that takes over.
+    #[error("the store stopped while it kept this, and a restart finds out whether it is kept: {0}")]
+    Uncertain(String),
     /// What is stored cannot be read.
     #[error("the store is damaged: {0}")]
     Damaged(String),
@@ -281,7 +293,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Keeps `changes`, all or none.
     ///
     /// # Errors
-    /// [`StoreError`]; nothing is changed then, except after [`StoreError::Stopped`], when a restart finds out.
+    /// [`StoreError`]; nothing is changed then, except after [`StoreError::Uncertain`], when a restart finds out.
     async fn commit(&self, changes: Changes) -> Result<Committed, StoreError>;
     /// The durable record, or the claim, of an id.
     ///
@@ -351,6 +363,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError>;
+    /// The same list in short, for those who only look for what has moved.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn approval_marks(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalMark>, StoreError> {
+        let approvals = self.approvals(query).await?.into_iter();
+        Ok(approvals
+            .map(|ApprovalRecord { approval_id, rev, .. }| ApprovalMark { approval_id, rev })
+            .collect())
+    }
     /// An entry of the approval desk.
     ///
     /// # Errors

@@ -61,6 +61,8 @@ pub enum Fault {
     Slow(i64),
     /// It is kept, and whoever asks is told that the store cannot be reached.
     Unconfirmed,
+    /// It is kept, and whoever asks is told that nobody knows: as when the disk fails, or the database is away, at that moment.
+    Uncertain,
 }
 
 /// A store in memory.
@@ -68,6 +70,9 @@ pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     epoch: u64,
     cut_off: AtomicBool,
+    /// How many lists of approvals are answered still; nothing: all.
+    lists_left: Mutex<Option<u64>>,
+    desk_unread: AtomicBool,
 }
 
 /// A copy of everything that a [`MemoryStore`] held at some moment.
@@ -123,7 +128,10 @@ impl MemoryStore {
     }
 
     const fn of(inner: Arc<Mutex<Inner>>, epoch: u64) -> Self {
-        Self { inner, epoch, cut_off: AtomicBool::new(false) }
+        Self { inner, epoch, cut_off: AtomicBool::new(false),
+            lists_left: Mutex::new(None),
+            desk_unread: AtomicBool::new(false),
+        }
     }
 
     /// A further node over the same records, with an epoch of its own.
@@ -193,6 +201,28 @@ impl MemoryStore {
     pub fn advance_ms(&self, ms: i64) {
         let mut inner = self.lock();
         inner.now = inner.now.plus_ms(ms.max(0));
+    }
+
+    /// So many lists of approvals are answered from now on, and then none; nothing: all.
+    pub fn answer_lists(&self, lists: Option<u64>) {
+        *self.lists_left.lock().unwrap_or_else(PoisonError::into_inner) = lists;
+    }
+
+    /// Lists of the desk's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
+    pub fn hide_desk(&self, hidden: bool) {
+        self.desk_unread.store(hidden, Ordering::SeqCst);
+    }
+
+    fn list(&self) -> Result<(), StoreError> {
+        let mut left = self.lists_left.lock().unwrap_or_else(PoisonError::into_inner);
+        match *left {
+            Some(0) => Err(StoreError::Unreachable("no lists".to_owned())),
+            Some(lists) => {
+                *left = Some(lists.saturating_sub(1));
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     /// Makes the next commit fail with `error`, before anything is changed.
@@ -276,13 +306,18 @@ impl Store for MemoryStore {
         // Gives a racing caller its chance between its reads and its commit.
         std::thread::yield_now();
         self.reach()?;
-        let (mut stall, mut slow_ms, mut unconfirmed) = (std::time::Duration::ZERO, 0, false);
+        let (mut stall, mut slow_ms, mut unconfirmed) = (std::time::Duration::ZERO, 0, None);
         match self.due(&changes) {
             Some(Fault::Refuse(error)) => return Err(error),
             Some(Fault::Panic) => injected_panic(),
             Some(Fault::Stall(time)) => stall = time,
             Some(Fault::Slow(ms)) => slow_ms = ms,
-            Some(Fault::Unconfirmed) => unconfirmed = true,
+            Some(Fault::Unconfirmed) => {
+                unconfirmed = Some(StoreError::Unreachable("the connection broke".to_owned()));
+            }
+            Some(Fault::Uncertain) => {
+                unconfirmed = Some(StoreError::Uncertain("the disk failed".to_owned()));
+            }
             None => {}
         }
         let mut inner = self.lock();
@@ -297,8 +332,8 @@ impl Store for MemoryStore {
         *inner = next;
         inner.now = inner.now.plus_ms(slow_ms);
         stand_still(stall);
-        if unconfirmed {
-            return Err(StoreError::Unreachable("the connection broke".to_owned()));
+        if let Some(error) = unconfirmed {
+            return Err(error);
         }
         Ok(Committed { seq: inner.seq, at: inner.now })
     }
@@ -394,6 +429,7 @@ impl Store for MemoryStore {
 
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         self.reach()?;
+        self.list()?;
         let inner = self.lock();
         let mut found: Vec<_> =
             inner.approvals.values().filter(|approval| query.wants(approval)).cloned().collect();
@@ -421,6 +457,9 @@ impl Store for MemoryStore {
 
     async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
         self.reach()?;
+        if self.desk_unread.load(Ordering::SeqCst) {
+            return Err(StoreError::Damaged("an entry has an unknown form".to_owned()));
+        }
         let inner = self.lock();
         let after = query.after.as_ref().and_then(|after| inner.desk.get(after));
         let fits = |entry: &&DeskEntry| {

@@ -86,7 +86,7 @@ pub struct ChannelConfig {
     /// What is told at once whatever the digest and the quiet hours say.
     #[serde(default = "default_at_once")]
     pub at_once: BTreeSet<NoticeKind>,
-    /// Tenants whose callers may ask to be told over this channel when a held call has ended.
+    /// Tenants whose callers may ask to be told over this channel when a held call has ended. Such a channel is in no route.
     #[serde(default)]
     pub callbacks: BTreeSet<TenantId>,
     /// How a message is tried again.
@@ -135,7 +135,7 @@ pub struct Retry {
     /// The longest wait, in milliseconds.
     #[schemars(range(min = 100, max = 86_400_000))]
     pub most_ms: u64,
-    /// After how long a message is given up, in milliseconds.
+    /// How long after what it tells of, or after its digest was due, a message is given up, in milliseconds, over restarts as well.
     #[schemars(range(min = 1_000, max = 604_800_000))]
     pub give_up_after_ms: u64,
 }
@@ -325,6 +325,17 @@ impl NotifyConfig {
                 return wrong(
                     format!("routes[{place}].channels"),
                     format!("names `{name}`, which is not among `channels`"),
+                );
+            }
+            let is_for_callers = |name: &&ChannelName| {
+                self.channels.get(*name).is_some_and(|channel| !channel.callbacks.is_empty())
+            };
+            if let Some(name) = route.channels.iter().find(is_for_callers) {
+                return wrong(
+                    format!("routes[{place}].channels"),
+                    format!(
+                        "names `{name}`, over which callers are told (`callbacks`) and would hear what is for approvers: make one channel for each"
+                    ),
                 );
             }
             if route.channels.is_empty() || route.events.is_empty() {

@@ -3,7 +3,11 @@
 //! Owns what a delivery needs: secrets at the moment of use, the form for the channel, one request. Does not try again. Invariants: only
 //! configured hosts are told anything; nothing of an answer's text is kept; no secret is in an error.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -182,6 +186,7 @@ impl Post {
             why: format!("the receiver answered HTTP {}", status.as_u16()),
             retry_after_ms: seconds.map(|seconds| seconds.saturating_mul(1_000)),
             gone: status == StatusCode::GONE,
+            served: BTreeSet::new(),
         })
     }
 }
@@ -208,7 +213,8 @@ impl Courier for Post {
                     None => None,
                 };
                 let text = render::mail(letter, console);
-                smtp::send(&self.egress, target, password, (&letter.message.id, &text, now)).await
+                let mail = (letter.message.id.as_str(), &text, now);
+                smtp::send(&self.egress, (target, password), mail, &letter.served).await
             }
         }
     }

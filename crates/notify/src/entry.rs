@@ -233,7 +233,7 @@ fn operation(body: &DeskBody) -> Option<CapabilityId> {
     match body {
         DeskBody::Grant(grant) => Some(grant.capability.clone()),
         DeskBody::BreakGlass(glass) => glass.capability.clone(),
-        DeskBody::Freeze(_) | DeskBody::Handover(_) => None,
+        DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => None,
     }
 }
 

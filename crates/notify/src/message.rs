@@ -3,7 +3,7 @@
 //! Owns identity and content; how it looks on a channel is `render`'s. Invariant: the identity follows from what is told and the channel
 //! alone, so that a message that is sent twice is recognised.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
 use serde_json::Value;
@@ -91,4 +91,13 @@ pub struct Letter {
     pub message: Message,
     /// The arguments as approvers see them.
     pub preview: Option<Value>,
+    /// Those of several recipients who have it already, or who never will.
+    pub served: BTreeSet<String>,
+}
+
+impl From<Message> for Letter {
+    /// For everybody, without arguments.
+    fn from(message: Message) -> Self {
+        Self { message, preview: None, served: BTreeSet::new() }
+    }
 }

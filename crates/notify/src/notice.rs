@@ -52,11 +52,13 @@ pub enum NoticeKind {
     Freeze,
     /// A handover was made or has moved.
     Handover,
+    /// A revocation was made or has moved.
+    Revocation,
 }
 
 impl NoticeKind {
     /// All kinds.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Held,
         Self::Edited,
         Self::Voted,
@@ -71,6 +73,7 @@ impl NoticeKind {
         Self::BreakGlass,
         Self::Freeze,
         Self::Handover,
+        Self::Revocation,
     ];
 
     /// What is told where a route does not say: all but each single decision and the end of the call.
@@ -97,6 +100,7 @@ impl NoticeKind {
             Self::BreakGlass => "break_glass",
             Self::Freeze => "freeze",
             Self::Handover => "handover",
+            Self::Revocation => "revocation",
         }
     }
 
@@ -104,6 +108,28 @@ impl NoticeKind {
     #[must_use]
     pub const fn asks(self) -> bool {
         matches!(self, Self::Held | Self::Edited | Self::Escalated | Self::Expiring)
+    }
+
+    /// The error that a call ends with which is over because of it, without having run.
+    #[must_use]
+    pub const fn code(self) -> Option<ErrorCode> {
+        match self {
+            Self::Denied => Some(ErrorCode::ApprovalDenied),
+            Self::Expired => Some(ErrorCode::ApprovalExpired),
+            Self::Void => Some(ErrorCode::ApprovalVoid),
+            Self::Held
+            | Self::Edited
+            | Self::Voted
+            | Self::Escalated
+            | Self::Expiring
+            | Self::Approved
+            | Self::Finished
+            | Self::Grant
+            | Self::BreakGlass
+            | Self::Freeze
+            | Self::Handover
+            | Self::Revocation => None,
+        }
     }
 
     /// Whether the call has come to its end with it.
@@ -120,6 +146,7 @@ impl From<DeskKind> for NoticeKind {
             DeskKind::BreakGlass => Self::BreakGlass,
             DeskKind::Freeze => Self::Freeze,
             DeskKind::Handover => Self::Handover,
+            DeskKind::Revocation => Self::Revocation,
         }
     }
 }

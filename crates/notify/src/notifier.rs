@@ -5,7 +5,11 @@
 
 mod state;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
@@ -25,7 +29,7 @@ use crate::{
     courier::Courier,
     message::{Content, Letter, Message, Scope},
     notice::About,
-    outbox::{After, Failure},
+    outbox::{After, Failure, Taken},
 };
 use state::State;
 
@@ -42,7 +46,7 @@ pub struct Notifier {
     state: Option<State>,
     sends: JoinSet<Result<(), Failure>>,
     sending: HashMap<Id, (ChannelName, u64)>,
-    unnoted: Vec<AuditEvent>,
+    unnoted: VecDeque<AuditEvent>,
 }
 
 impl Notifier {
@@ -62,7 +66,7 @@ impl Notifier {
             state: None,
             sends: JoinSet::new(),
             sending: HashMap::new(),
-            unnoted: Vec::new(),
+            unnoted: VecDeque::new(),
         }
     }
 
@@ -76,7 +80,11 @@ impl Notifier {
                 pause = match self.turn().await {
                     Ok(more) if more => Duration::ZERO,
                     Ok(_) => poll,
-                    Err(error @ (StoreError::Stopped(_) | StoreError::Fenced)) => {
+                    Err(
+                        error @ (StoreError::Stopped(_)
+                        | StoreError::Uncertain(_)
+                        | StoreError::Fenced),
+                    ) => {
                         return error;
                     }
                     Err(error) => {
@@ -123,7 +131,7 @@ impl Notifier {
         for (channel, message) in overflow {
             tracing::warn!(%channel, "a message is given up: too many wait for the channel");
             self.metrics.count_notification(channel.as_str(), "given_up");
-            self.unnoted.push(event_of(&channel, &message, false));
+            self.unnoted.push_back(event_of(&channel, &message, false));
         }
         self.unnoted.extend(progress);
         self.note_down().await?;
@@ -137,12 +145,13 @@ impl Notifier {
         let Some(state) = &mut self.state else { return };
         for (name, outbox) in &mut state.outboxes {
             outbox.gather(now);
-            for (key, message) in outbox.take(now) {
+            for taken in outbox.take(now) {
+                let key = taken.key;
                 let shows = self.config.channels.get(name).map(|channel| channel.show);
                 let delivery = deliver(
                     Arc::clone(&self.book),
                     Arc::clone(&self.courier),
-                    (name.clone(), message),
+                    (name.clone(), taken),
                     shows == Some(Show::Preview),
                 );
                 let task = self.sends.spawn(delivery);
@@ -180,9 +189,9 @@ impl Notifier {
 
     /// Notes in the chain what it has to remember.
     async fn note_down(&mut self) -> Result<(), StoreError> {
-        while let Some(event) = self.unnoted.first() {
+        while let Some(event) = self.unnoted.front() {
             self.book.note(event.clone()).await?;
-            self.unnoted.remove(0);
+            self.unnoted.pop_front();
         }
         Ok(())
     }
@@ -201,9 +210,10 @@ impl Notifier {
 async fn deliver(
     book: Arc<dyn Book>,
     courier: Arc<dyn Courier>,
-    (channel, message): (ChannelName, Message),
+    (channel, taken): (ChannelName, Taken),
     shows_arguments: bool,
 ) -> Result<(), Failure> {
+    let Taken { message, served, .. } = taken;
     let preview = match &message.content {
         Content::One(told) if shows_arguments && told.scope == Scope::Full => {
             match &told.notice.about {
@@ -216,7 +226,7 @@ async fn deliver(
         }
         Content::One(_) | Content::Digest(_) | Content::Test => None,
     };
-    let letter = Letter { message, preview };
+    let letter = Letter { message, preview, served };
     courier.deliver(&channel, &letter, book.now()).await.map(|_answer| ())
 }
 

@@ -1,10 +1,12 @@
 //! What waits to be sent over one channel: in order for each subject, a bounded number at a time, tried again until it is too late.
 //!
 //! Owns the machine of one channel. Does not send, read a clock or remember anything over a restart. Invariants: of two messages about one
-//! subject the later one is not taken before the earlier one has ended, unless the earlier one is still gathered; a subject that fails
-//! holds no other one up but those it shares a digest with.
+//! subject the later one is not taken before the earlier one has ended, whether they go out at once or in digests; a subject that fails
+//! holds no other one up but those it shares a digest with; an attempt costs the same however much waits.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod gathering;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use placet_types::{clock::Timestamp, digest::DigestBuilder, ids::ChannelName};
 
@@ -14,11 +16,14 @@ use crate::{
     reading::Place,
     schedule::Pace,
 };
+use gathering::Gathering;
 
 /// The most messages that wait for one channel; what comes then is given up, and that is noted.
 pub(crate) const WAITING_MAX: usize = 20_000;
 /// The most things in one digest; more are told in several.
 const DIGEST_MAX: usize = 20;
+/// How often a message is tried at least by one process, however old it is: the receiver may have been away for as long as we were.
+const TRIES_LEAST: u32 = 3;
 /// The longest wait that a receiver may ask for, in milliseconds.
 const RETRY_AFTER_MS_MAX: u64 = 3_600_000;
 /// How late entries of other nodes may be seen that belong into a digest, in milliseconds.
@@ -31,15 +36,38 @@ pub(crate) struct Item {
     pub(crate) from: Option<Place>,
 }
 
+impl Item {
+    fn subject(&self) -> &str {
+        self.told.notice.subject()
+    }
+
+    fn at(&self) -> Timestamp {
+        self.told.notice.at
+    }
+}
+
 /// A message that waits.
 #[derive(Debug)]
 struct Job {
     message: Message,
     from: Vec<Option<Place>>,
     due: Timestamp,
+    /// Since when it is to be told: the same in every process.
     born: Timestamp,
     failures: u32,
     sending: bool,
+    /// How many of its subjects have something before it.
+    behind: usize,
+    served: BTreeSet<String>,
+}
+
+/// A message that is to be sent now.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) key: u64,
+    pub(crate) message: Message,
+    /// Those of several recipients who have it, or who never will.
+    pub(crate) served: BTreeSet<String>,
 }
 
 /// How an attempt failed.
@@ -51,13 +79,15 @@ pub struct Failure {
     pub retry_after_ms: Option<u64>,
     /// Whether the receiver wants nothing any more.
     pub gone: bool,
+    /// Those of several recipients who have the message now, or who never will: they are left out the next time.
+    pub served: BTreeSet<String>,
 }
 
 impl Failure {
     /// A failure that may pass.
     #[must_use]
     pub fn passing(why: impl Into<String>) -> Self {
-        Self { why: why.into(), retry_after_ms: None, gone: false }
+        Self { why: why.into(), retry_after_ms: None, gone: false, served: BTreeSet::new() }
     }
 }
 
@@ -79,8 +109,12 @@ pub(crate) struct Outbox {
     parallel_max: usize,
     next: u64,
     jobs: BTreeMap<u64, Job>,
+    /// The messages about each subject, the first one first.
+    queues: BTreeMap<String, VecDeque<u64>>,
+    /// Those that have nothing before them and are not under way, by when they are due.
+    ready: BTreeSet<(Timestamp, u64)>,
     sending: usize,
-    gathered: BTreeMap<Timestamp, Vec<Item>>,
+    gathering: Gathering,
 }
 
 impl Outbox {
@@ -93,15 +127,16 @@ impl Outbox {
             parallel_max: usize::try_from(config.parallel_max).unwrap_or(1).max(1),
             next: 0,
             jobs: BTreeMap::new(),
+            queues: BTreeMap::new(),
+            ready: BTreeSet::new(),
             sending: 0,
-            gathered: BTreeMap::new(),
+            gathering: Gathering::default(),
         }
     }
 
     /// How much waits.
     pub(crate) fn len(&self) -> usize {
-        let gathered = self.gathered.values().map(Vec::len);
-        self.jobs.len().saturating_add(gathered.fold(0, usize::saturating_add))
+        self.jobs.len().saturating_add(self.gathering.len())
     }
 
     /// Something more to tell. Answers what is given up because too much waits.
@@ -109,70 +144,94 @@ impl Outbox {
         if self.len() >= WAITING_MAX {
             return Some(Message::one(&self.channel, item.told));
         }
-        let notice = &item.told.notice;
-        let at_once = self.at_once.contains(&notice.kind);
-        match self.pace.due(notice.at).filter(|_| !at_once) {
-            Some(due) => self.gathered.entry(due).or_default().push(item),
+        let at_once = self.at_once.contains(&item.told.notice.kind);
+        match self.pace.due(item.at()).filter(|_| !at_once) {
+            Some(due) => self.gathering.put(due, item),
             None => {
-                let message = Message::one(&self.channel, item.told);
-                self.push(message, vec![item.from], now);
+                let out = self.gathering.at_once(item);
+                out.into_iter().for_each(|item| self.push_one(item, now));
             }
         }
         None
     }
 
-    fn push(&mut self, message: Message, from: Vec<Option<Place>>, now: Timestamp) {
-        let job = Job { message, from, due: now, born: now, failures: 0, sending: false };
-        self.jobs.insert(self.next, job);
+    fn push_one(&mut self, item: Item, now: Timestamp) {
+        let born = item.at();
+        self.push(Message::one(&self.channel, item.told), vec![item.from], (born, now));
+    }
+
+    fn push(
+        &mut self,
+        message: Message,
+        from: Vec<Option<Place>>,
+        (born, now): (Timestamp, Timestamp),
+    ) {
+        let key = self.next;
         self.next = self.next.saturating_add(1);
+        let mut behind: usize = 0;
+        // A digest waits for what is before it about each of its calls, and what comes later waits for the digest.
+        for subject in subjects(&message) {
+            let queue = self.queues.entry(subject).or_default();
+            behind = behind.saturating_add(usize::from(!queue.is_empty()));
+            queue.push_back(key);
+        }
+        if behind == 0 {
+            self.ready.insert((now, key));
+        }
+        let (failures, sending, served) = (0, false, BTreeSet::new());
+        let job = Job { message, from, due: now, born, failures, sending, behind, served };
+        self.jobs.insert(key, job);
+    }
+
+    /// A message has ended: what comes after it about its subjects has its turn.
+    fn remove(&mut self, key: u64) -> Option<Message> {
+        let job = self.jobs.remove(&key)?;
+        self.ready.remove(&(job.due, key));
+        for subject in subjects(&job.message) {
+            let Some(queue) = self.queues.get_mut(&subject) else { continue };
+            queue.pop_front();
+            let Some(next) = queue.front().copied() else {
+                self.queues.remove(&subject);
+                continue;
+            };
+            let Some(job) = self.jobs.get_mut(&next) else { continue };
+            job.behind = job.behind.saturating_sub(1);
+            if job.behind == 0 {
+                self.ready.insert((job.due, next));
+            }
+        }
+        Some(job.message)
     }
 
     /// Makes digests of what was gathered long enough.
     pub(crate) fn gather(&mut self, now: Timestamp) {
-        while let Some(entry) = self.gathered.first_entry() {
-            if entry.key().plus_ms(LATE_MS) > now {
-                return;
-            }
-            let (due, mut items) = entry.remove_entry();
-            items.sort_by(|one, other| {
-                let key = |item: &Item| (item.told.notice.at, item.told.notice.of.clone());
-                key(one).cmp(&key(other))
-            });
-            for chunk in items.chunks(DIGEST_MAX) {
+        while let Some(ready) = self.gathering.ready(now.plus_ms(LATE_MS.saturating_neg())) {
+            for chunk in ready.together.chunks(DIGEST_MAX) {
                 let told = chunk.iter().map(|item| item.told.clone()).collect();
                 let message = match chunk {
                     [only] => Message::one(&self.channel, only.told.clone()),
-                    _ => Message::digest(&self.channel, due, told),
+                    _ => Message::digest(&self.channel, ready.due, told),
                 };
                 let from = chunk.iter().map(|item| item.from.clone()).collect();
-                self.push(message, from, now);
+                self.push(message, from, (ready.due, now));
             }
+            ready.after.into_iter().for_each(|item| self.push_one(item, now));
         }
     }
 
     /// The messages that are to be sent now.
-    pub(crate) fn take(&mut self, now: Timestamp) -> Vec<(u64, Message)> {
+    pub(crate) fn take(&mut self, now: Timestamp) -> Vec<Taken> {
         let mut taken = Vec::new();
-        let mut before: BTreeSet<&str> = BTreeSet::new();
-        let mut keys = Vec::new();
-        for (key, job) in &self.jobs {
-            if self.sending.saturating_add(keys.len()) >= self.parallel_max {
-                break;
-            }
-            // A digest waits for what is before it about each of its calls, and what comes later waits for the digest.
-            let subjects = || job.message.told().iter().map(|told| told.notice.subject());
-            let is_first = !subjects().any(|subject| before.contains(subject));
-            before.extend(subjects());
-            if is_first && !job.sending && job.due <= now {
-                keys.push(*key);
-            }
-        }
-        for key in keys {
-            if let Some(job) = self.jobs.get_mut(&key) {
-                job.sending = true;
-                self.sending = self.sending.saturating_add(1);
-                taken.push((key, job.message.clone()));
-            }
+        while self.sending < self.parallel_max {
+            let Some((due, key)) = self.ready.first().copied().filter(|(due, _)| *due <= now)
+            else {
+                return taken;
+            };
+            self.ready.remove(&(due, key));
+            let Some(job) = self.jobs.get_mut(&key) else { continue };
+            job.sending = true;
+            self.sending = self.sending.saturating_add(1);
+            taken.push(Taken { key, message: job.message.clone(), served: job.served.clone() });
         }
         taken
     }
@@ -190,16 +249,19 @@ impl Outbox {
             self.sending = self.sending.saturating_sub(1);
         }
         let failure = match result {
-            Ok(()) => return self.jobs.remove(&key).map(|job| After::Sent(job.message)),
+            Ok(()) => return self.remove(key).map(After::Sent),
             Err(failure) => failure,
         };
         let age_ms = u64::try_from(now.since_ms(job.born)).unwrap_or(0);
         let wait_ms = self.retry.wait_ms(&job.message.id, job.failures, failure.retry_after_ms);
-        if failure.gone || age_ms.saturating_add(wait_ms) > self.retry.give_up_after_ms {
-            return self.jobs.remove(&key).map(|job| After::GivenUp(job.message));
-        }
         job.failures = job.failures.saturating_add(1);
+        let too_old = age_ms.saturating_add(wait_ms) > self.retry.give_up_after_ms;
+        if failure.gone || (too_old && job.failures >= TRIES_LEAST) {
+            return self.remove(key).map(After::GivenUp);
+        }
+        job.served.extend(failure.served);
         job.due = now.plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX));
+        self.ready.insert((job.due, key));
         Some(After::Again)
     }
 
@@ -209,9 +271,12 @@ impl Outbox {
             let told = job.message.told().iter().map(|told| told.notice.at);
             job.from.iter().map(Option::as_ref).zip(told)
         });
-        let gathered = self.gathered.values().flatten();
-        jobs.chain(gathered.map(|item| (item.from.as_ref(), item.told.notice.at)))
+        jobs.chain(self.gathering.items().map(|item| (item.from.as_ref(), item.at())))
     }
+}
+
+fn subjects(message: &Message) -> BTreeSet<String> {
+    message.told().iter().map(|told| told.notice.subject().to_owned()).collect()
 }
 
 impl Retry {
@@ -230,3 +295,6 @@ impl Retry {
         half.saturating_add(jitter).max(asked_ms.unwrap_or(0).min(RETRY_AFTER_MS_MAX))
     }
 }
+
+#[cfg(test)]
+mod tests;

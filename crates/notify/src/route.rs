@@ -76,9 +76,11 @@ const fn is_of_a_call(kind: NoticeKind) -> bool {
         | NoticeKind::Expired
         | NoticeKind::Void
         | NoticeKind::Finished => true,
-        NoticeKind::Grant | NoticeKind::BreakGlass | NoticeKind::Freeze | NoticeKind::Handover => {
-            false
-        }
+        NoticeKind::Grant
+        | NoticeKind::BreakGlass
+        | NoticeKind::Freeze
+        | NoticeKind::Handover
+        | NoticeKind::Revocation => false,
     }
 }
 

@@ -2,9 +2,12 @@
 //!
 //! Owns the beginning of TLS (STARTTLS) and the bound on what a server may say; the conversation itself is lettre's, which never opens a
 //! socket here. Invariants: with `starttls` nothing but the wish for TLS is said in the open, and a server that offers none gets no mail;
-//! no word of the server is kept.
+//! no word of the server is kept; one recipient that is refused does not keep the mail from the others.
+
+mod giving;
 
 use std::{
+    collections::BTreeSet,
     fmt, io,
     net::SocketAddr,
     pin::Pin,
@@ -55,15 +58,15 @@ const OWN_NAME: &str = "localhost";
 /// [`Failure`] when the server did not take it.
 pub(crate) async fn send(
     egress: &EgressClient,
-    target: &EmailTarget,
-    password: Option<SecretString>,
+    (target, password): (&EmailTarget, Option<SecretString>),
     (id, mail, now): (&str, &Mail, Timestamp),
+    served: &BTreeSet<String>,
 ) -> Result<String, Failure> {
     let letter = letter(target, (id, mail, now))?;
     let talk = async {
         let stream =
             open(egress, target).await.map_err(|error| Failure::passing(error.to_string()))?;
-        talk(stream, target, password, &letter).await
+        talk(stream, (target, password), &letter, served).await
     };
     timeout(TALK, talk)
         .await
@@ -115,9 +118,9 @@ impl header::Header for AutoSubmitted {
 
 async fn talk(
     stream: Said,
-    target: &EmailTarget,
-    password: Option<SecretString>,
+    (target, password): (&EmailTarget, Option<SecretString>),
     letter: &Letter,
+    served: &BTreeSet<String>,
 ) -> Result<String, Failure> {
     let name = ClientId::Domain(OWN_NAME.to_owned());
     let step =
@@ -130,12 +133,10 @@ async fn talk(
         let mechanisms = [Mechanism::Plain, Mechanism::Login];
         connection.auth(&mechanisms, &credentials).await.map_err(step("sign-in"))?;
     }
-    let taken = connection.send(letter.envelope(), &letter.formatted()).await;
-    let taken = taken.map_err(step("mail"))?;
-    let code = u16::from(taken.code());
-    // The mail is taken; how the conversation ends changes nothing.
+    let given = giving::give(&mut connection, letter, served).await;
+    // The mail is taken or not; how the conversation ends changes nothing.
     drop(connection.quit().await);
-    Ok(format!("SMTP {code}"))
+    given
 }
 
 /// A failure in our words: lettre's hold what the server said.

@@ -5,6 +5,6 @@ mod going_on;
 mod looks;
 mod notes;
 mod orders;
-mod support;
+pub(crate) mod support;
 mod who;
 mod wire;

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use placet_broker::Broker;
+use placet_broker::{Bearer, Broker, Revoked};
 use placet_identity::{Secrets, VerifiedCaller, VerifiedToken, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
@@ -118,6 +118,25 @@ impl Context {
         if let StoreError::Unreachable(why) = error {
             self.standing.ledger_lost(why);
         }
+    }
+
+    /// Has exactly these revocations in force, and drops what they are about.
+    pub(crate) fn enforce_revocations(&self, revoked: Vec<Revoked>) {
+        // Looked at every second: all tokens that are kept are gone through only where something is new.
+        if let Some(dropped) = self.broker.enforce(revoked) {
+            self.tokens.drop_revoked(|tenant, tokens| self.broker.are_revoked(tenant, tokens));
+            tracing::warn!(dropped, "tokens of further subjects are revoked; what was minted for them is dropped");
+        }
+        self.metrics.revoked(self.broker.figures().revoked);
+    }
+
+    /// Whether a token that somebody calls with is revoked.
+    pub(crate) fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
+        std::iter::once(&caller.actor).chain(&caller.delegation).any(|token| {
+            let (issuer, subject) = (token.issuer(), token.subject());
+            let bearer = Bearer { issuer, subject, issued_at: token.said_issued_at() };
+            self.broker.is_revoked(caller.tenant(), bearer)
+        })
     }
 
     /// Whether the call of this record may move on another node, or nobody here tells its waiters.
@@ -354,6 +373,11 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
             "a standing grant was used up at this moment; repeat the call",
         )
         .with_retry_after_ms(50),
+        LedgerError::Store(StoreError::Uncertain(_)) => Refusal::new(
+            ErrorCode::LedgerUnavailable,
+            "the ledger stopped while it kept this, and whether it is kept is not known yet; ask again, or repeat the call with the same key",
+        )
+        .with_execution(Execution::Unknown),
         LedgerError::Store(_) => unavailable(),
         LedgerError::PermitMismatch
         | LedgerError::EditMismatch

@@ -159,6 +159,8 @@ impl Engine {
             event.digests.insert(format!("contract:{}", contract.adapter), contract.digest);
         }
         context.ledger.note(event, Durability::Synced).await.map_err(|error| kept(&error))?;
+        // Before anything is taken in: what was revoked stays so over a restart.
+        context.desk.load(&context).await.map_err(|error| kept(&error))?;
         let adopted = recovery::adopt_orphans(&context).await;
         if let Some(error) = adopted.failed {
             // What was taken over is this epoch's, which is over with this process: the next start takes it over again.
@@ -400,8 +402,13 @@ impl Engine {
                 }
             })
             .collect();
+        let without = self.context.verifier.issuers_without_keys().into_iter();
+        notes.extend(without.map(|issuer| format!("issuer {issuer}: its keys are not there")));
         let mut obstacles = self.context.standing.notes();
         obstacles.extend(self.context.fatal.borrow().clone());
+        if !self.context.desk.is_read() {
+            obstacles.push("what waits for people is still being read after the start".to_owned());
+        }
         let ready = obstacles.is_empty() && !self.context.stopping();
         notes.extend(obstacles);
         Readiness { ready, notes }

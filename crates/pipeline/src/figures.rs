@@ -134,6 +134,16 @@ impl Figures {
         self.0.set_reviews_due(due);
     }
 
+    /// A credential was `minted` or `reused` for a call, or `refused`.
+    pub(crate) fn credential(&self, what: &'static str) {
+        self.0.count_credential(what);
+    }
+
+    /// So many subjects have tokens that are revoked.
+    pub(crate) fn revoked(&self, subjects: usize) {
+        self.0.set_subjects_revoked(subjects);
+    }
+
     /// An actor was started again; workers count by their stage.
     pub(crate) fn restarted(&self, path: &str) {
         let role = path.trim_start_matches("root/");

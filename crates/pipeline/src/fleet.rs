@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use placet_ledger::record::EffectRecord;
+use placet_ledger::record::{EffectRecord, EffectState};
 
 use crate::{
     answer::Answer,
@@ -49,8 +49,7 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
 
 /// One look at the calls that somebody waits for and that nobody here tells of.
 pub(crate) async fn poll(context: &Context) {
-    let watched = context.registry.watched();
-    for call in watched.into_iter().take(LOOKED_UP_MAX) {
+    for call in context.registry.watched(LOOKED_UP_MAX) {
         if context.stopping() || context.standing.is_ledger_lost() {
             return;
         }
@@ -81,6 +80,14 @@ async fn ended(context: &Context, call: &Watched) -> Option<Answer> {
     let approval = context.ledger.store().approval_of_call(&call.call_id).await.ok()?;
     let refusal = approval.as_ref().map_or_else(recorded::void, of_approval);
     Some(recorded::refused_call(&call.call_id, refusal))
+}
+
+/// Whether somebody in this process tells the end of a call: who has claimed it, or who has it under way.
+pub(crate) fn is_told_here(context: &Context, record: &EffectRecord) -> bool {
+    let own = context.ledger.store().epoch();
+    !context.ledger.store().is_shared()
+        || matches!(record.state, EffectState::Claimed { epoch } if epoch == own)
+        || is_ours(context, record)
 }
 
 /// Whether the duty to settle a dispatch is this process's.

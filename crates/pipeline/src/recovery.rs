@@ -91,6 +91,7 @@ const fn concerns_all(error: &LedgerError) -> bool {
             StoreError::Unreachable(_)
                 | StoreError::Fenced
                 | StoreError::Stopped(_)
+                | StoreError::Uncertain(_)
                 | StoreError::NoSpace
         )
     )

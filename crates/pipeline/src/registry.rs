@@ -57,6 +57,8 @@ struct Entry {
     others: Vec<watch::Sender<Answer>>,
     /// The record to look at for news, where nobody here tells them, and its revision when it was last looked at.
     watched: Option<(RecordId, u64)>,
+    /// In which round of looks it was looked at last.
+    looked: u64,
     /// Which of the entries that this id has had; what is queued for an earlier one does not concern it.
     turn: u64,
 }
@@ -66,6 +68,7 @@ struct Entries {
     by_call: HashMap<ToolCallId, Entry>,
     finished: VecDeque<(Instant, ToolCallId, u64)>,
     turns: u64,
+    looks: u64,
 }
 
 impl Entries {
@@ -119,6 +122,7 @@ impl Registry {
             progress: watch::Sender::new(answer),
             others: Vec::new(),
             watched: None,
+            looked: 0,
             turn,
         });
         entry.progress.subscribe()
@@ -138,8 +142,9 @@ impl Registry {
         progress
     }
 
-    /// Calls of which only the ledger tells, and that somebody waits for; those that nobody waits for are forgotten.
-    pub(crate) fn watched(&self) -> Vec<Watched> {
+    /// At most so many of the calls of which only the ledger tells and that somebody waits for, those first that were not looked at for
+    /// longest, so that however many there are each has its turn. Those that nobody waits for are forgotten.
+    pub(crate) fn watched(&self, most: usize) -> Vec<Watched> {
         let mut entries = self.lock();
         let waited = |entry: &Entry| {
             let told = entry.progress.receiver_count() > 0
@@ -152,12 +157,22 @@ impl Registry {
         entries.by_call.retain(|_, entry| waited(entry));
         let open = |entry: &Entry| !entry.progress.borrow().is_final();
         let watched = entries.by_call.iter().filter(|(_, entry)| open(entry));
-        watched
+        let mut due: Vec<(u64, Watched)> = watched
             .filter_map(|(call_id, entry)| {
-                let (record_id, rev) = entry.watched?;
-                Some(Watched { call_id: call_id.clone(), record_id, rev, turn: entry.turn })
+                let ((record_id, rev), turn) = (entry.watched?, entry.turn);
+                Some((entry.looked, Watched { call_id: call_id.clone(), record_id, rev, turn }))
             })
-            .collect()
+            .collect();
+        due.sort_unstable_by_key(|(looked, _)| *looked);
+        due.truncate(most);
+        entries.looks = entries.looks.saturating_add(1);
+        let round = entries.looks;
+        for (_, watched) in &due {
+            if let Some(entry) = entries.by_call.get_mut(&watched.call_id) {
+                entry.looked = round;
+            }
+        }
+        due.into_iter().map(|(_, watched)| watched).collect()
     }
 
     /// Tells the waiters what was read of a watched call, unless it has been taken up anew since.
@@ -273,3 +288,6 @@ impl Registry {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,6 +2,8 @@
 //!
 //! Owns the forms. Everything in here is for the caller it was made for: filtered by surface, tenant and Cedar before.
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -64,6 +66,9 @@ pub struct ApprovalView {
     pub requirement: Requirement,
     /// Who decided what so far.
     pub votes: Vec<Vote>,
+    /// Which of them are agreements that count no more, by their places: who gave them may agree anew.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lapsed: BTreeSet<usize>,
     /// When it was asked.
     pub created_at: Timestamp,
     /// When it ends.
@@ -222,6 +227,23 @@ pub enum ResolvedOutcome {
     Happened,
     /// The effect did not happen, and will not by this call.
     DidNotHappen,
+}
+
+/// What a node has minted and keeps. No credential is in it, and nothing that one could be guessed from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CredentialsView {
+    /// The token services.
+    pub services: Vec<String>,
+    /// Credentials that they issued since the start.
+    pub minted: u64,
+    /// Calls that were made with one that was there.
+    pub reused: u64,
+    /// Calls that got none.
+    pub refused: u64,
+    /// How many are kept for further calls now.
+    pub kept: usize,
+    /// How many subjects have tokens that are revoked now, in all tenants.
+    pub revoked: usize,
 }
 
 /// Whether the engine can take calls, and why not.

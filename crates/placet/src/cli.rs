@@ -5,7 +5,7 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adapters, approvals, audit, call, doctor, init, ledger, notifications, policy, schema, serve,
+    adapters, approvals, audit, call, credentials, doctor, init, ledger, notifications, policy, schema, serve,
     token, tools,
 };
 
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     Ledger(ledger::Args),
     /// Verify the audit chain, get receipts, checkpoints and proofs.
     Audit(audit::Args),
+    /// Look at what was minted for calls, and revoke tokens.
+    Credentials(credentials::Args),
     /// Look at the channels over which people are told of things, and try one.
     Notifications(notifications::Args),
     /// Mint a development token.

@@ -164,7 +164,9 @@ impl Client {
     }
 
     async fn send(&self, request: Request<Bytes>) -> Result<Reply, Failure> {
-        let response = self.http.send(request).await.map_err(|error| self.unanswered(&error))?;
+        let sent = Sent::of(&request);
+        let response = self.http.send(request).await;
+        let response = response.map_err(|error| self.unanswered(&error, sent))?;
         Ok(Reply::of(response))
     }
 
@@ -176,7 +178,8 @@ impl Client {
         let request = self.request(Method::GET, (path, &[]), "text/event-stream", Bytes::new());
         let request = request.map_err(NotOpened::Unanswered)?;
         let response = self.http.stream(request).await;
-        let response = response.map_err(|error| NotOpened::Unanswered(self.unanswered(&error)))?;
+        let response = response
+            .map_err(|error| NotOpened::Unanswered(self.unanswered(&error, Sent::Question)))?;
         Events::of(response).await
     }
 
@@ -208,7 +211,7 @@ impl Client {
             .map_err(|error| Failure::usage("the request cannot be formed").because(error))
     }
 
-    fn unanswered(&self, error: &EgressError) -> Failure {
+    fn unanswered(&self, error: &EgressError, sent: Sent) -> Failure {
         let failure = Failure::new(format!("no answer from {}", self.base)).because(error);
         if error.nothing_was_sent() {
             let named_by = self.named_by;
@@ -216,7 +219,41 @@ impl Client {
                 "is it running? `placet serve` starts it; {named_by} names another one"
             ))
         } else {
-            failure.try_this("send the same call again with the same --run, --step and --request: it is never executed twice")
+            failure.try_this(sent.what_now())
+        }
+    }
+}
+
+/// What a request is that nobody answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sent {
+    /// It changes nothing.
+    Question,
+    /// A call of a tool.
+    Call,
+    /// Anything else: a decision, something at the desk, an operator's word.
+    Deed,
+}
+
+impl Sent {
+    fn of<T>(request: &Request<T>) -> Self {
+        match (request.method(), request.uri().path().ends_with("/v1/calls")) {
+            (&Method::GET, _) => Self::Question,
+            (_, true) => Self::Call,
+            (_, false) => Self::Deed,
+        }
+    }
+
+    /// What to do without an answer.
+    const fn what_now(self) -> &'static str {
+        match self {
+            Self::Question => "nothing was changed: ask again",
+            Self::Call => {
+                "send the same call again with the same --run, --step and --request: it is never executed twice"
+            }
+            Self::Deed => {
+                "it may have been done: look how it stands now (`placet approvals show`, `placet approvals list`, `placet ledger show`) before you send it again"
+            }
         }
     }
 }
@@ -288,7 +325,7 @@ pub(crate) fn failure_of(problem: &ProblemDocument) -> Failure {
 mod tests {
     use placet_types::error::{ErrorCode, Execution, Problem};
 
-    use super::{Client, ClientArgs, ProblemDocument, failure_of};
+    use super::{Client, ClientArgs, ProblemDocument, Sent, failure_of};
     use crate::environment::Environment;
 
     #[test]
@@ -299,6 +336,23 @@ mod tests {
             failure.contains("PLACET_TOKEN") && failure.contains("placet token agent dev-agent"),
             "{failure}"
         );
+    }
+
+    #[test]
+    fn without_an_answer_a_call_is_sent_again_and_a_decision_is_looked_at_first() {
+        let asked = |method: &str, path: &str| {
+            let request = http::Request::builder().method(method).uri(format!("http://x{path}"));
+            Sent::of(&request.body(()).unwrap())
+        };
+        assert_eq!(asked("POST", "/v1/calls"), Sent::Call);
+        assert_eq!(asked("POST", "/placet/v1/calls"), Sent::Call);
+        for path in ["/v1/approvals/apr_1/decisions", "/v1/desk", "/v1/calls/call_1/rearm"] {
+            assert_eq!(asked("POST", path), Sent::Deed, "{path}");
+        }
+        assert_eq!(asked("GET", "/v1/calls"), Sent::Question);
+        assert!(Sent::Call.what_now().contains("never executed twice"));
+        assert!(Sent::Deed.what_now().contains("look how it stands"));
+        assert!(!Sent::Deed.what_now().contains("--step"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::{
     config::load::Config,
     console,
     failure::{Attempted as _, Failure},
+    kept::Kept,
     notices,
     sealing::{self, Tending},
     storage,
@@ -64,6 +65,8 @@ pub(crate) struct Running {
     pub(crate) recovered: String,
     /// Who signs the ledger.
     pub(crate) notary: Arc<Notary>,
+    /// Who keeps secrets fresh that others have.
+    pub(crate) kept: Kept,
 }
 
 /// What only the command line can ask for.
@@ -92,6 +95,7 @@ pub(crate) async fn start(
     })?;
     let own = vec![bound.address(), bound.admin_address()];
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let kept = Kept::open(config, &own).await?;
     let verifier = verifier(config, &world.directory, &own, &clock)?;
     let bound = with_tls(config, bound, &verifier)?;
     let bound = console::with_console(bound, config, &world.directory, (&verifier, &clock, &own))?;
@@ -127,7 +131,7 @@ pub(crate) async fn start(
         clock,
     };
     drop(tokio::spawn(tending.run(config.ledger.checkpoint_every())));
-    Ok(Running { engine, bound, telemetry, recovered: opened.report, notary })
+    Ok(Running { engine, bound, telemetry, recovered: opened.report, notary, kept })
 }
 
 /// Speaks TLS with callers, if there is a certificate for it.

@@ -15,6 +15,7 @@ mod console;
 mod demo;
 mod environment;
 mod failure;
+mod kept;
 mod notices;
 mod output;
 #[cfg(feature = "sabotage")]

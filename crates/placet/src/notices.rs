@@ -116,7 +116,7 @@ async fn supervise(sender: Sender, first: Notifier) {
     let mut pause = PAUSE;
     loop {
         match tokio::spawn(next.run()).await {
-            Ok(StoreError::Stopped(_) | StoreError::Fenced) => return,
+            Ok(StoreError::Stopped(_) | StoreError::Uncertain(_) | StoreError::Fenced) => return,
             Ok(error) => tracing::error!(%error, "the sender of messages ended"),
             Err(error) if error.is_cancelled() => return,
             Err(error) => tracing::error!(%error, "the sender of messages broke off"),

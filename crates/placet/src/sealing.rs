@@ -182,7 +182,7 @@ async fn look_over(engine: Engine, store: Arc<EmbeddedStore>) {
                 engine.die(&format!("the journal is not what was written: {why}"));
                 return;
             }
-            Err(StoreError::Stopped(_)) => return,
+            Err(StoreError::Stopped(_) | StoreError::Uncertain(_)) => return,
             Err(error) => tracing::warn!(%error, "the journal could not be looked over"),
         }
     }

@@ -10,7 +10,7 @@ use std::{
 };
 
 use placet_adapter_internal::contract::builtin_contract;
-use placet_broker::{ClientAuth, StsConfig};
+use placet_broker::StsConfig;
 use placet_identity::Secrets;
 use placet_policy::{
     bundle::{BundleProblem, BundleSource, FILE_BYTES_MAX, FILES_MAX, PolicyFile},
@@ -192,9 +192,10 @@ fn check_service(entry: &ContractEntry, services: &[StsConfig]) -> Result<(), Fi
         let problem = format!("no token service of the configuration (`sts`) is named `{name}`");
         return Err(FileProblem::at(path, "credential.sts", problem));
     };
-    let signs = matches!(service.client_auth, ClientAuth::PrivateKeyJwt { .. });
-    if credential.actor == ActorSource::Gateway && !signs {
-        let problem = format!("Placet can act by name at `{name}` only with `private_key_jwt`");
+    if credential.actor == ActorSource::Gateway && !service.client_auth.names_us() {
+        let problem = format!(
+            "Placet can act by name at `{name}` only with `private_key_jwt` or `spiffe_jwt`"
+        );
         return Err(FileProblem::at(path, "credential.actor", problem));
     }
     Ok(())

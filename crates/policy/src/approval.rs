@@ -12,7 +12,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     directory::Directory,
-    ids::TenantId,
+    ids::{GroupId, TenantId},
     principal::PrincipalChain,
 };
 
@@ -140,28 +140,14 @@ impl Electorate<'_> {
         approval: &ApprovalFacts,
         vote: &Vote,
     ) -> Option<BTreeSet<ApproverGroup>> {
-        let fresh = approval
-            .requirement
-            .fresh_auth_ms
-            .is_none_or(|within| proved_lately(vote.authenticated_at, vote.at, within));
-        if vote.at >= approval.expires_at
-            || !fresh
-            || vote.voices().any(|voice| self.is_interested(voice) || self.is_inactive(voice))
-        {
+        if vote.at >= approval.expires_at || !self.is_eligible(&approval.requirement, vote) {
             return None;
         }
-        let claims_hold = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
-        let tenant = vote.tenant.as_ref().unwrap_or(self.chain.tenant());
-        let listed = self.directory.user(tenant, vote.duty_of().person);
-        let still = vote
-            .groups
-            .iter()
-            .filter(|group| claims_hold || listed.is_some_and(|user| user.groups.contains(*group)));
-        let groups = still
-            .map(|group| ApproverGroup::of(self.chain.tenant(), tenant.clone(), group.clone()));
+        let tenant = self.tenant_of(vote);
+        let groups = self.groups_still(vote).map(|group| self.asked_as(vote, group));
         let groups: BTreeSet<ApproverGroup> = match &vote.tenant {
             // Guests count as those whom they were asked as, of a tenant that still lets them be asked.
-            Some(tenant) => {
+            Some(_) => {
                 let asked = asked_now(approval);
                 let may = |group: &ApproverGroup| {
                     asked.contains(group) && has_group(self.directory, tenant, group.group())
@@ -176,6 +162,41 @@ impl Electorate<'_> {
         (!groups.is_empty()).then_some(groups)
     }
 
+    /// Whether an agreement counts no more as what it was given: its giver may not agree any more, has not proved lately enough who they
+    /// are for what is asked now, or is known no more to be in a group that is asked.
+    fn has_lapsed(&self, requirement: &Requirement, vote: &Vote) -> bool {
+        let still: BTreeSet<&GroupId> = self.groups_still(vote).collect();
+        let later = requirement.escalations.iter().map(|escalation| &escalation.group);
+        let asked: BTreeSet<&ApproverGroup> = requirement.groups.keys().chain(later).collect();
+        let mut gone = vote.groups.iter().filter(|group| !still.contains(group));
+        still.is_empty()
+            || !self.is_eligible(requirement, vote)
+            || gone.any(|group| asked.contains(&self.asked_as(vote, group)))
+    }
+
+    fn is_eligible(&self, requirement: &Requirement, vote: &Vote) -> bool {
+        let fresh = requirement
+            .fresh_auth_ms
+            .is_none_or(|within| proved_lately(vote.authenticated_at, vote.at, within));
+        fresh && !vote.voices().any(|voice| self.is_interested(voice) || self.is_inactive(voice))
+    }
+
+    /// The groups of a vote that its giver is still known to be in.
+    fn groups_still<'v>(&self, vote: &'v Vote) -> impl Iterator<Item = &'v GroupId> {
+        let claims_hold = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
+        let listed = self.directory.user(self.tenant_of(vote), vote.duty_of().person);
+        let listed = move |group: &GroupId| listed.is_some_and(|user| user.groups.contains(group));
+        vote.groups.iter().filter(move |group| claims_hold || listed(group))
+    }
+
+    fn tenant_of<'v>(&'v self, vote: &'v Vote) -> &'v TenantId {
+        vote.tenant.as_ref().unwrap_or(self.chain.tenant())
+    }
+
+    fn asked_as(&self, vote: &Vote, group: &GroupId) -> ApproverGroup {
+        ApproverGroup::of(self.chain.tenant(), self.tenant_of(vote).clone(), group.clone())
+    }
+
     fn is_inactive(&self, voice: Voice<'_>) -> bool {
         let tenant = voice.tenant.unwrap_or(self.chain.tenant());
         self.directory.user(tenant, voice.person).is_some_and(|user| !user.active)
@@ -184,6 +205,20 @@ impl Electorate<'_> {
     fn is_interested(&self, voice: Voice<'_>) -> bool {
         is_interested(self.directory, self.chain, voice)
     }
+}
+
+/// The places of the agreements that count no more as what they were given, under what is asked now.
+pub(crate) fn lapsed(
+    directory: &Directory,
+    (chain, requirement): (&PrincipalChain, &Requirement),
+    votes: &[Vote],
+    now: Timestamp,
+) -> BTreeSet<usize> {
+    let electorate = Electorate { chain, directory, now };
+    let votes = votes.iter().enumerate();
+    let agreed = votes.filter(|(_, vote)| vote.choice == VoteChoice::Approve);
+    let gone = agreed.filter(|(_, vote)| electorate.has_lapsed(requirement, vote));
+    gone.map(|(place, _)| place).collect()
 }
 
 /// Whether somebody answers for the caller, is the caller, or is the one it acts for: all of them of the caller's tenant.
@@ -251,6 +286,13 @@ impl Asked {
         }
         Ok(Self { groups, steps })
     }
+
+    /// The other tenants that it asks, at once or later.
+    fn guests(&self) -> BTreeSet<TenantId> {
+        let later = self.steps.iter().map(|(_, group, _)| group);
+        let groups = self.groups.keys().chain(later);
+        groups.filter_map(ApproverGroup::guest_tenant).cloned().collect()
+    }
 }
 
 /// What people have to agree to so that none of these policies stands against the call; nothing if one cannot be set aside.
@@ -278,7 +320,7 @@ pub(crate) fn requirement<'a>(
         merged.once_only |= route.once_only;
         merged.expires_in_ms = merged.expires_in_ms.min(route.expires_in_ms);
         let reason = forbid.reason().unwrap_or_default().to_owned();
-        merged.reasons.push(HoldReason { policy: forbid.id.clone(), reason });
+        merged.reasons.push(HoldReason { policy: forbid.id.clone(), reason, asks: asked.guests() });
         routes.push(asked);
     }
     merged.escalations = escalations(&routes, merged.expires_in_ms);

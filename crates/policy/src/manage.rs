@@ -1,4 +1,4 @@
-//! Who may arrange something at the desk: break-glass records, freezes, grants, handovers. Itself a Cedar request.
+//! Who may arrange something at the desk: break-glass records, freezes, grants, handovers, revocations. Itself a Cedar request.
 //!
 //! Owns the request and its entity. What an entry may become is the ledger's. Only people of the entry's own tenant can do
 //! anything with it. Invariants, whatever a bundle says: nobody confirms a break-glass record that they asked for, nobody
@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// The actions at the desk, as policies name them.
-pub(crate) const ACTIONS: [&str; 10] = [
+pub(crate) const ACTIONS: [&str; 12] = [
     "declare_break_glass",
     "confirm_break_glass",
     "end_break_glass",
@@ -35,6 +35,8 @@ pub(crate) const ACTIONS: [&str; 10] = [
     "revoke_grant",
     "hand_over",
     "take_back",
+    "revoke_credentials",
+    "lift_revocation",
     "view_entry",
 ];
 
@@ -60,6 +62,10 @@ pub enum DeskActKind {
     HandOver,
     /// End a handover before its time.
     TakeBack,
+    /// Revoke the tokens of a subject.
+    RevokeCredentials,
+    /// End a revocation before its time, so that its tokens are taken again.
+    LiftRevocation,
     /// See an entry.
     #[serde(rename = "view_entry")]
     View,
@@ -79,6 +85,8 @@ impl DeskActKind {
             Self::RevokeGrant => "revoke_grant",
             Self::HandOver => "hand_over",
             Self::TakeBack => "take_back",
+            Self::RevokeCredentials => "revoke_credentials",
+            Self::LiftRevocation => "lift_revocation",
             Self::View => "view_entry",
         }
     }

@@ -11,6 +11,7 @@ use std::{
 
 use cedar_policy::{EntityUid, PolicySet, Schema};
 use placet_types::{
+    approval::{Requirement, Vote},
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
@@ -179,6 +180,18 @@ impl Snapshot {
         extra_user_groups: &BTreeSet<GroupId>,
     ) -> BTreeSet<CapabilityId> {
         surface::surface(self, chain, extra_user_groups)
+    }
+
+    /// The places of the agreements among `votes` that count no more as what they were given, now that `requirement` is asked for: those
+    /// of people who may not agree any more, and of groups that nothing younger than a day says they are in. Who gave them may agree anew.
+    #[must_use]
+    pub fn lapsed(
+        &self,
+        asked: (&PrincipalChain, &Requirement),
+        votes: &[Vote],
+        now: Timestamp,
+    ) -> BTreeSet<usize> {
+        crate::approval::lapsed(&self.directory, asked, votes, now)
     }
 
     /// Whether somebody may give this decision on this approval.

@@ -10,8 +10,8 @@ use placet_pipeline::{
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     submission::{Inbound, Submission},
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
-        ResolutionRequest, ToolView,
+        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
+        RecordView, ResolutionRequest, ToolView,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
             TogetherRequest, TogetherView, TrailStep,
@@ -159,6 +159,11 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         caller: &Self::Caller,
         id: RecordId,
     ) -> impl Future<Output = Result<RecordView, Refusal>> + Send;
+
+    fn credentials(&self, caller: &Self::Caller) -> Result<CredentialsView, Refusal>;
+
+    /// Whether what the caller was verified by has been revoked since.
+    fn is_revoked(&self, caller: &Self::Caller) -> bool;
 
     fn records(
         &self,

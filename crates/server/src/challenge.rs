@@ -55,7 +55,9 @@ pub(crate) async fn challenge(
     let shown = request.headers().contains_key(header::AUTHORIZATION);
     let ours = origin(&config, request.headers());
     let mut response = next.run(request).await;
-    if response.status() != StatusCode::UNAUTHORIZED {
+    let asks_for_more = response.status() == StatusCode::FORBIDDEN
+        && response.headers().contains_key(header::WWW_AUTHENTICATE);
+    if response.status() != StatusCode::UNAUTHORIZED && !asks_for_more {
         return response;
     }
     let plain = HeaderValue::from_static("Bearer");

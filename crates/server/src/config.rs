@@ -30,6 +30,8 @@ pub struct ServerConfig {
     pub request_timeout_ms: u64,
     /// Connections open at the same time; more wait in the operating system's queue.
     pub connections_max: u32,
+    /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed.
+    pub handshakes_per_address_max: u32,
     /// Event streams open at the same time; one more is `OVERLOADED`.
     pub streams_max: usize,
     /// How often a silent event stream sends a comment, in milliseconds.
@@ -60,6 +62,7 @@ impl Default for ServerConfig {
             header_timeout_ms: 10_000,
             request_timeout_ms: 30_000,
             connections_max: 1_024,
+            handshakes_per_address_max: 64,
             streams_max: 256,
             heartbeat_ms: 15_000,
             stream_ms_max: 3_600_000,
@@ -90,6 +93,7 @@ impl ServerConfig {
             ("header_timeout_ms", self.header_timeout_ms, HOUR_MS),
             ("request_timeout_ms", self.request_timeout_ms, HOUR_MS),
             ("connections_max", u64::from(self.connections_max), 65_536),
+            ("handshakes_per_address_max", u64::from(self.handshakes_per_address_max), 65_536),
             ("streams_max", wide(self.streams_max), 65_536),
             ("heartbeat_ms", self.heartbeat_ms, HOUR_MS),
             ("stream_ms_max", self.stream_ms_max, 24 * HOUR_MS),

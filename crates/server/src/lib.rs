@@ -26,6 +26,7 @@ mod challenge;
 mod door;
 mod events;
 mod guard;
+mod handshakes;
 mod operation;
 mod query;
 mod request;

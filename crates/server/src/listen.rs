@@ -33,6 +33,7 @@ use crate::{
     console::ConsoleSettings,
     door::{Door, Phase, reached},
     guard::Guard,
+    handshakes::Handshaking,
     router,
     tls::{TlsDoor, TlsError, TlsSettings, shown_by},
 };
@@ -200,6 +201,7 @@ impl Bound {
             listener: main,
             http: http.clone(),
             tls: tls.clone(),
+            handshaking: Handshaking::new(config.handshakes_per_address_max),
             head_timeout: Duration::from_millis(config.header_timeout_ms),
             slots: Arc::clone(&slots),
             phase: watching.clone(),
@@ -210,6 +212,7 @@ impl Bound {
             listener: admin,
             http,
             tls: None,
+            handshaking: Handshaking::new(0),
             head_timeout: Duration::from_millis(config.header_timeout_ms),
             slots: admin_slots,
             phase: watching,
@@ -255,6 +258,7 @@ struct Accepting {
     router: Router,
     http: http1::Builder,
     tls: Option<Arc<TlsDoor>>,
+    handshaking: Arc<Handshaking>,
     /// How long a handshake may take.
     head_timeout: Duration,
     slots: Arc<Semaphore>,
@@ -276,8 +280,8 @@ impl Accepting {
                 accepted = self.listener.socket.accept() => self.accepted(accepted).await?,
                 () = &mut over => return Ok(()),
             };
-            let Some(stream) = stream else { continue };
-            let connection = self.connection(stream);
+            let Some((stream, peer)) = stream else { continue };
+            let connection = self.connection(stream, peer);
             drop(tokio::spawn(async move {
                 connection.await;
                 drop(place);
@@ -289,9 +293,9 @@ impl Accepting {
     async fn accepted(
         &self,
         accepted: io::Result<(TcpStream, SocketAddr)>,
-    ) -> Result<Option<TcpStream>, ServerError> {
+    ) -> Result<Option<(TcpStream, SocketAddr)>, ServerError> {
         match accepted {
-            Ok((stream, _)) => Ok(Some(stream)),
+            Ok(taken) => Ok(Some(taken)),
             Err(source) if source.kind() == io::ErrorKind::InvalidInput => {
                 Err(ServerError::Listener { address: self.listener.address, source })
             }
@@ -303,7 +307,11 @@ impl Accepting {
         }
     }
 
-    fn connection(&self, stream: TcpStream) -> impl Future<Output = ()> + Send + 'static {
+    fn connection(
+        &self,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> impl Future<Output = ()> + Send + 'static {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "a connection keeps its delay");
         }
@@ -312,12 +320,19 @@ impl Accepting {
         let (http, router) = (self.http.clone(), self.router.clone());
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
         let head_timeout = self.head_timeout;
+        let handshaking = Arc::clone(&self.handshaking);
         async move {
             let Some(acceptor) = acceptor else {
                 return exchange(&http, stream, Shown { router, certificate: None }, over, cut)
                     .await;
             };
-            match tokio::time::timeout(head_timeout, acceptor.accept(stream)).await {
+            let Some(place) = handshaking.begin(peer.ip()) else {
+                tracing::debug!("too many handshakes of one address are under way");
+                return;
+            };
+            let shaken = tokio::time::timeout(head_timeout, acceptor.accept(stream)).await;
+            drop(place);
+            match shaken {
                 Ok(Ok(stream)) => {
                     let shown = Shown { router, certificate: shown_by(&stream) };
                     exchange(&http, stream, shown, over, cut).await;

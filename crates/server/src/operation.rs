@@ -30,6 +30,7 @@ pub(crate) enum Operation {
     GetRecord,
     ResolveRecord,
     RearmRecord,
+    ShowCredentials,
     GetReceipt,
     ListCheckpoints,
     GetAuditKey,
@@ -42,7 +43,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 29] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -63,6 +64,7 @@ impl Operation {
         Self::GetRecord,
         Self::ResolveRecord,
         Self::RearmRecord,
+        Self::ShowCredentials,
         Self::GetReceipt,
         Self::ListCheckpoints,
         Self::GetAuditKey,
@@ -96,6 +98,7 @@ impl Operation {
             | Self::FollowDesk
             | Self::ListRecords
             | Self::GetRecord
+            | Self::ShowCredentials
             | Self::GetReceipt
             | Self::ListCheckpoints
             | Self::GetAuditKey
@@ -129,6 +132,7 @@ impl Operation {
             Self::GetRecord => "/v1/ledger/{id}",
             Self::ResolveRecord => "/v1/ledger/{id}/resolution",
             Self::RearmRecord => "/v1/ledger/{id}/rearm",
+            Self::ShowCredentials => "/v1/credentials",
             Self::GetReceipt => "/v1/calls/{id}/receipt",
             Self::ListCheckpoints => "/v1/audit/checkpoints",
             Self::GetAuditKey => "/v1/audit/key",

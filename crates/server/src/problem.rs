@@ -88,6 +88,7 @@ pub(crate) struct Failure(Box<Parts>);
 struct Parts {
     document: ProblemDocument,
     detail: Option<String>,
+    scopes_needed: Vec<String>,
 }
 
 impl Failure {
@@ -101,7 +102,8 @@ impl Failure {
     /// A refusal for which HTTP has a more exact status than the one beside its code.
     pub(crate) fn with_status(refusal: Refusal, status: StatusCode) -> Self {
         let document = ProblemDocument::of_refusal(&refusal, status);
-        Self(Box::new(Parts { document, detail: refusal.detail }))
+        let Refusal { detail, scopes_needed, .. } = refusal;
+        Self(Box::new(Parts { document, detail, scopes_needed }))
     }
 
     /// The refusal of one call.
@@ -154,7 +156,7 @@ impl Failure {
     }
 
     pub(crate) fn log(&self) {
-        let Parts { document, detail } = &*self.0;
+        let Parts { document, detail, .. } = &*self.0;
         // The caller's message may quote the caller's arguments: it is not for the log.
         let detail = detail.as_deref().unwrap_or_default();
         if document.status >= 500 {
@@ -199,6 +201,9 @@ impl IntoResponse for Failure {
         if document.status == StatusCode::UNAUTHORIZED.as_u16() {
             headers.insert(header::WWW_AUTHENTICATE, challenge(document.error_code));
         }
+        headers.extend(
+            step_up(&self.0.scopes_needed).map(|challenge| (header::WWW_AUTHENTICATE, challenge)),
+        );
         if let Some(ms) = document.retry_after_ms {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(ms.div_ceil(1_000).max(1)));
         }
@@ -218,6 +223,15 @@ fn challenge(code: ErrorCode) -> HeaderValue {
     } else {
         HeaderValue::from_static("Bearer")
     }
+}
+
+/// What a token has to be good for, all of it at once (RFC 6750, section 3.1). Contracts take no scope that could not stand here.
+fn step_up(scopes: &[String]) -> Option<HeaderValue> {
+    if scopes.is_empty() {
+        return None;
+    }
+    let scopes = scopes.join(" ");
+    HeaderValue::from_str(&format!("Bearer error=\"insufficient_scope\", scope=\"{scopes}\"")).ok()
 }
 
 /// A document as bytes. Ours have no maps with other keys than text, so that writing them cannot fail; should it, the

@@ -27,7 +27,7 @@ use crate::{
     operation::Operation,
     problem::Failure,
     request::{Caller, Credentials},
-    routes::{about, approvals, audit, calls, desk, inbox, ledger, tools},
+    routes::{about, approvals, audit, calls, credentials, desk, inbox, ledger, tools},
 };
 
 /// What an answer says that never changes.
@@ -83,6 +83,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::GetRecord => get(ledger::get::<B>),
         Operation::ResolveRecord => post(ledger::resolve::<B>),
         Operation::RearmRecord => post(ledger::rearm::<B>),
+        Operation::ShowCredentials => get(credentials::show::<B>),
         Operation::GetReceipt => get(audit::receipt::<B>),
         Operation::ListCheckpoints => get(audit::checkpoints::<B>),
         Operation::GetAuditKey => get(audit::key::<B>),

@@ -8,7 +8,10 @@ mod door;
 mod samples;
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,8 +23,8 @@ use placet_pipeline::{
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     submission::{Inbound, Submission},
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
-        ResolutionRequest, ToolView,
+        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
+        RecordView, ResolutionRequest, ToolView,
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
             TogetherRequest, TogetherView, TrailStep,
@@ -65,6 +68,8 @@ pub(crate) struct Fake {
     pub(crate) decided: Arc<Mutex<Vec<DecisionRequest>>>,
     /// How long a decision takes.
     pub(crate) decision_takes: Duration,
+    /// Whether the tokens of all callers are revoked.
+    pub(crate) revoked: Arc<AtomicBool>,
     /// How long the tokens of all callers still count.
     pub(crate) expires_in: Duration,
     pub(crate) ready: bool,
@@ -83,6 +88,7 @@ impl Fake {
             submitted: Arc::default(),
             decided: Arc::default(),
             decision_takes: Duration::ZERO,
+            revoked: Arc::default(),
             expires_in: Duration::from_secs(86_400),
             ready: true,
             forgetful: false,
@@ -323,6 +329,17 @@ impl Backend for Fake {
 
     async fn record(&self, caller: &String, id: RecordId) -> Result<RecordView, Refusal> {
         of_a(if id == record_id() { caller } else { "nobody" }, record())
+    }
+
+    fn credentials(&self, caller: &String) -> Result<CredentialsView, Refusal> {
+        let view = json!({
+            "services": ["corp"], "minted": 3, "reused": 9, "refused": 1, "kept": 2, "revoked": 0,
+        });
+        of_a(caller, serde_json::from_value(view).unwrap())
+    }
+
+    fn is_revoked(&self, _: &String) -> bool {
+        self.revoked.load(Ordering::SeqCst)
     }
 
     async fn records(

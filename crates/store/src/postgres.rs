@@ -60,8 +60,8 @@ use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{
-    ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery, PolicyState, Store,
-    StoreError,
+    ApprovalMark, ApprovalQuery, Changes, ClaimAnswer, Committed, DeskQuery, EffectQuery,
+    PolicyState, Store, StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -309,7 +309,7 @@ impl Store for PostgresStore {
             // It has been taken up: whoever did so knows what becomes of it.
             Err(_elapsed) => answer.await,
         };
-        answered.unwrap_or_else(|_gone| Err(self.lost()))
+        answered.unwrap_or_else(|_gone| Err(StoreError::Uncertain(self.lost().to_string())))
     }
 
     async fn effect(&self, record_id: RecordId) -> Result<Option<EffectRecord>, StoreError> {
@@ -408,6 +408,11 @@ impl Store for PostgresStore {
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         self.state.check()?;
         read::approvals(&self.pool, query).await
+    }
+
+    async fn approval_marks(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalMark>, StoreError> {
+        self.state.check()?;
+        read::approval_marks(&self.pool, query).await
     }
 
     async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {

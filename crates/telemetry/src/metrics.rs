@@ -126,6 +126,8 @@ struct Inner {
     approval_wait_seconds: Histogram,
     grants_used: Counter,
     break_glass_reviews_due: Gauge,
+    credentials: Family<WhatLabels, Counter>,
+    subjects_revoked: Gauge,
     decision_seconds: Histogram,
     mode_misclassified: Counter,
     permission_violations: Counter,
@@ -161,6 +163,9 @@ impl Metrics {
         }
         for what in Duplicate::ALL {
             drop(inner.duplicates.get_or_create_owned(&WhatLabels { what: what.as_str() }));
+        }
+        for what in ["minted", "reused", "refused"] {
+            drop(inner.credentials.get_or_create_owned(&WhatLabels { what }));
         }
         for what in ["identical", "mismatch"] {
             drop(inner.replays_checked.get_or_create_owned(&WhatLabels { what }));
@@ -252,6 +257,16 @@ impl Metrics {
     /// How many break-glass records wait for their review now.
     pub fn set_reviews_due(&self, due: usize) {
         self.inner.break_glass_reviews_due.set(i64::try_from(due).unwrap_or(i64::MAX));
+    }
+
+    /// A credential was `minted` or `reused` for a call, or `refused`.
+    pub fn count_credential(&self, what: &'static str) {
+        self.inner.credentials.get_or_create_owned(&WhatLabels { what }).inc();
+    }
+
+    /// How many subjects have tokens that are revoked now.
+    pub fn set_subjects_revoked(&self, subjects: usize) {
+        self.inner.subjects_revoked.set(i64::try_from(subjects).unwrap_or(i64::MAX));
     }
 
     /// Policy decided, within this time.

@@ -183,6 +183,51 @@ impl Requirement {
         let groups = self.groups.keys().chain(later);
         groups.filter_map(ApproverGroup::guest_tenant).cloned().collect()
     }
+
+    /// What is asked of the people of one other tenant, and why: nothing of whom else it asks. The quorum is that of their own groups.
+    #[must_use]
+    pub fn part_of(&self, guest: &TenantId) -> Self {
+        let is_theirs = |group: &ApproverGroup| group.guest_tenant() == Some(guest);
+        let mut part = self.clone();
+        part.groups.retain(|group, _| is_theirs(group));
+        part.escalations.retain(|one| is_theirs(&one.group));
+        part.quorum = part.groups.values().copied().max().unwrap_or(1);
+        part.reasons.retain(|reason| reason.asks.contains(guest));
+        for reason in &mut part.reasons {
+            reason.asks.retain(|tenant| tenant == guest);
+        }
+        part
+    }
+
+    /// Everything that this or `after` asks for, as an edit has to meet it.
+    #[must_use]
+    pub fn joined(&self, after: Self) -> Self {
+        let mut groups = after.groups;
+        for (group, wanted) in &self.groups {
+            let people = groups.entry(group.clone()).or_default();
+            *people = (*people).max(*wanted);
+        }
+        let mut reasons = after.reasons;
+        // What is still asked for is still said why.
+        reasons.extend(
+            self.reasons.iter().filter(|one| !reasons.contains(one)).cloned().collect::<Vec<_>>(),
+        );
+        Self {
+            groups,
+            quorum: self.quorum.max(after.quorum),
+            deny_threshold: self.deny_threshold.min(after.deny_threshold),
+            // The escalations that were made stay counted by their places.
+            escalations: if self.escalations.is_empty() {
+                after.escalations
+            } else {
+                self.escalations.clone()
+            },
+            fresh_auth_ms: [self.fresh_auth_ms, after.fresh_auth_ms].into_iter().flatten().min(),
+            once_only: self.once_only || after.once_only,
+            expires_in_ms: self.expires_in_ms.min(after.expires_in_ms),
+            reasons,
+        }
+    }
 }
 
 /// Another group that is asked when the first ones stay silent.
@@ -216,6 +261,9 @@ pub struct HoldReason {
     pub policy: String,
     /// Its `@reason`.
     pub reason: String,
+    /// The other tenants whose groups it asks, at once or after a while of silence: only they are told of it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub asks: BTreeSet<TenantId>,
 }
 
 /// What somebody decided.
@@ -255,7 +303,8 @@ pub struct Vote {
     pub at: Timestamp,
     /// The digest of what is decided on: of the proposal.
     pub shown_digest: Digest,
-    /// The digest of the part of the proposal that a guest was shown.
+    /// The digest of what the approver was shown, where that is not the proposal as it is: a guest's part of it, or the proposal with what
+    /// the policies came to ask for besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part_digest: Option<Digest>,
 }

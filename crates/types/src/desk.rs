@@ -1,4 +1,4 @@
-//! What people arrange at the approval desk beside single decisions: standing grants, break-glass, freezes, handovers.
+//! What people arrange at the approval desk beside single decisions: standing grants, break-glass, freezes, handovers, revocations.
 //!
 //! Owns their wire forms. What an entry may become is the ledger's (`placet_ledger::desk`), who may arrange it is policy's, and
 //! whether a call's arguments fit a grant is [`pattern`]'s.
@@ -28,6 +28,10 @@ pub const BREAK_GLASS_MS_MAX: u64 = 8 * 3_600_000;
 pub const FREEZE_MS_MAX: u64 = 31 * 86_400_000;
 /// The longest handover, in milliseconds: 31 days.
 pub const HANDOVER_MS_MAX: u64 = 31 * 86_400_000;
+/// The shortest revocation, in milliseconds: a day, which is the longest that any token lives that is taken here.
+pub const REVOCATION_MS_MIN: u64 = 86_400_000;
+/// The longest revocation, in milliseconds: 31 days.
+pub const REVOCATION_MS_MAX: u64 = 31 * 86_400_000;
 /// The longest ticket, reason or note, in bytes.
 pub const DESK_TEXT_BYTES_MAX: usize = 2_000;
 
@@ -45,11 +49,14 @@ pub enum DeskKind {
     Freeze,
     /// A handover of an approver's duty.
     Handover,
+    /// A revocation of a subject's tokens.
+    Revocation,
 }
 
 impl DeskKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Handover];
+    pub const ALL: [Self; 5] =
+        [Self::Grant, Self::BreakGlass, Self::Freeze, Self::Handover, Self::Revocation];
 
     /// The name on the wire.
     #[must_use]
@@ -59,6 +66,7 @@ impl DeskKind {
             Self::BreakGlass => "break_glass",
             Self::Freeze => "freeze",
             Self::Handover => "handover",
+            Self::Revocation => "revocation",
         }
     }
 }
@@ -75,6 +83,8 @@ pub enum DeskBody {
     Freeze(Freeze),
     /// A colleague decides in somebody's place for a time.
     Handover(Handover),
+    /// The tokens that a subject had before are taken no more.
+    Revocation(Revocation),
 }
 
 impl DeskBody {
@@ -86,6 +96,7 @@ impl DeskBody {
             Self::BreakGlass(_) => DeskKind::BreakGlass,
             Self::Freeze(_) => DeskKind::Freeze,
             Self::Handover(_) => DeskKind::Handover,
+            Self::Revocation(_) => DeskKind::Revocation,
         }
     }
 }
@@ -143,4 +154,17 @@ pub struct Handover {
     pub to: PrincipalId,
     /// For which of the author's groups.
     pub groups: BTreeSet<GroupId>,
+}
+
+/// A revocation: of every token of a subject that was issued before the entry was made. One that is issued afterwards is taken again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Revocation {
+    /// The subject, as its issuer names it (`sub`).
+    #[schemars(length(min = 1, max = 2000))]
+    pub subject: String,
+    /// Only of this issuer (`iss`); absent: of every issuer of the tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2000))]
+    pub issuer: Option<String>,
 }

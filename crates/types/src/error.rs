@@ -148,6 +148,8 @@ pub struct Refusal {
     pub execution: Execution,
     /// When to try again, in milliseconds from now, where that is known.
     pub retry_after_ms: Option<u64>,
+    /// The scopes that a token has to have for this, all at once, where the caller's lacks one of them.
+    pub scopes_needed: Vec<String>,
 }
 
 impl Refusal {
@@ -163,6 +165,7 @@ impl Refusal {
             problems: Vec::new(),
             execution,
             retry_after_ms: None,
+            scopes_needed: Vec::new(),
         }
     }
 
@@ -177,6 +180,13 @@ impl Refusal {
     #[must_use]
     pub fn with_problems(mut self, problems: Vec<Problem>) -> Self {
         self.problems = problems;
+        self
+    }
+
+    /// Says which scopes a token has to have.
+    #[must_use]
+    pub fn with_scopes_needed(mut self, scopes: Vec<String>) -> Self {
+        self.scopes_needed = scopes;
         self
     }
 

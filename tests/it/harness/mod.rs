@@ -5,6 +5,7 @@
 
 pub(crate) mod client;
 pub(crate) mod npm;
+pub(crate) mod openbao;
 pub(crate) mod otlp;
 pub(crate) mod placet;
 pub(crate) mod postgres;
@@ -21,6 +22,12 @@ pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T 
     tokio::time::timeout(SOON, future)
         .await
         .unwrap_or_else(|_| panic!("{what}: not within {SOON:?}"))
+}
+
+/// Now, as tokens say it.
+#[expect(clippy::disallowed_methods, reason = "tokens for programs that read the real time")]
+pub(crate) fn seconds() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
 /// Waits until `check` says so.

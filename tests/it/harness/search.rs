@@ -10,12 +10,33 @@ use base64::{
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD},
 };
 use rand::Rng as _;
+use regex::bytes::RegexSetBuilder;
 
 /// A text that is nowhere by chance. It has letters, digits and characters that a URL would encode.
 pub(crate) fn canary(what: &str) -> String {
     let random: [u8; 16] = rand::rng().random();
     let hex: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{what}+{hex}/zz")
+}
+
+/// The same of letters and digits alone, for what has to be a name.
+pub(crate) fn plain_canary(what: &str) -> String {
+    canary(what).replace(['+', '/'], "")
+}
+
+/// The longest part of a long text that is looked for: whoever gives the whole away gives this part away.
+const PART_MAX: usize = 40;
+
+/// The part of a token, a key or a cookie that says which one it is.
+pub(crate) fn part(text: &str) -> String {
+    let rest = text.split_at(text.len().saturating_sub(PART_MAX) / 2).1;
+    rest.chars().take(PART_MAX).collect()
+}
+
+/// The part of a key in PEM form that says which one it is.
+pub(crate) fn pem_part(file: &Path) -> String {
+    let pem = fs::read_to_string(file).unwrap();
+    part(&pem.lines().filter(|line| !line.starts_with('-')).collect::<String>())
 }
 
 /// The forms in which a text would be given away.
@@ -82,13 +103,18 @@ impl Places {
 
     /// Every file below a folder.
     pub(crate) fn add_folder(&mut self, folder: &Path) {
+        self.add_folder_as("", folder, &[]);
+    }
+
+    /// Every file below a folder but those of these names, as places of one kind.
+    pub(crate) fn add_folder_as(&mut self, kind: &str, folder: &Path, without: &[&str]) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                self.add_folder(&path);
-            } else if path.is_file() {
+                self.add_folder_as(kind, &path, without);
+            } else if path.is_file() && !without.iter().any(|name| path.ends_with(name)) {
                 let bytes = fs::read(&path).unwrap_or_default();
-                self.add(path.display().to_string(), without_zeros(&bytes));
+                self.add(format!("{kind}{}", path.display()), without_zeros(&bytes));
             }
         }
     }
@@ -99,6 +125,34 @@ impl Places {
             found(bytes, canary).map(|form| format!("{place}, {form}"))
         };
         self.0.iter().filter_map(hit).collect()
+    }
+
+    /// Of each canary the places where it is, and in which form; each place is read once.
+    pub(crate) fn hits(&self, canaries: &[&str]) -> Vec<Vec<String>> {
+        let mut owners = Vec::new();
+        let mut patterns = Vec::new();
+        for (owner, canary) in canaries.iter().enumerate() {
+            for (form, bytes) in forms(canary) {
+                let text = regex::escape(std::str::from_utf8(&bytes).unwrap());
+                patterns.push(format!("(?-u:{text})"));
+                owners.push((owner, form));
+            }
+        }
+        let limit = 256 * 1024 * 1024;
+        let set = RegexSetBuilder::new(patterns).size_limit(limit).dfa_size_limit(limit).build();
+        let set = set.unwrap();
+        let mut hits = vec![Vec::new(); canaries.len()];
+        for (place, bytes) in &self.0 {
+            for (owner, form) in set.matches(bytes).iter().map(|at| &owners[at]) {
+                hits[*owner].push(format!("{place}, {form}"));
+            }
+        }
+        hits
+    }
+
+    /// The kinds of places: what stands before the colon of a name.
+    pub(crate) fn kinds(&self) -> std::collections::BTreeSet<&str> {
+        self.0.iter().map(|(place, _)| place.split(':').next().unwrap()).collect()
     }
 
     /// Whether a word is somewhere in the places whose names have this part.

@@ -2,7 +2,7 @@
 //!
 //! Owns the command, its environment, its process group and its death. Does not read or write its pipes. Invariants: no shell
 //! sees anything; the environment is empty but for what the contract names; no argument comes from a call; dropping the handle
-//! kills the whole process group.
+//! kills the whole process group; it can become nobody else and keeps to the bounds of its contract.
 
 use std::{
     collections::BTreeMap,
@@ -23,11 +23,14 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use placet_adapter::outcome::AdapterError;
-use placet_types::{contract::file::EnvValue, ids::AdapterName};
+use placet_types::{
+    contract::{file::EnvValue, process::ProcessFile},
+    ids::AdapterName,
+};
 
 use crate::{connector::McpSettings, text::printable};
 
-use super::{health::Health, stderr};
+use super::{confine, health::Health, stderr};
 
 /// Where a program is looked for when its environment has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -49,6 +52,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) env: &'a BTreeMap<String, EnvValue>,
     /// Its working directory.
     pub(crate) cwd: Option<&'a str>,
+    /// Its bounds.
+    pub(crate) process: &'a ProcessFile,
 }
 
 /// The pipes that messages go through.
@@ -99,7 +104,8 @@ pub(super) fn spawn(
     let (env, secrets) = environment(launch.env, settings)?;
     let program = program(launch.command, launch.env)?;
     let cwd = settings.data_dir.join(launch.cwd.unwrap_or_default());
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(launch.args)
         .env_clear()
         .envs(env.iter().map(|(name, value)| (name, value.expose_secret())))
@@ -108,8 +114,8 @@ pub(super) fn spawn(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
-        .kill_on_drop(true)
-        .spawn()
+        .kill_on_drop(true);
+    let mut child = confine::spawn(&mut command, launch.process)
         .map_err(|error| not_started(launch.command, &error))?;
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let (Some(stdin), Some(stdout), Some(errors), Some(group)) =

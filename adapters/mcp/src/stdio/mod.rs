@@ -5,6 +5,7 @@
 //! connection, because nothing that follows could be trusted.
 
 pub(crate) mod child;
+mod confine;
 pub(crate) mod fault;
 mod health;
 mod line;

@@ -25,6 +25,22 @@ def tool(name, **more):
     return {"name": name, "description": "tool " + name, "inputSchema": {"type": "object"}, **more}
 
 
+def process():
+    """What the system says about us."""
+    opened = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            opened[name] = os.readlink("/proc/self/fd/" + name)
+        except OSError:
+            pass  # The listing itself, which is closed by now.
+    limits = {}
+    for line in open("/proc/self/limits").read().splitlines()[1:]:
+        words = [word for word in line.split("  ") if word]
+        limits[words[0].strip()] = [word.strip() for word in words[1:3]]
+    status = dict(line.split(":\t", 1) for line in open("/proc/self/status").read().splitlines() if ":\t" in line)
+    return {"fds": opened, "limits": limits, "no_new_privs": status["NoNewPrivs"].strip(), "group": os.getpgid(0) == os.getpid()}
+
+
 def page(params):
     if MODE == "endless":
         return {"tools": [], "nextCursor": "again"}
@@ -45,7 +61,7 @@ def call(request):
     params = request["params"]
     name, args = params["name"], params.get("arguments", {})
     if name == "echo":
-        seen = {"args": args, "meta": params.get("_meta", {}), "env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd()}
+        seen = {"args": args, "meta": params.get("_meta", {}), "env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd(), "process": process()}
         result(request, {**text("done"), "structuredContent": seen})
     elif name == "status":
         # Says what it is told to say, but only about one token.
@@ -56,6 +72,8 @@ def call(request):
             out.write(json.dumps(params) + "\n")
         result(request, {**text("asked"), "structuredContent": say, "isError": bool(args.get("error"))})
     elif name == "slow":
+        while args.get("spin"):
+            pass
         time.sleep(args["ms"] / 1000)
         result(request, text("slept %d" % args["ms"]))
     elif name == "fail":

@@ -6,14 +6,16 @@ use super::support::{
     AGENT_TOKEN, NOW, ORIGIN, SECRET, Service, USER_TOKEN, good, request, tokens,
 };
 use crate::{
-    AssertionAudience, Broker, BrokerError, BrokerFigures, CallTokens, ClientAuth, ConfigError,
-    Grant, GrantRequest, Leniency, PresentedAs, Purge, StsConfig, SubjectName,
+    AssertionAudience, Bearer, Broker, BrokerError, BrokerFigures, CallTokens, ClientAuth,
+    ConfigError, Grant, GrantRequest, Leniency, PresentedAs, Purge, Remedy, Revoked, StsConfig,
+    SubjectName,
 };
 
-/// The public types of this crate, each printable: a new one that is not in this list is noticed when it is used here first.
+/// The public types of this crate, each printable; that none is missing here is looked up below.
 const fn is_printable<T: Debug>() {}
 const _: () = {
     is_printable::<AssertionAudience>();
+    is_printable::<Bearer<'_>>();
     is_printable::<Broker>();
     is_printable::<BrokerError>();
     is_printable::<BrokerFigures>();
@@ -25,6 +27,8 @@ const _: () = {
     is_printable::<Leniency>();
     is_printable::<PresentedAs>();
     is_printable::<Purge>();
+    is_printable::<Remedy>();
+    is_printable::<Revoked>();
     is_printable::<StsConfig>();
     is_printable::<SubjectName>();
 };
@@ -48,4 +52,18 @@ async fn debug_of_every_public_type_hides_secrets() {
     }
     // It can be found at all.
     assert!(format!("{shown}{}", good()).contains("minted-token-1"));
+}
+
+#[test]
+fn no_public_type_is_missing_in_the_list() {
+    let (exported, own) = (include_str!("../lib.rs"), include_str!("privacy.rs"));
+    let uses = exported.split("pub use ").skip(1).filter_map(|part| part.split(';').next());
+    let names = uses.flat_map(|part| part.split(|c: char| !c.is_alphanumeric() && c != '_'));
+    let types: Vec<&str> =
+        names.filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase())).collect();
+    assert!(types.len() > 15, "{types:?}");
+    for name in types {
+        let listed = [format!("is_printable::<{name}>"), format!("is_printable::<{name}<")];
+        assert!(listed.iter().any(|line| own.contains(line)), "`{name}` is not in the list");
+    }
 }

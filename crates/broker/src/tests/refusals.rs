@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
 use super::support::{Act, Service, good, request, token, tokens};
-use crate::{BrokerError, CallTokens, GrantRequest};
+use crate::{BrokerError, CallTokens, GrantRequest, Remedy};
 
 const SAID: &str = "user alice@corp.example is locked, see https://idp.internal/debug?trace=77";
 
@@ -17,26 +17,27 @@ fn refusal(code: &str) -> String {
 
 #[tokio::test]
 async fn every_error_code_has_its_meaning_and_is_asked_once() {
-    for (status, code, expected) in [
-        (400, "invalid_request", ErrorCode::CredentialRefused),
-        (400, "unsupported_grant_type", ErrorCode::CredentialRefused),
-        (400, "invalid_client", ErrorCode::CredentialRefused),
-        (401, "invalid_client", ErrorCode::CredentialRefused),
-        (400, "invalid_grant", ErrorCode::CredentialExpired),
-        (400, "invalid_target", ErrorCode::CredentialRefused),
-        (400, "invalid_scope", ErrorCode::CredentialRefused),
-        (403, "access_denied", ErrorCode::CredentialRefused),
-        (400, "insufficient_user_authentication", ErrorCode::CredentialRefused),
-        (400, "something_of_its_own", ErrorCode::CredentialRefused),
-        (400, "unauthorized_client", ErrorCode::CredentialRefused),
-        (401, "", ErrorCode::CredentialRefused),
-        (403, "", ErrorCode::CredentialRefused),
-        (418, "", ErrorCode::CredentialRefused),
+    use Remedy::{Caller, None, Operator};
+    for (status, code, expected, remedy) in [
+        (400, "invalid_request", ErrorCode::CredentialRefused, None),
+        (400, "unsupported_grant_type", ErrorCode::CredentialRefused, None),
+        (400, "invalid_client", ErrorCode::CredentialRefused, Operator),
+        (401, "invalid_client", ErrorCode::CredentialRefused, Operator),
+        (400, "invalid_grant", ErrorCode::CredentialExpired, Caller),
+        (400, "invalid_target", ErrorCode::CredentialRefused, None),
+        (400, "invalid_scope", ErrorCode::CredentialRefused, None),
+        (403, "access_denied", ErrorCode::CredentialRefused, None),
+        (400, "insufficient_user_authentication", ErrorCode::CredentialRefused, Caller),
+        (400, "something_of_its_own", ErrorCode::CredentialRefused, None),
+        (400, "unauthorized_client", ErrorCode::CredentialRefused, None),
+        (401, "", ErrorCode::CredentialRefused, Operator),
+        (403, "", ErrorCode::CredentialRefused, None),
+        (418, "", ErrorCode::CredentialRefused, None),
     ] {
         let service = Service::answering(status, refusal(code)).await;
         let error = service.broker().0.mint(request()).await.unwrap_err();
         let refused = error.refusal();
-        assert_eq!(refused.code, expected, "{status} {code}");
+        assert_eq!((refused.code, error.remedy()), (expected, remedy), "{status} {code}");
         assert_eq!(refused.execution, Execution::NotExecuted);
         assert_eq!(service.seen().len(), 1, "{status} {code}");
     }
@@ -107,7 +108,7 @@ async fn sts_down_means_no_call_and_no_fallback() {
         let error = broker.mint(request()).await.unwrap_err();
         assert!(matches!(error, BrokerError::Unavailable { .. }), "{act:?}: {error:?}");
         assert_eq!(service.seen().len(), 2, "{act:?}: once more, and not again");
-        assert_eq!(broker.cached(), 0);
+        assert_eq!(broker.figures().kept, 0);
         // An outage is not remembered: the next call asks again.
         drop(broker.mint(request()).await.unwrap_err());
         assert_eq!(service.seen().len(), 4, "{act:?}");

@@ -48,7 +48,8 @@ impl Judge<'_> {
             expires_at,
             token_ref: self.token_ref(claims, signed)?,
         };
-        Ok(VerifiedToken { audiences, ..VerifiedToken::of_workload(workload) })
+        let is_undated = !claims.contains_key("iat");
+        Ok(VerifiedToken { audiences, is_undated, ..VerifiedToken::of_workload(workload) })
     }
 
     /// As for every token, but for one without `iat`: its life is counted from now.

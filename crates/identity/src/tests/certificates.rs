@@ -1,6 +1,6 @@
 //! Client certificates: whose they are, and tokens that are bound to one.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use placet_types::principal::PrincipalKind;
 use rcgen::{
@@ -252,6 +252,51 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
             Presented { token: Some(&token), certificate: Some(&own), delegation: None };
         assert!(verifier.caller(presented).await.is_err(), "{value}");
     }
+}
+
+#[tokio::test]
+async fn a_chain_is_checked_once_for_a_connection_and_again_when_that_may_end_otherwise() {
+    let ca = Authority::new("prod");
+    let clock = StoppedClock::at(NOW_S);
+    let mut known = Known::new(&[("mesh", &ca, spiffe("prod.example"))]);
+    known.verifier = {
+        let config = IdentityConfig {
+            client_authorities: vec![
+                serde_json::from_value(json!({
+                    "name": "mesh", "ca": Known::path(&known.folder, "mesh"), "tenant": "acme",
+                    "trust_domain": "prod.example", "workloads": { "below": "/agent/" },
+                }))
+                .unwrap(),
+            ],
+            ..IdentityConfig::default()
+        };
+        Verifier::new(config, Arc::<StoppedClock>::clone(&clock), None).unwrap()
+    };
+    let authorities = known.verifier.client_authorities().unwrap().clone();
+    let shown = ca.with_uris(&["spiffe://prod.example/agent/bot"]);
+    for request in 0..50 {
+        // A request is given a clone of what its connection has shown.
+        assert_eq!(known.name_of(&shown.clone()).await.as_deref(), Some("bot"), "{request}");
+    }
+    assert_eq!(authorities.checks(), 1);
+    let another = ca.with_uris(&["spiffe://prod.example/agent/bot"]);
+    assert!(known.name_of(&another).await.is_some());
+    assert_eq!(authorities.checks(), 2, "another connection is another chain");
+    // A clock that was put back, and one that has gone past the end.
+    clock.set(NOW_S - 60);
+    assert!(known.name_of(&shown).await.is_some());
+    assert_eq!(authorities.checks(), 3);
+    clock.set(1_798_761_600 + 1);
+    assert!(known.name_of(&shown).await.is_none(), "it has ended");
+    clock.set(NOW_S);
+    assert!(known.name_of(&shown).await.is_some());
+    // Another authority in its place: the very next request of the same connection is refused.
+    fs::write(Known::path(&known.folder, "mesh"), &Authority::new("new").pem).unwrap();
+    assert!(authorities.reload_if_changed().unwrap());
+    for _ in 0..3 {
+        assert!(known.name_of(&shown).await.is_none());
+    }
+    assert_eq!(authorities.checks(), 3, "a refusal is not kept");
 }
 
 #[tokio::test]

@@ -85,6 +85,8 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         votes: Vec::new(),
         escalated: 0,
         guests: BTreeSet::new(),
+        lapsed: BTreeSet::new(),
+        reopened: 0,
         edits: Vec::new(),
         callback: None,
         state: ApprovalState::Pending,
@@ -92,7 +94,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
 }
 
 fn tally(requirement: &Requirement, votes: &[Vote]) -> Tally {
-    Ballot { requirement, escalated: 0, shown: shown(), votes }.tally()
+    Ballot::of(requirement, 0, (shown(), votes)).tally()
 }
 
 fn states() -> Vec<ApprovalState> {
@@ -331,4 +333,72 @@ proptest! {
         all.extend(more);
         prop_assert_eq!(tally(&requirement, &all), Tally::Denied);
     }
+}
+
+/// Two people have agreed, the policies ask for more, and the first one's agreement counts no more.
+fn back_with_a_lapse() -> ApprovalRecord {
+    let asked = pending(requirement(&[("a", 1)], 2));
+    let now = Timestamp::from_ms(5);
+    let agreed = asked.cast(yes("ann", &["a"]), now).unwrap();
+    let agreed = agreed.cast(yes("bob", &["b"]), now).unwrap();
+    assert_eq!(agreed.state, ApprovalState::Approved);
+    agreed.back(requirement(&[("a", 1)], 2), &BTreeSet::from([0, 9])).unwrap()
+}
+
+#[test]
+fn an_agreement_that_lapsed_counts_no_more_and_is_given_anew() {
+    let back = back_with_a_lapse();
+    let now = Timestamp::from_ms(6);
+    assert_eq!((&back.state, back.reopened), (&ApprovalState::Pending, 1));
+    assert_eq!(back.lapsed, BTreeSet::from([0]), "there is no tenth");
+    assert_eq!(back.ballot().tally(), Tally::Open);
+    assert_eq!(back.ballot().agreed_of(&"a".parse().unwrap()), 0);
+    // What has not lapsed still is a word.
+    assert_eq!(back.cast(yes("bob", &["b"]), now), Err(VoteError::Twice));
+    let again = back.cast(yes("ann", &["a"]), now).unwrap();
+    assert_eq!((&again.state, again.votes.len()), (&ApprovalState::Approved, 3));
+    assert!(again.may_follow(Some(&back)));
+    assert_eq!(
+        again.cast(yes("ann", &["a"]), now).unwrap_err().to_string(),
+        VoteError::Late { state: "approved" }.to_string()
+    );
+}
+
+#[test]
+fn a_lapse_is_not_taken_back_and_no_denial_lapses() {
+    let back = back_with_a_lapse();
+    let forgotten = ApprovalRecord { lapsed: BTreeSet::new(), rev: back.rev + 1, ..back.clone() };
+    assert!(!forgotten.may_follow(Some(&back)));
+    let fewer = ApprovalRecord { reopened: 0, rev: back.rev + 1, ..back.clone() };
+    assert!(!fewer.may_follow(Some(&back)));
+    let asked = Requirement { deny_threshold: 2, ..requirement(&[], 1) };
+    let now = Timestamp::from_ms(5);
+    let voted = pending(asked.clone()).cast(vote("dan", &["a"], VoteChoice::Deny), now).unwrap();
+    let agreed = voted.cast(yes("ann", &["a"]), now).unwrap();
+    let back = agreed.back(asked, &BTreeSet::from([0, 1])).unwrap();
+    assert_eq!(back.lapsed, BTreeSet::from([1]));
+}
+
+#[test]
+fn what_went_back_to_its_approvers_is_shown_with_what_is_asked_for_now() {
+    let asked = pending(requirement(&[("a", 1)], 1));
+    assert_eq!(asked.shown(), asked.proposal);
+    let agreed = asked.cast(yes("ann", &["a"]), Timestamp::from_ms(5)).unwrap();
+    let two = agreed.back(requirement(&[("a", 2)], 2), &BTreeSet::new()).unwrap();
+    let three = agreed.back(requirement(&[("a", 3)], 3), &BTreeSet::new()).unwrap();
+    assert_ne!(two.shown(), asked.shown());
+    assert_ne!(two.shown(), three.shown());
+    // The decisions are on the proposal all the same: those that were given count.
+    assert_eq!(two.ballot().agreed_of(&"a".parse().unwrap()), 1);
+}
+
+#[test]
+fn a_record_without_lapses_reads_and_writes_as_before_there_were_any() {
+    let asked = pending(requirement(&[("a", 1)], 1));
+    let written = serde_json::to_value(&asked).unwrap();
+    assert!(written.get("lapsed").is_none() && written.get("reopened").is_none());
+    assert_eq!(serde_json::from_value::<ApprovalRecord>(written).unwrap(), asked);
+    let back = back_with_a_lapse();
+    let written = serde_json::to_value(&back).unwrap();
+    assert_eq!(serde_json::from_value::<ApprovalRecord>(written).unwrap(), back);
 }

@@ -3,13 +3,15 @@
 //! Owns every move of an approval except its consumption, which is part of dispatch, and those in `edits`. Invariant: an approval and the effect that waits
 //! for it move in one commit.
 
+use std::collections::BTreeSet;
+
 use placet_types::{
     approval::{Requirement, Vote},
     envelope::proposal::ToolProposalEnvelope,
     error::ErrorCode,
 };
 
-use super::{Ledger, LedgerError, content_of, keeping::superseded};
+use super::{Ledger, LedgerError, content_of, keeping::{named, superseded}};
 use crate::{
     approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, VoteError},
     audit::{AuditEvent, AuditKind},
@@ -51,6 +53,8 @@ impl Ledger {
             rev: 1,
             votes: Vec::new(),
             escalated: 0,
+            lapsed: BTreeSet::new(),
+            reopened: 0,
             guests: proposal.requirement.guests(),
             edits: Vec::new(),
             callback: parked.callback.clone(),
@@ -154,6 +158,10 @@ impl Ledger {
         };
         event.kind = AuditKind::ApprovalEnded;
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        if matches!(change, EffectChange::Remove { .. }) {
+            let tenant = &record.scope.tenant;
+            changes.forget_content.extend(named(&record).map(|digest| (tenant.clone(), digest)));
+        }
         changes.effects.push(change);
         changes.approvals.push(next.clone());
         changes.audit.push(event);
@@ -161,25 +169,23 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Puts an approved call back to its approvers, because the active policies ask for more.
+    /// Puts an approved call back to its approvers, because the active policies ask for more. The agreements at the places `lapsed`
+    /// count no more.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.
     pub async fn reopen_approval(
         &self,
         approval: &ApprovalRecord,
-        requirement: Requirement,
+        (requirement, lapsed): (Requirement, &BTreeSet<usize>),
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
         if requirement.guests() != approval.guests {
             return Err(VoteError::Elsewhere.into());
         }
-        let mut next = approval
-            .moved(ApprovalState::Pending)
+        let next = approval
+            .back(requirement, lapsed)
             .ok_or(LedgerError::WrongState(approval.state.name()))?;
-        next.requirement = requirement;
-        // Counted by their places in a requirement that is another one now; those that are due are made again.
-        next.escalated = 0;
         let record = self.waiting_effect(&next).await?;
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         if matches!(record.state, EffectState::Approved { .. }) {

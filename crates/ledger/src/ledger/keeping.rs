@@ -141,7 +141,7 @@ impl Ledger {
 }
 
 /// The contents that a record names: what is parked, its result, and that of an earlier arm.
-fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
+pub(super) fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
     let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
     record.state.result().into_iter().chain(of_arm).chain([record.parked])
 }

@@ -70,6 +70,8 @@ impl Ledger {
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
         event.kind = AuditKind::Resolved;
         event.record_id = Some(record.record_id);
+        event.code = result.error.as_ref().map(|error| error.error_code);
+        event.digests.insert("result".to_owned(), digest);
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.forget_content = superseded(record, &moved);

@@ -28,6 +28,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
                 NoticeKind::BreakGlass => "Break-glass",
                 NoticeKind::Freeze => "Freeze",
                 NoticeKind::Handover => "Handover",
+                NoticeKind::Revocation => "Revocation",
                 NoticeKind::Held
                 | NoticeKind::Edited
                 | NoticeKind::Voted
@@ -59,7 +60,8 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
         | NoticeKind::Grant
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze
-        | NoticeKind::Handover => of_end(kind, call),
+        | NoticeKind::Handover
+        | NoticeKind::Revocation => of_end(kind, call),
     }
 }
 

@@ -112,6 +112,58 @@ async fn tries_become_rarer_and_after_a_day_a_message_is_given_up_so_that_the_ne
 }
 
 #[tokio::test]
+async fn a_day_of_tries_is_a_day_whatever_is_restarted_meanwhile() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    turn(&mut sender(&config, &chain, &boy)).await;
+    boy.refuse("call_1", Some(Failure::passing("not now")));
+    chain.moved(&approval(1), AuditKind::Held);
+    let given_up = || {
+        let notes = chain.notes();
+        let given_up = |mark: &DeliveryMark| matches!(mark, DeliveryMark::GivenUp { .. });
+        notes.iter().filter(|note| note.delivery.as_deref().is_some_and(given_up)).count()
+    };
+    // A process lives for an hour.
+    for hour in 0..26 {
+        let mut sender = sender(&config, &chain, &boy);
+        for _ in 0..60 {
+            turn(&mut sender).await;
+            chain.pass_ms(MINUTE);
+        }
+        // The last try is the last one that fits into the day.
+        if hour != 23 {
+            assert_eq!(given_up(), usize::from(hour > 23), "in hour {hour}");
+        }
+    }
+    let tries = boy.tries();
+    turn(&mut sender(&config, &chain, &boy)).await;
+    assert_eq!(boy.tries(), tries, "it is tried after it was given up");
+}
+
+#[tokio::test]
+async fn what_is_told_at_once_does_not_overtake_what_is_gathered_about_the_same_call() {
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let config = config(json!({ "digest_every_ms": 1_800_000, "at_once": ["denied"] }));
+    turn(&mut sender(&config, &chain, &boy)).await;
+    let (one, two) = (approval(1), approval(2));
+    chain.moved(&one, AuditKind::Held);
+    chain.moved(&two, AuditKind::Held);
+    turn(&mut sender(&config, &chain, &boy)).await;
+    chain.pass_ms(MINUTE);
+    boy.refuse("call_1", Some(Failure::passing("not now")));
+    chain.moved(&voted(&one, "ben", ApprovalState::Denied), AuditKind::Voted);
+    turn(&mut sender(&config, &chain, &boy)).await;
+    assert_eq!(boy.said(), Vec::<String>::new(), "the later message went out first");
+    boy.refuse("call_1", None);
+    // Another process has to find the same.
+    turn(&mut sender(&config, &chain, &boy)).await;
+    assert_eq!(boy.said(), ["call_1 held", "call_1 denied"]);
+    chain.pass_ms(30 * MINUTE);
+    turn(&mut sender(&config, &chain, &boy)).await;
+    turn(&mut sender(&config, &chain, &boy)).await;
+    assert_eq!(boy.said()[2..], ["call_2 held"]);
+}
+
+#[tokio::test]
 async fn a_receiver_that_wants_nothing_any_more_is_not_asked_again() {
     let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
     let mut sender = sender(&config, &chain, &boy);

@@ -5,7 +5,7 @@ use placet_ledger::{
 };
 use serde_json::json;
 
-use super::support::{Boy, Chain, MINUTE, approval, config, read, sender, turn, voted};
+use super::support::{Boy, Chain, MINUTE, approval, config, read, sender, then, turn, voted};
 use crate::courier::Failure;
 
 #[tokio::test]
@@ -54,6 +54,28 @@ async fn what_happened_before_anybody_was_to_be_told_is_not_told() {
     chain.moved(&approval(2), AuditKind::Held);
     turn(&mut sender(&config, &chain, &boy)).await;
     assert_eq!(boy.said(), ["call_2 held"]);
+}
+
+#[tokio::test]
+async fn of_a_call_that_was_held_before_is_told_what_becomes_of_it_from_then_on() {
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let config = read(json!({
+        "channels": { "ops": { "to": { "type": "slack", "url": "https://hooks.example/x" } } },
+        "routes": [{ "events": ["held", "expiring", "expired", "approved"], "channels": ["ops"] }],
+        "expiring_ms": 900_000,
+    }));
+    let (one, two) = (approval(1), approval(2));
+    chain.moved(&one, AuditKind::Held);
+    chain.moved(&two, AuditKind::Held);
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    chain.moved(&voted(&two, "ben", ApprovalState::Approved), AuditKind::Voted);
+    turn(&mut sender).await;
+    chain.pass_ms(46 * MINUTE);
+    turn(&mut sender).await;
+    chain.moved(&then(&one, ApprovalState::Expired), AuditKind::ApprovalEnded);
+    turn(&mut sender).await;
+    assert_eq!(boy.said(), ["call_2 approved", "call_1 expiring", "call_1 expired"]);
 }
 
 #[tokio::test]

@@ -5,7 +5,9 @@ use placet_types::digest::Digest;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::support::{Arrived, Boy, Chain, MINUTE, NINE, approval, config, sender, turn, voted};
+use super::support::{
+    Arrived, Boy, Chain, MINUTE, NINE, approval, config, sender, then, turn, voted,
+};
 use crate::{
     config::NotifyConfig,
     message::{Content, Letter, Message},
@@ -182,8 +184,9 @@ async fn a_digest_lists_what_it_gathered_in_few_messages() {
 
 #[tokio::test]
 async fn the_end_of_a_call_is_told_to_its_caller_with_its_digest_and_without_its_approval() {
-    let mut told = config(json!({ "callbacks": ["acme"] }));
+    let mut told = config(json!({}));
     told.routes.clear();
+    told.channels.first_entry().unwrap().get_mut().callbacks = ["acme".parse().unwrap()].into();
     let got = letters(&told, |chain| {
         let mut held = approval(1);
         held.callback = Some("ops".parse().unwrap());
@@ -206,6 +209,20 @@ async fn the_end_of_a_call_is_told_to_its_caller_with_its_digest_and_without_its
         },
     });
     assert_eq!(webhook, wanted);
+    for (state, event, code) in [
+        (ApprovalState::Denied, AuditKind::Voted, "APPROVAL_DENIED"),
+        (ApprovalState::Expired, AuditKind::ApprovalEnded, "APPROVAL_EXPIRED"),
+    ] {
+        let got = letters(&told, |chain| {
+            let mut over = then(&approval(1), state.clone());
+            over.callback = Some("ops".parse().unwrap());
+            chain.moved(&over, event);
+        })
+        .await;
+        let webhook = render::webhook(&got[0], Some(&console()));
+        assert_eq!(webhook["data"]["code"], code, "{webhook:#}");
+        assert!(webhook["data"].get("result_digest").is_none(), "{webhook:#}");
+    }
 }
 
 #[test]

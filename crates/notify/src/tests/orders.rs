@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use placet_ledger::{approval::ApprovalState, audit::AuditKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::support::{Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
+use super::support::{Arrived, Boy, Chain, MINUTE, approval, config, sender, then, turn, voted};
 use crate::courier::Failure;
 
 /// A source of choices that is the same in every run.
@@ -45,8 +45,9 @@ fn happens(chain: &Chain, call: u64, step: u64) -> String {
     format!("call_{call} {kind}")
 }
 
-async fn plays(seed: u64) {
-    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({ "parallel_max": 2 })));
+/// Plays one order; answers which words of which call arrived, each as often as it did, and how often a process died.
+async fn plays(seed: u64, channel: Value) -> (Vec<Vec<String>>, usize, usize) {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(channel));
     let mut dice = Dice(seed);
     let mut now = sender(&config, &chain, &boy);
     turn(&mut now).await;
@@ -87,24 +88,44 @@ async fn plays(seed: u64) {
         chain.pass_ms(30 * MINUTE);
         turn(&mut now).await;
     }
-    let said = boy.said();
+    let arrived = boy.arrived();
+    let said: Vec<Vec<String>> = arrived.iter().map(Arrived::words).collect();
     for (call, wanted) in &wanted {
         let mut seen = BTreeSet::new();
-        let of_call = said.iter().filter(|said| said.starts_with(&format!("call_{call} ")));
+        let of_call = said.iter().flatten();
+        let of_call = of_call.filter(|said| said.starts_with(&format!("call_{call} ")));
         let first: Vec<&String> = of_call.filter(|said| seen.insert(*said)).collect();
         assert_eq!(first, wanted.iter().collect::<Vec<_>>(), "seed {seed}: {said:#?}");
     }
-    let all = wanted.values().map(Vec::len).sum::<usize>();
-    let again = said.len().saturating_sub(all);
-    assert!(again <= died.saturating_mul(2), "seed {seed}: {again} again, {died} died: {said:#?}");
-    let ids: BTreeSet<String> =
-        boy.arrived().iter().map(|one| one.letter.message.id.clone()).collect();
-    assert_eq!(ids.len(), all, "seed {seed}: one name for each message, however often it is sent");
+    let ids: BTreeSet<&String> = arrived.iter().map(|one| &one.letter.message.id).collect();
+    let words: BTreeSet<&Vec<String>> = said.iter().collect();
+    assert_eq!(ids.len(), words.len(), "seed {seed}: one name for each message");
+    let all = wanted.values().map(Vec::len).sum();
+    (said, all, died)
 }
 
 #[tokio::test]
 async fn in_every_order_each_message_arrives_after_the_one_before_it() {
     for seed in 0..150 {
-        plays(seed).await;
+        let (said, all, died) = plays(seed, json!({ "parallel_max": 2 })).await;
+        let again = said.len().saturating_sub(all);
+        let often = died.saturating_mul(2);
+        assert!(again <= often, "seed {seed}: {again} again, {died} died: {said:#?}");
+    }
+}
+
+#[tokio::test]
+async fn in_every_order_it_does_so_through_digests_quiet_hours_and_what_cannot_wait() {
+    for seed in 0..150 {
+        let quiet = json!({ "from": "09:10", "to": "09:20" });
+        let (said, all, died) = plays(
+            seed,
+            json!({ "parallel_max": 2, "digest_every_ms": 240_000, "quiet": quiet, "at_once": ["voted"] }),
+        )
+        .await;
+        // Nothing is told again but by a message that was under way when its process died.
+        let again = said.iter().map(Vec::len).sum::<usize>().saturating_sub(all);
+        let often = died.saturating_mul(2).saturating_mul(5);
+        assert!(again <= often, "seed {seed}: {again} again, {died} died: {said:#?}");
     }
 }

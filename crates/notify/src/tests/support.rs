@@ -24,7 +24,7 @@ use crate::{
     book::Book,
     config::NotifyConfig,
     courier::{Courier, Failure},
-    message::{Content, Letter},
+    message::Letter,
     notifier::Notifier,
 };
 
@@ -231,10 +231,14 @@ pub(crate) struct Arrived {
 impl Arrived {
     /// What it tells: `call_1 held`, or several of these.
     pub(crate) fn says(&self) -> String {
+        self.words().join(", ")
+    }
+
+    /// The same, each thing by itself.
+    pub(crate) fn words(&self) -> Vec<String> {
         let told = self.letter.message.told().iter();
-        let words =
-            told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind.as_str()));
-        words.collect::<Vec<_>>().join(", ")
+        told.map(|told| format!("{} {}", told.notice.subject(), told.notice.kind.as_str()))
+            .collect()
     }
 }
 
@@ -280,9 +284,9 @@ impl Courier for Boy {
     ) -> Result<String, Failure> {
         let one = Arrived { channel: channel.to_string(), letter: letter.clone() };
         self.tried.lock().unwrap().push(one.says());
-        if let Content::One(told) = &letter.message.content
-            && let Some(failure) = self.refused.lock().unwrap().get(told.notice.subject())
-        {
+        let refused = self.refused.lock().unwrap().clone();
+        let told = letter.message.told().iter();
+        if let Some(failure) = told.filter_map(|told| refused.get(told.notice.subject())).next() {
             return Err(failure.clone());
         }
         self.arrived.lock().unwrap().push(one);

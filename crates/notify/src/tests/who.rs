@@ -153,6 +153,13 @@ fn a_section_that_leads_astray_is_refused_with_the_key_that_does() {
         (mail(json!({ "user": "p" })), "to.password"),
         (json!({ "routes": [{ "channels": ["none"] }] }), "routes[0].channels"),
         (json!({ "routes": [{ "channels": [] }] }), "routes[0]"),
+        (
+            json!({
+                "channels": { "ops": { "to": { "type": "slack", "url": "https://h.example" }, "callbacks": ["acme"] } },
+                "routes": [{ "events": ["held"], "channels": ["ops"] }],
+            }),
+            "routes[0].channels",
+        ),
         (json!({ "poll_ms": 1 }), "poll_ms"),
     ] {
         let config: NotifyConfig = serde_json::from_value(section.clone()).unwrap();

@@ -9,7 +9,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
 use placet_ledger::{
-    approval::ApprovalState,
+    approval::{ApprovalRecord, ApprovalState},
     store::{ApprovalQuery, StoreError},
 };
 use placet_types::ids::ApprovalId;
@@ -30,8 +30,19 @@ const UNHEARD_OF: Duration = Duration::from_secs(60);
 const OTHERS_FIRST: Duration = Duration::from_secs(3);
 /// How many approvals are read at a time.
 const PAGE: usize = 1_000;
-/// How many pages are read in one round, where other nodes may have moved what is on them: a look at everything takes several rounds
-/// when much waits, and each stays short.
+/// How many pages are read before anybody is served; what more waits is read while calls are taken in.
+const PAGES_FIRST: usize = 5;
+/// How many pages are read then before the desk looks at its messages.
+const PAGES_THEN: usize = 2;
+/// When what could not be read is tried again.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+/// How many approvals are compared at a time with what other nodes made of them.
+const MARKS: usize = 5_000;
+/// How many such pages are compared in one round.
+const MARKS_IN_ROUND: usize = 5;
+/// From how many of a page on that have moved the page is read as a whole.
+const MOVED_MAX: usize = 250;
+/// How many pages of approved calls are read in one round, where other nodes may have moved them.
 const PAGES_IN_ROUND: usize = 5;
 /// How many approvals are taken up at one tick, of those that are due.
 const DUE_AT_ONCE: usize = 500;
@@ -47,6 +58,8 @@ pub(crate) enum DeskMessage {
     RetryLater { approval_id: ApprovalId },
     /// The approval has ended, or its call is on its way, or waits for its caller.
     Over { approval_id: ApprovalId },
+    /// Read on what waits, after the start.
+    ReadOn,
     /// Look for approvals that other nodes asked for, or that people agreed to there.
     Read,
     /// Look at the timers.
@@ -66,6 +79,8 @@ pub(crate) struct DeskActor {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     retries: HashMap<ApprovalId, (Instant, u32)>,
+    /// Where the first reading of all that waits goes on; nothing once it is over.
+    reading: Option<ApprovalId>,
     /// Where the look at everything stands that other nodes may have moved.
     swept_to: Option<ApprovalId>,
 }
@@ -84,13 +99,9 @@ impl Actor for DeskActor {
         self.context.routes.set_desk(myself.clone());
         let mut timers = Timers::default();
         self.context.desk.board.begin_sweep();
-        for state in ["pending", "approved"] {
-            drop(self.read(state, (None, usize::MAX), &mut timers).await?);
-        }
-        self.settle_unseen().await?;
+        drop(self.read("approved", (None, usize::MAX), &mut timers).await?);
+        self.read_on(&myself, (None, PAGES_FIRST), &mut timers).await?;
         self.context.desk.follow(&self.context).await;
-        let context = Arc::clone(&self.context);
-        self.context.registry.spawn(async move { drift::contracts(&context).await });
         self.tree.enter("root/desk", &myself, || DeskMessage::Fault);
         myself.send_interval(TICK, || DeskMessage::Tick);
         Ok(timers)
@@ -98,7 +109,7 @@ impl Actor for DeskActor {
 
     async fn handle(
         &self,
-        _myself: ActorRef<Self::Msg>,
+        myself: ActorRef<Self::Msg>,
         message: DeskMessage,
         timers: &mut Timers,
     ) -> Result<(), ActorProcessingErr> {
@@ -119,6 +130,15 @@ impl Actor for DeskActor {
                 timers.retries.insert(approval_id, (due, tries));
             }
             DeskMessage::Over { approval_id } => drop(timers.retries.remove(&approval_id)),
+            DeskMessage::ReadOn => {
+                let from = timers.reading.clone();
+                if let Err(error) = self.read_on(&myself, (from, PAGES_THEN), timers).await {
+                    tracing::warn!(%error, "what waits for people could not be read on");
+                    myself.send_after(READ_AGAIN, || DeskMessage::ReadOn);
+                }
+            }
+            // What is being read for the first time is compared afterwards.
+            DeskMessage::Read if timers.reading.is_some() => {}
             DeskMessage::Read => {
                 if let Err(error) = self.sweep(timers).await {
                     tracing::warn!(%error, "the approvals of other nodes could not be read");
@@ -153,7 +173,7 @@ impl DeskActor {
             query.after = Some(last.approval_id.clone());
             let is_last = page.len() < PAGE;
             for approval in page {
-                self.context.desk.moved(&self.context, &approval);
+                self.seen(&approval);
                 if approval.state == ApprovalState::Approved {
                     // Where it is shared, the node that people told takes it up; this one if nothing comes of that.
                     let due = Instant::now() + grace;
@@ -167,16 +187,78 @@ impl DeskActor {
         Ok(query.after)
     }
 
+    /// Reads what waits on, so many pages; asks itself to go on, or does what has to wait until all of it is known.
+    async fn read_on(
+        &self,
+        myself: &ActorRef<DeskMessage>,
+        (from, pages): (Option<ApprovalId>, usize),
+        timers: &mut Timers,
+    ) -> Result<(), StoreError> {
+        timers.reading = self.read("pending", (from, pages), timers).await?;
+        if timers.reading.is_some() {
+            return myself.send_message(DeskMessage::ReadOn).or(Ok(()));
+        }
+        // What people agreed to elsewhere while the rest was read.
+        drop(self.read("approved", (None, usize::MAX), timers).await?);
+        self.settle_unseen().await?;
+        self.context.desk.was_read();
+        let context = Arc::clone(&self.context);
+        self.context.registry.spawn(async move { drift::contracts(&context).await });
+        Ok(())
+    }
+
+    /// Compares what waits with what is known of it, and reads what has moved; answers where to go on, if there may be more.
+    async fn compare(
+        &self,
+        mut after: Option<ApprovalId>,
+        timers: &mut Timers,
+    ) -> Result<Option<ApprovalId>, StoreError> {
+        for _ in 0..MARKS_IN_ROUND {
+            let query = ApprovalQuery {
+                state: Some(ApprovalState::Pending.name().to_owned()),
+                limit: MARKS,
+                after: after.clone(),
+                ..ApprovalQuery::default()
+            };
+            let marks = self.context.ledger.store().approval_marks(&query).await?;
+            let Some(last) = marks.last() else { return Ok(None) };
+            let moved = self.context.desk.board.moved_of(&marks);
+            if moved.len() > MOVED_MAX {
+                let pages = MARKS.div_ceil(PAGE);
+                drop(self.read("pending", (after, pages), timers).await?);
+            } else {
+                for approval_id in moved {
+                    self.look_up(&approval_id).await;
+                }
+            }
+            after = Some(last.approval_id.clone());
+            if marks.len() < MARKS {
+                return Ok(None);
+            }
+        }
+        Ok(after)
+    }
+
     /// One round of the look at everything that other nodes may have moved.
     async fn sweep(&self, timers: &mut Timers) -> Result<(), StoreError> {
         drop(self.read("approved", (None, PAGES_IN_ROUND), timers).await?);
         let from = timers.swept_to.take();
-        timers.swept_to = self.read("pending", (from, PAGES_IN_ROUND), timers).await?;
+        timers.swept_to = self.compare(from, timers).await?;
         if timers.swept_to.is_none() {
             self.settle_unseen().await?;
             self.context.desk.board.begin_sweep();
         }
         Ok(())
+    }
+
+    /// An approval as it was read: news of it are told only when all that waits was known before.
+    fn seen(&self, approval: &ApprovalRecord) {
+        let Context { desk, directory, ledger, .. } = &*self.context;
+        if desk.is_read() {
+            desk.moved(&self.context, approval);
+        } else {
+            desk.board.moved(approval, directory, ledger.store().now());
+        }
     }
 
     /// What is on the board and was not come upon has moved elsewhere.

@@ -1,4 +1,4 @@
-//! Arranging something at the desk: a standing grant, a break-glass record, a freeze, a handover.
+//! Arranging something at the desk: a standing grant, a break-glass record, a freeze, a handover, a revocation.
 //!
 //! Owns the limits of what can be arranged, and who has to agree to it. Whether the caller may at all is Cedar's answer. Invariant: a
 //! standing grant is approved under the requirement of the very call it was proposed from, and covers that call.
@@ -23,7 +23,8 @@ use placet_types::{
     clock::Timestamp,
     desk::{
         BREAK_GLASS_MS_MAX, BreakGlass, DESK_TEXT_BYTES_MAX, DeskBody, FREEZE_MS_MAX, Freeze,
-        GRANT_MS_MAX, GRANT_USES_MAX, Grant, HANDOVER_MS_MAX, Handover,
+        GRANT_MS_MAX, GRANT_USES_MAX, Grant, HANDOVER_MS_MAX, Handover, REVOCATION_MS_MAX,
+        REVOCATION_MS_MIN, Revocation,
         pattern::{ArgumentPattern, ArgumentRule},
     },
     digest::Digest,
@@ -46,11 +47,14 @@ use crate::{
 const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
 /// The shortest time that something is arranged for, in milliseconds: less is over before anybody can agree.
 const LASTS_MS_MIN: u64 = 1_000;
+/// The most revocations of a tenant at a time: each is looked at for every call.
+const REVOCATIONS_MAX: usize = 10_000;
 
 /// What is to be entered, checked.
 struct Terms {
     body: DeskBody,
     requirement: Requirement,
+    lasts_ms_min: u64,
     lasts_ms_max: u64,
     may_begin_later: bool,
 }
@@ -78,6 +82,10 @@ pub(crate) async fn arrange(
         Arrangement::Handover(handover) => {
             let terms = self::handover(context, caller, handover)?;
             enter(context, caller, (DeskActKind::HandOver, &request), terms).await
+        }
+        Arrangement::Revocation(revocation) => {
+            let terms = self::revocation(context, caller, revocation)?;
+            enter(context, caller, (DeskActKind::RevokeCredentials, &request), terms).await
         }
     }
 }
@@ -136,6 +144,7 @@ fn break_glass(glass: BreakGlass, lasts_ms: u64) -> Result<Terms, Refusal> {
     Ok(Terms {
         body: DeskBody::BreakGlass(glass),
         requirement,
+        lasts_ms_min: LASTS_MS_MIN,
         lasts_ms_max: BREAK_GLASS_MS_MAX,
         may_begin_later: false,
     })
@@ -155,6 +164,7 @@ fn freeze(context: &Context, freeze: Freeze) -> Result<Terms, Refusal> {
     Ok(Terms {
         body: DeskBody::Freeze(freeze),
         requirement: nobody(),
+        lasts_ms_min: LASTS_MS_MIN,
         lasts_ms_max: FREEZE_MS_MAX,
         may_begin_later: true,
     })
@@ -183,8 +193,31 @@ fn handover(
     Ok(Terms {
         body: DeskBody::Handover(handover),
         requirement: nobody(),
+        lasts_ms_min: LASTS_MS_MIN,
         lasts_ms_max: HANDOVER_MS_MAX,
         may_begin_later: true,
+    })
+}
+
+fn revocation(
+    context: &Context,
+    caller: &VerifiedCaller,
+    revocation: Revocation,
+) -> Result<Terms, Refusal> {
+    check_text(&revocation.subject, "/arrange/subject")?;
+    if let Some(issuer) = &revocation.issuer {
+        check_text(issuer, "/arrange/issuer")?;
+    }
+    if context.desk.force.open().revocations_of(caller.tenant()) >= REVOCATIONS_MAX {
+        let problem = format!("{REVOCATIONS_MAX} are in force already");
+        return Err(invalid("/arrange", problem));
+    }
+    Ok(Terms {
+        body: DeskBody::Revocation(revocation),
+        requirement: nobody(),
+        lasts_ms_min: REVOCATION_MS_MIN,
+        lasts_ms_max: REVOCATION_MS_MAX,
+        may_begin_later: false,
     })
 }
 
@@ -194,8 +227,9 @@ fn window_of(
     terms: &Terms,
     now: Timestamp,
 ) -> Result<(Timestamp, Timestamp), Refusal> {
-    if !(LASTS_MS_MIN..=terms.lasts_ms_max).contains(&request.lasts_ms) {
-        let problem = format!("must be {LASTS_MS_MIN} to {} milliseconds", terms.lasts_ms_max);
+    let (min, max) = (terms.lasts_ms_min, terms.lasts_ms_max);
+    if !(min..=max).contains(&request.lasts_ms) {
+        let problem = format!("must be {min} to {max} milliseconds");
         return Err(invalid("/lasts_ms", problem));
     }
     let starts_at = request.starts_at.unwrap_or(now).max(now);
@@ -296,7 +330,7 @@ async fn grant(
         let told = "people of another tenant agree to single calls, and to nothing that stands";
         return Err(Refusal::new(ErrorCode::PolicyDenied, told));
     }
-    if wanted.digest != approval.proposal {
+    if wanted.digest != approval.shown() {
         return Err(not_counted(&VoteError::Stale));
     }
     let capacity = decide::review(context, caller, (&approval, ReviewAction::Approve)).await?;
@@ -362,6 +396,7 @@ async fn grant_terms(
         })),
         // The same people, without those who are asked only because the first ones are silent.
         requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },
+        lasts_ms_min: LASTS_MS_MIN,
         lasts_ms_max: GRANT_MS_MAX,
         may_begin_later: false,
     })

@@ -79,7 +79,8 @@ impl<'a> Question<'a> {
 
 /// Everybody whose word on what is shown now counts already.
 pub(crate) fn deciders(approval: &ApprovalRecord) -> impl Iterator<Item = Voice<'_>> {
-    let shown = approval.votes.iter().filter(|vote| vote.shown_digest == approval.proposal);
+    let standing = approval.standing_votes();
+    let shown = standing.filter(|vote| vote.shown_digest == approval.proposal);
     shown.flat_map(Vote::voices)
 }
 

@@ -13,7 +13,10 @@ use std::{
 
 use tokio::time::Instant;
 
-use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    store::ApprovalMark,
+};
 use placet_types::{
     approval::{Voice, Vote},
     clock::Timestamp,
@@ -166,6 +169,22 @@ impl Board {
         inner.sweep = inner.sweep.wrapping_add(1);
     }
 
+    /// Takes note that these are there still, and answers those that are not known here as they stand.
+    pub(crate) fn moved_of(&self, marks: &[ApprovalMark]) -> Vec<ApprovalId> {
+        let mut inner = self.lock();
+        let Inner { rows, by_id, over, sweep, .. } = &mut *inner;
+        let mut moved = Vec::new();
+        for ApprovalMark { approval_id, rev } in marks {
+            match by_id.get(approval_id).and_then(|place| rows.get_mut(place)) {
+                Some(row) if row.rev >= *rev => row.sweep = *sweep,
+                // What is over here is so by a later reading.
+                None if over.contains_key(approval_id) => {}
+                Some(_) | None => moved.push(approval_id.clone()),
+            }
+        }
+        moved
+    }
+
     /// Those that the reading has not come upon: they moved on without this process. At most `limit`.
     pub(crate) fn unseen(&self, limit: usize) -> Vec<ApprovalId> {
         let inner = self.lock();
@@ -287,7 +306,8 @@ impl Inner {
         let tenant = approval.chain.tenant();
         let actor = &approval.chain.actor.id;
         let owner = directory.agent(tenant, actor).map(|agent| agent.owner.as_str());
-        let shown = approval.votes.iter().filter(|vote| vote.shown_digest == approval.proposal);
+        let standing = approval.standing_votes();
+        let shown = standing.filter(|vote| vote.shown_digest == approval.proposal);
         let mut voiced: Vec<Name> =
             shown.flat_map(Vote::voices).map(|voice| names.of(&voice_name(voice))).collect();
         voiced.sort_unstable();

@@ -272,6 +272,27 @@ struct Kind {
     shape: BTreeSet<String>,
 }
 
+/// The digest of what the caller is shown of an approval, and what of it has to be equal to be decided together: nothing that is masked
+/// for them, and no policy that they are not told of.
+async fn shown_of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Result<(Digest, Kind), Refusal> {
+    let proposal = context.ledger.proposal(approval).await;
+    let evidence = proposal.map_err(|error| ledger_refusal(&error))?.evidence;
+    let (digest, requirement) = if guest::is_guest(caller, approval) {
+        let part = guest::part_of(approval, Some(&evidence), caller.tenant());
+        (part.digest(), part.requirement)
+    } else {
+        (approval.shown(), approval.requirement.clone())
+    };
+    let mut shape = BTreeSet::new();
+    shape_of(&evidence.preview, "", &mut shape);
+    let policies = requirement.reasons.into_iter().map(|reason| reason.policy).collect();
+    Ok((digest, Kind { capability: approval.capability.clone(), policies, shape }))
+}
+
 async fn one_of(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
@@ -279,16 +300,11 @@ async fn one_of(
     kind: &mut Option<Kind>,
 ) -> Result<ApprovalView, Refusal> {
     let approval = people::visible(context, caller, &item.approval_id).await?;
-    let proposal = context.ledger.proposal(&approval).await;
-    let proposal = proposal.map_err(|error| ledger_refusal(&error))?;
-    let mut shape = BTreeSet::new();
-    shape_of(&Value::Object(proposal.call.args), "", &mut shape);
-    let reasons = approval.requirement.reasons.iter();
-    let own = Kind {
-        capability: approval.capability.clone(),
-        policies: reasons.map(|reason| reason.policy.clone()).collect(),
-        shape,
-    };
+    let (shown, own) = shown_of(context, caller, &approval).await?;
+    // What somebody was not shown is compared with nothing.
+    if item.digest != shown {
+        return Err(not_counted(&VoteError::Stale));
+    }
     let differs = match kind.get_or_insert_with(|| own.clone()) {
         first if first.capability != own.capability => Some("it is for another operation"),
         first if first.policies != own.policies => Some("other policies hold it"),

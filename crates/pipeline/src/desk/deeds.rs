@@ -42,6 +42,6 @@ fn decides(
         DeskBody::BreakGlass(_) => {
             entries::may(context, caller, (DeskActKind::ConfirmBreakGlass, entry)).is_ok()
         }
-        DeskBody::Freeze(_) | DeskBody::Handover(_) => false,
+        DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => false,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) async fn edit(
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
         let capacity = decide::review(context, caller, (&approval, ReviewAction::Edit)).await?;
-        if request.digest != approval.proposal {
+        if request.digest != approval.shown() {
             return Err(not_counted(&VoteError::Stale));
         }
         let held = Held::read(context, &approval).await?;
@@ -175,6 +175,11 @@ async fn write(
     let Changed { stage, held } = changed;
     let run = run_of(context, &stage).await?;
     let (decision, requirement) = decided(context, (&stage, &run), (approval, &held.record))?;
+    if requirement.guests() != approval.guests {
+        return Err(not_counted(&VoteError::Elsewhere));
+    }
+    // Shown as it will be counted: nothing that was asked before is asked no more.
+    let requirement = approval.requirement.joined(requirement);
     let now = context.ledger.store().now();
     let by = caller.actor.principal().id.clone();
     let first = held.proposal.evidence.edited.as_ref();

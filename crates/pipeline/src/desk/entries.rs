@@ -139,7 +139,10 @@ pub(crate) fn deciders(entry: &DeskEntry) -> BTreeSet<PrincipalId> {
 const fn colleague_of(entry: &DeskEntry) -> Option<&PrincipalId> {
     match &entry.body {
         DeskBody::Handover(handover) => Some(&handover.to),
-        DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Freeze(_) => None,
+        DeskBody::Grant(_)
+        | DeskBody::BreakGlass(_)
+        | DeskBody::Freeze(_)
+        | DeskBody::Revocation(_) => None,
     }
 }
 
@@ -196,9 +199,10 @@ fn shown_body(context: &Context, entry: &DeskEntry) -> DeskBody {
             let pattern = masked(context, entry, grant);
             DeskBody::Grant(Box::new(Grant { pattern, ..grant.as_ref().clone() }))
         }
-        body @ (DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_)) => {
-            body.clone()
-        }
+        body @ (DeskBody::BreakGlass(_)
+        | DeskBody::Freeze(_)
+        | DeskBody::Handover(_)
+        | DeskBody::Revocation(_)) => body.clone(),
     }
 }
 

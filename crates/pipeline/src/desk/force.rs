@@ -1,17 +1,20 @@
-//! What is in force at the desk: freezes, break-glass records, standing grants and handovers, in memory.
+//! What is in force at the desk: freezes, break-glass records, standing grants, handovers and revocations, in memory.
 //!
 //! Owns the view that the gate looks at. The ledger has the entries: the view is read again after every change made here, and at least
-//! every second where other nodes change them too. Invariant: what the view allows too long, the commit of a dispatch refuses (a grant
+//! every second where other nodes change them too; a view that could not be read for some seconds decides nothing. Invariant: what the view allows too long, the commit of a dispatch refuses (a grant
 //! that is used up), or Cedar decides upon with the time of the store.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
 use serde_json::Value;
+use tokio::time::Instant;
 
+use placet_broker::{Revoked, SubjectName};
 use placet_ledger::{
     desk::{DeskEntry, DeskState},
     ledger::LedgerError,
@@ -30,6 +33,8 @@ use crate::{context::Context, registry::Owner};
 
 /// How many entries are read at a time.
 const PAGE: usize = 500;
+/// How many of the rounds in which it is read again a view may miss, where other nodes change what is in force.
+const ROUNDS_MISSED_MAX: u32 = 5;
 /// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
@@ -37,6 +42,8 @@ const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 #[derive(Debug, Default)]
 pub(crate) struct Force {
     open: ArcSwap<Open>,
+    /// When the last reading that succeeded began; nothing: none did, or the last one failed where nobody reads again by himself.
+    read_at: Mutex<Option<Instant>>,
     renewing: tokio::sync::Mutex<()>,
 }
 
@@ -61,6 +68,15 @@ impl Force {
         self.open.load_full()
     }
 
+    /// Whether calls may be decided upon by this view: a freeze that another node has acknowledged has to bind here too.
+    pub(crate) fn is_current(&self, context: &Context) -> bool {
+        let read_at = *self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = Duration::from_millis(context.settings.ledger.fleet_every_ms);
+        let is_shared = context.ledger.store().is_shared();
+        read_at
+            .is_some_and(|at| !is_shared || at.elapsed() < round.saturating_mul(ROUNDS_MISSED_MAX))
+    }
+
     /// Reads the open entries again; answers those that have changed since.
     pub(crate) async fn renew(
         &self,
@@ -68,6 +84,21 @@ impl Force {
     ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
         // One at a time: a reading that began later ends later, and so is never replaced by an older one.
         let _one_at_a_time = self.renewing.lock().await;
+        let began = Instant::now();
+        let read = self.read(context).await;
+        let is_shared = context.ledger.store().is_shared();
+        let mut read_at = self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
+        match &read {
+            Ok(_) => *read_at = Some(began),
+            // Where others change it too, it is read again in a moment anyway, and its age tells.
+            Err(_) if is_shared => {}
+            Err(_) => *read_at = None,
+        }
+        drop(read_at);
+        read
+    }
+
+    async fn read(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
         let store = context.ledger.store();
         let mut query =
             DeskQuery { open_at: Some(store.now()), limit: PAGE, ..DeskQuery::default() };
@@ -124,7 +155,10 @@ impl Open {
                 entry.is_in_force(now)
                     && (freeze.adapters.is_empty() || freeze.adapters.contains(adapter))
             }
-            DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Handover(_) => false,
+            DeskBody::Grant(_)
+            | DeskBody::BreakGlass(_)
+            | DeskBody::Handover(_)
+            | DeskBody::Revocation(_) => false,
         })
     }
 
@@ -167,7 +201,10 @@ impl Open {
             .of(chain.tenant())
             .filter(|entry| match &entry.body {
                 DeskBody::Grant(grant) => entry.is_in_force(now) && covers(grant),
-                DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) => false,
+                DeskBody::BreakGlass(_)
+                | DeskBody::Freeze(_)
+                | DeskBody::Handover(_)
+                | DeskBody::Revocation(_) => false,
             })
             .cloned()
             .collect();
@@ -190,6 +227,17 @@ impl Open {
         handed.filter(|duty| !duty.groups.is_empty()).collect()
     }
 
+    /// The revocations that are in force, of all tenants.
+    pub(crate) fn revocations(&self, now: Timestamp) -> Vec<Revoked> {
+        let entries = self.by_tenant.values().flatten().filter(|entry| entry.is_in_force(now));
+        entries.filter_map(|entry| revoked(entry)).collect()
+    }
+
+    /// How many revocations of a tenant are open.
+    pub(crate) fn revocations_of(&self, tenant: &TenantId) -> usize {
+        self.of(tenant).filter(|entry| entry.kind() == DeskKind::Revocation).count()
+    }
+
     /// How many break-glass records wait for their review.
     pub(crate) fn reviews_due(&self, tenant: &TenantId, now: Timestamp) -> u32 {
         let due = self.of(tenant).filter(|entry| is_review_due(entry, now)).count();
@@ -200,6 +248,17 @@ impl Open {
     pub(crate) fn all_reviews_due(&self, now: Timestamp) -> usize {
         self.by_tenant.values().flatten().filter(|entry| is_review_due(entry, now)).count()
     }
+}
+
+/// What a revocation revokes.
+pub(crate) fn revoked(entry: &DeskEntry) -> Option<Revoked> {
+    let DeskBody::Revocation(revocation) = &entry.body else { return None };
+    let name = SubjectName {
+        tenant: entry.tenant.clone(),
+        issuer: revocation.issuer.clone(),
+        subject: revocation.subject.clone(),
+    };
+    Some(Revoked { name, before: entry.created_at })
 }
 
 fn duty_of(context: &Context, entry: &DeskEntry, handover: &Handover, now: Timestamp) -> Duty {

@@ -1,15 +1,17 @@
 //! People of another tenant at the desk: what they are shown of the calls that they are asked about.
 //!
 //! Owns how an approval is narrowed for a guest, and what a guest's decision names. Whether somebody is asked at all is Cedar's answer and
-//! the engine's floor under it. Invariant: a guest sees no person, group, vote, budget, credential or earlier call of the tenant that asks;
-//! only what it asks to run, in whose name, why, and how far the guest's own groups are.
+//! the engine's floor under it. Invariants: a guest sees no person, group, vote, budget, credential or earlier call of the tenant that asks;
+//! only what it asks to run, in whose name, why, and how far the guest's own groups are. Whatever a guest is shown is in the part whose
+//! digest their decision names, or a live fact: views are made of the part, never of the approval.
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::approval::ApprovalRecord;
 use placet_types::{
-    approval::{Requirement, Vote},
+    approval::Vote,
+    clock::Timestamp,
     digest::Digest,
-    envelope::proposal::GuestPart,
+    envelope::proposal::{Asking, Evidence, GuestPart},
     error::Refusal,
     ids::TenantId,
     principal::PrincipalChain,
@@ -18,7 +20,10 @@ use placet_types::{
 use super::people;
 use crate::{
     context::{Context, ledger_refusal},
-    views::{ApprovalView, desk::GroupProgress},
+    views::{
+        ApprovalView,
+        desk::{GroupProgress, NextEscalation},
+    },
 };
 
 /// Whether the caller is of another tenant than the call.
@@ -26,27 +31,53 @@ pub(crate) fn is_guest(caller: &VerifiedCaller, approval: &ApprovalRecord) -> bo
     caller.tenant() != approval.chain.tenant()
 }
 
-/// The part of the proposal that a guest is shown.
+/// The part of an approval, as it stands now, that a guest is shown.
+pub(crate) fn part_of(
+    approval: &ApprovalRecord,
+    evidence: Option<&Evidence>,
+    guest: &TenantId,
+) -> GuestPart {
+    let asking = Asking {
+        approval_id: &approval.approval_id,
+        call_id: &approval.call_id,
+        chain: &approval.chain,
+        capability_id: &approval.capability,
+        mode: approval.mode,
+        bundle_digest: approval.bundle_digest,
+        requirement: &approval.requirement,
+        escalated: approval.escalated,
+        edits: u32::try_from(approval.edits.len()).unwrap_or(u32::MAX),
+        edited_at: approval.edits.last().map(|edit| edit.at),
+        asked_at: approval.created_at,
+        expires_at: approval.expires_at,
+        evidence,
+    };
+    GuestPart::of(&asking, guest)
+}
+
+/// The same, with the evidence as it is kept.
 pub(crate) async fn part(
     context: &Context,
     guest: &TenantId,
     approval: &ApprovalRecord,
 ) -> Result<GuestPart, Refusal> {
     let proposal = context.ledger.proposal(approval).await;
-    Ok(GuestPart::of(&proposal.map_err(|error| ledger_refusal(&error))?, guest))
+    let proposal = proposal.map_err(|error| ledger_refusal(&error))?;
+    Ok(part_of(approval, Some(&proposal.evidence), guest))
 }
 
-/// What a decision of the caller has to name: the digest of the proposal, or of the guest's part of it.
+/// What a decision of the caller has to name: the digest of what they are shown. With it that digest again, where it is not the proposal's.
 pub(crate) async fn digest_for(
     context: &Context,
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> Result<(Digest, Option<Digest>), Refusal> {
-    if !is_guest(caller, approval) {
-        return Ok((approval.proposal, None));
-    }
-    let digest = part(context, caller.tenant(), approval).await?.digest();
-    Ok((digest, Some(digest)))
+    let shown = if is_guest(caller, approval) {
+        part(context, caller.tenant(), approval).await?.digest()
+    } else {
+        approval.shown()
+    };
+    Ok((shown, (shown != approval.proposal).then_some(shown)))
 }
 
 /// An approval as the caller is shown it.
@@ -55,53 +86,61 @@ pub(crate) async fn view_for(
     caller: &VerifiedCaller,
     approval: &ApprovalRecord,
 ) -> ApprovalView {
-    let view = people::view_of(approval);
     if !is_guest(caller, approval) {
-        return view;
+        return people::view_of(approval);
     }
-    // What retention has deleted is not decided on any more.
-    let digest = digest_for(context, caller, approval).await;
-    let digest = digest.map_or(approval.proposal, |(digest, _)| digest);
-    narrowed(view, caller.tenant(), (approval, digest))
+    // What retention has deleted is listed without it, and not decided on any more.
+    let proposal = context.ledger.proposal(approval).await.ok();
+    let evidence = proposal.as_ref().map(|proposal| &proposal.evidence);
+    view_of(part_of(approval, evidence, caller.tenant()), approval)
 }
 
-fn narrowed(
-    view: ApprovalView,
-    guest: &TenantId,
-    (approval, digest): (&ApprovalRecord, Digest),
-) -> ApprovalView {
-    let made = usize::try_from(approval.escalated).unwrap_or(usize::MAX);
-    let escalations = approval.requirement.escalations.iter().take(made);
-    let own = escalations.filter(|one| one.group.guest_tenant() == Some(guest)).count();
-    let chain = &approval.chain;
+/// What lists and pages show a guest: the part, and how it stands.
+pub(crate) fn view_of(part: GuestPart, approval: &ApprovalRecord) -> ApprovalView {
+    let digest = part.digest();
+    let votes = approval.votes.iter().filter_map(|vote| own_vote(vote, &part.asked_of));
     ApprovalView {
-        principal_chain: PrincipalChain { on_behalf_of: None, via: Vec::new(), ..chain.clone() },
-        requirement: own_part(&view.requirement, guest),
-        votes: view.votes.into_iter().filter_map(|vote| own_vote(vote, guest)).collect(),
-        escalated: u32::try_from(own).unwrap_or(u32::MAX),
+        state: approval.state.name().to_owned(),
         // What became of a tool over there is not theirs to know.
         void_reason: None,
+        votes: votes.collect(),
+        lapsed: std::collections::BTreeSet::new(),
         digest,
-        ..view
+        approval_id: part.approval_id,
+        call_id: part.call_id,
+        capability_id: part.capability_id,
+        principal_chain: PrincipalChain {
+            actor: part.requester,
+            on_behalf_of: None,
+            via: Vec::new(),
+        },
+        requirement: part.requirement,
+        created_at: part.asked_at,
+        expires_at: part.expires_at,
+        mode: part.mode,
+        edits: part.edits,
+        escalated: part.escalated,
     }
 }
 
 /// A colleague's decision, on the part that they were shown.
-fn own_vote(mut vote: Vote, guest: &TenantId) -> Option<Vote> {
+fn own_vote(vote: &Vote, guest: &TenantId) -> Option<Vote> {
     if vote.tenant.as_ref() != Some(guest) {
         return None;
     }
-    vote.shown_digest = vote.part_digest.unwrap_or(vote.shown_digest);
-    Some(vote)
+    Some(Vote { shown_digest: vote.part_digest.unwrap_or(vote.shown_digest), ..vote.clone() })
 }
 
-/// What is asked of one tenant's people; the quorum is that of their own groups.
-fn own_part(requirement: &Requirement, guest: &TenantId) -> Requirement {
-    let mut own = requirement.clone();
-    own.groups.retain(|group, _| group.guest_tenant() == Some(guest));
-    own.escalations.retain(|one| one.group.guest_tenant() == Some(guest));
-    own.quorum = own.groups.values().copied().max().unwrap_or(1);
-    own
+/// When the next group of the guest's own tenant is asked.
+pub(crate) fn next_escalation(
+    approval: &ApprovalRecord,
+    guest: &TenantId,
+) -> Option<NextEscalation> {
+    // Nothing is due of what is not asked any more.
+    approval.escalation_due()?;
+    let part = part_of(approval, None, guest);
+    part.next_escalation()
+        .map(|(at, group): (Timestamp, _)| NextEscalation { at, group: group.clone() })
 }
 
 /// How far the groups are that the caller is shown.

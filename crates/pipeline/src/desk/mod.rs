@@ -3,11 +3,19 @@
 //! Owns the board of what waits, the news of it, what people arrange beside single decisions, taking up parked calls, and the ends of an
 //! approval. Who may decide is Cedar's answer, never ours; what is kept is the ledger's.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     desk::DeskEntry,
+    ledger::LedgerError,
+};
+use placet_types::{
+    desk::DeskKind,
+    error::{ErrorCode, Refusal},
 };
 
 use crate::{context::Context, views::desk::DeskEventKind};
@@ -33,15 +41,42 @@ pub(crate) mod summary;
 pub(crate) mod timers;
 pub(crate) mod trail;
 
+/// When to ask again for what waits while it is being read, in milliseconds.
+const READ_AGAIN_MS: u64 = 1_000;
+
 /// What the desk has at hand. All of it can be read from the ledger again.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     pub(crate) board: board::Board,
     pub(crate) force: force::Force,
     pub(crate) bell: events::Bell,
+    /// Whether all that waits has been read once since the start.
+    is_read: AtomicBool,
 }
 
 impl Desk {
+    /// Everything that waits has been read since the start.
+    pub(crate) fn was_read(&self) {
+        self.is_read.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the board has everything that waits.
+    pub(crate) fn is_read(&self) -> bool {
+        self.is_read.load(Ordering::SeqCst)
+    }
+
+    /// What is said to those who ask for what waits before all of it was read.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that may be asked again in a moment, until then.
+    pub(crate) fn must_be_read(&self) -> Result<(), Refusal> {
+        if self.is_read() {
+            return Ok(());
+        }
+        let why = "what waits for people is still being read after the start";
+        Err(Refusal::new(ErrorCode::Overloaded, why).with_retry_after_ms(READ_AGAIN_MS))
+    }
+
     /// An approval has moved, here or on another node: the board takes note, and whoever listens hears of it.
     pub(crate) fn moved(&self, context: &Context, approval: &ApprovalRecord) {
         let over = match approval.state {
@@ -69,8 +104,19 @@ impl Desk {
     /// An entry was made or has moved here: what is in force is read again.
     pub(crate) async fn arranged(&self, context: &Context, entry: DeskEntry) {
         self.renew(context).await;
+        if entry.kind() == DeskKind::Revocation {
+            // Also where what is in force could not be read again.
+            self.enforce(context, Some(&entry));
+        }
         // One that is over from the beginning, or that nobody could read, is news all the same.
         self.bell.entry(&Arc::new(entry), context.ledger.store().now());
+    }
+
+    /// Reads what is in force, before anything is taken in.
+    pub(crate) async fn load(&self, context: &Context) -> Result<(), LedgerError> {
+        self.force.renew(context).await?;
+        self.enforce(context, None);
+        Ok(())
     }
 
     /// Reads what is in force again, where other nodes may have changed it.
@@ -80,11 +126,28 @@ impl Desk {
         }
     }
 
+    /// Makes sure that what is in force is known: a freeze or an end that was acknowledged elsewhere counts here.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that may pass, when it cannot be read.
+    pub(crate) async fn must_be_current(&self, context: &Context) -> Result<(), Refusal> {
+        if self.force.is_current(context) {
+            return Ok(());
+        }
+        self.follow(context).await;
+        if self.force.is_current(context) {
+            return Ok(());
+        }
+        let why = "what is in force at the desk cannot be read now; nothing was executed";
+        Err(Refusal::new(ErrorCode::LedgerUnavailable, why).with_retry_after_ms(READ_AGAIN_MS))
+    }
+
     async fn renew(&self, context: &Context) -> Vec<Arc<DeskEntry>> {
         match self.force.renew(context).await {
             Ok(changed) => {
                 let now = context.ledger.store().now();
                 context.metrics.reviews_due(self.force.open().all_reviews_due(now));
+                self.enforce(context, None);
                 changed
             }
             Err(error) => {
@@ -93,5 +156,13 @@ impl Desk {
                 Vec::new()
             }
         }
+    }
+
+    /// Has the revocations that are in force, and `another` if it is, observed from now on.
+    fn enforce(&self, context: &Context, another: Option<&DeskEntry>) {
+        let now = context.ledger.store().now();
+        let mut revoked = self.force.open().revocations(now);
+        revoked.extend(another.filter(|entry| entry.is_in_force(now)).and_then(force::revoked));
+        context.enforce_revocations(revoked);
     }
 }

@@ -56,7 +56,8 @@ pub(crate) async fn list(
         };
         gather(context, caller, own, (&mut seen, limit)).await?;
     }
-    if asker::is_person(caller) {
+    // Guests are persons who are in a group at all: nobody else is asked, and nothing is looked through for them.
+    if asker::is_person(caller) && !asker::groups_of(context, caller).is_empty() {
         let after = after.filter(|_| after_guest).cloned();
         let as_guest = ApprovalQuery { guest: tenant, state, after, ..ApprovalQuery::default() };
         gather(context, caller, as_guest, (&mut seen, limit)).await?;
@@ -71,12 +72,14 @@ async fn gather(
     mut query: ApprovalQuery,
     (seen, limit): (&mut Vec<ApprovalView>, usize),
 ) -> Result<(), Refusal> {
-    query.limit = PAGE;
+    // Most pages are of somebody who sees everything; who sees little has much to be looked through.
+    query.limit = limit.saturating_sub(seen.len()).min(PAGE);
     while seen.len() < limit {
         let page = context.ledger.store().approvals(&query).await;
         let page = page.map_err(|error| ledger_refusal(&error.into()))?;
         let Some(last) = page.last() else { break };
         query.after = Some(last.approval_id.clone());
+        query.limit = PAGE;
         for approval in &page {
             if seen.len() < limit && asker::may_view(context, caller, approval) {
                 seen.push(guest::view_for(context, caller, approval).await);
@@ -163,11 +166,12 @@ pub(crate) fn view_of(approval: &ApprovalRecord) -> ApprovalView {
         principal_chain: approval.chain.clone(),
         requirement: approval.requirement.clone(),
         votes: approval.votes.clone(),
+        lapsed: approval.lapsed.clone(),
         created_at: approval.created_at,
         expires_at: approval.expires_at,
         mode: approval.mode,
         edits: u32::try_from(approval.edits.len()).unwrap_or(u32::MAX),
         escalated: approval.escalated,
-        digest: approval.proposal,
+        digest: approval.shown(),
     }
 }

@@ -31,9 +31,8 @@ pub(crate) async fn show(
     let standing = standing_of(context, caller, &approval);
     if guest::is_guest(caller, &approval) {
         let part = guest::part(context, caller.tenant(), &approval).await?;
-        let view = guest::view_for(context, caller, &approval).await;
         return Ok(ApprovalDetail {
-            approval: view,
+            approval: guest::view_of(part.clone(), &approval),
             proposal: None,
             part: Some(part),
             standing,
@@ -165,12 +164,17 @@ pub(crate) fn standing_of(
             && is_ready_but_stale(context, caller, approval),
         why_not,
         stands_for: approves.as_ref().and_then(|capacity| capacity.stands_for.clone()),
-        completes: approves
-            .as_ref()
-            .is_some_and(|capacity| completes((caller, capacity), approval, now)),
+        // Whether others still have to agree is the asking tenant's own.
+        completes: !is_guest
+            && approves
+                .as_ref()
+                .is_some_and(|capacity| completes((caller, capacity), approval, now)),
         progress: guest::progress_for(caller, approval),
-        next_escalation: next_escalation(approval)
-            .filter(|next| !is_guest || next.group.guest_tenant() == Some(caller.tenant())),
+        next_escalation: if is_guest {
+            guest::next_escalation(approval, caller.tenant())
+        } else {
+            next_escalation(approval)
+        },
         grantable: approves.is_some() && !is_guest && !approval.requirement.once_only,
     }
 }
@@ -226,7 +230,7 @@ pub(crate) fn why_not(
     }
     let own = asker::voice_of(caller, approval.chain.tenant());
     let person = &caller.actor.principal().id;
-    if let Some(vote) = approval.votes.iter().find(|vote| {
+    if let Some(vote) = approval.standing_votes().find(|vote| {
         vote.shown_digest == approval.proposal && vote.voices().any(|voice| voice == own)
     }) {
         return if vote.approver == *person {
@@ -248,7 +252,9 @@ pub(crate) fn why_not(
     if entry.is_some_and(|entry| !entry.active) {
         return "your account is not active".to_owned();
     }
-    let asked = approval.asked();
+    let mut asked = approval.asked();
+    // Whom else it asks is not a guest's to know.
+    asked.retain(|group| own.tenant.is_none() || group.guest_tenant() == own.tenant);
     let groups = asker::groups_of(context, caller);
     let is_asked = asked.iter().any(|group| group.has(own.tenant, &groups))
         || asker::duties(context, caller)

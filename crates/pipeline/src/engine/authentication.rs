@@ -6,6 +6,7 @@ use placet_identity::{ClientCertificate, InboundVerifier as _, Presented, Verifi
 use placet_types::error::{ErrorCode, Refusal};
 
 use super::Engine;
+use crate::stages::broker;
 
 impl Engine {
     /// Verifies who calls: the `Authorization` header or else the connection's certificate, and `Placet-Delegation` where a
@@ -31,6 +32,9 @@ impl Engine {
         let delegation = delegation.map(|header| bearer(header).unwrap_or(header));
         let presented = Presented { token, delegation, certificate };
         match self.context.verifier.caller(presented).await {
+            Ok(caller) if self.context.is_revoked(&caller) => {
+                Err(self.unverified(broker::revoked()))
+            }
             Ok(caller) => Ok(caller),
             Err(error) => Err(self.unverified(error.refusal())),
         }

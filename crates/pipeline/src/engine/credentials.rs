@@ -1,24 +1,30 @@
-//! Credentials of a running engine: what is taken back.
+//! Credentials of a running engine: how many, and whether somebody's are revoked.
 //!
-//! Owns what an operator's word means for tokens in memory and for what was minted with them. Mints nothing.
+//! Owns what operators are shown of them. Mints nothing; revocations are entries of the desk (`crate::desk`).
 
-use placet_broker::{BrokerFigures, SubjectName};
+use placet_broker::BrokerFigures;
+use placet_identity::VerifiedCaller;
+use placet_types::error::Refusal;
 
 use super::Engine;
+use crate::{operator, views::CredentialsView};
 
 impl Engine {
-    /// Drops everything that was minted for a subject and the tokens of its calls that wait, and exchanges its tokens no more for as long
-    /// as any of them can live. Its held calls stay held. Says how many credentials were dropped.
-    pub fn revoke_subject(&self, subject: &SubjectName) -> usize {
-        let dropped = self.context.broker.revoke(subject);
-        self.context.tokens.revoke(subject);
-        tracing::warn!(issuer = %subject.issuer, subject = %subject.subject, dropped, "a subject's tokens are not exchanged any more");
-        dropped
+    /// What this node has minted and keeps, for operators: figures alone.
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else.
+    pub fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
+        operator::must_be_operator(&self.context, caller)?;
+        let figures = self.context.broker.figures();
+        let BrokerFigures { minted, reused, refused, kept, revoked } = figures;
+        let services = self.context.broker.services().map(str::to_owned).collect();
+        Ok(CredentialsView { services, minted, reused, refused, kept, revoked })
     }
 
-    /// How often credentials were minted, reused and refused.
+    /// Whether a token that somebody was verified by has been revoked since.
     #[must_use]
-    pub fn credential_figures(&self) -> BrokerFigures {
-        self.context.broker.figures()
+    pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
+        self.context.is_revoked(caller)
     }
 }

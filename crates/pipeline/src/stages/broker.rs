@@ -25,22 +25,25 @@ pub(crate) fn broker(
     trace_id: &str,
     mut built: Built,
 ) -> Result<Brokered, Refusal> {
-    let (identity, run) = match &built.caller {
+    let (identity, run, credential) = match &built.caller {
         Caller::Verified(caller) => {
             let identity = identity_of(context, caller)?;
             let run = run_of(context, trace_id, &built, caller, &identity);
-            (identity, run)
+            let plan = credential::plan_for(context, &built.target, (caller, &identity));
+            (identity, run, plan.map_err(|error| error.refusal())?)
         }
         Caller::Recorded(identity) => {
-            let parked = built.resumed.as_ref().map(|resumed| resumed.parked.run.clone());
-            let run = parked.ok_or_else(|| {
+            let parked = built.resumed.as_ref().map(|resumed| &resumed.parked);
+            let parked = parked.ok_or_else(|| {
                 crate::context::internal("a recorded caller without a parked call")
             })?;
+            let run = parked.run.clone();
+            let plan = credential::plan_again(&built.target, &parked.binding);
             let mut identity = identity.as_ref().clone();
             if let (None, Some(resumed)) = (&identity.tokens, &built.resumed) {
                 identity.tokens = context.tokens.of(resumed.record.record_id);
             }
-            (identity, run)
+            (identity, run, plan)
         }
     };
     let binding = RequestBinding {
@@ -49,7 +52,7 @@ pub(crate) fn broker(
         contract_digest: built.target.contract.digest,
         effective_args_digest: built.args_digest,
         target: built.target.contract.target(),
-        credential: built.target.contract.credential_plan(&built.target.capability.id),
+        credential,
     };
     built.run.safety_mode = run.safety_mode;
     built.run.run_budget = run.run_budget;
@@ -73,6 +76,9 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
             "the token expired while the call waited to be taken up",
         ));
     }
+    if context.is_revoked(caller) {
+        return Err(revoked());
+    }
     let delegation = caller.delegation.as_ref();
     let authority = delegation.unwrap_or(&caller.actor);
     Ok(Identity {
@@ -86,6 +92,15 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
         },
         tokens: credential::tokens_of(caller),
     })
+}
+
+/// What whoever calls with a token that was revoked is told.
+pub(crate) fn revoked() -> Refusal {
+    Refusal::new(
+        ErrorCode::CredentialExpired,
+        "the token is no longer accepted; get a new one for the same principal and repeat the same call",
+    )
+    .with_detail("an operator has revoked the subject's tokens")
 }
 
 /// Names for people to read come from the directory, never from a token.

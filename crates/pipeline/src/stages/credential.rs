@@ -4,10 +4,10 @@
 //! plan of the binding, so that what people agreed to is what is sent; without it there is no call.
 
 use placet_adapter::adapter::Credential;
-use placet_broker::{CallTokens, GrantRequest, origin_of};
+use placet_broker::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
 use placet_identity::VerifiedCaller;
 use placet_types::{
-    binding::CredentialUse,
+    binding::{CredentialPlan, CredentialUse, RequestBinding},
     contract::{
         credential::{ActorSource, CredentialFile, CredentialKind},
         file::TransportFile,
@@ -19,7 +19,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use crate::{
-    call::{Brokered, Gated},
+    call::{Brokered, Gated, Identity, Target},
     context::{Context, internal},
 };
 
@@ -45,6 +45,62 @@ pub(crate) fn tokens_of(caller: &VerifiedCaller) -> Option<CallTokens> {
     }
 }
 
+/// The plan for a call of this caller.
+///
+/// # Errors
+/// Why no credential could be minted for it, whatever policy and people say.
+pub(crate) fn plan_for(
+    context: &Context,
+    target: &Target,
+    (caller, identity): (&VerifiedCaller, &Identity),
+) -> Result<CredentialPlan, BrokerError> {
+    let Some(file) = &target.contract.credential else { return Ok(CredentialPlan::default()) };
+    let capability = target.capability.id.capability();
+    let authority = caller.delegation.as_ref().unwrap_or(&caller.actor);
+    let plan = file.plan_within(capability, authority.scopes()).map_err(|missing| {
+        let needed = file.scopes_needed(capability).iter().cloned().collect();
+        BrokerError::ScopeMissing { missing, needed }
+    })?;
+    match &identity.tokens {
+        Some(tokens) => context.broker.check(&plan, tokens)?,
+        None if plan.kind == CredentialKind::TokenExchange => {
+            let problem = "the caller showed no token that could be exchanged";
+            return Err(BrokerError::NoActor { problem });
+        }
+        None => {}
+    }
+    Ok(plan)
+}
+
+/// The plan for a call that was decided upon before, with the scopes that its caller's token had then.
+pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialPlan {
+    match &target.contract.credential {
+        Some(file) if file.scopes_of_caller => bound.credential.clone(),
+        Some(_) | None => target.contract.credential_plan(&target.capability.id),
+    }
+}
+
+/// Why a permitted call is not ready to be sent.
+#[derive(Debug)]
+pub(crate) struct Unready {
+    pub(crate) refusal: Refusal,
+    pub(crate) remedy: Remedy,
+}
+
+impl From<Refusal> for Unready {
+    fn from(refusal: Refusal) -> Self {
+        // What a target does not accept was configured here, and may be mended here.
+        let refused = refusal.code == ErrorCode::CredentialRefused;
+        Self { remedy: if refused { Remedy::Operator } else { Remedy::Time }, refusal }
+    }
+}
+
+impl From<BrokerError> for Unready {
+    fn from(error: BrokerError) -> Self {
+        Self { refusal: error.refusal(), remedy: error.remedy() }
+    }
+}
+
 /// Whether a call's credential is minted from its caller's tokens.
 pub(crate) fn needs_tokens(stage: &Brokered) -> bool {
     stage.binding.credential.kind == CredentialKind::TokenExchange
@@ -55,18 +111,24 @@ pub(crate) async fn prove(
     context: &Context,
     gated: &Gated,
     deadline: Instant,
-) -> Result<Proof, Refusal> {
+) -> Result<Proof, Unready> {
     let brokered = &gated.brokered;
     let Some(file) = &brokered.built.target.contract.credential else {
         return Ok(Proof::default());
     };
     if file.kind == CredentialKind::StaticSecret {
-        return of_secret(context, brokered, file);
+        return Ok(of_secret(context, brokered, file)?);
     }
     let plan = &brokered.binding.credential;
     let (origin, request) = request_of(gated, (file, deadline))?;
-    let grant = context.broker.mint(request).await.map_err(|error| error.refusal())?;
-    let value = grant.value_for(&origin, context.clock.now()).map_err(|error| error.refusal())?;
+    let granted = context.broker.mint(request).await;
+    context.metrics.credential(match &granted {
+        Ok(grant) if grant.used().reused => "reused",
+        Ok(_) => "minted",
+        Err(_) => "refused",
+    });
+    let grant = granted?;
+    let value = grant.value_for(&origin, context.clock.now())?;
     tracing::debug!(source = plan.source.as_deref().unwrap_or_default(), expires_at = %grant.expires_at(), "a credential is ready");
     let header = file.header.to_ascii_lowercase();
     Ok(Proof {

@@ -24,6 +24,7 @@ use crate::{
     answer::Answer,
     call::{Brokered, Call, Passage},
     context::{Context, lookup_refusal},
+    fleet,
     stages::{credential, recorded, refuse},
 };
 
@@ -173,6 +174,10 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
 /// Gives the duplicate whatever the original gets.
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
     let Call { passage, stage } = call;
+    if !fleet::is_told_here(context, record) {
+        // Somebody may wait for it here of whom another node knows nothing: the ledger is looked at for them too.
+        drop(context.watch(record));
+    }
     for _ in 0..LOOKS {
         let Some(original) = context.registry.follow_original(&record.call_id) else { break };
         let told = original.borrow().clone();

@@ -170,6 +170,10 @@ async fn not_dispatched(
     (brokered, record): (Brokered, Option<EffectRecord>),
     error: LedgerError,
 ) {
+    if matches!(error, LedgerError::Store(StoreError::Uncertain(_))) {
+        // It may be recorded: whoever goes on from there may send it, so nothing is given back and nothing is said to be over.
+        return refuse::uncertain(context, passage, &error);
+    }
     let now = context.ledger.store().now();
     let expired = approval_of(&brokered).is_some_and(|approval| approval.expires_at <= now);
     let moved =

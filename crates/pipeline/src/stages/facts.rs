@@ -133,7 +133,7 @@ fn approval_facts(approval: &ApprovalRecord) -> ApprovalFacts {
         request_digest: approval.request_digest,
         shown_digest: approval.proposal,
         expires_at: approval.expires_at,
-        votes: approval.votes.clone(),
+        votes: approval.standing_votes().cloned().collect(),
         requirement: approval.requirement.clone(),
         escalated: approval.escalated,
         args_edited: !approval.edits.is_empty(),

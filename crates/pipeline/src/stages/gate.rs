@@ -59,6 +59,9 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     if let Some(refusal) = context.standing.cannot_decide() {
         return refuse(context, call, refusal).await;
     }
+    if let Err(refusal) = context.desk.must_be_current(context).await {
+        return refuse(context, call, refusal).await;
+    }
     let decided = match facts::decide_call(context, &call.stage, &run, record.as_ref()).await {
         Ok(decided) => decided,
         Err(refusal) => return refuse(context, call, refusal).await,
@@ -345,9 +348,18 @@ async fn reopen(
         refuse::event_of(placet_ledger::audit::AuditKind::Held, &call.passage, &call.stage);
     event.approval_id = Some(approval.approval_id.clone());
     event.decision = refuse::decision_json(&held.decision);
-    event.note = Some("the active policies ask for more than was agreed".to_owned());
+    let asked = (&approval.chain, &held.requirement);
+    let now = context.ledger.store().now();
+    let lapsed = context.policy.load().lapsed(asked, &approval.votes, now);
+    let fresh = lapsed.difference(&approval.lapsed).count();
+    let more = "the active policies ask for more than was agreed";
+    event.note = Some(match fresh {
+        0 => more.to_owned(),
+        lapsed => format!("{more}; agreements that count no more: {lapsed}"),
+    });
     let mut passage = call.passage;
-    match context.ledger.reopen_approval(&approval, held.requirement.clone(), event).await {
+    let asked = (held.requirement.clone(), &lapsed);
+    match context.ledger.reopen_approval(&approval, asked, event).await {
         Ok(reopened) => {
             context.desk.moved(context, &reopened);
             passage.leaves_record();

@@ -72,7 +72,8 @@ pub(crate) async fn park(
             if let Some(tokens) = &call.stage.identity.tokens
                 && credential::needs_tokens(&call.stage)
             {
-                context.tokens.keep(claimed.record_id, tokens);
+                let of = (approval.chain.tenant(), claimed.record_id);
+                context.tokens.keep(of, tokens);
             }
             context.desk.moved(context, &approval);
             if context.ledger.store().is_shared() {
@@ -92,6 +93,10 @@ pub(crate) async fn park(
         }
         Err(LedgerError::Store(StoreError::Conflict)) => {
             duplicate::overtaken(context, call, claimed).await;
+        }
+        Err(error @ LedgerError::Store(StoreError::Uncertain(_))) => {
+            context.noticed(&error);
+            refuse::uncertain(context, call.passage, &error);
         }
         Err(error) => {
             context.noticed(&error);

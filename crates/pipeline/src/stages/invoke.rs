@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use placet_adapter::{adapter::TraceHeaders, outcome::AdapterError};
+use placet_broker::Remedy;
 use placet_types::{
     error::{ErrorCode, Refusal},
     mode::ApprovalMode,
@@ -15,11 +16,11 @@ use placet_types::{
 
 use crate::{
     adapters::ports::Lease,
-    call::{Call, Gated},
+    call::{Brokered, Call, Gated},
     context::Context,
     desk::drift,
     stages::{
-        credential::{self, Proof},
+        credential::{self, Proof, Unready},
         execute::{self, Ready},
         refuse::{self, Refused},
     },
@@ -36,7 +37,7 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
         Ok((lease, proof)) => {
             execute::execute(context, call, Ready { lease, proof, deadline }).await;
         }
-        Err(refusal) => refuse_prepared(context, call, refusal).await,
+        Err(unready) => refuse_prepared(context, call, unready).await,
     }
 }
 
@@ -44,7 +45,7 @@ async fn prepare(
     context: &Context,
     gated: &Gated,
     deadline: Instant,
-) -> Result<(Lease, Proof), Refusal> {
+) -> Result<(Lease, Proof), Unready> {
     let target = &gated.brokered.built.target;
     let port = context.ports.of(&target.contract.adapter).ok_or_else(|| {
         Refusal::new(
@@ -101,20 +102,45 @@ fn shown(reason: &str) -> String {
     reason.chars().filter(|c| !c.is_control()).take(500).collect()
 }
 
-async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, refusal: Refusal) {
+async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unready) {
+    let Unready { refusal, remedy } = unready;
     let decision = call.stage.permit.decision().clone();
-    // What is no longer what was approved voids the approval; what is merely not there yet is waited for.
+    // What is no longer what was approved voids the approval, and so does what no waiting mends; what is merely not there yet is waited for.
     let drifted = refusal.code == ErrorCode::ValidationError;
     if drifted {
         drift::drifted(context, &call.stage.brokered.binding.capability);
     }
-    let refused =
-        Refused { passing: !drifted, security: drifted, ..Refused::of(refusal, Some(&decision)) };
+    let is_final = remedy == Remedy::None;
+    let refused = Refused {
+        passing: !drifted && !is_final,
+        security: drifted || is_alarming(context, &call.stage.brokered, (&refusal, remedy)),
+        needs_caller: remedy == Remedy::Caller,
+        ..Refused::of(refusal, Some(&decision))
+    };
     let call = call.advance(|gated| {
         drop(gated.permit);
         gated.brokered
     });
     refuse::brokered(context, call, refused).await;
+}
+
+/// Whether somebody has to hear that people agreed to a call and there is no credential for it: each time where that ends it, once where it
+/// is tried again.
+fn is_alarming(
+    context: &Context,
+    brokered: &Brokered,
+    (refusal, remedy): (&Refusal, Remedy),
+) -> bool {
+    let Some(resumed) = &brokered.built.resumed else { return false };
+    let (Remedy::Operator | Remedy::None) = remedy else { return false };
+    let until = resumed.approval.as_ref().map_or(resumed.record.updated_at, |one| one.expires_at);
+    if remedy == Remedy::Operator && !context.tokens.is_news(resumed.record.record_id, until) {
+        return false;
+    }
+    let detail = refusal.detail.as_deref().unwrap_or_default();
+    let capability = &brokered.binding.capability;
+    tracing::error!(%capability, code = %refusal.code, detail, "people agreed to a call that gets no credential");
+    true
 }
 
 /// The trace headers of a span.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
+    ledger::LedgerError,
     record::{EffectRecord, EffectState},
 };
 use placet_policy::verdict::Decision;
@@ -18,9 +19,10 @@ use placet_types::{
 use crate::{
     answer::{Answer, RefusedCall},
     call::{Brokered, Call, Passage},
-    context::{Context, internal},
+    context::{Context, internal, ledger_refusal},
     rearm,
     stages::recorded,
+    tokens::Tried,
 };
 
 /// Ends a call that has no record: the event is kept, the caller is told.
@@ -67,19 +69,22 @@ pub(crate) struct Refused<'a> {
     pub(crate) passing: bool,
     /// Whether a security team wants to hear of it, whatever its code.
     pub(crate) security: bool,
+    /// Whether its caller has to come back with another token.
+    pub(crate) needs_caller: bool,
 }
 
 impl<'a> Refused<'a> {
     /// A refusal for good.
     pub(crate) const fn of(refusal: Refusal, decision: Option<&'a Decision>) -> Self {
-        Self { refusal, decision, passing: false, security: false }
+        Self { refusal, decision, passing: false, security: false, needs_caller: false }
     }
 }
 
 /// Refuses a brokered call before anything was sent.
 pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
     let Call { mut passage, stage } = call;
-    let Refused { refusal, decision, passing, security } = refused;
+    let Refused { refusal, decision, passing, security, needs_caller } = refused;
+    let needs_caller = needs_caller || refusal.code == ErrorCode::CredentialExpired;
     let security = security || is_security(refusal.code);
     let kind = if security { AuditKind::Security } else { AuditKind::Refused };
     let mut event = event_of(kind, &passage, &stage);
@@ -92,7 +97,12 @@ pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refus
             resumed.record.state,
             EffectState::Approved { .. } | EffectState::PendingApproval { .. }
         ) {
-            return approved(context, Call { passage, stage }, event, (refusal, passing)).await;
+            let what_next = match (passing, needs_caller) {
+                (false, _) => Next::End,
+                (true, true) => Next::Caller,
+                (true, false) => Next::Again,
+            };
+            return approved(context, Call { passage, stage }, event, (refusal, what_next)).await;
         }
         context.note(event).await;
         passage.leaves_record();
@@ -119,6 +129,12 @@ pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refus
     tell(context, passage, refusal, decision_id);
 }
 
+/// The ledger stopped while it kept what happens to the call: that may be kept, and whoever takes it up from there goes on.
+pub(crate) fn uncertain(context: &Context, mut passage: Passage, error: &LedgerError) {
+    passage.leaves_record();
+    tell(context, passage, ledger_refusal(error), None);
+}
+
 /// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed".
 async fn rearmed(
     context: &Context,
@@ -132,7 +148,10 @@ async fn rearmed(
         return passage.finish(answer);
     }
     if passage.call_id == record.call_id {
-        // The engine's own try: the keeper tries again.
+        // The engine's own try: the keeper tries again, or another node does.
+        if context.ledger.store().is_shared() {
+            drop(context.watch(record));
+        }
         return passage.let_go();
     }
     passage.leaves_record();
@@ -155,30 +174,40 @@ pub(crate) fn of_approval(approval: &ApprovalRecord) -> Refusal {
     }
 }
 
+/// What becomes of an approved call that cannot run now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// It is tried again.
+    Again,
+    /// It waits for its caller.
+    Caller,
+    /// Its approval is over.
+    End,
+}
+
 /// An approved call that cannot run now: it waits on, or its approval is void.
 async fn approved(
     context: &Context,
     call: Call<Brokered>,
     event: AuditEvent,
-    why: (Refusal, bool),
+    (refusal, what_next): (Refusal, Next),
 ) {
     let Call { mut passage, stage } = call;
-    let (refusal, passing) = why;
-    let tried = stage.identity.tokens.as_ref().map(|tokens| tokens.subject.digest());
+    let tried = Tried::of(&stage.identity);
     passage.leaves_record();
     let Some((record, Some(approval))) =
         stage.built.resumed.map(|resumed| (resumed.record, resumed.approval))
     else {
         return tell(context, passage, internal("an approved record without its approval"), None);
     };
-    if passing && refusal.code == ErrorCode::CredentialExpired {
+    if what_next == Next::Caller {
         context.note(event).await;
-        if context.tokens.lacks(record.record_id, tried) {
+        if context.tokens.lacks(record.record_id, tried, approval.expires_at) {
             return wait_for_caller(context, passage, &approval, refusal);
         }
         return wait_on(context, passage, &record, &approval).await;
     }
-    if passing {
+    if what_next == Next::Again {
         context.note(event).await;
         return wait_on(context, passage, &record, &approval).await;
     }
@@ -198,8 +227,9 @@ async fn approved(
             context.routes.approval_over(&approval.approval_id);
             let told = if expired {
                 recorded::denied(ErrorCode::ApprovalExpired)
-            } else if refusal.code == ErrorCode::ModeUpgraded {
-                // That the call has become stronger is said as such (TM-15).
+            } else if matches!(refusal.code, ErrorCode::ModeUpgraded | ErrorCode::CredentialRefused)
+            {
+                // That the call has become stronger is said as such (TM-15), and so is that it gets no credential.
                 refusal
             } else {
                 recorded::void().with_detail(&refusal)

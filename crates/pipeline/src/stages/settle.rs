@@ -121,28 +121,35 @@ pub(crate) async fn keep(
     Ok(result)
 }
 
-/// "Nothing happened" speaks for the last attempt only: after one that ended without an outcome nobody can say.
+/// What is told of an outcome that the record does not take for the call's: "nothing happened" and "it failed" speak for the last
+/// attempt only, and after one that ended without an outcome nobody can say.
 fn spoken_for(
     context: &Context,
     record: Option<&EffectRecord>,
     outcome: Outcome,
     result: ToolResultEnvelope,
 ) -> (Outcome, ToolResultEnvelope) {
-    let after_unknown = record
-        .and_then(|record| record.state.attempt().map(|attempt| (record, attempt.after_unknown)));
-    match (after_unknown, &outcome) {
-        (Some((record, true)), Outcome::FailedRetriable(_)) => {
-            let mut subject = Subject::of_record(record, None);
-            subject.trace_id = result.trace_id;
-            subject.session_id = result.session_id;
-            subject.decision_id = result.policy_decision_id;
-            subject.traceparent = result.trace_context;
-            let reason = "this attempt had no effect, but an earlier one may have had";
-            let result = unknown(subject, context.ledger.store().now());
-            (Outcome::Unknown(reason.to_owned()), result)
+    let Some(record) = record else { return (outcome, result) };
+    let after_unknown = record.state.attempt().is_some_and(|attempt| attempt.after_unknown);
+    let reason = match outcome {
+        Outcome::FailedRetriable(_) if after_unknown => {
+            "this attempt had no effect, but an earlier one may have had"
         }
-        _ => (outcome, result),
-    }
+        Outcome::FailedFinal(_) if record.unknown.is_some() => {
+            "this attempt failed, and an earlier one may have had an effect"
+        }
+        Outcome::Succeeded
+        | Outcome::FailedFinal(_)
+        | Outcome::FailedRetriable(_)
+        | Outcome::Unknown(_) => return (outcome, result),
+    };
+    let mut subject = Subject::of_record(record, None);
+    subject.trace_id = result.trace_id;
+    subject.session_id = result.session_id;
+    subject.decision_id = result.policy_decision_id;
+    subject.traceparent = result.trace_context;
+    let result = unknown(subject, context.ledger.store().now());
+    (Outcome::Unknown(reason.to_owned()), result)
 }
 
 /// The result as small as it can be: that it happened is worth more than what it said.
@@ -162,7 +169,12 @@ impl Unsettled {
         let Self { record, error, outcome, result } = self;
         tracing::error!(%error, call_id = %passage.call_id, "an outcome could not be kept");
         context.noticed(&error);
-        let over = matches!(error, LedgerError::Store(StoreError::Stopped(_) | StoreError::Fenced));
+        let over = matches!(
+            error,
+            LedgerError::Store(
+                StoreError::Stopped(_) | StoreError::Uncertain(_) | StoreError::Fenced
+            )
+        );
         if let Some(record) = &record
             && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
         {

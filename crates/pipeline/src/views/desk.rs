@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote, VoteChoice},
     clock::Timestamp,
-    desk::{BreakGlass, DeskBody, Freeze, Handover, pattern::ArgumentPattern},
+    desk::{BreakGlass, DeskBody, Freeze, Handover, Revocation, pattern::ArgumentPattern},
     digest::Digest,
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, PrincipalId, ToolCallId},
@@ -145,7 +145,7 @@ pub struct ReviewStanding {
     pub stands_for: Option<PrincipalId>,
     /// Whether the caller would only have to sign in again.
     pub needs_fresh_auth: bool,
-    /// Whether one agreement of the caller lets the call run.
+    /// Whether one agreement of the caller lets the call run. Never of a guest: whether others still have to agree is the asking tenant's own.
     pub completes: bool,
     /// How far each group is.
     pub progress: Vec<GroupProgress>,
@@ -339,6 +339,8 @@ pub enum Arrangement {
     Freeze(Freeze),
     /// A handover of the caller's own duty.
     Handover(Handover),
+    /// A revocation of the tokens that a subject had until now.
+    Revocation(Revocation),
 }
 
 /// What somebody does with an entry.

@@ -1,11 +1,14 @@
 //! The approval desk: who decides on what, in which order, with which effect; each on a real engine with real policies.
 
 mod arranged;
+mod chains;
 mod edits;
 mod grants;
 mod guests;
 mod inbox;
 mod nodes;
+mod restarts;
+mod revocations;
 mod trail;
 mod votes;
 mod weight;

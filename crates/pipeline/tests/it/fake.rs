@@ -100,7 +100,8 @@ pub(crate) fn live_tools(drifted: bool) -> Vec<LiveTool> {
 pub(crate) fn schema() -> Value {
     json!({
         "type": "object",
-        "properties": {"what": {"type": "string"}, "pin": {"type": "string", "x-sensitive": true}},
+        "properties": {"what": {"type": "string"}, "pin": {"type": "string", "x-sensitive": true},
+            "codes": {"type": "array", "items": {"type": "string"}, "x-sensitive": true}},
         "required": ["what"],
         "additionalProperties": false
     })

@@ -342,3 +342,38 @@ async fn a_failed_try_on_one_node_is_repeated_once_by_whoever_comes_first() {
     assert_eq!(results.iter().filter(|result| !result.replayed).count(), 1);
     assert_eq!(one.witness.effects("note").len(), 1);
 }
+
+#[tokio::test]
+async fn a_duplicate_waits_for_a_call_that_this_node_could_not_send_and_another_one_did() {
+    let one = World::new().await;
+    let two = one.node().await;
+    one.witness.behave("note", Behaviour::Unknown);
+    refused(one.call(plan("note", "s1", "a")).await);
+    one.witness.behave("note", Behaviour::Slow(A_WHILE));
+    one.engine.set_engine_mode(placet_types::mode::EngineMode::Lockdown);
+    one.rearm("ben").await.unwrap();
+    one.rearm("dora").await.unwrap();
+    one.reaches("dispatched").await;
+    let duplicate = one.call(plan("note", "s1", "a"));
+    let answer = tokio::time::timeout(Duration::from_secs(10), duplicate).await.unwrap();
+    assert!(finished(answer).replayed);
+    assert_eq!(two.witness.effects("note").len(), 2, "one for each arm");
+}
+
+#[tokio::test]
+async fn a_node_that_cannot_read_what_is_in_force_decides_nothing() {
+    let one = World::new().await;
+    let two = one.node().await;
+    finished(two.call(plan("note", "s1", "a")).await);
+    two.store.hide_desk(true);
+    tokio::time::sleep(A_WHILE).await;
+    let refusal = refused(two.call(plan("note", "s2", "a")).await);
+    assert_eq!(
+        (refusal.code, refusal.execution),
+        (ErrorCode::LedgerUnavailable, Execution::NotExecuted)
+    );
+    assert!(refusal.retry_after_ms.is_some());
+    finished(one.call(plan("note", "s3", "a")).await);
+    two.store.hide_desk(false);
+    finished(two.call(plan("note", "s2", "a")).await);
+}

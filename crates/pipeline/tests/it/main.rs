@@ -28,3 +28,5 @@ mod keeping;
 mod schedules;
 #[cfg(test)]
 mod told;
+#[cfg(test)]
+mod uncertain;

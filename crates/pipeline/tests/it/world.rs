@@ -13,9 +13,7 @@ use serde_json::{Value, json};
 
 use placet_adapter::adapter::Connector;
 use placet_broker::Broker;
-use placet_identity::{
-    DevKey, IdentityConfig, MintRequest, Secrets, TokenRole, VerifiedCaller, Verifier,
-};
+use placet_identity::{DevKey, IdentityConfig, Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
     ledger::Ledger,
     record::EffectRecord,
@@ -28,21 +26,21 @@ use placet_pipeline::{
     settings::{LedgerSettings, Retention, Settings},
     submission::{Inbound, Submission},
     ticket::Ticket,
-    views::{DecisionRequest, RearmRequest, RecordView},
+    views::{RearmRequest, RecordView},
 };
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_store::notary::Notary;
 use placet_telemetry::{capture::Capture, export::TelemetryConfig, metrics::Metrics};
 use placet_types::{
-    approval::VoteChoice,
     clock::{Clock, IdSource, Timestamp},
     contract::{Contract, file::ContractFile},
     directory::Directory,
     envelope::result::ToolResultEnvelope,
     error::Refusal,
-    ids::{AdapterName, TenantId},
-    principal::PrincipalKind,
+    ids::AdapterName,
 };
+
+mod people;
 
 use crate::fake::{FakeConnector, Witness, live_tools, schema};
 
@@ -292,46 +290,6 @@ impl World {
         Self { engine, witness, store, key, clock, verifier }
     }
 
-    /// A token of somebody: of `acme`, or of the tenant after `@`.
-    pub(crate) fn token(&self, kind: PrincipalKind, id: &str) -> String {
-        let (id, tenant) = id.split_once('@').unwrap_or((id, "acme"));
-        let request = MintRequest::new(
-            TenantId::new(tenant).unwrap(),
-            kind,
-            id.parse().unwrap(),
-            AUDIENCE.to_owned(),
-        );
-        self.key.mint(&request, self.clock.as_ref()).unwrap()
-    }
-
-    pub(crate) async fn agent(&self) -> VerifiedCaller {
-        self.caller(PrincipalKind::Agent, "bot").await
-    }
-
-    pub(crate) async fn person(&self, id: &str) -> VerifiedCaller {
-        self.caller(PrincipalKind::User, id).await
-    }
-
-    pub(crate) async fn caller(&self, kind: PrincipalKind, id: &str) -> VerifiedCaller {
-        let token = self.verifier.verify(&self.token(kind, id), TokenRole::Actor).await.unwrap();
-        VerifiedCaller::bind(token, None).unwrap()
-    }
-
-    /// The agent acting for a person.
-    pub(crate) async fn agent_for(&self, person: &str) -> VerifiedCaller {
-        let actor = self
-            .verifier
-            .verify(&self.token(PrincipalKind::Agent, "bot"), TokenRole::Actor)
-            .await
-            .unwrap();
-        let user = self
-            .verifier
-            .verify(&self.token(PrincipalKind::User, person), TokenRole::Delegation)
-            .await
-            .unwrap();
-        VerifiedCaller::bind(actor, Some(user)).unwrap()
-    }
-
     /// Sends a call and waits until it is settled or held.
     pub(crate) async fn call(&self, submission: Value) -> Answer {
         self.call_as(self.agent().await, submission).await
@@ -349,23 +307,6 @@ impl World {
         tokio::time::timeout(Duration::from_secs(20), ticket.settled(0))
             .await
             .expect("the caller hangs")
-    }
-
-    /// A vote on what is held.
-    pub(crate) async fn vote(
-        &self,
-        person: &str,
-        held: &Held,
-        choice: VoteChoice,
-    ) -> Result<String, Refusal> {
-        let caller = self.person(person).await;
-        let detail = self.engine.approval(&caller, &held.approval_id).await?;
-        let request = DecisionRequest {
-            decision: choice,
-            reason: "looked at it".to_owned(),
-            digest: detail.approval.digest,
-        };
-        Ok(self.engine.decide(&caller, &held.approval_id, request).await?.state)
     }
 
     /// Waits until a call of the agent's has ended.

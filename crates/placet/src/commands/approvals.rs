@@ -6,7 +6,7 @@
 mod decide;
 mod difference;
 mod edit;
-mod entries;
+pub(super) mod entries;
 mod freezes;
 mod glass;
 mod grants;
@@ -18,7 +18,7 @@ mod show;
 mod together;
 mod trail;
 mod watch;
-mod words;
+pub(super) mod words;
 
 use clap::{Args as ClapArgs, Subcommand};
 use placet_types::{

@@ -28,6 +28,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Exit, Failure, Outcome},
+    kept::Kept,
     notices, output, storage,
     world::{self, World},
 };
@@ -102,8 +103,12 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             checks.push(ledger(&config).await);
             checks.extend(contracts(&config));
             checks.extend(policies_and_issuers(&config).await);
-            checks.push(secrets(&config));
+            let (found, kept) = secrets(&config).await;
+            checks.push(found);
             checks.extend(channels(&config).await);
+            if let Some(kept) = kept {
+                kept.close().await;
+            }
             checks.extend(ports(&config));
         }
     }
@@ -381,11 +386,24 @@ fn tls(config: &Config, verifier: &Verifier) -> Option<Check> {
     })
 }
 
-fn secrets(config: &Config) -> Check {
+/// Whether every secret can be had; with it who keeps some of them, which other checks look at too.
+async fn secrets(config: &Config) -> (Check, Option<Kept>) {
+    const ABOUT: &str = "secrets";
     let count = config.secrets.names().count();
-    match config.secrets.check() {
-        Ok(()) => Check::ok("secrets", format!("{count} can be read")),
-        Err(error) => Check::fail("secrets", error.to_string(), "provide it, or take it out"),
+    if let Err(error) = config.secrets.check() {
+        return (Check::fail(ABOUT, error.to_string(), "provide it, or take it out"), None);
+    }
+    match Kept::open(config, &[]).await {
+        Err(failure) => (Check::of(ABOUT, &failure), None),
+        Ok(kept) => {
+            let found = match kept.entries() {
+                0 => format!("{count} can be read"),
+                entries => {
+                    format!("{count} can be read, {entries} entries of the vault among them")
+                }
+            };
+            (Check::ok(ABOUT, found), Some(kept))
+        }
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod adapters;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod call;
+pub(crate) mod credentials;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod ledger;
@@ -37,6 +38,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Policy(args) => policy::run(&args, environment),
         Command::Ledger(args) => ledger::run(&args, environment).await,
         Command::Audit(args) => audit::run(&args, environment).await,
+        Command::Credentials(args) => credentials::run(&args, environment).await,
         Command::Notifications(args) => notifications::run(&args, environment).await,
         Command::Token(args) => token::run(&args, environment),
         Command::Schema(args) => schema::run(&args),

@@ -17,6 +17,7 @@ use crate::{
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Exit, Failure, Outcome},
+    kept::Kept,
     notices, output,
 };
 
@@ -95,10 +96,13 @@ async fn test(args: &TestArgs, environment: &Environment) -> Outcome {
             .because(format!("the configuration has: {has}")));
     }
     let console = notices::console(&config, Some(&config.server.listen));
+    let kept = Kept::open(&config, &[]).await?;
     let post = notices::post(&config, console, &[])?;
     let now = SystemClock.now();
-    let letter = Letter { message: Message::test(&args.channel, now), preview: None };
-    match post.deliver(&args.channel, &letter, now).await {
+    let letter = Letter::from(Message::test(&args.channel, now));
+    let delivered = post.deliver(&args.channel, &letter, now).await;
+    kept.close().await;
+    match delivered {
         Ok(answer) => {
             output::line(format!("`{}` took the message: {answer}", args.channel));
             Ok(Exit::Ok)

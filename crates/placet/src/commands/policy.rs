@@ -8,7 +8,8 @@ use clap::{Args as ClapArgs, Subcommand};
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
     cases::{
-        CallCase, CaseBudget, CaseFile, CasePrincipal, CasesVersion, Expectation, ExpectedOutcome,
+        CallCase, CaseApproval, CaseBreakGlass, CaseBudget, CaseFile, CasePrincipal, CaseVote,
+        CasesVersion, Expectation, ExpectedOutcome,
         run::{CaseOutcome, run_cases},
     },
     snapshot::UntypedTool,
@@ -37,7 +38,8 @@ use crate::{
     placet policy check policies\n  \
     placet policy test policies\n  \
     placet policy explain --case 10-calls.yaml:\"a delete waits\"\n  \
-    placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive")]
+    placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --mode destructive\n  \
+    placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt --frozen --approved-by ben --granted")]
 pub(crate) struct Args {
     /// What to do.
     #[command(subcommand)]
@@ -104,6 +106,18 @@ struct Explain {
     /// While the engine is in lockdown.
     #[arg(long)]
     lockdown: bool,
+    /// During a freeze.
+    #[arg(long)]
+    frozen: bool,
+    /// Under a break-glass record that this person declared and somebody confirmed.
+    #[arg(long, value_name = "PERSON")]
+    break_glass: Option<PrincipalId>,
+    /// As if these people had agreed to exactly this call, just now and freshly signed in.
+    #[arg(long, value_delimiter = ',', value_name = "PEOPLE")]
+    approved_by: Vec<PrincipalId>,
+    /// As if what they agreed to were a standing grant that covers the call.
+    #[arg(long, requires = "approved_by")]
+    granted: bool,
     /// Which bundle.
     #[command(flatten)]
     bundle: Bundle,
@@ -263,6 +277,16 @@ fn case_files(folder: Option<&Path>) -> Result<Vec<(String, String)>, Failure> {
 }
 
 fn explain(args: &Explain, environment: &Environment) -> Outcome {
+    let outcome = explained(args, environment)?;
+    if args.bundle.json {
+        output::json(&json!({ "name": outcome.name, "explanation": outcome.explanation }));
+    } else {
+        outcome.explanation.iter().for_each(output::line);
+    }
+    Ok(Exit::Ok)
+}
+
+fn explained(args: &Explain, environment: &Environment) -> Result<CaseOutcome, Failure> {
     let subject = subject(&args.bundle, environment)?;
     let file = match &args.case {
         Some(case) => chosen_case(case, subject.folder.as_deref())?,
@@ -271,18 +295,14 @@ fn explain(args: &Explain, environment: &Environment) -> Outcome {
     let world = subject.world.for_cases(&subject.config);
     let outcomes = run_cases(&subject.source, Some(&world), &file)
         .attempted("the call cannot be put to these policies")?;
-    let outcome = outcomes.first().ok_or_else(|| Failure::new("there was nothing to explain"))?;
+    let outcome = outcomes.into_iter().next();
+    let outcome = outcome.ok_or_else(|| Failure::new("there was nothing to explain"))?;
     if outcome.explanation.is_empty() {
         // The case could not be put at all: its only difference says why.
         return Err(Failure::new("the call cannot be put to these policies")
             .because(outcome.differences.join("; ")));
     }
-    if args.bundle.json {
-        output::json(&json!({ "name": outcome.name, "explanation": outcome.explanation }));
-    } else {
-        outcome.explanation.iter().for_each(output::line);
-    }
-    Ok(Exit::Ok)
+    Ok(outcome)
 }
 
 /// The one case of a file that was named, in its world.
@@ -333,9 +353,9 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         engine_mode: if args.lockdown { EngineMode::Lockdown } else { EngineMode::Enforce },
         attested: true,
         budget: CaseBudget::default(),
-        approval: None,
-        frozen: false,
-        break_glass: None,
+        approval: approval(args),
+        frozen: args.frozen,
+        break_glass: args.break_glass.as_ref().map(|by| CaseBreakGlass::an_hour_by(by.clone())),
         expect: Expectation {
             outcome: ExpectedOutcome::Allow,
             code: None,
@@ -354,6 +374,15 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         desk: Vec::new(),
         surfaces: Vec::new(),
     })
+}
+
+/// The agreement that a call is to be looked at with.
+fn approval(args: &Explain) -> Option<CaseApproval> {
+    if args.approved_by.is_empty() {
+        return None;
+    }
+    let votes = args.approved_by.iter().cloned().map(CaseVote::fresh_approval).collect();
+    Some(CaseApproval { standing: args.granted, ..CaseApproval::an_hour_with(votes) })
 }
 
 #[cfg(test)]
@@ -391,6 +420,34 @@ mod tests {
             policy(&["test", dir.path().to_str().unwrap()]).is_err(),
             "a bundle without cases tests nothing"
         );
+    }
+
+    fn explanation(words: &[&str]) -> String {
+        let call = "placet policy explain --tool files__delete --agent dev-agent --arg path=a.txt";
+        let words = call.split(' ').chain(words.iter().copied());
+        let super::Action::Explain(explain) = args(Cli::try_parse_from(words).unwrap()).action
+        else {
+            panic!("not `explain`")
+        };
+        super::explained(&explain, &Environment::of([])).unwrap().explanation.join("\n")
+    }
+
+    #[test]
+    fn a_call_is_explained_as_it_would_be_in_a_freeze_with_an_agreement_and_under_a_grant() {
+        let held = explanation(&[]);
+        assert!(held.contains("gate-destructive") && !held.contains("gate-freeze"), "{held}");
+        let agreed = explanation(&["--approved-by", "ben"]);
+        let granted = explanation(&["--approved-by", "ben", "--granted"]);
+        assert!(agreed != held && granted != held, "{held}\n{agreed}\n{granted}");
+        let frozen = explanation(&["--frozen"]);
+        assert!(frozen.contains("gate-freeze"), "{frozen}");
+        // No standing grant counts in a freeze.
+        let frozen = explanation(&["--frozen", "--approved-by", "ben", "--granted"]);
+        assert!(frozen.contains("gate-freeze"), "{frozen}");
+        let broken = explanation(&["--frozen", "--break-glass", "ben"]);
+        assert!(!broken.is_empty());
+        let alone = ["placet", "policy", "explain", "--tool", "a__b", "--agent", "x", "--granted"];
+        assert!(Cli::try_parse_from(alone).is_err(), "a grant is somebody's");
     }
 
     #[test]

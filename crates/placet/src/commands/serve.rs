@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         () = signals.next() => return Ok(Exit::Ok),
     };
     greet(args, &config, &world, &running, environment);
-    let Running { engine, bound, telemetry, notary, .. } = running;
+    let Running { engine, bound, telemetry, notary, kept, .. } = running;
     let (asked, mut heard) = tokio::sync::watch::channel(false);
     let served = bound.serve(engine.clone(), async move {
         // The sender outlives the doors; were it gone, stopping would be right as well.
@@ -77,6 +77,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
             Err(ended_by(&reason))
         }
     };
+    kept.close().await;
     if let Err(error) = telemetry.shutdown().await {
         output::note(format!("note: {error}"));
     }

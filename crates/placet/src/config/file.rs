@@ -10,7 +10,7 @@ use std::{
 };
 
 use placet_broker::StsConfig;
-use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig};
+use placet_identity::{ClientAuthority, IssuerConfig, TrustDomainConfig, VaultConfig};
 use placet_notify::config::NotifyConfig;
 use placet_server::config::{ADMIN_PORT, PORT};
 use placet_types::ids::{EnvironmentName, GroupId};
@@ -49,6 +49,8 @@ pub(crate) struct ConfigFile {
     pub(crate) issuers: Vec<IssuerConfig>,
     /// SPIFFE trust domains whose workloads may call with JWT-SVIDs.
     pub(crate) trust_domains: Vec<TrustDomainConfig>,
+    /// The agent of the SPIFFE Workload API, for trust domains with `bundle: workload_api`.
+    pub(crate) spiffe: Option<SpiffeFile>,
     /// Authorities whose client certificates name agents. They need `tls`.
     pub(crate) client_authorities: Vec<ClientAuthority>,
     /// Whether tokens of `placet token` are accepted; absent: when nobody else is trusted. Only ever on loopback.
@@ -57,6 +59,8 @@ pub(crate) struct ConfigFile {
     pub(crate) operators: GroupId,
     /// Secrets that contracts may name.
     pub(crate) secrets: BTreeMap<String, SecretFile>,
+    /// The vault that secrets may be in: HashiCorp Vault or OpenBao.
+    pub(crate) vault: Option<VaultConfig>,
     /// Token services that contracts may name, for credentials that are minted for one call.
     pub(crate) sts: Vec<StsConfig>,
     /// Whom our own connections trust, and who we are to whom they lead to.
@@ -92,10 +96,12 @@ impl Default for ConfigFile {
             audience: "placet".to_owned(),
             issuers: Vec::new(),
             trust_domains: Vec::new(),
+            spiffe: None,
             client_authorities: Vec::new(),
             development_tokens: None,
             operators: constant("operators"),
             secrets: BTreeMap::new(),
+            vault: None,
             sts: Vec::new(),
             trust: TrustFile::default(),
             http: HttpFile::default(),
@@ -119,7 +125,7 @@ fn constant<T: std::str::FromStr<Err = placet_types::ids::IdError>>(text: &str) 
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "a secret is written `${VARIABLE}`, `{ env: VARIABLE }` or `{ file: path }`"
+    expecting = "a secret is written `${VARIABLE}`, `{ env: VARIABLE }`, `{ file: path }`, `{ vault: path#field }` or `{ jwt_svid: audience }`"
 )]
 pub(crate) enum SecretFile {
     /// `${VARIABLE}`: the same as `env`.
@@ -133,6 +139,16 @@ pub(crate) enum SecretFile {
     File {
         /// Its path.
         file: PathBuf,
+    },
+    /// A field of an entry in the `vault`.
+    Vault {
+        /// Its path with `#` and the field, such as `secret/data/tickets#key` or `database/creds/reader#password`.
+        vault: String,
+    },
+    /// A JWT-SVID of our own, from the agent that `spiffe` names.
+    JwtSvid {
+        /// For whom it is, such as the issuer of a token service.
+        jwt_svid: String,
     },
 }
 
@@ -163,6 +179,14 @@ impl From<Interpolated> for String {
     fn from(text: Interpolated) -> Self {
         format!("${{{}}}", text.variable)
     }
+}
+
+/// The agent of the SPIFFE Workload API on this machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SpiffeFile {
+    /// Its socket in the file system.
+    pub(crate) socket: PathBuf,
 }
 
 /// TLS for callers. Changed files count without a restart.

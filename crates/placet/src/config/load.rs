@@ -11,7 +11,9 @@ use std::{
 
 use placet_broker::{StsConfig, check_all};
 use placet_egress::Trust;
-use placet_identity::{IdentityConfig, KeySource, SecretSource, Secrets};
+use placet_identity::{
+    IdentityConfig, KeySource, SecretSource, Secrets, VaultAuth, VaultConfig, VaultRef,
+};
 use placet_notify::config::NotifyConfig;
 use placet_pipeline::settings::Settings;
 use placet_server::config::ServerConfig;
@@ -71,6 +73,8 @@ pub(crate) struct Config {
     pub(crate) development_tokens: bool,
     /// The secrets.
     pub(crate) secrets: Secrets,
+    /// The vault that some of them are in.
+    pub(crate) vault: Option<VaultConfig>,
     /// The token services.
     pub(crate) sts: Vec<StsConfig>,
     /// The doors.
@@ -183,6 +187,11 @@ impl Reading<'_> {
             return Err(FileProblem::at(self.name, "audience", "is empty"));
         }
         let secrets = self.secrets(&file.secrets)?;
+        let vault = self.vault(file.vault.clone(), &secrets)?;
+        if secrets.need_agent() && file.spiffe.is_none() {
+            let problem = "is needed by `secrets`: it says where the agent is";
+            return Err(FileProblem::at(self.name, "spiffe", problem));
+        }
         let telemetry = self.telemetry(&file, &secrets)?;
         let server = self.server(&file)?;
         let ledger = self.ledger(&file)?;
@@ -203,6 +212,7 @@ impl Reading<'_> {
             development_tokens: file.development_tokens.unwrap_or(!identity.trusts_somebody()),
             identity,
             secrets,
+            vault,
             sts: file.sts,
             server,
             trust: file.trust.read(self.name, self.base)?,
@@ -223,6 +233,7 @@ impl Reading<'_> {
             issuers: file.issuers.clone(),
             trust_domains: file.trust_domains.clone(),
             client_authorities: file.client_authorities.clone(),
+            workload_api: file.spiffe.as_ref().map(|agent| self.base.join(&agent.socket)),
             ..IdentityConfig::default()
         };
         let issuers = identity.issuers.iter_mut().map(|issuer| &mut issuer.keys);
@@ -269,12 +280,37 @@ impl Reading<'_> {
                 SecretFile::Interpolated(text) => self.variable(name, &text.variable)?,
                 SecretFile::Env { env } => self.variable(name, env)?,
                 SecretFile::File { file } => SecretSource::File(self.base.join(file)),
+                SecretFile::Vault { vault } => SecretSource::Vault(self.entry(name, vault)?),
+                SecretFile::JwtSvid { jwt_svid } => {
+                    SecretSource::JwtSvid { audience: jwt_svid.clone() }
+                }
             };
             sources.insert(name.clone(), source);
         }
         let secrets = Secrets::new(sources);
         secrets.check().map_err(|error| FileProblem::at(self.name, "secrets", error))?;
         Ok(secrets)
+    }
+
+    fn entry(&self, secret: &str, text: &str) -> Result<VaultRef, FileProblem> {
+        let at = || format!("secrets.{secret}.vault");
+        text.parse().map_err(|error| FileProblem::at(self.name, at(), error))
+    }
+
+    fn vault(
+        &self,
+        file: Option<VaultConfig>,
+        secrets: &Secrets,
+    ) -> Result<Option<VaultConfig>, FileProblem> {
+        let Some(mut vault) = file else {
+            let problem = "is needed by `secrets`: it says where the vault is";
+            let missing = FileProblem::at(self.name, "vault", problem);
+            return if secrets.need_vault() { Err(missing) } else { Ok(None) };
+        };
+        let (VaultAuth::TokenFile { file } | VaultAuth::Jwt { file, .. }) = &mut vault.auth;
+        *file = self.base.join(&*file);
+        vault.check().map_err(|problem| FileProblem::at(self.name, "vault", problem))?;
+        Ok(Some(vault))
     }
 
     fn check_services(&self, services: &[StsConfig], secrets: &Secrets) -> Result<(), FileProblem> {

@@ -60,6 +60,8 @@ fn every_shipped_policy_makes_the_difference_in_some_case() {
         "grant-revoke",
         "hand-over",
         "take-back",
+        "credentials-revoke",
+        "revocation-lift",
     ];
     named.extend(of_people.map(str::to_owned));
     let world = crate::testing::world();

@@ -15,7 +15,7 @@ use crate::{
     testing::{NOW, bundle, compile, principal, shipped, world},
 };
 
-const ALL: [DeskActKind; 10] = [
+const ALL: [DeskActKind; 12] = [
     DeskActKind::DeclareBreakGlass,
     DeskActKind::ConfirmBreakGlass,
     DeskActKind::EndBreakGlass,
@@ -25,6 +25,8 @@ const ALL: [DeskActKind; 10] = [
     DeskActKind::RevokeGrant,
     DeskActKind::HandOver,
     DeskActKind::TakeBack,
+    DeskActKind::RevokeCredentials,
+    DeskActKind::LiftRevocation,
     DeskActKind::View,
 ];
 

@@ -15,8 +15,8 @@ use placet_pipeline::{
     submission::{Inbound, Submission},
     ticket::Ticket,
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, Readiness, RearmRequest, RecordView,
-        ResolutionRequest, ToolView,
+        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
+        RecordView, ResolutionRequest, ToolView,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
             TogetherRequest, TogetherView, TrailStep,
@@ -175,6 +175,14 @@ impl Backend for Engine {
 
     async fn record(&self, caller: &VerifiedCaller, id: RecordId) -> Result<RecordView, Refusal> {
         Self::record(self, caller, id).await
+    }
+
+    fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
+        Self::credentials(self, caller)
+    }
+
+    fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
+        Self::is_revoked(self, caller)
     }
 
     async fn records(

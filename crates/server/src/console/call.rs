@@ -125,7 +125,7 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 /// What exactly will run.
 fn what(detail: &ApprovalDetail) -> Markup {
     let edited = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
-    let narrowed = detail.part.as_ref().is_some_and(|part| part.edited);
+    let narrowed = detail.part.as_ref().is_some_and(|part| part.edits > 0);
     html! {
         section.card aria-labelledby="what-title" {
             h2 #what-title { "What exactly will run" }
@@ -146,8 +146,11 @@ fn what(detail: &ApprovalDetail) -> Markup {
 
 /// Why it was held, in words.
 fn why(detail: &ApprovalDetail) -> Markup {
-    let own = detail.proposal.as_ref().map(|proposal| &proposal.requirement);
-    let requirement = own.unwrap_or(&detail.approval.requirement);
+    let requirement = &detail.approval.requirement;
+    let needed = match &detail.part {
+        Some(part) => people::needs_of_guests(&part.requirement),
+        None => people::needs(requirement),
+    };
     let whose = if detail.part.is_some() { "the tenant that asks" } else { "your tenant" };
     html! {
         section.card aria-labelledby="why-title" {
@@ -159,7 +162,7 @@ fn why(detail: &ApprovalDetail) -> Markup {
                 }
             }
             h3 { "What it needs" }
-            ul.reasons { @for need in people::needs(requirement) { li { (need) } } }
+            ul.reasons { @for need in needed { li { (need) } } }
         }
     }
 }

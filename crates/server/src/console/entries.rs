@@ -122,7 +122,7 @@ pub(super) async fn handovers<B: Backend>(
     let words = Words {
         path: "/handovers",
         lede: "Hand your duty as an approver over to a colleague for a while. Each decision of theirs in your place names both of you, and \
-               counts once.",
+               counts once. It is for calls of your own tenant: what other tenants ask of your groups is decided by their members, and not handed over.",
         none: "Nothing is handed over.",
     };
     let form = handover_form(&visitor);
@@ -204,7 +204,7 @@ fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
             td data-label="Agreed" {
                 @match &entry.body {
                     DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " uses" }
-                    DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) => {
+                    DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => {
                         @if entry.votes.is_empty() { span.soft { "–" } }
                         @for (at, vote) in entry.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) }
                     }
@@ -224,5 +224,6 @@ pub(super) fn name(body: &DeskBody) -> String {
             let groups: Vec<&str> = handover.groups.iter().map(|group| group.as_str()).collect();
             format!("{} to {}", groups.join(", "), handover.to)
         }
+        DeskBody::Revocation(revocation) => format!("Tokens of {}", revocation.subject),
     }
 }

@@ -58,6 +58,7 @@ async fn page<B: Backend>(
         DeskBody::BreakGlass(_) => (Place::BreakGlass, "/break-glass", "Break-glass"),
         DeskBody::Freeze(_) => (Place::Calendar, "/calendar", "Calendar"),
         DeskBody::Handover(_) => (Place::Handovers, "/handovers", "Handovers"),
+        DeskBody::Revocation(_) => (Place::Inbox, "/", "Inbox"),
     };
     let (title, now) = (entries::name(&entry.body), desk.console.now());
     let content = html! {
@@ -118,6 +119,10 @@ fn facts(entry: &DeskEntryView) -> Markup {
             DeskBody::Handover(handover) => {
                 dt { "To" } dd { (handover.to) }
                 dt { "For" } dd { @for (at, group) in handover.groups.iter().enumerate() { @if at > 0 { ", " } (group) } }
+            }
+            DeskBody::Revocation(revocation) => {
+                dt { "Tokens of" } dd { (revocation.subject) }
+                dt { "Issued by" } dd { @match &revocation.issuer { Some(issuer) => (issuer), None => "any issuer" } ", before this was entered" }
             }
         }
     }

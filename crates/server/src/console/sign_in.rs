@@ -40,6 +40,12 @@ pub(super) async fn show<B: Backend>(
     let content = html! {
         div.card.narrow {
             h1 { (title) }
+            @if query.get("ended").is_some() {
+                p.notice.warn {
+                    "Your session is not known here any more. It has ended, or another node of this service has it; nothing that you sent was taken. "
+                    "If you have just signed in, tell the operator: each browser has to stay with one node."
+                }
+            }
             @if let Some(provider) = &settings.provider {
                 p { "The approval desk is for people of your organisation." }
                 p { a.button.yes href={ "/sign-in/start?to=" (encoded(&to)) } { "Sign in with " (provider.name()) } }

@@ -49,7 +49,7 @@ fn node(value: &Value, depth: usize) -> Markup {
 fn leaf(value: &Value) -> Markup {
     match value {
         Value::String(text) if text == MASK => html! {
-            span.mark.warn { "masked" } " " span.soft.small { "The value is sensitive; the digest covers it." }
+            span.mark.warn { "masked" } " " span.soft.small { "The value is sensitive and not shown; a decision binds it all the same." }
         },
         Value::String(text) if text.is_empty() => html! { span.empty { "empty text" } },
         Value::String(text) => html! { span.value { (visible(text)) } },

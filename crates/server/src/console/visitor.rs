@@ -9,7 +9,7 @@ use axum::{
     extract::{FromRequestParts, Query},
     response::{IntoResponse, Redirect, Response},
 };
-use http::{HeaderMap, HeaderName, Uri, header, request::Parts};
+use http::{HeaderMap, HeaderName, Method, Uri, header, request::Parts};
 use placet_types::{
     error::{ErrorCode, Refusal},
     principal::Principal,
@@ -67,8 +67,11 @@ impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
     async fn from_request_parts(parts: &mut Parts, desk: &Desk<B>) -> Result<Self, Response> {
         let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
         let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
+        let was_signed_in = id.is_some();
         let seen = id.and_then(|id| desk.console.sessions.find(&id, by));
-        let Some(seen) = seen else { return Err(to_sign_in(&parts.uri)) };
+        // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
+        let seen = seen.filter(|seen| !desk.door.backend.is_revoked(&seen.caller));
+        let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
         Ok(Self {
             caller: seen.caller,
             principal: seen.principal,
@@ -79,10 +82,23 @@ impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
     }
 }
 
-/// The way to the sign-in, and from there to where the person wanted to go.
-fn to_sign_in(uri: &Uri) -> Response {
-    let wanted = uri.path_and_query().map_or("/", |path| path.as_str());
-    Redirect::to(&format!("/sign-in?to={}", encoded(&local_path(wanted)))).into_response()
+/// The way to the sign-in, and from there to where the person wanted to go. Whoever brings a session that nobody here knows is told so: it
+/// is over, or of another node.
+fn to_sign_in(parts: &Parts, was_signed_in: bool) -> Response {
+    let wanted = page_of(&parts.method, &parts.uri);
+    let ended = if was_signed_in { "&ended=1" } else { "" };
+    Redirect::to(&format!("/sign-in?to={}{ended}", encoded(&local_path(wanted)))).into_response()
+}
+
+/// The page to come back to: that of a form, where a form was sent.
+fn page_of<'a>(method: &Method, uri: &'a Uri) -> &'a str {
+    if *method == Method::GET {
+        return uri.path_and_query().map_or("/", |path| path.as_str());
+    }
+    match uri.path().strip_suffix("/decision").unwrap_or(uri.path()) {
+        "/together" => "/",
+        page => page,
+    }
 }
 
 /// A part of a path or a query.

@@ -18,7 +18,8 @@ use placet_pipeline::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     submission::Submission,
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
+        ResolutionRequest,
     },
 };
 use placet_types::envelope::result::ToolResultEnvelope;
@@ -86,14 +87,9 @@ pub(super) fn describe(operation: Operation) -> Description {
         }
         Operation::GetRecord => identified(start("getRecord", "ledger", "Shows an effect record"))
             .response("200", ok::<RecordView>("The record")),
-        Operation::ResolveRecord => identified(start(
-            "resolveRecord",
-            "ledger",
-            "Says how an unknown outcome ended; for operators",
-        ))
-        .request_body(Some(body::<ResolutionRequest>()))
-        .response("200", ok::<RecordView>("The record after the resolution")),
+        Operation::ResolveRecord => resolve_record(),
         Operation::RearmRecord => rearm_record(),
+        Operation::ShowCredentials => show_credentials(),
         Operation::GetReceipt => get_receipt(),
         Operation::ListCheckpoints => list_checkpoints(),
         Operation::GetAuditKey => get_audit_key(),
@@ -171,6 +167,24 @@ fn rearm_record() -> OperationBuilder {
     ))
     .request_body(Some(body::<RearmRequest>()))
     .response("200", ok::<RecordView>("The record after the operator's word"))
+}
+
+fn resolve_record() -> OperationBuilder {
+    identified(start("resolveRecord", "ledger", "Says how an unknown outcome ended; for operators"))
+        .request_body(Some(body::<ResolutionRequest>()))
+        .response("200", ok::<RecordView>("The record after the resolution"))
+}
+
+fn show_credentials() -> OperationBuilder {
+    start(
+        "showCredentials",
+        "credentials",
+        "What this node has minted and keeps, in figures; for operators",
+    )
+    .description(Some(
+        "Tokens are revoked with an entry of the desk: `POST /v1/desk` with `kind` `revocation`.",
+    ))
+    .response("200", ok::<CredentialsView>("The figures"))
 }
 
 fn get_receipt() -> OperationBuilder {

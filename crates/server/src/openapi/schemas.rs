@@ -15,7 +15,8 @@ use placet_pipeline::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
     submission::Submission,
     views::{
-        ApprovalDetail, ApprovalView, DecisionRequest, RearmRequest, RecordView, ResolutionRequest,
+        ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
+        ResolutionRequest,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxView,
             TogetherRequest, TogetherView,
@@ -49,6 +50,7 @@ pub(super) fn components() -> Components {
     name::<ApprovalView>(&mut generator);
     name::<ApprovalDetail>(&mut generator);
     name::<DecisionRequest>(&mut generator);
+    name::<CredentialsView>(&mut generator);
     name::<RecordList>(&mut generator);
     name::<RecordView>(&mut generator);
     name::<ResolutionRequest>(&mut generator);

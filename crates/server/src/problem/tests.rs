@@ -75,3 +75,16 @@ async fn a_refused_call_names_the_call_the_decision_and_the_places_to_mend() {
     assert_eq!(document["problems"][0]["pointer"], "/args/path");
     assert_eq!(document["execution"], "not_executed");
 }
+
+#[tokio::test]
+async fn a_missing_scope_is_named_with_all_that_are_needed() {
+    let refusal = Refusal::new(ErrorCode::CredentialRefused, "the token lacks a scope")
+        .with_scopes_needed(vec!["mail.read".to_owned(), "mail.send".to_owned()]);
+    let Answer::Refused(call) = refused(refusal.clone()) else { panic!("not refused") };
+    for failure in [Failure::new(refusal.clone()), Failure::from(refusal), Failure::of_call(&call)]
+    {
+        let reply = reply(failure).await;
+        let said = "Bearer error=\"insufficient_scope\", scope=\"mail.read mail.send\"";
+        assert_eq!((reply.status.as_u16(), reply.header("www-authenticate")), (403, Some(said)));
+    }
+}

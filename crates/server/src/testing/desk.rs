@@ -116,6 +116,7 @@ pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
         DeskKind::BreakGlass => json!({ "kind": "break_glass", "ticket": "INC-1 <script>" }),
         DeskKind::Freeze => json!({ "kind": "freeze", "name": "Year's end <b>" }),
         DeskKind::Handover => json!({ "kind": "handover", "to": "ana", "groups": ["owners"] }),
+        DeskKind::Revocation => json!({ "kind": "revocation", "subject": "bob <i>" }),
     };
     serde_json::from_value(json!({
         "desk_id": kind.as_str(), "state": if kind == DeskKind::BreakGlass { "proposed" } else { "active" },

@@ -1,6 +1,6 @@
 //! What the engine of a test answers with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -54,6 +54,7 @@ pub(super) fn requirement() -> Requirement {
     let reason = HoldReason {
         policy: "secret-policy".to_owned(),
         reason: "deletes are shown first".to_owned(),
+        asks: BTreeSet::new(),
     };
     Requirement {
         reasons: vec![reason],
@@ -97,6 +98,7 @@ pub(super) fn approval() -> ApprovalView {
         principal_chain: chain(),
         requirement: requirement(),
         votes: Vec::new(),
+        lapsed: BTreeSet::new(),
         created_at: Timestamp::from_ms(0),
         expires_at: Timestamp::from_ms(1_000),
         mode: placet_types::mode::ApprovalMode::Destructive,

@@ -35,6 +35,7 @@ fn path(operation: Operation) -> String {
         | Operation::ArrangeAtDesk
         | Operation::FollowDesk
         | Operation::ListRecords
+        | Operation::ShowCredentials
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
         | Operation::ProveInclusion
@@ -88,6 +89,7 @@ fn body(operation: Operation) -> Option<Value> {
         | Operation::FollowDesk
         | Operation::ListRecords
         | Operation::GetRecord
+        | Operation::ShowCredentials
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
         | Operation::ProveInclusion
@@ -167,7 +169,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 125);
+    assert_eq!(checked, 130);
     assert!(is_untouched(&door));
 }
 
@@ -219,6 +221,7 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::GetDeskEntry
             | Operation::ActOnDeskEntry
             | Operation::GetRecord
+            | Operation::ShowCredentials
             | Operation::ResolveRecord
             | Operation::RearmRecord
             | Operation::GetReceipt

@@ -84,8 +84,8 @@ async fn a_list_of_entries_is_of_one_kind_and_names_the_next_page() {
     assert_eq!(freezes["entries"].as_array().unwrap().len(), 1);
     assert_eq!(freezes["entries"][0]["body"]["kind"], "freeze");
     assert!(freezes.get("next_after").is_none(), "{freezes}");
-    let full = door.get("/v1/desk?limit=4").await.json();
-    assert_eq!(full["next_after"], full["entries"][3]["desk_id"]);
+    let full = door.get("/v1/desk?limit=5").await.json();
+    assert_eq!(full["next_after"], full["entries"][4]["desk_id"]);
 }
 
 #[tokio::test]

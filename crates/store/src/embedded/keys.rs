@@ -257,6 +257,7 @@ const fn desk_code(kind: DeskKind) -> u8 {
         DeskKind::BreakGlass => 1,
         DeskKind::Freeze => 2,
         DeskKind::Handover => 3,
+        DeskKind::Revocation => 4,
     }
 }
 

@@ -298,14 +298,16 @@ impl From<JournalError> for StoreError {
             JournalError::Locked { .. }
             | JournalError::Corrupt { .. }
             | JournalError::Forgotten { .. }
-            | JournalError::Io { .. }
             | JournalError::Poisoned
             | JournalError::Absent { .. }
             | JournalError::Archived { .. }
             | JournalError::Visit { .. }
-            | JournalError::Apply { .. }
             | JournalError::Content { .. }
             | JournalError::Closed => Self::Stopped(error.to_string()),
+            // The bytes may be on the disk all the same, or are there and the index is not.
+            JournalError::Io { .. } | JournalError::Apply { .. } | JournalError::Unanswered => {
+                Self::Uncertain(error.to_string())
+            }
         }
     }
 }

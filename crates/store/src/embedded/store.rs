@@ -180,6 +180,6 @@ impl Store for EmbeddedStore {
             }
         });
         ending.await.map_err(|error| StoreError::Stopped(error.to_string()))?;
-        Ok(closed?)
+        closed.map_err(|error| StoreError::Stopped(error.to_string()))
     }
 }

@@ -101,9 +101,12 @@ pub enum JournalError {
         /// The content store's words.
         reason: String,
     },
-    /// The writer has been closed, or its thread is gone.
+    /// The writer has been closed, or its thread is gone; it took nothing of what was asked.
     #[error("the journal writer is closed")]
     Closed,
+    /// The writer went away with what was asked in its hands.
+    #[error("the journal writer went away without an answer")]
+    Unanswered,
 }
 
 /// What exactly is wrong with a journal's bytes.

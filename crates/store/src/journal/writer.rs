@@ -253,9 +253,10 @@ impl<A: Apply> WriterHandle<A> {
     /// have become durable, and the process has to end and recover.
     pub async fn submit(&self, request: A::Request) -> Result<A::Reply, A::Error> {
         let (reply, answer) = oneshot::channel();
-        // What could not be queued comes back and is dropped here, and with it the reply that would never come.
-        drop(self.queue.send(Message::Request(request, reply)).await);
-        answer.await.unwrap_or_else(|_gone| Err(JournalError::Closed.into()))
+        if self.queue.send(Message::Request(request, reply)).await.is_err() {
+            return Err(JournalError::Closed.into());
+        }
+        answer.await.unwrap_or_else(|_gone| Err(JournalError::Unanswered.into()))
     }
 
     /// Takes what is queued to its end, makes it durable, records the witness and ends the writer.

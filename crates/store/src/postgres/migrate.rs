@@ -15,6 +15,7 @@ pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
     (1, "ledger", include_str!("../../migrations/0001_ledger.sql")),
     (2, "desk", include_str!("../../migrations/0002_desk.sql")),
     (3, "guests", include_str!("../../migrations/0003_guests.sql")),
+    (4, "guest lists", include_str!("../../migrations/0004_guest_lists.sql")),
 ];
 
 /// How often two nodes may get into each other's way while they make the tables.

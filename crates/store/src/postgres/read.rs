@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Row as _, query};
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::{ApprovalQuery, EffectQuery, PolicyState, StoreError};
+use placet_ledger::store::{ApprovalMark, ApprovalQuery, EffectQuery, PolicyState, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 
@@ -173,20 +173,24 @@ pub(super) async fn effects(
 /// The statement for a list of approvals, with only the conditions that are asked for, so that the plan may use the index that
 /// serves them.
 pub(super) fn approvals_sql(wanted: &ApprovalQuery) -> String {
+    list_sql("a.record", wanted)
+}
+
+fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
     // Every place begins with a time that is before the end of all times.
     let (sign, beyond, order) = if wanted.newest_first {
         ("<", "'\\xffffffffffffffffff'::bytea", " DESC")
     } else {
         (">", "''::bytea", "")
     };
-    // A guest's list is as long as what its tenant is asked about, so its places are walked.
+    // A guest's list is as long as what its tenant is asked about, so its places are walked: of one state alone, where one is asked for.
     let (from, listed) = if wanted.guest.is_some() {
         ("placet.guests AS g JOIN placet.approvals AS a USING (approval_id)", "g.place")
     } else {
         ("placet.approvals AS a", "a.place")
     };
     let mut sql = format!(
-        "SELECT a.record FROM {from} \
+        "SELECT {columns} FROM {from} \
          WHERE {listed} {sign} coalesce((SELECT place FROM placet.approvals WHERE approval_id = $1), {beyond})"
     );
     for (is_wanted, condition) in [
@@ -194,6 +198,7 @@ pub(super) fn approvals_sql(wanted: &ApprovalQuery) -> String {
         (wanted.state.is_some(), " AND a.state = $4"),
         (wanted.capability.is_some(), " AND (a.record::json) ->> 'capability' = $5"),
         (wanted.guest.is_some(), " AND g.tenant = $6"),
+        (wanted.guest.is_some() && wanted.state.is_some(), " AND g.state = $4"),
     ] {
         if is_wanted {
             sql.push_str(condition);
@@ -210,7 +215,24 @@ pub(super) async fn approvals(
     pool: &Pool,
     wanted: &ApprovalQuery,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
-    let sql: std::sync::Arc<str> = approvals_sql(wanted).into();
+    all(&listed(pool, approvals_sql(wanted), wanted).await?, rows::approval)
+}
+
+/// Approvals in short: the records, which are most of a row, are not read.
+pub(super) async fn approval_marks(
+    pool: &Pool,
+    wanted: &ApprovalQuery,
+) -> Result<Vec<ApprovalMark>, StoreError> {
+    let sql = list_sql("a.approval_id, a.rev", wanted);
+    all(&listed(pool, sql, wanted).await?, rows::approval_mark)
+}
+
+async fn listed(
+    pool: &Pool,
+    sql: String,
+    wanted: &ApprovalQuery,
+) -> Result<Vec<PgRow>, StoreError> {
+    let sql: std::sync::Arc<str> = sql.into();
     let find = || -> Statement {
         query(AssertSqlSafe(std::sync::Arc::clone(&sql)))
             .bind(wanted.after.as_ref().map(|after| after.as_str().to_owned()))
@@ -220,5 +242,5 @@ pub(super) async fn approvals(
             .bind(wanted.capability.as_ref().map(ToString::to_string))
             .bind(wanted.guest.as_ref().map(|guest| guest.as_str().to_owned()))
     };
-    all(&pool.rows(find).await?, rows::approval)
+    pool.rows(find).await
 }

@@ -12,7 +12,7 @@ use sqlx::{Row as _, query};
 use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord};
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
 use placet_ledger::run::{RunKey, RunRecord};
-use placet_ledger::store::StoreError;
+use placet_ledger::store::{ApprovalMark, StoreError};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId};
@@ -56,6 +56,14 @@ pub(super) fn approval(row: &PgRow) -> Result<ApprovalRecord, String> {
     } else {
         Err(format!("an approval has the unknown version {}", record.version))
     }
+}
+
+/// The approval of a row, in short.
+pub(super) fn approval_mark(row: &PgRow) -> Result<ApprovalMark, String> {
+    let id: &str = row.try_get("approval_id").map_err(|error| error.to_string())?;
+    let rev: i64 = row.try_get("rev").map_err(|error| error.to_string())?;
+    let approval_id = ApprovalId::new(id).map_err(|error| error.to_string())?;
+    Ok(ApprovalMark { approval_id, rev: number(rev) })
 }
 
 /// The run of a row.
@@ -325,36 +333,58 @@ pub(super) async fn put_approvals(
         };
         let done = statement.execute(&mut *connection).await?;
         every(done.rows_affected(), rows.len())?;
-        if fresh {
-            put_guests(connection, rows.iter().map(|(approval, _)| &**approval)).await?;
-        }
+        let asked = Asked::of(rows.iter().map(|(approval, _)| &**approval));
+        asked.put(connection, fresh).await?;
     }
     Ok(())
 }
 
-/// Writes which other tenants new approvals ask.
-async fn put_guests(
-    connection: &mut PgConnection,
-    approvals: impl Iterator<Item = &ApprovalRecord>,
-) -> Result<(), RowError> {
-    let (mut tenants, mut places, mut ids) = (Vec::new(), Vec::new(), Vec::new());
-    for approval in approvals {
-        for guest in &approval.guests {
-            tenants.push(guest.as_str().to_owned());
-            places.push(place(approval.created_at, &approval.approval_id));
-            ids.push(approval.approval_id.as_str().to_owned());
+/// Which other tenants approvals ask, and how these stand.
+#[derive(Debug, Default)]
+struct Asked {
+    tenants: Vec<String>,
+    places: Vec<Vec<u8>>,
+    states: Vec<String>,
+    ids: Vec<String>,
+}
+
+impl Asked {
+    fn of<'a>(approvals: impl Iterator<Item = &'a ApprovalRecord>) -> Self {
+        let mut asked = Self::default();
+        for approval in approvals {
+            for guest in &approval.guests {
+                asked.tenants.push(guest.as_str().to_owned());
+                asked.places.push(place(approval.created_at, &approval.approval_id));
+                asked.states.push(approval.state.name().to_owned());
+                asked.ids.push(approval.approval_id.as_str().to_owned());
+            }
         }
+        asked
     }
-    if tenants.is_empty() {
-        return Ok(());
+
+    /// Writes it for new approvals, or for approvals that have moved.
+    async fn put(self, connection: &mut PgConnection, fresh: bool) -> Result<(), RowError> {
+        if self.tenants.is_empty() {
+            return Ok(());
+        }
+        let rows = self.tenants.len();
+        let statement = if fresh {
+            query(
+                "INSERT INTO placet.guests (tenant, place, state, approval_id) \
+                 SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[])",
+            )
+        } else {
+            query(
+                "UPDATE placet.guests AS g SET state = n.state \
+                 FROM unnest($1::text[], $2::bytea[], $3::text[], $4::text[]) AS n (tenant, place, state, approval_id) \
+                 WHERE g.tenant = n.tenant AND g.place = n.place AND g.state <> n.state",
+            )
+        };
+        let statement =
+            statement.bind(self.tenants).bind(self.places).bind(self.states).bind(self.ids);
+        let done = statement.execute(&mut *connection).await?;
+        if fresh { every(done.rows_affected(), rows) } else { Ok(()) }
     }
-    let rows = tenants.len();
-    let statement = query(
-        "INSERT INTO placet.guests (tenant, place, approval_id) \
-         SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[])",
-    );
-    let done = statement.bind(tenants).bind(places).bind(ids).execute(&mut *connection).await?;
-    every(done.rows_affected(), rows)
 }
 
 /// Writes runs; each with whether there is a row already.

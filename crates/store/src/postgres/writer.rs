@@ -197,6 +197,10 @@ impl Writer {
                     "other changes were in the way".to_owned()
                 }
                 Err(Hitch::Busy(why) | Hitch::Away(why)) => why,
+                // Nothing is refused while it may have been kept.
+                Err(hitch @ (Hitch::Full | Hitch::Split(_))) if self.doubt.is_some() => {
+                    hitch.to_string()
+                }
                 Err(Hitch::Full) => return self.refuse(batch, &StoreError::NoSpace),
                 Err(Hitch::Split(refusal)) if batch.len() == 1 => {
                     return self.refuse(batch, &refusal);
@@ -255,6 +259,11 @@ impl Writer {
         }
         self.state.renewed(sent, self.terms.lease);
         let outcome = self.doubt.take().ok_or(Hitch::Again)?;
+        if outcome.answers.len() != batch.len() {
+            // What is known of another batch must never be the answer to this one.
+            let why = "a batch was taken for another one".to_owned();
+            return Err(Hitch::Stop(StoreError::Uncertain(why)));
+        }
         if let Some(observer) = &self.terms.on_sync {
             let kept = outcome.answers.iter().filter(|answer| answer.is_ok()).count();
             observer.call(kept, began.elapsed());
@@ -347,10 +356,8 @@ impl Writer {
     fn refuse_at_fault(&self, batch: Vec<Submission>, fault: StoreError) {
         let refusal = match (&self.doubt, fault) {
             (None, fault) => fault,
-            (Some(_), StoreError::Stopped(why)) => StoreError::Stopped(why),
-            (Some(_), fault) => StoreError::Stopped(format!(
-                "{fault}; whether the last changes were kept is found out by who takes over"
-            )),
+            (Some(_), StoreError::Stopped(why)) => StoreError::Uncertain(why),
+            (Some(_), fault) => StoreError::Uncertain(fault.to_string()),
         };
         self.refuse(batch, &refusal);
     }

@@ -147,6 +147,8 @@ pub(crate) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> Appr
         votes: Vec::new(),
         escalated: 0,
         guests: BTreeSet::new(),
+        lapsed: BTreeSet::new(),
+        reopened: 0,
         edits: Vec::new(),
         callback: None,
         state: ApprovalState::Pending,

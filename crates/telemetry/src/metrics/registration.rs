@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry, Unit};
 
-use super::{Bounded, ChannelLabels, Inner, NoticeLabels, ResultLabels};
+use super::{Bounded, ChannelLabels, Inner, NoticeLabels, ResultLabels, WhatLabels};
 
 /// From half a millisecond, a read that is governed in memory, to the longest budget of a tool.
 const CALL_SECONDS: [f64; 16] = [
@@ -49,6 +49,18 @@ impl Register {
     }
 }
 
+fn entries(r: &mut Register) -> (Counter, Gauge) {
+    let grants_used = r.count("grants_used", "Calls that a standing grant let pass");
+    let help = "Break-glass records that wait for their review now";
+    (grants_used, r.count("break_glass_reviews_due", help))
+}
+
+fn credentials(r: &mut Register) -> (Family<WhatLabels, Counter>, Gauge) {
+    let help = "Credentials that token services were asked for, by what came of it";
+    let credentials = r.count("credentials", help);
+    (credentials, r.count("subjects_revoked", "Subjects whose earlier tokens are revoked now"))
+}
+
 impl Inner {
     pub(super) fn registered() -> Self {
         let mut r = Register(Registry::with_prefix("placet"));
@@ -66,9 +78,8 @@ impl Inner {
         let help = "Circuit breaker of an adapter: 0 closed, 1 half open, 2 open";
         let breaker_state: Family<_, Gauge> = r.count("breaker_state", help);
         let (approvals, approvals_pending, approval_wait_seconds) = approvals(&mut r);
-        let grants_used = r.count("grants_used", "Calls that a standing grant let pass");
-        let help = "Break-glass records that wait for their review now";
-        let break_glass_reviews_due = r.count("break_glass_reviews_due", help);
+        let (grants_used, break_glass_reviews_due) = entries(&mut r);
+        let (credentials, subjects_revoked) = credentials(&mut r);
         let help = "Time that policy takes to decide";
         let decision_seconds = r.seconds("decision", help, Histogram::new(SHORT_SECONDS));
         let help = "Calls that asked for another approval mode than the one that governs them";
@@ -101,6 +112,8 @@ impl Inner {
             approval_wait_seconds,
             grants_used,
             break_glass_reviews_due,
+            credentials,
+            subjects_revoked,
             decision_seconds,
             mode_misclassified,
             permission_violations,

@@ -65,6 +65,8 @@ fn everything_that_was_recorded_is_in_the_text() {
     metrics.set_breaker("files", BreakerState::Open);
     metrics.set_approvals_pending(3);
     metrics.count_grant_used();
+    metrics.count_credential("reused");
+    metrics.set_subjects_revoked(4);
     metrics.count_notification("ops", "sent");
     metrics.count_notification("ops", "sent");
     metrics.set_notifications_waiting("ops", 7);
@@ -91,6 +93,9 @@ fn everything_that_was_recorded_is_in_the_text() {
         (r#"placet_inflight{adapter="files"}"#, 1.0),
         ("placet_approvals_pending", 3.0),
         ("placet_grants_used_total", 1.0),
+        (r#"placet_credentials_total{what="reused"}"#, 1.0),
+        (r#"placet_credentials_total{what="refused"}"#, 0.0),
+        ("placet_subjects_revoked", 4.0),
         ("placet_break_glass_reviews_due", 2.0),
         (r#"placet_notifications_total{channel="ops",result="sent"}"#, 2.0),
         (r#"placet_notifications_waiting{channel="ops"}"#, 7.0),

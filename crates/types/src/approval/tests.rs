@@ -59,3 +59,31 @@ fn a_tenant_that_is_asked_later_is_asked() {
     let guests: Vec<String> = read.guests().iter().map(ToString::to_string).collect();
     assert_eq!(guests, ["globex", "initech"]);
 }
+
+#[test]
+fn what_two_policies_ask_for_is_all_asked_for_and_said_why() {
+    let read = |value| serde_json::from_value::<Requirement>(value).unwrap();
+    let before = read(json!({
+        "groups": { "approvers": 2, "globex/credit": 1 }, "quorum": 2, "deny_threshold": 3, "expires_in_ms": 5_000,
+        "fresh_auth_ms": 60_000, "reasons": [
+            { "policy": "a", "reason": "First." },
+            { "policy": "b", "reason": "Second.", "asks": ["globex"] }
+        ]
+    }));
+    let after = read(json!({
+        "groups": { "approvers": 1, "finance": 1 }, "quorum": 3, "expires_in_ms": 9_000, "once_only": true,
+        "reasons": [{ "policy": "a", "reason": "First." }, { "policy": "c", "reason": "Third." }]
+    }));
+    let joined = before.joined(after);
+    let wanted = read(json!({
+        "groups": { "approvers": 2, "finance": 1, "globex/credit": 1 }, "quorum": 3, "deny_threshold": 1,
+        "fresh_auth_ms": 60_000, "expires_in_ms": 5_000, "once_only": true,
+        "reasons": [
+            { "policy": "a", "reason": "First." },
+            { "policy": "c", "reason": "Third." },
+            { "policy": "b", "reason": "Second.", "asks": ["globex"] }
+        ]
+    }));
+    assert_eq!(joined, wanted);
+    assert_eq!(before.joined(joined.clone()), joined, "shown as it is counted");
+}

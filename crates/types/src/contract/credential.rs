@@ -123,6 +123,10 @@ pub struct CredentialFile {
     /// Says that the target knows no scopes; needed where a token service is asked without any.
     #[serde(default, skip_serializing_if = "is_false")]
     pub scopeless: bool,
+    /// Asks for no scope that the caller's own token does not have. A call whose token lacks one that is needed is refused before anybody is
+    /// asked about it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub scopes_of_caller: bool,
     /// The name of a token service in the configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sts: Option<String>,
@@ -157,6 +161,7 @@ impl CredentialFile {
             scopes_optional: BTreeSet::new(),
             scopes_for: BTreeMap::new(),
             scopeless: false,
+            scopes_of_caller: false,
             sts: None,
             actor: ActorSource::Agent,
             cache: CachePolicy::Short,
@@ -185,6 +190,28 @@ impl CredentialFile {
             scopes: scopes.cloned().collect(),
             actor: (self.kind == CredentialKind::TokenExchange).then_some(self.actor),
         }
+    }
+
+    /// The plan for a caller whose token has these scopes: narrower where the section says that it is to be.
+    ///
+    /// # Errors
+    /// The scopes that are needed and that the token lacks.
+    pub fn plan_within(
+        &self,
+        capability: &CapabilityName,
+        granted: &BTreeSet<String>,
+    ) -> Result<CredentialPlan, Vec<String>> {
+        let mut plan = self.plan(capability);
+        if !self.scopes_of_caller {
+            return Ok(plan);
+        }
+        let lacking = self.scopes_needed(capability).difference(granted);
+        let lacking: Vec<String> = lacking.cloned().collect();
+        if !lacking.is_empty() {
+            return Err(lacking);
+        }
+        plan.scopes.retain(|scope| granted.contains(scope));
+        Ok(plan)
     }
 
     /// Checks the section of a contract with this transport and these capabilities: the key that is wrong and why, if one is.
@@ -218,6 +245,7 @@ impl CredentialFile {
             ("scopes_optional", !self.scopes_optional.is_empty()),
             ("scopes_for", !self.scopes_for.is_empty()),
             ("scopeless", self.scopeless),
+            ("scopes_of_caller", self.scopes_of_caller),
             ("actor", self.actor != ActorSource::Agent),
             ("cache", self.cache != CachePolicy::Short),
         ];
@@ -246,6 +274,10 @@ impl CredentialFile {
         }
         if self.kind == CredentialKind::ClientCredentials && self.actor != ActorSource::Agent {
             return Err(("actor", "nobody is acted for with `client_credentials`".to_owned()));
+        }
+        if self.scopes_of_caller && self.kind == CredentialKind::ClientCredentials {
+            let problem = "with `client_credentials` no token of the caller is looked at";
+            return Err(("scopes_of_caller", problem.to_owned()));
         }
         let empty = self.scopes.is_empty() || self.scopes_for.values().any(BTreeSet::is_empty);
         if empty != self.scopeless {

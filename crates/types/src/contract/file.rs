@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::credential::CredentialFile;
+use super::{credential::CredentialFile, process::ProcessFile};
 use crate::{
     digest::Digest,
     ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
@@ -131,6 +131,9 @@ pub enum TransportFile {
         /// Its working directory; relative to the data folder unless absolute. Absent: the data folder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cwd: Option<String>,
+        /// Its bounds.
+        #[serde(default, skip_serializing_if = "ProcessFile::is_default")]
+        process: ProcessFile,
     },
     /// An MCP server over streamable HTTP.
     McpHttp {

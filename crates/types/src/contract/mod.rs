@@ -18,6 +18,7 @@ use crate::{
 
 pub mod credential;
 pub mod file;
+pub mod process;
 pub mod repeating;
 
 use credential::CredentialFile;

@@ -1,21 +1,19 @@
 //! `contextos.tool_proposal.v1`: a held call with the evidence frozen for its approvers (TM-09).
 
-use std::collections::BTreeMap;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    approval::{ApproverGroup, HoldReason, Requirement, VoteChoice},
+    approval::{ApproverGroup, Requirement, VoteChoice},
     binding::CredentialPlan,
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
-    ids::{ApprovalId, CapabilityId, PrincipalId, TenantId},
+    ids::{ApprovalId, CapabilityId, PrincipalId, TenantId, ToolCallId},
     json::canonical_digest,
     mode::ApprovalMode,
-    principal::Principal,
+    principal::{Principal, PrincipalChain},
 };
 
 /// The version tag of a proposal envelope.
@@ -139,6 +137,10 @@ pub enum GuestPartVersion {
 }
 
 /// What people of another tenant are shown of a held call: what they need to decide, and nothing else of the tenant that asks.
+///
+/// It is the whole of it: whatever shows a guest more than this shows a live fact (how it stands, how far their own groups are, what
+/// colleagues decided). No digest in it covers a value that is masked: whoever knows the rest could try values against it. Which values
+/// they are is settled all the same, for an approval's arguments change with its edits alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GuestPart {
@@ -146,6 +148,8 @@ pub struct GuestPart {
     pub part_version: GuestPartVersion,
     /// The approval the call waits for.
     pub approval_id: ApprovalId,
+    /// The call.
+    pub call_id: ToolCallId,
     /// The tenant that asks.
     pub asked_by: TenantId,
     /// The tenant that is asked.
@@ -159,54 +163,97 @@ pub struct GuestPart {
     pub description: String,
     /// How strong the call is.
     pub mode: ApprovalMode,
-    /// The arguments as they will run, fields marked `x-sensitive` masked.
+    /// The arguments as they will run, fields marked `x-sensitive` masked; null where retention has deleted them.
     pub preview: Value,
     /// The digest of `preview`.
     pub preview_digest: Digest,
-    /// The digest an approval is given for; it covers the masked values too.
-    pub request_digest: Digest,
-    /// The contract as pinned.
-    pub contract_digest: Digest,
+    /// The contract as pinned; absent where retention has deleted the evidence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contract_digest: Option<Digest>,
     /// The bundle that held the call.
     pub bundle_digest: Digest,
-    /// Whether an approver of the asking tenant narrowed the arguments.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub edited: bool,
-    /// The groups of the tenant that is asked, and how many people of each, now or after a while of silence.
-    pub groups: BTreeMap<ApproverGroup, u32>,
-    /// The policies that hold the call, with their reasons.
-    pub reasons: Vec<HoldReason>,
+    /// How often an approver of the asking tenant narrowed the arguments.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub edits: u32,
+    /// When that was last done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited_at: Option<Timestamp>,
+    /// What is asked of the tenant's own groups, under which terms, and the policies that ask them.
+    pub requirement: Requirement,
+    /// How many further groups of the tenant were asked after a while of silence.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub escalated: u32,
+    /// When it was asked.
+    pub asked_at: Timestamp,
     /// When it ends unanswered.
     pub expires_at: Timestamp,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A request for approval as it stands now, of which a guest is shown a part.
+#[derive(Debug, Clone, Copy)]
+pub struct Asking<'a> {
+    /// The approval.
+    pub approval_id: &'a ApprovalId,
+    /// The call that waits for it.
+    pub call_id: &'a ToolCallId,
+    /// Who calls, for whom.
+    pub chain: &'a PrincipalChain,
+    /// The operation.
+    pub capability_id: &'a CapabilityId,
+    /// How strong the call is.
+    pub mode: ApprovalMode,
+    /// The bundle that held the call.
+    pub bundle_digest: Digest,
+    /// Who has to agree, as policies ask for it now.
+    pub requirement: &'a Requirement,
+    /// How many of its escalations were made.
+    pub escalated: u32,
+    /// How often the arguments were narrowed.
+    pub edits: u32,
+    /// When that was last done.
+    pub edited_at: Option<Timestamp>,
+    /// When it was asked.
+    pub asked_at: Timestamp,
+    /// When it ends unanswered.
+    pub expires_at: Timestamp,
+    /// What was frozen when the call was held; nothing where retention has deleted it.
+    pub evidence: Option<&'a Evidence>,
+}
+
 impl GuestPart {
-    /// The part of a proposal that people of `guest` are shown.
+    /// The part of a request that people of `guest` are shown.
     #[must_use]
-    pub fn of(proposal: &ToolProposalEnvelope, guest: &TenantId) -> Self {
-        let (call, evidence) = (&proposal.call, &proposal.evidence);
-        let requirement = &proposal.requirement;
-        let later = requirement.escalations.iter().map(|one| (&one.group, &one.people));
-        let groups = requirement.groups.iter().chain(later);
-        let own = groups.filter(|(group, _)| group.guest_tenant() == Some(guest));
+    pub fn of(asking: &Asking<'_>, guest: &TenantId) -> Self {
+        let evidence = asking.evidence;
+        let preview = evidence.map_or(Value::Null, |evidence| evidence.preview.clone());
+        let made = usize::try_from(asking.escalated).unwrap_or(usize::MAX);
+        let made = asking.requirement.escalations.iter().take(made);
+        let own = made.filter(|one| one.group.guest_tenant() == Some(guest)).count();
         Self {
             part_version: GuestPartVersion::V1,
-            approval_id: proposal.approval_id.clone(),
-            asked_by: call.principal_chain.tenant().clone(),
+            approval_id: asking.approval_id.clone(),
+            call_id: asking.call_id.clone(),
+            asked_by: asking.chain.tenant().clone(),
             asked_of: guest.clone(),
-            requester: call.principal_chain.actor.clone(),
-            capability_id: call.capability_id.clone(),
-            description: evidence.description.clone(),
-            mode: call.approval_mode_effective,
-            preview: evidence.preview.clone(),
-            preview_digest: evidence.preview_digest,
-            request_digest: evidence.request_digest,
-            contract_digest: evidence.contract_digest,
-            bundle_digest: evidence.bundle_digest,
-            edited: evidence.edited.is_some(),
-            groups: own.map(|(group, people)| (group.clone(), *people)).collect(),
-            reasons: requirement.reasons.clone(),
-            expires_at: proposal.expires_at,
+            requester: asking.chain.actor.clone(),
+            capability_id: asking.capability_id.clone(),
+            description: evidence.map_or_else(String::new, |evidence| evidence.description.clone()),
+            mode: asking.mode,
+            preview_digest: canonical_digest(&preview),
+            preview,
+            contract_digest: evidence.map(|evidence| evidence.contract_digest),
+            bundle_digest: asking.bundle_digest,
+            edits: asking.edits,
+            edited_at: asking.edited_at,
+            requirement: asking.requirement.part_of(guest),
+            escalated: u32::try_from(own).unwrap_or(u32::MAX),
+            asked_at: asking.asked_at,
+            expires_at: asking.expires_at,
         }
     }
 
@@ -215,4 +262,15 @@ impl GuestPart {
     pub fn digest(&self) -> Digest {
         canonical_digest(&serde_json::json!(self))
     }
+
+    /// When the next group of the tenant is asked, and which; nothing when none is left in time.
+    #[must_use]
+    pub fn next_escalation(&self) -> Option<(Timestamp, &ApproverGroup)> {
+        let next = self.requirement.escalations.get(usize::try_from(self.escalated).ok()?)?;
+        let at = self.asked_at.plus_ms(i64::try_from(next.after_ms).ok()?);
+        (at < self.expires_at).then_some((at, &next.group))
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,7 @@
 //! Held, voted on, ended: an approval and its effect move together.
 
+use std::collections::BTreeSet;
+
 use placet_types::{approval::VoteChoice, error::ErrorCode, ids::PrincipalId};
 
 use super::world::{World, event, store_error, vote, yes};
@@ -104,8 +106,11 @@ fn a_void_approval_returns_the_key_to_absent() {
     for (key, approved) in [("k1", false), ("k2", true)] {
         let call = world.call("erase", "a.txt", key);
         let approval = if approved { world.approved(&call).1 } else { world.held(&call, 1) };
-        let void = ApprovalState::Void { reason: "altered".to_owned() };
+        let (void, parked) =
+            (ApprovalState::Void { reason: "altered".to_owned() }, world.record(&call).parked);
         let ended = ready(world.ledger.end_approval(&approval, void.clone(), event())).unwrap();
+        let read = ready(world.store.content(approval.chain.tenant(), parked));
+        assert!(matches!(read, Err(StoreError::ContentMissing(_))), "nothing names its arguments");
         assert_eq!((world.approval(&approval), &ended.state), (ended.clone(), &void));
         assert!(world.is_absent(&call));
         assert!(ready(world.store.effect_of_call(&call.call_id)).unwrap().is_none());
@@ -147,7 +152,7 @@ fn a_reopened_approval_waits_again_and_keeps_its_votes() {
     let call = world.call("erase", "a.txt", "k1");
     let (_, approval) = world.approved(&call);
     let more = placet_types::approval::Requirement { quorum: 2, ..approval.requirement.clone() };
-    let reopened = ready(world.ledger.reopen_approval(&approval, more, event())).unwrap();
+    let reopened = ready(world.ledger.reopen_approval(&approval, (more, &BTreeSet::new()), event())).unwrap();
     assert_eq!((&reopened.state, reopened.votes.len()), (&ApprovalState::Pending, 1));
     assert!(matches!(world.record(&call).state, EffectState::PendingApproval { .. }));
     let again = ready(world.ledger.vote(&reopened, yes(&reopened, "ann"), event()));

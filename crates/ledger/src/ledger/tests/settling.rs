@@ -8,6 +8,7 @@ use placet_types::{
 use super::world::{Call, World, event, result, store_error};
 use crate::{
     approval::ApprovalState,
+    audit::AuditKind,
     dispatch::Armed,
     ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState},
@@ -166,6 +167,9 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
         ready(world.ledger.resolve(&record, (Outcome::Succeeded, operator()), &envelope, event()))
             .unwrap();
     assert_eq!((world.record(&call), resolved.state.name()), (resolved.clone(), "succeeded"));
+    let EffectState::Succeeded { result: digest, .. } = &resolved.state else { panic!() };
+    let told = world.store.audit().pop().unwrap();
+    assert_eq!((told.kind, told.digests.get("result")), (AuditKind::Resolved, Some(digest)));
     let twice = ready(world.ledger.resolve(
         &resolved,
         (Outcome::Succeeded, operator()),

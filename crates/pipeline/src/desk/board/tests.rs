@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
-use placet_ledger::approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState};
+use placet_ledger::{
+    approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState},
+    store::ApprovalMark,
+};
 use placet_types::{
     approval::{Escalation, Requirement, Vote, VoteChoice},
     clock::Timestamp,
@@ -57,10 +60,28 @@ fn approval(number: i64) -> ApprovalRecord {
         votes: Vec::new(),
         escalated: 0,
         guests: BTreeSet::new(),
+        lapsed: BTreeSet::new(),
+        reopened: 0,
         edits: Vec::new(),
         callback: None,
         state: ApprovalState::Pending,
     }
+}
+
+#[test]
+fn a_look_in_short_finds_what_moved_elsewhere_and_nothing_that_is_known() {
+    let (board, now) = (Board::default(), Timestamp::from_ms(10));
+    for number in 1..=3 {
+        board.moved(&approval(number), &directory(), now);
+    }
+    let over = ApprovalRecord { rev: 2, state: ApprovalState::Denied, ..approval(3) };
+    board.moved(&over, &directory(), now);
+    board.begin_sweep();
+    let mark = |number, rev| ApprovalMark { approval_id: approval(number).approval_id, rev };
+    // The first is known, the second has moved, the third is over since, the fourth is new.
+    let moved = board.moved_of(&[mark(1, 1), mark(2, 2), mark(3, 1), mark(4, 1)]);
+    assert_eq!(moved, [approval(2).approval_id, approval(4).approval_id]);
+    assert_eq!(board.unseen(9), [approval(2).approval_id], "the first one was seen");
 }
 
 fn viewer(id: &str, tenant: &str, groups: &[&str]) -> Viewer {

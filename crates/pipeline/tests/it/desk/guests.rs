@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use placet_pipeline::views::{
-    DecisionRequest,
+    ApprovalDetail, DecisionRequest,
     desk::{DeskEventKind, InboxQuery, TogetherItem, TogetherRequest, Whose},
 };
 use placet_policy::bundle::BundleSource;
@@ -58,7 +58,8 @@ async fn a_call_runs_when_the_own_tenant_and_the_named_one_have_agreed() {
     // Another of the own side is not the other side.
     assert_eq!(world.vote("fia", &asked, VoteChoice::Approve).await.unwrap(), "pending");
     let standing = world.seen("gil@globex", &asked).await.standing;
-    assert!(standing.may_approve && standing.completes && standing.may_deny, "{standing:?}");
+    assert!(standing.may_approve && standing.may_deny, "{standing:?}");
+    assert!(!standing.completes, "how far the others are is not a guest's to know");
     assert!(!standing.may_edit && !standing.grantable && standing.stands_for.is_none());
     assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "approved");
     finished(world.end_of(&asked).await);
@@ -209,7 +210,9 @@ async fn an_edit_does_not_send_a_call_to_another_tenant() {
     let before = world.seen("gil@globex", &asked).await;
     world.edit("finn", &asked, json!({ "what": "globex", "pin": "other" })).await.unwrap();
     let after = world.seen("gil@globex", &asked).await;
-    assert!(after.part.as_ref().unwrap().edited && after.approval.digest != before.approval.digest);
+    let edits = |seen: &ApprovalDetail| seen.part.as_ref().unwrap().edits;
+    assert_eq!((edits(&before), edits(&after)), (0, 1));
+    assert_ne!(after.approval.digest, before.approval.digest);
     assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "approved");
     finished(world.end_of(&asked).await);
 }
@@ -260,4 +263,144 @@ async fn several_of_one_kind_are_decided_together_by_guests_too() {
 async fn a_call_of_the_tenants_own_needs_nobody_elsewhere() {
     let world = world(two_tenants()).await;
     assert!(ran(&world.call(crate::world::plan("book", "s1", "globex")).await));
+}
+
+/// The gate that asks both tenants, and another one that is the calling tenant's own matter.
+fn with_a_suspicion() -> BundleSource {
+    let mut source = two_tenants();
+    let suspicion = super::gated(
+        "send",
+        "@approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\")",
+        "context.req.approval.total >= 1",
+    );
+    let mut file = suspicion.files.into_iter().find(|file| file.name == "99-send.cedar").unwrap();
+    file.name = "98-suspicion.cedar".to_owned();
+    file.text = file
+        .text
+        .replace("gate-send", "suspects")
+        .replace("People look at send.", "Somebody steals.");
+    source.files.push(file);
+    source
+}
+
+#[tokio::test]
+async fn a_guest_is_told_the_reasons_of_what_asks_their_own_tenant_alone() {
+    let world = world(with_a_suspicion()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    let own = world.seen("finn", &asked).await.approval.requirement;
+    assert_eq!(own.reasons.len(), 2);
+    let detail = world.seen("gil@globex", &asked).await;
+    let part = detail.part.clone().unwrap();
+    let policies: Vec<_> = part.requirement.reasons.iter().map(|one| one.policy.as_str()).collect();
+    assert_eq!(policies, ["gate-send"]);
+    assert_eq!(detail.approval.requirement, part.requirement);
+    let gil = world.person("gil@globex").await;
+    let all = [
+        json!(detail),
+        json!(world.engine.inbox(&gil, InboxQuery::default()).await.unwrap()),
+        json!(world.engine.approvals(&gil, None, None, 9).await.unwrap()),
+    ];
+    for shown in all {
+        let shown = shown.to_string();
+        assert!(!shown.contains("steals") && !shown.contains("suspects"), "{shown}");
+        assert!(shown.contains("gate-send"), "{shown}");
+    }
+    // Nor does the answer to their decision say it.
+    let digest = detail.approval.digest;
+    let vote = DecisionRequest { decision: VoteChoice::Approve, reason: "ok".to_owned(), digest };
+    let view = world.engine.decide(&gil, &asked.approval_id, vote).await.unwrap();
+    assert!(!json!(view).to_string().contains("suspects"));
+}
+
+/// Of what is shown only how it stands is not in the part: everything else is digested by it.
+#[tokio::test]
+async fn views_for_a_guest_are_made_of_the_part_that_their_decision_names() {
+    let world = world(two_tenants()).await;
+    let mut call = send("s1", "globex");
+    call["args"]["pin"] = json!("0815");
+    let asked = held(world.call_as(world.agent_for("leo").await, call).await);
+    let detail = world.seen("gil@globex", &asked).await;
+    let part = json!(detail.part.unwrap());
+    let mut view = json!(detail.approval);
+    let view = view.as_object_mut().unwrap();
+    for live in ["state", "votes", "digest"] {
+        assert!(view.remove(live).is_some(), "{live}");
+    }
+    let made_of = |field: &str| match field {
+        "principal_chain" => json!({ "actor": part["requester"] }),
+        "created_at" => part["asked_at"].clone(),
+        field => part[field].clone(),
+    };
+    for (field, shown) in view {
+        assert_eq!(*shown, made_of(field), "{field}");
+    }
+    let text = part.to_string();
+    let own = world.seen("finn", &asked).await.proposal.unwrap().evidence;
+    for covers_what_is_masked in [own.request_digest, own.effective_args_digest] {
+        assert!(!text.contains(&covers_what_is_masked.to_string()));
+    }
+}
+
+#[tokio::test]
+async fn what_is_masked_does_not_tell_two_calls_apart_that_are_decided_together() {
+    let world = world(two_tenants()).await;
+    let mut approvals = Vec::new();
+    for (step, codes) in [("s1", json!([])), ("s2", json!(["a", "b"]))] {
+        let mut call = send(step, "globex");
+        call["args"]["codes"] = codes;
+        let asked = held(world.call(call).await);
+        let detail = world.seen("gil@globex", &asked).await;
+        assert_eq!(detail.preview()["codes"], "[sensitive]");
+        let digest = detail.approval.digest;
+        approvals.push(TogetherItem { approval_id: asked.approval_id, digest });
+    }
+    // One that somebody has not looked at sets no standard for the others.
+    let mut other = send("s3", "globex");
+    other["args"]["pin"] = json!("1");
+    let unseen = TogetherItem {
+        approval_id: held(world.call(other).await).approval_id,
+        digest: approvals[0].digest,
+    };
+    approvals.insert(0, unseen.clone());
+    let request =
+        TogetherRequest { decision: VoteChoice::Approve, reason: "all".to_owned(), approvals };
+    let gil = world.person("gil@globex").await;
+    let view = world.engine.decide_together(&gil, request).await.unwrap();
+    assert_eq!(view.decided.len(), 2, "{view:?}");
+    assert_eq!((view.refused.len(), &view.refused[0].approval_id), (1, &unseen.approval_id));
+    assert!(view.refused[0].message.contains("digest"), "{view:?}");
+}
+
+#[tokio::test]
+async fn guests_hand_nothing_over() {
+    let world = world(two_tenants()).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    let duty = json!({ "kind": "handover", "to": "zoe", "groups": ["credit-approvers"] });
+    let handover = world.arrange("gil@globex", duty, 3_600_000).await.unwrap();
+    assert!(handover.in_force, "it is for calls of their own tenant");
+    sees_nothing(&world, "zoe@globex", &asked).await;
+    // Whoever handed over still decides, and their word is one.
+    assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "pending");
+    assert_eq!(world.vote("finn", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    finished(world.end_of(&asked).await);
+}
+
+/// What a guest has agreed to is not put to them under other words: it ends, and the agent asks anew.
+#[tokio::test]
+async fn where_a_guests_groups_are_known_no_more_the_approval_ends_and_is_asked_for_anew() {
+    let mut gate = two_tenants();
+    for file in &mut gate.files {
+        file.text = file.text.replace("@expires(\"24h\")", "@expires(\"72h\")");
+    }
+    let world = world(gate).await;
+    let asked = held(world.call(send("s1", "globex")).await);
+    let una = world.person_in("una@globex", "credit-approvers").await;
+    assert_eq!(world.decides(&una, &asked, VoteChoice::Approve).await.unwrap(), "pending");
+    world.store.advance_ms(25 * 3_600_000);
+    world.tell_time();
+    assert_eq!(world.vote("finn", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalVoid);
+    let anew = held(world.call(send("s1", "globex")).await);
+    assert_ne!(anew.approval_id, asked.approval_id);
+    assert!(world.witness.effects("send").is_empty());
 }

@@ -1,12 +1,18 @@
 //! The inbox, its events, and what is seen by whom.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
+use placet_ledger::{
+    approval::ApprovalRecord,
+    store::{Admission, Changes, Durability, Store as _},
+};
 use placet_pipeline::views::desk::{DeskEventKind, InboxOrder, InboxQuery, InboxView, Whose};
 use placet_types::{approval::VoteChoice, error::ErrorCode, mode::ApprovalMode};
 
 use super::{send, two_groups, world};
-use crate::world::{World, bundle, finished, held, plan};
+use crate::world::{Make, World, bundle, finished, held, plan};
 
 async fn inbox(world: &World, person: &str, query: InboxQuery) -> InboxView {
     world.engine.inbox(&world.person(person).await, query).await.unwrap()
@@ -114,4 +120,52 @@ async fn whoever_may_see_an_approval_sees_what_became_of_it_without_its_secrets(
     let output = outcome.output.unwrap();
     assert_eq!(output["args"]["pin"], "[sensitive]", "{output}");
     assert_eq!(output["args"]["what"], "a");
+}
+
+/// So many approvals like one that waits, in the store alone.
+async fn many_like(world: &World, one: &placet_pipeline::answer::Held, many: usize) {
+    let like = world.store.approval(&one.approval_id).await.unwrap().unwrap();
+    let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+    changes.approvals = (0..many)
+        .map(|number| ApprovalRecord {
+            approval_id: format!("apr_many{number:08}").parse().unwrap(),
+            call_id: format!("call_many{number:08}").parse().unwrap(),
+            rev: 1,
+            created_at: like.created_at.plus_ms(1),
+            ..like.clone()
+        })
+        .collect();
+    world.store.commit(changes).await.unwrap();
+}
+
+#[tokio::test]
+async fn calls_are_taken_in_while_what_waits_is_read_and_the_inbox_says_so_until_it_is_whole() {
+    let before = World::new().await;
+    let one = held(before.call(plan("erase", "s1", "a")).await);
+    many_like(&before, &one, 6_500).await;
+    before.engine.shutdown().await;
+    let store = Arc::new(before.store.restarted());
+    // What is read first is answered, and nothing after it.
+    store.answer_lists(Some(6));
+    let make = Make { store, witness: Arc::clone(&before.witness), ..Make::default() };
+    let world = World::with(make).await;
+    let readiness = world.engine.readiness();
+    assert!(!readiness.ready, "{readiness:?}");
+    assert!(readiness.notes.iter().any(|note| note.contains("still being read")), "{readiness:?}");
+    let refused = world.engine.inbox(&world.person("ben").await, InboxQuery::default()).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::Overloaded);
+    assert!(refused.code.retryable() && refused.retry_after_ms.is_some(), "{refused:?}");
+    // Decisions and calls do not wait for that.
+    world.vote("ben", &one, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&one).await);
+    finished(world.call(plan("note", "s2", "b")).await);
+    world.store.answer_lists(None);
+    let ready = async {
+        while !world.engine.readiness().ready {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), ready).await.unwrap();
+    assert_eq!(inbox(&world, "ben", InboxQuery::default()).await.total, 6_500);
 }

@@ -272,3 +272,67 @@ async fn a_call_that_has_become_stronger_than_what_people_agreed_to_does_not_run
     assert!(told, "the security team hears of it");
     assert!(world.witness.effects("erase").is_empty());
 }
+
+/// A person's groups that only an old token told of do not count when the call is taken up: it goes back, and they are asked again.
+#[tokio::test]
+async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
+    let gate = gated(
+        "send",
+        "@approver_group(\"finance:2\") @quorum(\"2\") @expires(\"72h\")",
+        &format!("context.req.approval.total >= 2 && {}", of("finance", 2)),
+    );
+    let world = world(gate).await;
+    let asked = held(world.call(send("s1", "a")).await);
+    let una = world.person_in("una", "finance").await;
+    assert_eq!(world.decides(&una, &asked, VoteChoice::Approve).await.unwrap(), "pending");
+    let before = world.seen("eve", &asked).await.approval.digest;
+    world.store.advance_ms(25 * 3_600_000);
+    world.tell_time();
+    assert_eq!(world.vote("finn", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    let back = world.stands(&asked, "pending").await;
+    assert_eq!(back.lapsed.into_iter().collect::<Vec<_>>(), [0], "hers, and not finn's");
+    assert_ne!(back.digest, before, "what is shown now is another thing");
+    assert!(world.witness.effects("send").is_empty());
+    let twice = world.vote("finn", &asked, VoteChoice::Approve).await.unwrap_err();
+    assert!(twice.message.contains("already"), "{twice:?}");
+    // After a sign-in she finds it among what is hers to decide; so would any colleague.
+    let una = world.person_in("una", "finance").await;
+    let detail = world.engine.approval(&una, &asked.approval_id).await.unwrap();
+    assert!(detail.standing.may_approve && detail.standing.completes, "{:?}", detail.standing);
+    assert_eq!(detail.standing.progress[0].agreed, 1);
+    let mine = world.engine.inbox(&una, Default::default()).await.unwrap();
+    assert_eq!(mine.mine, 1);
+    let (decision, reason) = (VoteChoice::Approve, "as before".to_owned());
+    let stale = DecisionRequest { decision, reason: reason.clone(), digest: before };
+    let stale = world.engine.decide(&una, &asked.approval_id, stale).await.unwrap_err();
+    assert_eq!(stale.problems[0].pointer, "/digest");
+    let vote = DecisionRequest { decision, reason, digest: detail.approval.digest };
+    world.engine.decide(&una, &asked.approval_id, vote).await.unwrap();
+    finished(world.end_of(&asked).await);
+    assert_eq!(world.witness.effects("send").len(), 1);
+    let votes = world.seen("eve", &asked).await.approval.votes;
+    assert_eq!(votes.len(), 3, "both of hers are kept");
+    assert_eq!(votes[2].part_digest, Some(detail.approval.digest), "with what she was shown");
+}
+
+/// Nobody is left who could agree: it ends by its time, as every approval does.
+#[tokio::test]
+async fn what_nobody_agrees_to_anew_expires() {
+    let gate = gated(
+        "send",
+        "@approver_group(\"finance:2\") @quorum(\"2\") @expires(\"72h\")",
+        &format!("context.req.approval.total >= 2 && {}", of("finance", 2)),
+    );
+    let world = world(gate).await;
+    let asked = held(world.call(send("s1", "a")).await);
+    let una = world.person_in("una", "finance").await;
+    world.decides(&una, &asked, VoteChoice::Approve).await.unwrap();
+    world.store.advance_ms(25 * 3_600_000);
+    world.tell_time();
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    world.stands(&asked, "pending").await;
+    world.store.advance_ms(48 * 3_600_000);
+    world.tell_time();
+    world.stands(&asked, "expired").await;
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalExpired);
+}

@@ -22,6 +22,7 @@ use placet_types::{
             CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue,
             LimitsFile, TenantsFile, TransportFile,
         },
+        process::ProcessFile,
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName},
     mode::{ApprovalMode, Effect},
@@ -37,6 +38,9 @@ use crate::{
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
 };
+
+/// Where the programs of a system are.
+const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
 
 /// Write a contract from a live MCP server, or from an existing mcpServers file.
 #[derive(Debug, ClapArgs)]
@@ -54,7 +58,7 @@ pub(crate) struct Args {
     /// Every server of an `mcpServers` JSON file.
     #[arg(long, value_name = "FILE")]
     mcp_servers: Option<PathBuf>,
-    /// A variable of the child's environment; PATH and HOME are passed on anyway.
+    /// A variable of the child's environment, which is empty but for a short PATH.
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
     /// A variable of the child's environment, from a secret of the configuration.
@@ -356,6 +360,7 @@ fn described(args: &Args) -> Result<Source, Failure> {
             args: rest.to_vec(),
             env: variables(args)?,
             cwd: None,
+            process: ProcessFile::default(),
         },
         (None, None) => return Err(Failure::usage("the command of the server follows `--`")),
     };
@@ -386,13 +391,30 @@ fn variables(args: &Args) -> Result<BTreeMap<String, EnvValue>, Failure> {
     Ok(variables)
 }
 
-/// Programs are found by PATH, and many keep their caches under HOME; a contract has to say so, because nothing is inherited.
-fn pass_on(transport: &mut TransportFile, environment: &Environment) {
-    if let TransportFile::McpStdio { env, .. } = transport {
-        for name in ["PATH", "HOME"] {
-            if let Some(value) = environment.get(name) {
-                env.entry(name.to_owned()).or_insert(EnvValue::Literal(value));
+/// Nothing is inherited, so that a contract has to say where programs start others from: the folder of the command itself, in which `npx`
+/// finds its `node`, and those of the system. What else is on the PATH of this shell is nobody's business.
+pub(super) fn pass_on(transport: &mut TransportFile, environment: &Environment) {
+    if let TransportFile::McpStdio { command, env, .. } = transport {
+        let own = folder_of(command, environment);
+        let system = FOLDERS.into_iter().map(PathBuf::from);
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for folder in own.into_iter().chain(system) {
+            if !folders.contains(&folder) {
+                folders.push(folder);
             }
         }
+        let path: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        env.entry("PATH".to_owned()).or_insert(EnvValue::Literal(path.join(":")));
     }
+}
+
+/// The folder in which a command is.
+fn folder_of(command: &str, environment: &Environment) -> Option<PathBuf> {
+    let command = Path::new(command);
+    if command.is_absolute() {
+        return command.parent().map(Path::to_path_buf);
+    }
+    let path = environment.get("PATH")?;
+    let mut folders = path.split(':').map(PathBuf::from).filter(|folder| folder.is_absolute());
+    folders.find(|folder| folder.join(command).is_file())
 }

@@ -15,6 +15,7 @@ use crate::{
     compose::{ConfiguredSecrets, data_folder},
     config::load::Config,
     failure::{Attempted as _, Failure},
+    kept::Kept,
 };
 
 /// What a live adapter says about itself.
@@ -46,6 +47,17 @@ impl SecretLookup for InHand {
 /// # Errors
 /// [`Failure`] when it cannot be asked.
 pub(crate) async fn ask(
+    endpoint: &Endpoint,
+    secrets: BTreeMap<String, SecretString>,
+    config: &Config,
+) -> Result<Live, Failure> {
+    let kept = Kept::open(config, &[]).await?;
+    let live = ask_with(endpoint, secrets, config).await;
+    kept.close().await;
+    live
+}
+
+async fn ask_with(
     endpoint: &Endpoint,
     secrets: BTreeMap<String, SecretString>,
     config: &Config,

@@ -10,6 +10,7 @@ use placet_types::{
     contract::{
         credential::CredentialFile,
         file::{EnvValue, TransportFile},
+        process::ProcessFile,
     },
     ids::AdapterName,
 };
@@ -108,7 +109,8 @@ fn source(name: &str, server: Server, environment: &Environment) -> Result<Sourc
                 .into_iter()
                 .map(|(variable, value)| vault.variable(variable, value))
                 .collect::<Result<_, _>>()?;
-            (TransportFile::McpStdio { command, args, env, cwd }, None)
+            let process = ProcessFile::default();
+            (TransportFile::McpStdio { command, args, env, cwd, process }, None)
         }
         (None, Some(url)) => {
             let private_network = is_private(&url);

@@ -6,6 +6,7 @@ use placet_types::{
     contract::{
         Contract, LiveTool,
         file::{ContractFile, EnvValue, TransportFile},
+        process::ProcessFile,
     },
     ids::{AdapterName, CapabilityName, EnvironmentName},
     mode::{ApprovalMode, Effect},
@@ -14,7 +15,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::json;
 
 use super::{
-    import::{ImportOptions, contract_of, text_of},
+    import::{ImportOptions, contract_of, pass_on, text_of},
     live::Live,
     pins::{compare, list_digest, pinned},
     servers::{Source, parse},
@@ -42,6 +43,7 @@ fn source() -> Source {
         args: vec![],
         env: BTreeMap::new(),
         cwd: None,
+        process: ProcessFile::default(),
     };
     Source {
         name: AdapterName::new("sample").unwrap(),
@@ -204,4 +206,36 @@ fn a_servers_file_that_cannot_be_expressed_is_refused() {
     ] {
         assert!(parse(text, &environment).is_err(), "{text}");
     }
+}
+
+#[test]
+fn of_the_shells_environment_a_contract_gets_one_folder_at_most() {
+    let tools = tempfile::tempdir().unwrap();
+    std::fs::write(tools.path().join("server"), "").unwrap();
+    let here = tools.path().to_str().unwrap();
+    let shell = format!("/home/ana/private/bin:relative:{here}:/home/ana/.cargo/bin");
+    let environment = Environment::of([("PATH", shell.as_str()), ("HOME", "/home/ana")]);
+    let written = |command: &str, own: &[(&str, &str)]| {
+        let literal = |(name, value): &(&str, &str)| {
+            ((*name).to_owned(), EnvValue::Literal((*value).to_owned()))
+        };
+        let mut transport = TransportFile::McpStdio {
+            command: command.to_owned(),
+            args: vec![],
+            env: own.iter().map(literal).collect(),
+            cwd: None,
+            process: ProcessFile::default(),
+        };
+        pass_on(&mut transport, &environment);
+        let TransportFile::McpStdio { env, .. } = transport else { panic!("not stdio") };
+        env
+    };
+    let only =
+        |path: &str| BTreeMap::from([("PATH".to_owned(), EnvValue::Literal(path.to_owned()))]);
+    let system = "/usr/local/bin:/usr/bin:/bin";
+    assert_eq!(written("server", &[]), only(&format!("{here}:{system}")));
+    assert_eq!(written("/opt/server/bin/run", &[]), only(&format!("/opt/server/bin:{system}")));
+    assert_eq!(written("/usr/bin/env", &[]), only("/usr/bin:/usr/local/bin:/bin"));
+    assert_eq!(written("nowhere", &[]), only(system));
+    assert_eq!(written("server", &[("PATH", "/x")]), only("/x"), "what is said counts");
 }

@@ -32,6 +32,7 @@ use crate::{
     config::load::{Config, ConfigArgs},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
+    kept::Kept,
     output, yaml,
 };
 
@@ -95,7 +96,10 @@ pub(crate) async fn run(args: &VerifyArgs, environment: &Environment) -> Outcome
     let reports = if called.is_empty() {
         tasks.iter().map(|task| unasked(&task.capability)).collect()
     } else {
-        check(&contract, tasks, (&config, args.timeout_ms)).await?
+        let kept = Kept::open(&config, &[]).await?;
+        let checked = check(&contract, tasks, (&config, args.timeout_ms)).await;
+        kept.close().await;
+        checked?
     };
     let conform = reports.iter().all(Report::conforms);
     if args.json {

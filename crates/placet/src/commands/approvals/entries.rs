@@ -25,7 +25,7 @@ const LISTED_MAX: usize = 2_000;
 
 /// A decision on an entry.
 #[derive(Debug, ClapArgs)]
-pub(super) struct Decide {
+pub(in crate::commands) struct Decide {
     /// The entry.
     id: DeskId,
     /// Why; kept for the auditor.
@@ -38,7 +38,7 @@ pub(super) struct Decide {
 
 /// The end of an entry.
 #[derive(Debug, ClapArgs)]
-pub(super) struct End {
+pub(in crate::commands) struct End {
     /// The entry.
     id: DeskId,
     /// Why; kept for the auditor.
@@ -48,15 +48,20 @@ pub(super) struct End {
 
 /// Something new, and how long it lasts.
 #[derive(Debug)]
-pub(super) struct New {
-    pub(super) arrange: Arrangement,
-    pub(super) reason: String,
-    pub(super) starts_at: Option<Timestamp>,
-    pub(super) lasts_ms: u64,
+pub(in crate::commands) struct New {
+    pub(in crate::commands) arrange: Arrangement,
+    pub(in crate::commands) reason: String,
+    pub(in crate::commands) starts_at: Option<Timestamp>,
+    pub(in crate::commands) lasts_ms: u64,
 }
 
 /// Lists the entries of a kind: those of which something may still become, or all.
-pub(super) async fn list(client: &Client, kind: DeskKind, all: bool, json: bool) -> Outcome {
+pub(in crate::commands) async fn list(
+    client: &Client,
+    kind: DeskKind,
+    all: bool,
+    json: bool,
+) -> Outcome {
     let mut entries: Vec<DeskEntryView> = Vec::new();
     let mut after: Option<DeskId> = None;
     loop {
@@ -95,13 +100,18 @@ fn row(entry: &DeskEntryView) -> [String; 6] {
 }
 
 /// Shows one.
-pub(super) async fn show(client: &Client, kind: DeskKind, id: &DeskId, json: bool) -> Outcome {
+pub(in crate::commands) async fn show(
+    client: &Client,
+    kind: DeskKind,
+    id: &DeskId,
+    json: bool,
+) -> Outcome {
     told(&read(client, kind, id).await?, json, text);
     Ok(Exit::Ok)
 }
 
 /// Arranges something.
-pub(super) async fn arrange(client: &Client, new: New, json: bool) -> Outcome {
+pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) -> Outcome {
     let New { arrange, reason, starts_at, lasts_ms } = new;
     let request = DeskRequest { arrange, reason, starts_at, lasts_ms };
     let entry: DeskEntryView = client.post(&["v1", "desk"], &request).await?.document()?;
@@ -110,7 +120,7 @@ pub(super) async fn arrange(client: &Client, new: New, json: bool) -> Outcome {
 }
 
 /// Decides on one.
-pub(super) async fn decide(
+pub(in crate::commands) async fn decide(
     client: &Client,
     (kind, choice): (DeskKind, VoteChoice),
     args: &Decide,
@@ -121,7 +131,7 @@ pub(super) async fn decide(
         Some(digest) => digest,
         None => {
             output::note(text(&entry));
-            let look = format!("placet approvals {} show {}", command(kind), args.id);
+            let look = format!("placet {} show {}", command(kind), args.id);
             agreed(words::verb(choice), &look)?;
             entry.digest
         }
@@ -131,13 +141,23 @@ pub(super) async fn decide(
 }
 
 /// Ends one before its time.
-pub(super) async fn end(client: &Client, kind: DeskKind, args: &End, json: bool) -> Outcome {
+pub(in crate::commands) async fn end(
+    client: &Client,
+    kind: DeskKind,
+    args: &End,
+    json: bool,
+) -> Outcome {
     read(client, kind, &args.id).await?;
     did(client, &args.id, &DeskAct::End { reason: args.reason.clone() }, json).await
 }
 
 /// Does something with one, and tells how it stands.
-pub(super) async fn did(client: &Client, id: &DeskId, act: &DeskAct, json: bool) -> Outcome {
+pub(in crate::commands) async fn did(
+    client: &Client,
+    id: &DeskId,
+    act: &DeskAct,
+    json: bool,
+) -> Outcome {
     let entry: DeskEntryView =
         client.post(&["v1", "desk", id.as_str(), "acts"], act).await?.document()?;
     told(&entry, json, |entry| format!("recorded; {} is now {}", entry.desk_id, entry.state));
@@ -153,7 +173,7 @@ fn told(entry: &DeskEntryView, json: bool, text: impl Fn(&DeskEntryView) -> Stri
 }
 
 /// Reads one, which must be of this kind.
-pub(super) async fn read(
+pub(in crate::commands) async fn read(
     client: &Client,
     kind: DeskKind,
     id: &DeskId,
@@ -164,7 +184,7 @@ pub(super) async fn read(
         return Ok(entry);
     }
     Err(Failure::usage(format!("`{id}` is a {}, not a {}", named(is), named(kind)))
-        .try_this(format!("`placet approvals {}` is for those", command(is))))
+        .try_this(format!("`placet {}` is for those", command(is))))
 }
 
 const fn named(kind: DeskKind) -> &'static str {
@@ -173,6 +193,7 @@ const fn named(kind: DeskKind) -> &'static str {
         DeskKind::BreakGlass => "break-glass record",
         DeskKind::Freeze => "freeze",
         DeskKind::Handover => "handover",
+        DeskKind::Revocation => "revocation",
     }
 }
 
@@ -182,15 +203,17 @@ const fn plural(kind: DeskKind) -> &'static str {
         DeskKind::BreakGlass => "break-glass records",
         DeskKind::Freeze => "freezes",
         DeskKind::Handover => "handovers",
+        DeskKind::Revocation => "revocations",
     }
 }
 
 const fn command(kind: DeskKind) -> &'static str {
     match kind {
-        DeskKind::Grant => "grants",
-        DeskKind::BreakGlass => "break-glass",
-        DeskKind::Freeze => "freezes",
-        DeskKind::Handover => "delegations",
+        DeskKind::Grant => "approvals grants",
+        DeskKind::BreakGlass => "approvals break-glass",
+        DeskKind::Freeze => "approvals freezes",
+        DeskKind::Handover => "approvals delegations",
+        DeskKind::Revocation => "credentials",
     }
 }
 
@@ -220,6 +243,13 @@ fn what(entry: &DeskEntryView) -> String {
         DeskBody::Handover(handover) => {
             let groups: Vec<String> = handover.groups.iter().map(ToString::to_string).collect();
             format!("{} decides for {} in {}", handover.to, entry.by, groups.join(", "))
+        }
+        DeskBody::Revocation(revocation) => {
+            let issuer = revocation.issuer.as_deref().unwrap_or("any issuer");
+            format!(
+                "tokens of {} by {issuer}, from before {}",
+                revocation.subject, entry.created_at
+            )
         }
     }
 }

@@ -21,7 +21,8 @@ use crate::{client::Client, failure::Outcome};
 #[command(after_help = "Examples:\n  \
     placet approvals delegate cleo --groups approvers --for 8h --reason \"on a plane\"\n  \
     placet approvals delegate cleo --groups approvers,legal --for 14d --from 2026-12-21T00:00+01:00 --reason \"holidays\"\n\n\
-    The colleague's decisions name both of you, count for your groups, and only where both of you may decide.")]
+    The colleague's decisions name both of you, count for your groups, and only where both of you may decide.\n\
+    It is for calls of your own tenant: what other tenants ask of your groups is decided by their members alone.")]
 pub(super) struct Delegate {
     /// Who decides instead.
     colleague: PrincipalId,

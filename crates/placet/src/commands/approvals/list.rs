@@ -71,7 +71,7 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
         return Ok(Exit::Ok);
     }
     output::table(
-        ["", "approval", "state", "tool", "asked by", "needs", "waits", "ends"],
+        ["", "approval", "state", "tool", "asked by", "needs", "waits", "ends", "would run"],
         items.iter().map(row),
     );
     if total > items.len() {
@@ -133,7 +133,7 @@ async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView
     }
 }
 
-fn row(item: &InboxItem) -> [String; 8] {
+fn row(item: &InboxItem) -> [String; 9] {
     let approval = &item.approval;
     let waits = now_ms().saturating_sub(approval.created_at.as_ms()).div_euclid(60_000);
     let edited = if approval.edits > 0 { ", edited" } else { "" };
@@ -146,6 +146,7 @@ fn row(item: &InboxItem) -> [String; 8] {
         words::progress(&item.progress),
         format!("{} min", waits.max(0)),
         words::from_now(approval.expires_at),
+        item.summary.clone(),
     ]
 }
 

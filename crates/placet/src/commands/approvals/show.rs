@@ -2,7 +2,7 @@
 //!
 //! Owns the order and the words: who wants what, exactly what will run, why it waits, who said what, what a yes would do.
 
-use placet_pipeline::views::{ApprovalDetail, ApprovalView, desk::ReviewStanding};
+use placet_pipeline::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
     ids::ApprovalId,
@@ -34,16 +34,16 @@ pub(super) async fn read(client: &Client, id: &ApprovalId) -> Result<ApprovalDet
 /// An approval with its evidence, as an approver reads it.
 pub(super) fn shown(detail: &ApprovalDetail) -> String {
     let mut lines = call(detail);
-    lines.extend(why(&detail.approval, &detail.standing));
+    lines.extend(why(detail));
     if let Some(proposal) = &detail.proposal {
         lines.extend(arguments(&proposal.evidence));
         lines.extend(earlier(&proposal.evidence.similar));
     }
     if let Some(part) = &detail.part {
-        let narrowed = if part.edited { ", as an approver there has narrowed them" } else { "" };
+        let narrowed = if part.edits > 0 { ", as an approver there has narrowed them" } else { "" };
         lines.push(format!("  arguments {:#}{narrowed}", part.preview));
     }
-    lines.extend(standing(&detail.approval, &detail.standing));
+    lines.extend(standing(detail));
     if let Some(outcome) = &detail.outcome {
         let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
         lines.push(format!("  outcome   {}{code}, at {}", outcome.state, outcome.updated_at));
@@ -100,18 +100,22 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
 }
 
 /// Why it waits, and who said what.
-fn why(approval: &ApprovalView, standing: &ReviewStanding) -> Vec<String> {
-    let mut lines = vec![format!(
-        "  needs     {}",
-        placet_policy::explain::requirement_line(&approval.requirement)
-    )];
+fn why(detail: &ApprovalDetail) -> Vec<String> {
+    let ApprovalDetail { approval, standing, part, .. } = detail;
+    let needs = placet_policy::explain::requirement_line(&approval.requirement);
+    let mut lines = vec![match part {
+        // How many have to agree in all is not a guest's to know.
+        Some(part) => format!("  needs     of {}: {needs}", part.asked_of),
+        None => format!("  needs     {needs}"),
+    }];
     let reasons = approval.requirement.reasons.iter();
     lines.extend(reasons.map(|reason| format!("  because   {}: {}", reason.policy, reason.reason)));
-    lines.extend(approval.votes.iter().map(|vote| {
+    lines.extend(approval.votes.iter().enumerate().map(|(place, vote)| {
         let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
         let word = words::choice(vote.choice);
         let of = vote.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
-        format!("  {word:<9} {}{of}{instead} at {}: {}", vote.approver, vote.at, vote.reason)
+        let gone = if approval.lapsed.contains(&place) { " (counts no more)" } else { "" };
+        format!("  {word:<9} {}{of}{instead} at {}{gone}: {}", vote.approver, vote.at, vote.reason)
     }));
     lines.push(format!("  so far    {}", words::progress(&standing.progress)));
     if let Some(next) = &standing.next_escalation {
@@ -169,7 +173,8 @@ fn earlier(similar: &[SimilarCall]) -> Vec<String> {
 }
 
 /// What the reader may do, and what it would do.
-fn standing(approval: &ApprovalView, standing: &ReviewStanding) -> Vec<String> {
+fn standing(detail: &ApprovalDetail) -> Vec<String> {
+    let (approval, standing) = (&detail.approval, &detail.standing);
     if approval.state != "pending" {
         return Vec::new();
     }
@@ -182,6 +187,11 @@ fn standing(approval: &ApprovalView, standing: &ReviewStanding) -> Vec<String> {
             "your yes is the last one it needs: the policies decide once more, and it runs at once"
                 .to_owned(),
         );
+    } else if let (true, Some(part)) = (standing.may_approve, &detail.part) {
+        said.push(format!(
+            "your yes counts for {}; who else has to agree is known to {} alone",
+            part.asked_of, part.asked_by
+        ));
     } else if standing.may_approve {
         said.push("your yes counts; it runs when the others have agreed too".to_owned());
     } else if standing.needs_fresh_auth {

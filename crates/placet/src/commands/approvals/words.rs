@@ -74,7 +74,7 @@ pub(super) fn in_words(ms: i64) -> String {
 const LASTING: &str = "write it as 30m, 8h or 2d";
 
 /// A length of time such as `30m`, `8h` or `2d`, in milliseconds.
-pub(super) fn lasting(text: &str) -> Result<u64, String> {
+pub(in crate::commands) fn lasting(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor: u64 = match text.strip_prefix(digits).unwrap_or_default() {
         "s" => 1_000,

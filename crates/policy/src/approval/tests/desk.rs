@@ -361,3 +361,46 @@ fn a_broken_glass_opens_the_gates_that_name_it_and_only_in_its_time() {
     assert_eq!(word(&broken("ben", "INC-7", 1).decide(&closed)), "hold");
     assert_eq!(policies(&broken("ben", "INC-7", 1).decide(&closed)), ["g", "g"]);
 }
+
+/// Exactly what policy does not count any more is asked for anew, and nothing that it still counts.
+#[test]
+fn agreements_lapse_with_what_they_were_given_as() {
+    let snapshot = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
+    let chain = refund().chain;
+    let old = |vote: Vote| Vote { groups_as_of: NOW.plus_ms(-25 * 3_600_000), ..vote };
+    let (asked, other) = (&["approvers"][..], &["finance"][..]);
+    let in_groups = |by: &str, groups: &[&str]| Vote {
+        groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
+        ..vote(by, &[])
+    };
+    let votes = [
+        // The directory does not know this one; the token does, of today.
+        in_groups("una", asked),
+        old(in_groups("una", asked)),
+        // A denial is one for good.
+        Vote { choice: VoteChoice::Deny, ..old(in_groups("una", asked)) },
+        // Nothing says any more that they are anybody.
+        old(in_groups("una", other)),
+        Vote { groups: [].into(), ..vote("una", &[]) },
+        // Still known as what is asked; what is not asked does not matter.
+        old(in_groups("ben", &["approvers", "nowhere"])),
+    ];
+    let groups: BTreeMap<ApproverGroup, u32> = [("approvers".parse().unwrap(), 1)].into();
+    let mut requirement = Requirement::new(groups, 1, 3_600_000);
+    let lapsed = |requirement: &Requirement| {
+        snapshot.lapsed((&chain, requirement), &votes, NOW).into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(lapsed(&requirement), [1, 3, 4]);
+    // Now somebody wants to know that it is really them.
+    requirement.fresh_auth_ms = Some(60_000);
+    assert_eq!(lapsed(&requirement), [0, 1, 3, 4, 5]);
+    // Asked later is asked, too.
+    requirement.fresh_auth_ms = None;
+    requirement.escalations.push(Escalation {
+        after_ms: 1,
+        group: "nowhere".parse().unwrap(),
+        people: 1,
+        stands_in_for: ["approvers".parse().unwrap()].into(),
+    });
+    assert_eq!(lapsed(&requirement), [1, 3, 4, 5]);
+}

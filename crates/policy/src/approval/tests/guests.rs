@@ -235,3 +235,24 @@ fn no_standing_grant_covers_what_another_tenant_is_asked_about() {
     let standing = Draft { standing: true, ..voted(&snapshot, "globex", votes) };
     assert_eq!(word(&standing.decide(&snapshot)), "hold");
 }
+
+#[test]
+fn a_reason_says_which_other_tenants_its_policy_asks() {
+    let own = r#"@id("own") @approval("required") @approver_group("approvers") @reason("Our own.")
+forbid (principal, action == Placet::Action::"ops/credit", resource is Placet::Tool)
+unless { context.req has approval && context.req.approval.total >= 1 };"#;
+    let both = gate(CREDIT, r#"@quorum("2")"#, &BY_INPUT);
+    let snapshot = compiled(&format!("{both}\n{own}")).unwrap();
+    let Verdict::Hold(hold) = credit("globex").decide(&snapshot) else { panic!("not held") };
+    let asks: Vec<(String, Vec<String>)> = hold
+        .requirement
+        .reasons
+        .iter()
+        .map(|one| (one.policy.clone(), one.asks.iter().map(ToString::to_string).collect()))
+        .collect();
+    let wanted = [("gate".to_owned(), vec!["globex".to_owned()]), ("own".to_owned(), vec![])];
+    assert_eq!(asks, wanted);
+    let part = hold.requirement.part_of(&"globex".parse().unwrap());
+    let policies: Vec<&str> = part.reasons.iter().map(|one| one.policy.as_str()).collect();
+    assert_eq!(policies, ["gate"]);
+}

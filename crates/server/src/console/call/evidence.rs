@@ -99,11 +99,10 @@ fn digests(detail: &ApprovalDetail) -> Markup {
     }
     if let Some(part) = &detail.part {
         rows.extend([
-            ("The request", part.request_digest),
             ("The arguments as shown", part.preview_digest),
-            ("The contract", part.contract_digest),
             ("The policies that held it", part.bundle_digest),
         ]);
+        rows.extend(part.contract_digest.map(|contract| ("The contract", contract)));
     }
     html! {
         details #digests.card {

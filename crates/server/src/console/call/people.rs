@@ -3,7 +3,7 @@
 //! Owns these words.
 
 use maud::{Markup, html};
-use placet_pipeline::views::ApprovalDetail;
+use placet_pipeline::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
     clock::Timestamp,
@@ -16,14 +16,30 @@ use crate::console::{
 
 /// What a requirement asks for, one sentence each.
 pub(in crate::console) fn needs(requirement: &Requirement) -> Vec<String> {
-    let mut needs = Vec::new();
-    for (group, people) in &requirement.groups {
-        needs.push(format!("{} of {group} must agree.", words::people(*people)));
-    }
+    let mut needs = of_groups(requirement);
     needs.push(format!(
         "{} must agree in all; nobody counts twice.",
         words::people(requirement.quorum)
     ));
+    needs.extend(terms(requirement));
+    needs
+}
+
+/// The same of a guest's part: how many have to agree in all is not theirs to know.
+pub(super) fn needs_of_guests(requirement: &Requirement) -> Vec<String> {
+    of_groups(requirement).into_iter().chain(terms(requirement)).collect()
+}
+
+fn of_groups(requirement: &Requirement) -> Vec<String> {
+    let groups = requirement.groups.iter();
+    groups
+        .map(|(group, people)| format!("{} of {group} must agree.", words::people(*people)))
+        .collect()
+}
+
+/// Under which terms people agree.
+fn terms(requirement: &Requirement) -> Vec<String> {
+    let mut needs = Vec::new();
     if requirement.deny_threshold > 1 {
         needs.push(format!("It ends when {} say no.", words::people(requirement.deny_threshold)));
     } else {
@@ -56,6 +72,10 @@ pub(super) fn on_approval(detail: &ApprovalDetail) -> Markup {
     let open = standing.progress.iter().filter(|group| group.agreed < group.wanted);
     html! {
         @if !standing.may_approve { "You may say no to this call." }
+        @else if let Some(part) = &detail.part {
+            "If you approve, " strong { "your agreement counts for " (part.asked_of) } ". Who else has to agree is known to tenant " (part.asked_by)
+            " alone; the call is checked by its policies once more before it runs."
+        }
         @else if standing.completes {
             "If you approve, " strong { "nobody else is needed" } ": the call is checked by the policies once more and then runs."
         } @else {
@@ -76,7 +96,9 @@ pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         section.card aria-labelledby="progress-title" {
             h2 #progress-title { "Who has to agree" }
             @for group in &standing.progress { (charts::progress(group)) }
-            p.small.soft { (words::people(detail.approval.requirement.quorum)) " in all." }
+            @if detail.part.is_none() {
+                p.small.soft { (words::people(detail.approval.requirement.quorum)) " in all." }
+            }
             @if let Some(next) = &standing.next_escalation {
                 p.small { "Unless it is decided, " strong { (next.group) } " is asked too, " (words::relative(next.at, now)) "." }
             }
@@ -87,16 +109,31 @@ pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 /// Who decided what so far.
 pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let approval = &detail.approval;
+    let own = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
+    let edited_at =
+        own.map(|edited| edited.at).or(detail.part.as_ref().and_then(|part| part.edited_at));
     html! {
         section.card aria-labelledby="votes-title" {
             h2 #votes-title { "Decisions so far" }
             @if approval.votes.is_empty() { p { "None yet." } }
             @else { ul.list { @for vote in &approval.votes { (line(vote, now)) } } }
-            @if approval.edits > 0 && approval.votes.iter().any(|vote| vote.shown_digest != approval.digest) {
+            @if !approval.lapsed.is_empty() {
+                p.small.soft {
+                    (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
+                    ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more. Whoever may can agree anew."
+                }
+            }
+            @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {
                 p.small.soft { "Agreements from before the last change of the arguments do not count for what would run now." }
             }
         }
     }
+}
+
+/// Whose agreements count no more.
+fn lapsed(approval: &ApprovalView) -> String {
+    let votes = approval.lapsed.iter().filter_map(|place| approval.votes.get(*place));
+    votes.map(|vote| vote.approver.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// One decision.

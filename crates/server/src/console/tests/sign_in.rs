@@ -75,6 +75,42 @@ async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
 }
 
 #[tokio::test]
+async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revoked() {
+    let browser = Browser::signed_in().await;
+    assert_eq!(browser.get("/").await.status, 200);
+    browser.door.fake.revoked.store(true, std::sync::atomic::Ordering::SeqCst);
+    let away = browser.get("/help").await;
+    assert_eq!(
+        (away.status.as_u16(), away.header("location")),
+        (303, Some("/sign-in?to=%2Fhelp&ended=1"))
+    );
+    assert_eq!(browser.post("/sign-out", "").await.status, 303);
+}
+
+#[tokio::test]
+async fn whoever_comes_with_a_session_of_another_node_is_told_so_and_nothing_is_done() {
+    let (here, there) = (Browser::signed_in().await, Browser::door(settings()));
+    let form = |path: &str| form_post(path, &here.cookie(), "form_token=x&decision=approve");
+    for (stray, back) in [
+        (page("/help?a=b", Some(&here.session)), "%2Fhelp%3Fa%3Db"),
+        (form("/approvals/apr_1/decision"), "%2Fapprovals%2Fapr_1"),
+        (form("/together/decision"), "%2F"),
+    ] {
+        let away = there.send(stray).await;
+        let to = away.header("location").unwrap().to_owned();
+        assert_eq!(
+            (away.status.as_u16(), to.clone()),
+            (303, format!("/sign-in?to={back}&ended=1"))
+        );
+        let told = checked(&there.send(page(&to, Some(&here.session))).await);
+        assert!(told.contains("another node") && told.contains("nothing that you sent"), "{told}");
+    }
+    let first = checked(&there.send(page("/sign-in?to=/help", None)).await);
+    assert!(!first.contains("another node"), "{first}");
+    assert_eq!(here.get("/help").await.status, 200, "at home it goes on");
+}
+
+#[tokio::test]
 async fn a_sign_in_that_another_browser_began_is_refused() {
     let door = Browser::door(settings());
     let waiting = cookie(&door.send(page("/sign-in", None)).await, "placet-sign-in").unwrap();

@@ -106,10 +106,14 @@ pub(super) fn decide_together() -> OperationBuilder {
 pub(super) fn list() -> OperationBuilder {
     let kind = json!({ "type": "string", "enum": DeskKind::ALL.map(DeskKind::as_str) });
     let state = json!({ "type": "string", "enum": DESK_STATES, "default": "all" });
-    paged(start("listDesk", "desk", "Lists grants, break-glass records, freezes and handovers"))
-        .parameter(query("kind", "Only those of this kind", kind))
-        .parameter(query("state", "Only those of which something may still become, or all", state))
-        .response("200", ok::<DeskList>("A page of entries"))
+    paged(start(
+        "listDesk",
+        "desk",
+        "Lists grants, break-glass records, freezes, handovers and revocations",
+    ))
+    .parameter(query("kind", "Only those of this kind", kind))
+    .parameter(query("state", "Only those of which something may still become, or all", state))
+    .response("200", ok::<DeskList>("A page of entries"))
 }
 
 pub(super) fn arrange() -> OperationBuilder {
@@ -149,11 +153,19 @@ pub(super) fn arrange() -> OperationBuilder {
                 "reason": "I am on a plane", "lasts_ms": 86_400_000,
             }),
         ),
+        (
+            "revocation",
+            "No token counts any more that somebody had until now",
+            json!({
+                "arrange": { "kind": "revocation", "subject": "alice" },
+                "reason": "her laptop is lost", "lasts_ms": 86_400_000,
+            }),
+        ),
     ];
-    start("arrangeAtDesk", "desk", "Arranges a standing grant, a break-glass record, a freeze or a handover")
+    start("arrangeAtDesk", "desk", "Arranges a standing grant, a break-glass record, a freeze, a handover or a revocation")
         .description(Some(
-            "A grant lasts at most 30 days, a broken glass 8 hours, a freeze and a handover 31 days. A grant and a broken glass \
-             count once enough others have agreed, with `/v1/desk/{id}/acts`.",
+            "A grant lasts at most 30 days, a broken glass 8 hours, a freeze and a handover 31 days, a revocation between a day \
+             and 31. A grant and a broken glass count once enough others have agreed, with `/v1/desk/{id}/acts`.",
         ))
         .request_body(Some(body::<DeskRequest>(&examples)))
         .response("200", ok::<DeskEntryView>("The entry"))

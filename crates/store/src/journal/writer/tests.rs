@@ -390,7 +390,7 @@ async fn an_index_that_cannot_follow_ends_the_writer() {
 async fn a_panic_in_the_state_machine_is_told_and_strands_nobody() {
     let mut bench = bench();
     let refused = bench.writer.submit(Request::Panic).await.unwrap_err();
-    assert!(matches!(refused, Refused::Journal(JournalError::Closed)));
+    assert!(matches!(refused, Refused::Journal(JournalError::Unanswered)));
     assert!(matches!(bench.watch.ended().await, WriterEnd::Panicked));
     assert!(bench.writer.submit(synced(b"later")).await.is_err());
 }

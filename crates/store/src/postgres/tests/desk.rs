@@ -1,5 +1,6 @@
 //! The approval desk in a shared database: many nodes at once, tables of an earlier build, and lists of many.
 
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::store::{ApprovalQuery, DeskQuery};
 use sqlx::Row as _;
 
@@ -63,6 +64,46 @@ async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
     store.commit(spends("desk_1")).await.unwrap();
 }
 
+#[tokio::test]
+async fn lists_of_guests_of_the_build_before_learn_how_their_approvals_stand() {
+    let database = database().await;
+    let store = open(database.config("node-1")).await;
+    let mut all = Vec::new();
+    for number in 0..2 {
+        let claimed = claim(&*store, &format!("key-{number}"));
+        let asked = ApprovalRecord {
+            guests: [tenant("globex")].into(),
+            ..approval(&claimed, &format!("apr_{number}"), NOW_MS)
+        };
+        hold(&*store, &claimed, &asked).await;
+        all.push(asked);
+    }
+    let denied = approval_moved(&all[0], ApprovalState::Denied);
+    let mut changes = synced();
+    changes.approvals.push(denied.clone());
+    store.commit(changes).await.unwrap();
+    store.close().await.unwrap();
+    let before = "ALTER TABLE placet.guests DROP COLUMN state; DELETE FROM placet.migrations WHERE version >= 4";
+    drop(database.sql(before).await);
+    let store = open(database.config("node-1")).await;
+    let list = |state: &str| {
+        let store = Arc::clone(&store);
+        let query = ApprovalQuery {
+            guest: Some(tenant("globex")),
+            state: Some(state.to_owned()),
+            limit: 9,
+            ..ApprovalQuery::default()
+        };
+        async move { store.approvals(&query).await.unwrap() }
+    };
+    assert_eq!(list("denied").await, [denied]);
+    assert_eq!(list("pending").await, [all[1].clone()]);
+    let mut changes = synced();
+    changes.approvals.push(approval_moved(&all[1], ApprovalState::Approved));
+    store.commit(changes).await.unwrap();
+    assert_eq!((list("pending").await.len(), list("approved").await.len()), (0, 1));
+}
+
 /// Pages of an inbox, and an operation's past, among many approvals: each is read from an index, none by reading all rows.
 #[tokio::test]
 async fn lists_of_approvals_are_read_from_an_index() {
@@ -76,15 +117,21 @@ async fn lists_of_approvals_are_read_from_an_index() {
          SELECT 'many_' || n, '\\x00', 'call_' || n, 'tenant-' || n % 5, \
            CASE WHEN n % 500 < 5 THEN 'pending' ELSE 'consumed' END, 1, int8send(n) || 'many'::bytea, \
            replace('{template}', 'NUMBER', 'op' || n % 50) \
-         FROM generate_series(1, 20000) AS n; ANALYZE placet.approvals"
+         FROM generate_series(1, 20000) AS n; \
+         INSERT INTO placet.guests (tenant, place, approval_id, state) \
+           SELECT 'guest-' || length(approval_id) % 3, place, approval_id, state FROM placet.approvals; \
+         ANALYZE placet.approvals; ANALYZE placet.guests"
     );
     drop(database.sql(&fill).await);
+    let guest = Some(tenant("guest-1"));
     let (of_tenant, pending) = (Some(tenant("tenant-1")), Some("pending".to_owned()));
     let operation = Some("notes/op1".parse().unwrap());
     let newest = ApprovalQuery { newest_first: true, limit: 20, ..ApprovalQuery::default() };
     for (query, index) in [
         (newest.clone(), "approvals_"),
         (ApprovalQuery { state: pending.clone(), ..newest.clone() }, "approvals_"),
+        (ApprovalQuery { guest: guest.clone(), ..newest.clone() }, "guests_"),
+        (ApprovalQuery { guest, state: pending.clone(), ..newest.clone() }, "guests_state"),
         (ApprovalQuery { tenant: of_tenant.clone(), ..newest.clone() }, "approvals_"),
         (
             ApprovalQuery { tenant: of_tenant.clone(), state: pending, ..newest.clone() },
@@ -100,7 +147,8 @@ async fn lists_of_approvals_are_read_from_an_index() {
             .replace("$2", "20")
             .replace("$3", "'tenant-1'")
             .replace("$4", "'pending'")
-            .replace("$5", "'notes/op1'");
+            .replace("$5", "'notes/op1'")
+            .replace("$6", "'guest-1'");
         let plan = database.sql(&format!("EXPLAIN {sql}")).await;
         let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
         let plan = plan.join("\n");

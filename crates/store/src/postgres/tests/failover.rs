@@ -180,5 +180,5 @@ async fn a_store_is_closed_in_time_though_the_database_is_gone() {
     let closed = tokio::time::timeout(Duration::from_secs(10), store.close()).await;
     assert!(closed.expect("it does not wait for ever").is_err());
     // What became of the commit is not known, and nobody is told otherwise.
-    assert!(matches!(waiting.await.unwrap(), Err(StoreError::Stopped(_))));
+    assert!(matches!(waiting.await.unwrap(), Err(StoreError::Uncertain(_))));
 }

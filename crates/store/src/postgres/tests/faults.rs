@@ -233,3 +233,36 @@ async fn one_commit_that_cannot_be_written_does_not_take_the_others_with_it() {
     assert!(matches!(long, Err(StoreError::TooLarge(_))), "{long:?}");
     make(&*store, "after", true).await;
 }
+
+/// The disk of the database is full for whatever writes no entry, a few times.
+const FULL: &str = "CREATE SEQUENCE placet.tries; \
+    CREATE FUNCTION placet.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+      IF NEW.head_seq = OLD.head_seq AND nextval('placet.tries') <= 3 THEN \
+        RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; \
+      END IF; \
+      RETURN NEW; END $$; \
+    CREATE TRIGGER full_disk BEFORE UPDATE ON placet.epochs FOR EACH ROW EXECUTE FUNCTION placet.full()";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_may_be_kept_is_not_refused_for_want_of_room_nor_answered_for_another() {
+    let server = Server::shared();
+    let database = server.database().await;
+    let (port, cuts) = proxy(server.port()).await;
+    let url = format!("postgres://placet@127.0.0.1:{port}/{}", database.name);
+    // So long that the keeper of the lease writes nothing meanwhile.
+    let lease = Duration::from_secs(120);
+    let store = open(PostgresConfig { lease, ..config(&url, "node-1") }).await;
+    raw_sql(FULL).execute(&mut database.connect().await).await.unwrap();
+    cuts.next_answer.store(true, Ordering::SeqCst);
+    let first = make(&*store, "first", false).await;
+    assert_eq!(cuts.after.load(Ordering::SeqCst), 1);
+    let second = make(&*store, "second", false).await;
+    let tries = database.sql("SELECT last_value::text FROM placet.tries").await;
+    let tries: u32 = tries[0].get::<String, _>(0).parse().unwrap();
+    assert!(tries > 3, "the disk was full {tries} times while the commit was in doubt");
+    drop(store);
+    let next = open(database.config("node-2")).await;
+    for record in [first, second] {
+        assert_eq!(next.effect(record.record_id).await.unwrap(), Some(record));
+    }
+}

@@ -15,6 +15,8 @@ const COMMIT: &[u8] = b"COMMIT\0";
 pub(super) struct Cuts {
     /// Whether connections are cut at all.
     pub(super) on: AtomicBool,
+    /// The answer to the next commit is cut, and no other.
+    pub(super) next_answer: AtomicBool,
     /// Commits that the server never heard of.
     pub(super) before: AtomicUsize,
     /// Commits whose answer the store never heard.
@@ -30,6 +32,9 @@ impl Cuts {
         };
         let before =
             self.seed.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |seed| Some(step(seed)));
+        if self.next_answer.swap(false, Ordering::SeqCst) {
+            return 1;
+        }
         if !self.on.load(Ordering::SeqCst) {
             return 9;
         }

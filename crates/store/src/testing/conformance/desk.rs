@@ -232,6 +232,10 @@ pub(crate) async fn approvals_are_listed_in_both_orders_and_by_operation(store: 
                     };
                     assert_eq!(paged(&*store, &query, 2).await, wanted, "{query:?}");
                     assert_eq!(store.approvals(&query).await.unwrap(), wanted, "{query:?}");
+                    let marks = store.approval_marks(&query).await.unwrap();
+                    let marks = marks.into_iter().map(|mark| (mark.approval_id, mark.rev));
+                    let of = wanted.iter().map(|one| (one.approval_id.clone(), one.rev));
+                    assert!(marks.eq(of), "{query:?}");
                 }
             }
         }

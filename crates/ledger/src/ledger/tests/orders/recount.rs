@@ -78,7 +78,14 @@ pub(super) enum Stands {
     Approved,
     Denied,
     Ended,
+    /// It was sent.
     Executed,
+    /// It was sent and had no effect.
+    Failed,
+    /// It was sent and had its effect.
+    Done,
+    /// It was sent, and nobody knows.
+    Unknown,
 }
 
 impl Stands {
@@ -88,7 +95,7 @@ impl Stands {
             Self::Approved => &["approved"],
             Self::Denied => &["denied"],
             Self::Ended => &["expired", "void"],
-            Self::Executed => &["consumed"],
+            Self::Executed | Self::Failed | Self::Done | Self::Unknown => &["consumed"],
         }
     }
 }

@@ -1,0 +1,64 @@
+//! What a child process cannot do: gain the rights of others, use more than its bounds, leave a core behind.
+//!
+//! Owns how the bounds of a contract reach the process. Does not choose them. Invariants: a process that could not be bound is killed before
+//! it is handed out; the bounds hold for whatever it starts.
+
+use std::{io, num::NonZeroU64};
+
+use placet_types::contract::process::ProcessFile;
+use rustix::{
+    process::{Pid, Resource, Rlimit, prlimit},
+    thread::set_no_new_privs,
+};
+use tokio::{
+    process::{Child, Command},
+    runtime::Handle,
+};
+
+/// Starts a program that keeps to its bounds.
+pub(super) fn spawn(command: &mut Command, bounds: &ProcessFile) -> io::Result<Child> {
+    let mut child =
+        if bounds.gains_privileges { command.spawn()? } else { spawn_unprivileged(command)? };
+    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    if let Err(error) = pid.map_or(Ok(()), |pid| bind(pid, bounds)) {
+        // An error means that it has ended already.
+        let _gone = child.start_kill().is_err();
+        return Err(error);
+    }
+    Ok(child)
+}
+
+/// The attribute is a thread's own, and whatever the thread starts inherits it. So a thread takes it on, starts the program and ends; the
+/// other threads of Placet are as they were.
+fn spawn_unprivileged(command: &mut Command) -> io::Result<Child> {
+    let runtime = Handle::current();
+    std::thread::scope(|scope| {
+        let starting = scope.spawn(|| {
+            set_no_new_privs(true)?;
+            let _entered = runtime.enter();
+            command.spawn()
+        });
+        starting.join().unwrap_or_else(|_panic| Err(io::Error::other("the start was cut short")))
+    })
+}
+
+/// Sets the bounds of a process that has begun a moment ago. What it may have started in that moment is not bound.
+fn bind(pid: Pid, bounds: &ProcessFile) -> io::Result<()> {
+    let set = |resource, most: u64| {
+        let limit = Rlimit { current: Some(most), maximum: Some(most) };
+        prlimit(Some(pid), resource, limit).map(drop)
+    };
+    set(Resource::Core, 0)?;
+    for (resource, most) in [
+        (Resource::As, bounds.memory_bytes_max),
+        (Resource::Nofile, bounds.open_files_max),
+        (Resource::Nproc, bounds.processes_max),
+        (Resource::Cpu, bounds.cpu_s_max),
+        (Resource::Fsize, bounds.file_bytes_max),
+    ] {
+        if let Some(most) = most.map(NonZeroU64::get) {
+            set(resource, most)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Revocations: tokens that a subject had before a moment count no more.
+//!
+//! Owns what is in force and whom it hits. Who revokes, how long it lasts and where it is kept is the engine's. Invariants: a token that
+//! does not say when it was issued is older than every revocation; one that was issued in the very moment of a revocation is hit by it.
+
+use std::{
+    collections::HashMap,
+    sync::{PoisonError, RwLock},
+};
+
+use placet_types::{clock::Timestamp, ids::TenantId};
+
+/// A person or workload, as its issuer names it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SubjectName {
+    /// The tenant.
+    pub tenant: TenantId,
+    /// The issuer of its tokens; absent: any issuer of the tenant.
+    pub issuer: Option<String>,
+    /// Its name there.
+    pub subject: String,
+}
+
+/// A subject whose earlier tokens count no more.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Revoked {
+    /// Whose.
+    pub name: SubjectName,
+    /// The moment: what was issued until then is hit.
+    pub before: Timestamp,
+}
+
+/// Whose authority something rides on, and since when.
+#[derive(Debug, Clone, Copy)]
+pub struct Bearer<'a> {
+    /// The issuer of the token.
+    pub issuer: &'a str,
+    /// Its subject.
+    pub subject: &'a str,
+    /// When it was issued, where it says so.
+    pub issued_at: Option<Timestamp>,
+}
+
+/// The revocations in force.
+#[derive(Debug, Default)]
+pub(crate) struct Revocations {
+    of: RwLock<HashMap<TenantId, HashMap<String, Vec<Cut>>>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cut {
+    issuer: Option<String>,
+    before: Timestamp,
+}
+
+impl Cut {
+    fn hits(&self, bearer: Bearer<'_>) -> bool {
+        self.issuer.as_deref().is_none_or(|issuer| issuer == bearer.issuer)
+            && bearer.issued_at.is_none_or(|at| at <= self.before)
+    }
+}
+
+impl Revocations {
+    /// Has exactly these in force from now on; answers those that were not before.
+    pub(crate) fn replace(&self, revoked: Vec<Revoked>) -> Vec<Revoked> {
+        let mut next: HashMap<TenantId, HashMap<String, Vec<Cut>>> = HashMap::new();
+        let mut fresh = Vec::new();
+        let mut current = self.of.write().unwrap_or_else(PoisonError::into_inner);
+        for one in revoked {
+            let SubjectName { tenant, issuer, subject } = one.name.clone();
+            let cut = Cut { issuer, before: one.before };
+            let known = current.get(&tenant).and_then(|of| of.get(&subject));
+            if !known.is_some_and(|cuts| cuts.contains(&cut)) {
+                fresh.push(one);
+            }
+            next.entry(tenant).or_default().entry(subject).or_default().push(cut);
+        }
+        *current = next;
+        fresh
+    }
+
+    /// Whether one of them hits this.
+    pub(crate) fn hit(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
+        let of = self.of.read().unwrap_or_else(PoisonError::into_inner);
+        let cuts = of.get(tenant).and_then(|of| of.get(bearer.subject));
+        cuts.is_some_and(|cuts| cuts.iter().any(|cut| cut.hits(bearer)))
+    }
+
+    /// How many subjects they are about.
+    pub(crate) fn count(&self) -> usize {
+        let of = self.of.read().unwrap_or_else(PoisonError::into_inner);
+        of.values().map(HashMap::len).sum()
+    }
+}

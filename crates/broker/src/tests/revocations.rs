@@ -1,0 +1,129 @@
+//! Revocations: what is hit, what is thrown away, and what counts again.
+
+use placet_types::contract::credential::{CachePolicy, CredentialKind};
+
+use super::support::{Act, NOW, Service, dated, good, request, token, tokens};
+use crate::{Broker, BrokerError, CallTokens, GrantRequest, Revoked, SubjectName};
+
+fn revoked(subject: &str, ms: i64) -> Revoked {
+    let name = SubjectName {
+        tenant: "acme".parse().unwrap(),
+        issuer: Some("https://idp.example".to_owned()),
+        subject: subject.to_owned(),
+    };
+    Revoked { name, before: NOW.plus_ms(ms) }
+}
+
+fn bobs() -> GrantRequest {
+    let tokens = CallTokens { subject: token("bobs", "bob", 600_000), ..tokens() };
+    GrantRequest { tokens: Some(tokens), ..request() }
+}
+
+/// Alice's, with a token issued at this time.
+fn since(issued_ms: Option<i64>) -> GrantRequest {
+    let issued_at = issued_ms.map(|ms| NOW.plus_ms(ms));
+    let subject = dated(&format!("of {issued_ms:?}"), "alice", (issued_at, 600_000));
+    GrantRequest { tokens: Some(CallTokens { subject, ..tokens() }), ..request() }
+}
+
+#[tokio::test]
+async fn revoked_subject_purges_grants() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    drop(broker.mint(request()).await.unwrap());
+    drop(broker.mint(bobs()).await.unwrap());
+    assert_eq!(broker.enforce(vec![revoked("alice", 0)]), Some(1));
+    let figures = broker.figures();
+    assert_eq!((figures.kept, figures.revoked), (1, 1), "bob's is left");
+    assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
+    assert!(broker.mint(bobs()).await.unwrap().used().reused);
+    assert_eq!(service.seen().len(), 2);
+    // Said again it changes nothing, and drops nothing of what is new.
+    assert_eq!(broker.enforce(vec![revoked("alice", 0)]), None);
+    assert_eq!(broker.figures().kept, 1);
+}
+
+#[tokio::test]
+async fn only_tokens_from_before_a_revocation_are_refused() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    broker.enforce(vec![revoked("alice", 5_000)]);
+    for issued in [Some(0), Some(5_000), None] {
+        let refused = broker.mint(since(issued)).await.unwrap_err();
+        assert_eq!(refused, BrokerError::SubjectRevoked, "{issued:?}");
+    }
+    assert!(service.seen().is_empty());
+    assert!(broker.mint(since(Some(5_001))).await.is_ok(), "a new sign-in works again");
+    broker.enforce(Vec::new());
+    assert!(broker.mint(since(Some(0))).await.is_ok(), "it was lifted");
+}
+
+#[tokio::test]
+async fn a_revocation_is_of_one_issuer_or_of_all_and_of_one_tenant() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    let mut other = revoked("alice", 0);
+    other.name.issuer = Some("https://another.example".to_owned());
+    broker.enforce(vec![other.clone()]);
+    assert!(broker.mint(request()).await.is_ok());
+    other.name.issuer = None;
+    broker.enforce(vec![other]);
+    assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
+    let globex = GrantRequest { tenant: "globex".parse().unwrap(), ..request() };
+    assert!(broker.mint(globex).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_revoked_agent_acts_for_nobody() {
+    let service = Service::answering(200, good()).await;
+    let (broker, _) = service.broker();
+    drop(broker.mint(request()).await.unwrap());
+    broker.enforce(vec![revoked("agent-1", 0)]);
+    assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
+    let actor = Some(dated("newer", "agent-1", (Some(NOW.plus_ms(1)), 600_000)));
+    let again = CallTokens { actor, ..tokens() };
+    assert!(broker.mint(GrantRequest { tokens: Some(again), ..request() }).await.is_ok());
+}
+
+/// Begins to mint, and says when the service has been asked.
+async fn under_way(
+    service: &Service,
+    broker: &Broker,
+    request: GrantRequest,
+) -> tokio::task::JoinHandle<Result<crate::Grant, BrokerError>> {
+    let broker = broker.clone();
+    let asking = tokio::spawn(async move { broker.mint(request).await });
+    while service.seen().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    asking
+}
+
+#[tokio::test]
+async fn what_is_on_its_way_does_not_outlive_a_revocation() {
+    for cache in [CachePolicy::Short, CachePolicy::Never] {
+        let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
+        let (broker, _) = service.broker();
+        let wanted = GrantRequest { cache, ..request() };
+        let asking = under_way(&service, &broker, wanted).await;
+        broker.enforce(vec![revoked("alice", 0)]);
+        assert_eq!(asking.await.unwrap().unwrap_err(), BrokerError::SubjectRevoked, "{cache:?}");
+        assert_eq!(broker.figures().kept, 0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_minted_in_our_own_name_is_asked_for_anew_after_a_revocation() {
+    let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
+    let (broker, clock) = service.broker();
+    let own = || GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
+    let mut us = revoked("placet", 10);
+    us.name.issuer = Some("https://sts.example".to_owned());
+    let asking = under_way(&service, &broker, own()).await;
+    broker.enforce(vec![us]);
+    let refused = asking.await.unwrap().unwrap_err();
+    assert!(matches!(refused, BrokerError::Unavailable { .. }), "{refused}");
+    clock.advance(11);
+    assert!(!broker.mint(own()).await.unwrap().used().reused);
+    assert_eq!(service.seen().len(), 2);
+}

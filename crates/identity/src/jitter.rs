@@ -1,0 +1,60 @@
+//! When to look again: before something ends, and after something failed, not all at the same moment.
+//!
+//! Owns the arithmetic and its randomness. Invariant: no wait is longer than what it is a part of, and none is nothing.
+
+use std::time::Duration;
+
+use rand::{TryRngCore as _, rngs::OsRng};
+
+const SHORTEST: Duration = Duration::from_millis(100);
+const BACKOFF_FIRST: Duration = Duration::from_millis(500);
+const BACKOFF_MAX: Duration = Duration::from_secs(30);
+
+/// Two thirds of a life, less up to a tenth of them.
+pub(crate) fn two_thirds(life: Duration) -> Duration {
+    let whole = life.saturating_mul(2).checked_div(3).unwrap_or(life);
+    less_a_tenth(whole).max(SHORTEST)
+}
+
+/// The pause after so many failures in a row.
+pub(crate) fn backoff(failures: u32) -> Duration {
+    let doublings = failures.saturating_sub(1).min(8);
+    let pause = BACKOFF_FIRST.saturating_mul(2_u32.saturating_pow(doublings));
+    less_a_tenth(pause.min(BACKOFF_MAX)).max(SHORTEST)
+}
+
+/// A time, less up to a tenth of it.
+pub(crate) fn less_a_tenth(whole: Duration) -> Duration {
+    // Without randomness everybody looks at the same moment, which is only less kind.
+    let random = u64::from(OsRng.try_next_u32().unwrap_or_default());
+    let tenth = whole.checked_div(10).unwrap_or_default();
+    let millis = u64::try_from(tenth.as_millis()).unwrap_or(u64::MAX);
+    let less = random.checked_rem(millis.saturating_add(1)).unwrap_or_default();
+    whole.saturating_sub(Duration::from_millis(less))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_looked_at_before_two_thirds_of_it_are_over_and_not_long_before() {
+        for _ in 0..200 {
+            let wait = two_thirds(Duration::from_secs(900));
+            assert!(
+                (Duration::from_secs(540)..=Duration::from_secs(600)).contains(&wait),
+                "{wait:?}"
+            );
+        }
+        assert_eq!(two_thirds(Duration::ZERO), SHORTEST);
+    }
+
+    #[test]
+    fn pauses_grow_to_half_a_minute_and_no_further() {
+        assert!(backoff(1) <= Duration::from_millis(500));
+        assert!(backoff(3) > backoff(1));
+        for failures in [20, u32::MAX] {
+            assert!((Duration::from_secs(27)..=BACKOFF_MAX).contains(&backoff(failures)));
+        }
+    }
+}

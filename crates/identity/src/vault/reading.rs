@@ -1,0 +1,239 @@
+//! What was last read of one entry: the version in use, the one before, and until when they may be used.
+//!
+//! Owns when a version is replaced, taken back, or too old. Does not ask anybody. Invariants: nothing is used past its lease, or past the time
+//! that an entry may go without being read; all fields that are given out together are of one version.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use super::VaultError;
+use crate::secrets::{LiveSecret, SecretError};
+
+/// One entry.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    path: String,
+    /// The fields that secrets of ours are: no other is kept.
+    wanted: BTreeSet<String>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    newest: Option<Version>,
+    previous: Option<Previous>,
+    /// Why there is none. Nothing: nobody asked yet.
+    missing: Option<VaultError>,
+}
+
+#[derive(Debug)]
+struct Version {
+    fields: BTreeMap<String, SecretString>,
+    usable_until: Instant,
+}
+
+#[derive(Debug)]
+struct Previous {
+    version: Version,
+    live_until: Instant,
+}
+
+impl Reading {
+    pub(crate) fn new(path: &str) -> Self {
+        Self { path: path.to_owned(), wanted: BTreeSet::new(), state: Mutex::default() }
+    }
+
+    pub(crate) fn want(&mut self, field: &str) {
+        self.wanted.insert(field.to_owned());
+    }
+
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub(super) fn wanted(&self) -> impl Iterator<Item = &str> {
+        self.wanted.iter().map(String::as_str)
+    }
+
+    /// Takes what was read. The version before stays live for `overlap`, if it may be used that long.
+    pub(super) fn take(
+        &self,
+        fields: BTreeMap<String, SecretString>,
+        usable_until: Instant,
+        (now, overlap): (Instant, Duration),
+    ) {
+        let mut state = self.state();
+        state.missing = None;
+        match state.newest.take() {
+            Some(newest) if newest.has(&fields) => {
+                state.newest = Some(Version { usable_until, ..newest });
+            }
+            before => {
+                if let Some(version) = before {
+                    tracing::info!(path = %self.path, "a secret in the vault was rotated");
+                    let live_until =
+                        now.checked_add(overlap).unwrap_or(now).min(version.usable_until);
+                    state.previous = Some(Previous { version, live_until });
+                }
+                state.newest = Some(Version { fields, usable_until });
+            }
+        }
+    }
+
+    /// Lets the newest be used for longer: its lease was renewed.
+    pub(super) fn extend(&self, usable_until: Instant) {
+        if let Some(newest) = &mut self.state().newest {
+            newest.usable_until = usable_until;
+        }
+    }
+
+    /// Notes why it could not be read. What is there stays until its time is over, unless it was taken back.
+    pub(super) fn fail(&self, error: VaultError) {
+        let mut state = self.state();
+        if error.takes_back() {
+            *state = State::default();
+        }
+        state.missing = Some(error);
+    }
+
+    /// What is live of a field.
+    pub(crate) fn live(
+        &self,
+        name: &str,
+        field: &str,
+        now: Instant,
+    ) -> Result<LiveSecret, SecretError> {
+        let mut state = self.state();
+        drop(state.previous.take_if(|previous| previous.live_until <= now));
+        let missing = |cause| SecretError::Vault { name: name.to_owned(), cause };
+        let Some(newest) = state.newest.as_ref().filter(|newest| newest.usable_until > now) else {
+            let stale = state.newest.is_some();
+            // Overwritten as soon as nobody may use it.
+            state.newest = None;
+            if stale && state.missing.is_none() {
+                state.missing = Some(VaultError::Stale { path: self.path.clone() });
+            }
+            return match &state.missing {
+                Some(cause) => Err(missing(cause.clone())),
+                None => Err(SecretError::NotAsked { name: name.to_owned() }),
+            };
+        };
+        let problem = || VaultError::Unusable {
+            path: self.path.clone(),
+            problem: format!("it has no field `{field}`"),
+        };
+        let value = newest.fields.get(field).ok_or_else(|| missing(problem()))?;
+        let before =
+            state.previous.as_ref().and_then(|previous| previous.version.fields.get(field));
+        let before = before.filter(|before| before.expose_secret() != value.expose_secret());
+        Ok(LiveSecret { newest: value.clone(), previous: before.cloned() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Version {
+    fn has(&self, fields: &BTreeMap<String, SecretString>) -> bool {
+        self.fields.len() == fields.len()
+            && self.fields.iter().all(|(name, value)| {
+                fields.get(name).is_some_and(|other| other.expose_secret() == value.expose_secret())
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn reading() -> Reading {
+        let mut reading = Reading::new("database/creds/app");
+        reading.want("password");
+        reading
+    }
+
+    fn take(reading: &Reading, value: &str, lasts: Duration) {
+        let now = Instant::now();
+        let fields = BTreeMap::from([("password".to_owned(), SecretString::from(value))]);
+        reading.take(fields, now.checked_add(lasts).unwrap(), (now, MINUTE * 10));
+    }
+
+    fn live(reading: &Reading) -> Result<(String, Option<String>), SecretError> {
+        let text = |secret: SecretString| secret.expose_secret().to_owned();
+        let live = reading.live("db", "password", Instant::now())?;
+        Ok((text(live.newest), live.previous.map(text)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_given_before_it_was_read_or_after_its_time() {
+        let reading = reading();
+        assert_eq!(live(&reading), Err(SecretError::NotAsked { name: "db".to_owned() }));
+        take(&reading, "one", MINUTE);
+        reading.fail(VaultError::NotReady { status: 503 });
+        assert_eq!(live(&reading).unwrap().0, "one", "an outage takes nothing back");
+        tokio::time::advance(MINUTE).await;
+        let cause = VaultError::NotReady { status: 503 };
+        assert_eq!(live(&reading), Err(SecretError::Vault { name: "db".to_owned(), cause }));
+        take(&reading, "two", MINUTE);
+        assert_eq!(
+            live(&reading).unwrap(),
+            ("two".to_owned(), None),
+            "what is over is no version before"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_version_before_is_live_for_the_overlap_and_never_past_its_own_lease() {
+        let reading = reading();
+        take(&reading, "one", MINUTE * 60);
+        take(&reading, "two", MINUTE * 5);
+        assert_eq!(live(&reading).unwrap(), ("two".to_owned(), Some("one".to_owned())));
+        tokio::time::advance(MINUTE * 4).await;
+        take(&reading, "three", MINUTE * 60);
+        assert_eq!(live(&reading).unwrap(), ("three".to_owned(), Some("two".to_owned())));
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(live(&reading).unwrap(), ("three".to_owned(), None), "its lease was over");
+        take(&reading, "four", MINUTE * 60);
+        tokio::time::advance(MINUTE * 10).await;
+        assert_eq!(live(&reading).unwrap(), ("four".to_owned(), None), "the overlap was over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_renewed_lease_is_used_for_longer_and_the_same_value_is_no_rotation() {
+        let reading = reading();
+        take(&reading, "one", MINUTE);
+        reading.extend(Instant::now().checked_add(MINUTE * 3).unwrap());
+        tokio::time::advance(MINUTE * 2).await;
+        assert_eq!(live(&reading).unwrap(), ("one".to_owned(), None));
+        take(&reading, "one", MINUTE * 2);
+        assert_eq!(live(&reading).unwrap(), ("one".to_owned(), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_deleted_or_forbidden_is_taken_back_at_once() {
+        for error in [
+            VaultError::Absent { path: "p".to_owned() },
+            VaultError::Denied { what: "read `p`".to_owned() },
+        ] {
+            let reading = reading();
+            take(&reading, "one", MINUTE);
+            take(&reading, "two", MINUTE);
+            reading.fail(error.clone());
+            assert_eq!(
+                live(&reading),
+                Err(SecretError::Vault { name: "db".to_owned(), cause: error })
+            );
+            assert!(!format!("{reading:?}").contains("two"));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Whom the registry has looked after.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    digest::Digest,
+    ids::{RecordId, ToolCallId},
+    principal::PrincipalKind,
+};
+
+use super::{Owner, Registry};
+
+fn owner() -> Owner {
+    Owner {
+        tenant: "acme".parse().unwrap(),
+        kind: PrincipalKind::Agent,
+        actor: "scribe".parse().unwrap(),
+        on_behalf_of: None,
+    }
+}
+
+#[test]
+fn however_many_calls_are_watched_each_has_its_turn() {
+    let registry = Registry::new(1_000, 100);
+    let mut waiters = Vec::new();
+    for number in 0..600 {
+        let call_id = ToolCallId::new(format!("call_{number}")).unwrap();
+        let record_id: RecordId =
+            Digest::of(call_id.as_str().as_bytes()).to_string().parse().unwrap();
+        waiters.push(registry.watch(&call_id, owner(), record_id));
+    }
+    let round = || -> BTreeSet<ToolCallId> {
+        registry.watched(500).into_iter().map(|call| call.call_id).collect()
+    };
+    let (first, second) = (round(), round());
+    assert_eq!((first.len(), second.len()), (500, 500));
+    assert_eq!(first.union(&second).count(), 600);
+    // Nobody waits any more.
+    drop(waiters);
+    assert!(round().is_empty());
+}

@@ -1,0 +1,129 @@
+//! `placet credentials`: what was minted for calls, in figures, and the revocation of tokens.
+//!
+//! Owns the options and the words. A revocation is an entry of the desk: who may enter one is policy's. No token is shown, and none is asked
+//! for.
+
+use clap::{Args as ClapArgs, Subcommand};
+use placet_pipeline::views::{CredentialsView, desk::Arrangement};
+use placet_types::{
+    desk::{DeskKind, REVOCATION_MS_MIN, Revocation},
+    ids::DeskId,
+};
+
+use super::approvals::{
+    entries::{self, New},
+    words,
+};
+use crate::{
+    client::{Client, ClientArgs},
+    environment::Environment,
+    failure::{Exit, Outcome},
+    output,
+};
+
+/// Look at what was minted for calls, and revoke tokens.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "Examples:\n  \
+    placet credentials list\n  \
+    placet credentials revoke --subject alice --reason \"her laptop is lost\"\n  \
+    placet credentials revoke --subject alice --issuer https://login.example --reason \"left the company\" --for 31d\n  \
+    placet credentials revocations\n  \
+    placet credentials lift desk_01J… --reason \"it was the other alice\"")]
+pub(crate) struct Args {
+    /// Which Placet.
+    #[command(flatten)]
+    client: ClientArgs,
+    /// What to do.
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// What to do with credentials.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show what the node that answers has minted and keeps, in figures.
+    List,
+    /// Take no token of a subject any more that was issued until now.
+    Revoke(Revoke),
+    /// List the revocations that are in force.
+    Revocations {
+        /// Also those that are over.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Show one revocation.
+    Show {
+        /// The revocation.
+        id: DeskId,
+    },
+    /// End a revocation: what it was about is taken again, if it has not expired.
+    Lift(entries::End),
+}
+
+/// A revocation that is to be.
+#[derive(Debug, ClapArgs)]
+struct Revoke {
+    /// The subject of the tokens, as their issuer names it (`sub`).
+    #[arg(long)]
+    subject: String,
+    /// Only those of this issuer (`iss`) [default: every issuer of your tenant].
+    #[arg(long)]
+    issuer: Option<String>,
+    /// For how long it is remembered: 1d to 31d [default: 1d, which is as long as any token lives].
+    #[arg(long = "for", value_name = "TIME", value_parser = words::lasting)]
+    lasts_ms: Option<u64>,
+    /// Why; kept for the auditor.
+    #[arg(long)]
+    reason: String,
+}
+
+/// Does what was asked.
+pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
+    let client = Client::of(&args.client, environment)?;
+    let json = args.client.json;
+    match &args.action {
+        Action::List => list(&client, json).await,
+        Action::Revoke(wanted) => revoke(&client, wanted, json).await,
+        Action::Revocations { all } => {
+            entries::list(&client, DeskKind::Revocation, *all, json).await
+        }
+        Action::Show { id } => entries::show(&client, DeskKind::Revocation, id, json).await,
+        Action::Lift(end) => entries::end(&client, DeskKind::Revocation, end, json).await,
+    }
+}
+
+async fn list(client: &Client, json: bool) -> Outcome {
+    let view: CredentialsView = client.get(&["v1", "credentials"], &[]).await?;
+    if json {
+        output::json(&view);
+        return Ok(Exit::Ok);
+    }
+    let services = if view.services.is_empty() {
+        "none configured".to_owned()
+    } else {
+        view.services.join(", ")
+    };
+    let rows = [
+        ["token services".to_owned(), services],
+        ["minted".to_owned(), view.minted.to_string()],
+        ["reused".to_owned(), view.reused.to_string()],
+        ["refused".to_owned(), view.refused.to_string()],
+        ["kept now".to_owned(), view.kept.to_string()],
+        ["subjects revoked".to_owned(), view.revoked.to_string()],
+    ];
+    output::table(["what", "on this node"], rows.into_iter());
+    Ok(Exit::Ok)
+}
+
+async fn revoke(client: &Client, wanted: &Revoke, json: bool) -> Outcome {
+    let new = New {
+        arrange: Arrangement::Revocation(Revocation {
+            subject: wanted.subject.clone(),
+            issuer: wanted.issuer.clone(),
+        }),
+        reason: wanted.reason.clone(),
+        starts_at: None,
+        lasts_ms: wanted.lasts_ms.unwrap_or(REVOCATION_MS_MIN),
+    };
+    entries::arrange(client, new, json).await
+}

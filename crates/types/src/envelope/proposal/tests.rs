@@ -1,0 +1,208 @@
+//! What a guest is shown: all of it is digested, and nothing of it is another's.
+
+use serde_json::{Value, json};
+
+use super::{Asking, Evidence, GuestPart};
+use crate::{
+    approval::Requirement, clock::Timestamp, digest::Digest, json::canonical_digest,
+    mode::ApprovalMode, principal::PrincipalChain,
+};
+
+fn requirement() -> Requirement {
+    serde_json::from_value(json!({
+        "groups": { "finance": 2, "globex/credit": 1, "globex/legal": 2, "initech/board": 3 }, "quorum": 5,
+        "deny_threshold": 2, "fresh_auth_ms": 60_000, "once_only": true, "expires_in_ms": 9_000,
+        "escalations": [
+            { "after_ms": 1_000, "group": "directors", "people": 1, "stands_in_for": ["finance"] },
+            { "after_ms": 2_000, "group": "globex/chiefs", "people": 1, "stands_in_for": ["globex/credit"] },
+            { "after_ms": 3_000, "group": "globex/owners", "people": 1, "stands_in_for": ["globex/credit"] }
+        ],
+        "reasons": [
+            { "policy": "credit", "reason": "Globex pays.", "asks": ["globex", "initech"] },
+            { "policy": "own-matter", "reason": "Finance has a suspicion." },
+            { "policy": "board", "reason": "Initech owns it.", "asks": ["initech"] }
+        ]
+    }))
+    .unwrap()
+}
+
+fn chain() -> PrincipalChain {
+    serde_json::from_value(json!({
+        "actor": { "kind": "agent", "id": "bot", "tenant_id": "acme", "display": "The bot" },
+        "on_behalf_of": { "kind": "user", "id": "leo", "tenant_id": "acme" }, "via": ["gateway"]
+    }))
+    .unwrap()
+}
+
+fn evidence() -> Evidence {
+    let preview = json!({ "amount": 5, "pin": "[sensitive]" });
+    serde_json::from_value(json!({
+        "request_digest": Digest::of(b"request"), "effective_args_digest": Digest::of(b"args"),
+        "preview_digest": canonical_digest(&preview), "preview": preview,
+        "contract_digest": Digest::of(b"contract"), "target": "internal://bank",
+        "credential": { "source": "bank-token", "scopes": ["pay"] },
+        "bundle_digest": Digest::of(b"bundle"), "calls_left_after": 7, "cents_left_after": 8,
+        "description": "Pays."
+    }))
+    .unwrap()
+}
+
+/// What the part is made of, to be varied.
+struct Made {
+    chain: PrincipalChain,
+    requirement: Requirement,
+    evidence: Evidence,
+    escalated: u32,
+    edits: u32,
+    expires_ms: i64,
+}
+
+impl Made {
+    fn new() -> Self {
+        let (requirement, evidence) = (requirement(), evidence());
+        Self { chain: chain(), requirement, evidence, escalated: 0, edits: 0, expires_ms: 9_000 }
+    }
+
+    fn part(&self) -> GuestPart {
+        let (approval_id, call_id) = ("apr_1".parse().unwrap(), "call_1".parse().unwrap());
+        let capability_id = "bank/pay".parse().unwrap();
+        let asking = Asking {
+            approval_id: &approval_id,
+            call_id: &call_id,
+            chain: &self.chain,
+            capability_id: &capability_id,
+            mode: ApprovalMode::Network,
+            bundle_digest: Digest::of(b"bundle"),
+            requirement: &self.requirement,
+            escalated: self.escalated,
+            edits: self.edits,
+            edited_at: (self.edits > 0).then_some(Timestamp::from_ms(50)),
+            asked_at: Timestamp::from_ms(0),
+            expires_at: Timestamp::from_ms(self.expires_ms),
+            evidence: Some(&self.evidence),
+        };
+        GuestPart::of(&asking, &"globex".parse().unwrap())
+    }
+}
+
+#[test]
+fn a_part_is_of_the_guests_own_groups_and_their_reasons() {
+    let part = Made::new().part();
+    let shown = serde_json::to_value(&part).unwrap();
+    let groups: Vec<String> = part.requirement.groups.keys().map(ToString::to_string).collect();
+    assert_eq!(groups, ["globex/credit", "globex/legal"]);
+    assert_eq!(part.requirement.quorum, 2, "of their own groups, not of all");
+    let later: Vec<String> =
+        part.requirement.escalations.iter().map(|one| one.group.to_string()).collect();
+    assert_eq!(later, ["globex/chiefs", "globex/owners"]);
+    assert_eq!(
+        shown["requirement"]["reasons"],
+        json!([{ "policy": "credit", "reason": "Globex pays.", "asks": ["globex"] }])
+    );
+    let text = shown.to_string();
+    for hidden in [
+        "finance",
+        "directors",
+        "initech",
+        "suspicion",
+        "own-matter",
+        "leo",
+        "gateway",
+        "internal:",
+        "bank-token",
+        "cents",
+        "calls_left",
+    ] {
+        assert!(!text.contains(hidden), "{hidden}: {text}");
+    }
+}
+
+/// Whoever knows the rest of a request could try values for what is masked against a digest that covers them.
+#[test]
+fn no_digest_of_a_part_covers_what_is_masked() {
+    let made = Made::new();
+    let mut other = Made::new();
+    other.evidence.request_digest = Digest::of(b"another secret");
+    other.evidence.effective_args_digest = Digest::of(b"other arguments");
+    assert_eq!(other.part(), made.part());
+    let text = serde_json::to_string(&made.part()).unwrap();
+    let told = [made.evidence.request_digest, made.evidence.effective_args_digest];
+    assert!(told.iter().all(|digest| !text.contains(&digest.to_string())));
+}
+
+#[test]
+fn whatever_a_guest_is_shown_is_in_the_digest_that_a_decision_names() {
+    type Change = fn(&mut Made);
+    let changes: [(&str, Change); 14] = [
+        ("quorum of a group", |made| {
+            made.requirement.groups.insert("globex/legal".parse().unwrap(), 3);
+        }),
+        ("another group", |made| {
+            made.requirement.groups.insert("globex/audit".parse().unwrap(), 1);
+        }),
+        ("how many denials end it", |made| made.requirement.deny_threshold = 1),
+        ("a fresh sign-in", |made| made.requirement.fresh_auth_ms = None),
+        ("once only", |made| made.requirement.once_only = false),
+        ("how long it lives", |made| made.requirement.expires_in_ms = 8_000),
+        ("when it ends", |made| made.expires_ms = 8_000),
+        ("when the next group is asked", |made| made.requirement.escalations[1].after_ms = 2_500),
+        ("that the next group was asked", |made| made.escalated = 2),
+        ("a reason", |made| made.requirement.reasons[0].reason = "Other.".to_owned()),
+        ("the arguments", |made| made.evidence.preview = json!({ "amount": 6 })),
+        ("an edit of what is masked", |made| made.edits = 1),
+        ("the contract", |made| made.evidence.contract_digest = Digest::of(b"other")),
+        ("what it does", |made| made.evidence.description = "Takes.".to_owned()),
+    ];
+    let before = Made::new().part();
+    for (what, change) in changes {
+        let mut made = Made::new();
+        change(&mut made);
+        assert_ne!(made.part().digest(), before.digest(), "{what}");
+    }
+    // What is not theirs to see does not make them look again.
+    let mut made = Made::new();
+    made.requirement.groups.insert("finance".parse().unwrap(), 4);
+    made.requirement.reasons[1].reason = "Finance is sure by now.".to_owned();
+    made.escalated = 1;
+    assert_eq!(made.part().digest(), before.digest());
+}
+
+#[test]
+fn the_next_group_of_a_guest_is_the_next_of_their_own() {
+    let mut made = Made::new();
+    let next = |made: &Made| {
+        let part = made.part();
+        part.next_escalation().map(|(at, group)| (at.as_ms(), group.to_string()))
+    };
+    assert_eq!(next(&made), Some((2_000, "globex/chiefs".to_owned())));
+    made.escalated = 2;
+    assert_eq!(next(&made), Some((3_000, "globex/owners".to_owned())));
+    made.expires_ms = 3_000;
+    assert_eq!(next(&made), None, "it is over by then");
+    made.escalated = 3;
+    assert_eq!(next(&made), None);
+}
+
+#[test]
+fn what_retention_has_deleted_is_not_shown() {
+    let made = Made::new();
+    let (approval_id, call_id) = ("apr_1".parse().unwrap(), "call_1".parse().unwrap());
+    let asking = Asking {
+        approval_id: &approval_id,
+        call_id: &call_id,
+        chain: &made.chain,
+        capability_id: &"bank/pay".parse().unwrap(),
+        mode: ApprovalMode::Network,
+        bundle_digest: Digest::of(b"bundle"),
+        requirement: &made.requirement,
+        escalated: 0,
+        edits: 0,
+        edited_at: None,
+        asked_at: Timestamp::from_ms(0),
+        expires_at: Timestamp::from_ms(9_000),
+        evidence: None,
+    };
+    let part = GuestPart::of(&asking, &"globex".parse().unwrap());
+    assert_eq!((part.preview, part.contract_digest), (Value::Null, None));
+    assert_eq!(part.description, "");
+}

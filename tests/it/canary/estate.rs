@@ -1,0 +1,316 @@
+//! A Placet with every kind of secret there is, and with everything it speaks to.
+//!
+//! Owns the set-up and the list of the secrets: where each of them has to arrive, and so where it may be at all. Two estates differ in where the
+//! ledger is: on disk with backups, or in a database behind a password. Invariant: a secret that is not in the list is not in the set-up.
+
+use std::fs;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tokio::process::Child;
+use url::Url;
+
+use super::{Heard, Inbound, hook, stub_over_http, tap};
+use crate::{
+    exchange::{CLIENT_SECRET, Guarded, Provider},
+    harness::{
+        npm, otlp,
+        postgres::Database,
+        search::{canary, part, plain_canary},
+        setup::Setup,
+    },
+    notifications::{MailServer, certificate},
+};
+
+/// Where the ledger of an estate is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Store {
+    Files,
+    Database,
+}
+
+/// Something that is for certain places alone.
+#[derive(Debug)]
+pub(super) struct Secret {
+    pub(super) what: &'static str,
+    pub(super) canary: String,
+    /// The kinds of places where it has to arrive. Everywhere else it must not be.
+    pub(super) arrives_at: &'static [&'static str],
+}
+
+/// Everything together.
+pub(super) struct Estate {
+    pub(super) setup: Setup,
+    /// The name of an adapter, which is said wherever something is said about its calls.
+    pub(super) name: String,
+    pub(super) upstream: Heard,
+    pub(super) service: Heard,
+    pub(super) webhook: Heard,
+    pub(super) spans: otlp::Received,
+    pub(super) provider: Provider,
+    pub(super) guarded: Guarded,
+    pub(super) database: Option<Database>,
+    pub(super) secrets: Vec<Secret>,
+    _stub: Child,
+    _mail: MailServer,
+}
+
+const DIRECTORY: &str = r#"{ "tenants": { "local": {
+    "groups": { "approvers": {}, "operators": {} },
+    "users": { "ana": {}, "alice": {}, "ben": { "display": "Ben", "groups": ["approvers", "operators"] } },
+    "agents": { "dev-agent": { "owner": "ana" }, "agent-1": { "owner": "ana" } }
+} } }"#;
+
+/// The names of people's and agents' own adapters; what they are spoken to with is in [`secrets`].
+const IMPORT: [&str; 5] = ["adapters", "import", "--mode-default", "local_write", "--name"];
+
+impl Estate {
+    pub(super) async fn new(store: Store) -> Self {
+        let (spans, collector) = otlp::grpc().await;
+        let (webhook, hook) = hook().await;
+        let values = Values::new();
+        let setup = Setup::new();
+        let provider = Provider::start(&setup).await;
+        let endpoint = format!("{}/token", provider.issuer).parse().unwrap();
+        let (service, endpoint) = tap(endpoint).await;
+        let guarded = Guarded::start(&setup, &provider.issuer).await;
+        let (stub, url) = stub_over_http(&setup).await;
+        let (upstream, url) = tap(url).await;
+        certificate(&setup.path(""));
+        let mail = MailServer::start("tls", &setup.path(""), &["placet", &values.mail]).await;
+        values.write(&setup);
+        let (setup, database) = stored(setup, store, &values.database).await;
+        let setup = setup
+            .with("directory", json!("directory.yaml"))
+            .with("issuers", issuers(&provider))
+            .with("development_tokens", json!(true))
+            .with("contracts", json!("contracts"))
+            .with("secrets", secrets())
+            .with("sts", services(&provider, &endpoint))
+            .with("trust", json!({ "roots": ["mail.pem"] }))
+            .with(
+                "telemetry",
+                json!({ "otlp": { "endpoint": collector.as_str() }, "log_filter": "trace" }),
+            )
+            .with("notifications", notifications(&hook, mail.port))
+            .env("CANARY", &values.env)
+            .env("HOOK", &format!("whsec_{}", STANDARD.encode(&values.hook)))
+            .env("CLIENT_SECRET", CLIENT_SECRET);
+        let name = plain_canary("p").split_at(24).0.to_owned();
+        let setup = imported(setup, &name, &url, &guarded.url).await;
+        let secrets = values.secrets(&setup, &provider);
+        Self {
+            setup,
+            name,
+            upstream,
+            service,
+            webhook,
+            spans,
+            provider,
+            guarded,
+            database,
+            secrets,
+            _stub: stub,
+            _mail: mail,
+        }
+    }
+
+    /// What the provider's agent brings along when it calls for alice.
+    pub(super) fn for_alice(&self, like: &Inbound) -> Inbound {
+        Inbound {
+            agent: self.provider.agent.clone(),
+            user: self.provider.alice.clone(),
+            headers: like.headers.clone(),
+            query: like.query.clone(),
+        }
+    }
+
+    pub(super) fn add_secrets(
+        &mut self,
+        what: &'static str,
+        arrives_at: &'static [&'static str],
+        canaries: impl IntoIterator<Item = String>,
+    ) {
+        let secret = |canary: String| Secret { what, canary: part(&canary), arrives_at };
+        self.secrets.extend(canaries.into_iter().map(secret));
+    }
+
+    /// The tokens that the guarded server was shown: for it, and for nobody else.
+    pub(super) fn add_exchanged(&mut self) {
+        let shown = self.guarded.shown();
+        let tokens = shown.split("Bearer ").skip(1).filter_map(|rest| rest.split('"').next());
+        let mut signatures: Vec<&str> =
+            tokens.filter_map(|token| token.rsplit('.').next()).collect();
+        signatures.sort_unstable();
+        signatures.dedup();
+        assert!(signatures.len() >= 2, "two services have exchanged tokens: {shown}");
+        self.secrets.extend(signatures.into_iter().map(|signature| Secret {
+            what: "an exchanged token",
+            canary: part(signature),
+            arrives_at: &["guarded"],
+        }));
+    }
+}
+
+/// The values that this set-up alone has.
+struct Values {
+    env: String,
+    file: String,
+    hook: String,
+    mail: String,
+    database: String,
+}
+
+impl Values {
+    fn new() -> Self {
+        Self {
+            env: canary("inenv"),
+            file: canary("infile"),
+            hook: canary("signing"),
+            mail: plain_canary("mail"),
+            database: plain_canary("database"),
+        }
+    }
+
+    fn write(&self, setup: &Setup) {
+        fs::write(setup.path("secret.txt"), &self.file).unwrap();
+        fs::write(setup.path("word"), &self.mail).unwrap();
+        fs::write(setup.path("ledger-password"), &self.database).unwrap();
+        fs::write(setup.path("directory.yaml"), DIRECTORY).unwrap();
+    }
+
+    fn secrets(self, setup: &Setup, provider: &Provider) -> Vec<Secret> {
+        let own_key = fs::read_to_string(setup.data().join("dev-key.jwk")).unwrap();
+        let own_key: Value = serde_json::from_str(&own_key).unwrap();
+        let client_key = fs::read_to_string(setup.path("sts-key.pem")).unwrap();
+        let client_key: String = client_key.lines().skip(1).take(2).collect();
+        let signature = |token: &str| part(token.rsplit('.').next().unwrap());
+        let claims = |token: &str| part(token.split('.').nth(1).unwrap());
+        let all: [(&'static str, String, &'static [&'static str]); 12] = [
+            ("a secret of the environment", self.env, &[]),
+            ("a secret of a file", self.file, &["upstream"]),
+            ("the key of a webhook", self.hook, &[]),
+            ("the password of the mail server", self.mail, &[]),
+            ("the password of the ledger", self.database, &[]),
+            ("the secret of a client", CLIENT_SECRET.to_owned(), &["token service"]),
+            ("the private key of a client", part(&client_key), &[]),
+            ("the key of development tokens", part(own_key["d"].as_str().unwrap()), &[]),
+            ("the token of alice", signature(&provider.alice), &["token service"]),
+            ("what the token of alice says", claims(&provider.alice), &["token service"]),
+            ("the token of her agent", signature(&provider.agent), &["token service"]),
+            ("what the token of her agent says", claims(&provider.agent), &["token service"]),
+        ];
+        let secret = |(what, canary, arrives_at)| Secret { what, canary, arrives_at };
+        all.into_iter().map(secret).collect()
+    }
+}
+
+/// With its ledger, and the database where there is one.
+async fn stored(setup: Setup, store: Store, password: &str) -> (Setup, Option<Database>) {
+    match store {
+        Store::Files => (setup.with("ledger", json!({ "backups": "backups" })), None),
+        Store::Database => {
+            let database = Database::start().await;
+            let server = &database.server;
+            let owner = format!("ALTER DATABASE {} OWNER TO keeper", server.database());
+            // What is dumped shows the bytes as they are, not as digits.
+            let shown = format!("ALTER DATABASE {} SET bytea_output = 'escape'", server.database());
+            for sql in [
+                &format!("CREATE ROLE keeper LOGIN PASSWORD '{password}'"),
+                &owner,
+                &shown,
+                "DO $$ BEGIN EXECUTE format('COPY (VALUES (''host all keeper all scram-sha-256''), (''host all all all trust'')) TO %L', \
+                 current_setting('hba_file')); END $$",
+                "SELECT pg_reload_conf()",
+            ] {
+                server.ask(sql).await.unwrap();
+            }
+            let mut ledger = database.ledger("one");
+            ledger["store"] = json!(database.url.replace("placet@", "keeper@"));
+            ledger["password"] = json!({ "file": "ledger-password" });
+            (setup.with("ledger", ledger), Some(database))
+        }
+    }
+}
+
+fn secrets() -> Value {
+    json!({
+        "env": { "env": "CANARY" }, "file": { "file": "secret.txt" }, "hook": { "env": "HOOK" },
+        "word": { "file": "word" }, "sts-key": { "file": "sts-key.pem" }, "sts-secret": "${CLIENT_SECRET}",
+    })
+}
+
+fn issuers(provider: &Provider) -> Value {
+    json!([{
+        "issuer": provider.issuer, "tenant": "local", "audiences": ["placet"], "kinds": { "claim": ["agent", "user"] },
+        "keys": { "url": format!("{}/jwks", provider.issuer) }, "keys_private_network": true,
+        "clients": { "app": "agent-1" },
+    }])
+}
+
+/// The provider's token endpoint twice, behind the tap: once with a key of ours, once with a secret.
+fn services(provider: &Provider, endpoint: &Url) -> Value {
+    let at = |name: &str, client: &str, auth: Value| {
+        json!({
+            "name": name, "issuer": provider.issuer, "token_endpoint": endpoint.as_str(), "client_id": client,
+            "client_auth": auth, "private_network": true, "timeout_ms": 5_000,
+        })
+    };
+    let signed = json!({
+        "method": "private_key_jwt", "key": "sts-key", "key_id": "placet-1", "audience": "issuer",
+    });
+    let said = json!({ "method": "client_secret_basic", "secret": "sts-secret" });
+    json!([at("corp", "placet", signed), at("basic", "placet-basic", said)])
+}
+
+fn notifications(hook: &Url, mail: u16) -> Value {
+    json!({
+        "poll_ms": 100,
+        "channels": {
+            "hook": { "to": { "type": "webhook", "url": hook.as_str(), "key": "hook", "private_network": true } },
+            "mail": { "to": {
+                "type": "email", "host": "127.0.0.1", "port": mail, "security": "tls", "user": "placet", "password": "word",
+                "from": "Placet <placet@example.com>", "to": ["leads@example.com"],
+            } },
+        },
+        "routes": [{ "channels": ["hook", "mail"] }],
+    })
+}
+
+/// With its adapters: the built-in one, a child process, a remote server, and a server behind each token service.
+async fn imported(setup: Setup, name: &str, url: &Url, guarded: &str) -> Setup {
+    let (node, script) = (npm::node(), npm::stub());
+    let record = setup.path("stdio-record").display().to_string();
+    let child: &[&str] = &[
+        "child",
+        "--env-secret",
+        "STUB_KEY=env",
+        "--stdio",
+        "--",
+        &node,
+        &script,
+        "good",
+        &record,
+    ];
+    let remote: &[&str] =
+        &[name, "--url", url.as_str(), "--private-network", "--credential", "file"];
+    let mail: &[&str] = &["mail", "--url", guarded, "--private-network"];
+    let post: &[&str] = &["post", "--url", guarded, "--private-network"];
+    for rest in [child, remote, mail, post] {
+        setup.configured(&[&IMPORT[..], rest].concat()).await.ok();
+    }
+    let mut contract = setup.read_contract(name);
+    contract["capabilities"]["erase"]["mode"] = json!("destructive");
+    fs::write(setup.contract_file(name), contract.to_string()).unwrap();
+    for (adapter, service) in [("mail", "corp"), ("post", "basic")] {
+        let mut contract = setup.read_contract(adapter);
+        contract["credential"] = json!({
+            "type": "token_exchange", "sts": service, "audience": "urn:mail-api",
+            "scopes": ["mail.read", "mail.send"], "scopes_for": { "search": ["mail.read"] },
+        });
+        fs::write(setup.contract_file(adapter), contract.to_string()).unwrap();
+    }
+    // The first token makes the key that the others are signed with.
+    setup.token("agent", "dev-agent").await;
+    setup.files_contract()
+}

@@ -1,0 +1,90 @@
+//! Calls that people agreed to and that get no credential: what no waiting mends ends them, and somebody hears of all of it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{World, send};
+use crate::harness::{client::text, within};
+
+impl World {
+    /// How an approval stands, as ben sees it.
+    async fn approval(&self, held: &Value) -> Value {
+        let id = text(held, "approval_id");
+        self.ben().await.get(&format!("/v1/approvals/{id}")).await.ok()["approval"].clone()
+    }
+
+    /// The security events of a call, by the audit's own words.
+    async fn alarms(&self, held: &Value) -> usize {
+        let path = format!("/v1/calls/{}/trail", text(held, "call_id"));
+        let trail = self.ben().await.get(&path).await.ok();
+        let steps = trail["steps"].as_array().unwrap();
+        steps.iter().filter(|step| step["kind"] == "security").count()
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_that_no_waiting_mends_ends_the_call_and_alarms() {
+    let mut world = World::new().await;
+    for code in ["unauthorized_client", "invalid_target", "invalid_scope", "access_denied"] {
+        let held = world.call(&send(code)).await.json();
+        world.provider.tell(&format!("refuse {code}")).await;
+        world.ben().await.decide(&held, "approve").await.ok();
+        let over = async {
+            while world.approval(&held).await["state"] != "void" {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        within("its approval is over", over).await;
+        let approval = world.approval(&held).await;
+        assert!(approval.to_string().contains("CREDENTIAL_REFUSED"), "{code}: {approval}");
+        assert!(world.alarms(&held).await >= 1, "{code}: nobody hears of it");
+        let told = world.look(&text(&held, "call_id"), 0).await;
+        let told = text(&told.json(), "error_code");
+        assert!(["CREDENTIAL_REFUSED", "APPROVAL_VOID"].contains(&told.as_str()), "{code}: {told}");
+        world.provider.tell("refuse none").await;
+    }
+    assert_eq!(world.guarded.calls(), 0);
+}
+
+#[tokio::test]
+async fn what_an_operator_can_mend_leaves_the_call_approved_and_alarms_once() {
+    let mut world = World::new().await;
+    let held = world.call(&send("w1")).await.json();
+    world.provider.tell("refuse invalid_client").await;
+    world.ben().await.decide(&held, "approve").await.ok();
+    let tried = async {
+        // Each try is on the record.
+        let path = format!("/v1/calls/{}/trail", text(&held, "call_id"));
+        loop {
+            let trail = world.ben().await.get(&path).await.ok();
+            let steps = trail["steps"].as_array().unwrap();
+            let refused = |step: &&Value| step["code"] == "CREDENTIAL_REFUSED";
+            if steps.iter().filter(refused).count() >= 3 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    within("it is tried again", tried).await;
+    assert_eq!(world.approval(&held).await["state"], "approved");
+    assert_eq!(world.alarms(&held).await, 1);
+    assert_eq!(world.placet.log().matches("gets no credential").count(), 1);
+    assert_eq!(world.guarded.calls(), 0);
+}
+
+#[tokio::test]
+async fn a_stronger_sign_in_is_waited_for() {
+    let mut world = World::new().await;
+    let held = world.call(&send("w1")).await.json();
+    world.provider.tell("refuse insufficient_user_authentication").await;
+    world.ben().await.decide(&held, "approve").await.ok();
+    let call_id = text(&held, "call_id");
+    world.awaits_its_caller(&call_id).await;
+    assert_eq!(world.approval(&held).await["state"], "approved");
+    world.provider.tell("refuse none").await;
+    world.provider.alice = text(&world.provider.tell("sign-in alice").await, "token");
+    world.call(&send("w1")).await;
+    world.end_of(&call_id).await;
+    assert_eq!((world.guarded.calls(), json!(1)), (1, json!(1)));
+}
