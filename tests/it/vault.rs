@@ -106,7 +106,7 @@ pub(crate) async fn load(agent: &Client) -> usize {
         })
     });
     let callers: Vec<_> = callers.collect();
-    let mut calls = 0;
+    let mut calls = 0_usize;
     for caller in callers {
         calls = calls.saturating_add(caller.await.unwrap());
     }

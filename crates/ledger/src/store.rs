@@ -264,7 +264,9 @@ pub enum StoreError {
     #[error("the store is stopped: {0}")]
     Stopped(String),
     /// The store failed while it kept the changes: whether they are kept is found out by a restart, or by the node that takes over.
-    #[error("the store stopped while it kept this, and a restart finds out whether it is kept: {0}")]
+    #[error(
+        "the store stopped while it kept this, and a restart finds out whether it is kept: {0}"
+    )]
     Uncertain(String),
     /// What is stored cannot be read.
     #[error("the store is damaged: {0}")]

@@ -128,7 +128,10 @@ impl MemoryStore {
     }
 
     const fn of(inner: Arc<Mutex<Inner>>, epoch: u64) -> Self {
-        Self { inner, epoch, cut_off: AtomicBool::new(false),
+        Self {
+            inner,
+            epoch,
+            cut_off: AtomicBool::new(false),
             lists_left: Mutex::new(None),
             desk_unread: AtomicBool::new(false),
         }

@@ -125,7 +125,10 @@ impl Context {
         // Looked at every second: all tokens that are kept are gone through only where something is new.
         if let Some(dropped) = self.broker.enforce(revoked) {
             self.tokens.drop_revoked(|tenant, tokens| self.broker.are_revoked(tenant, tokens));
-            tracing::warn!(dropped, "tokens of further subjects are revoked; what was minted for them is dropped");
+            tracing::warn!(
+                dropped,
+                "tokens of further subjects are revoked; what was minted for them is dropped"
+            );
         }
         self.metrics.revoked(self.broker.figures().revoked);
     }

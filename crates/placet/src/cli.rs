@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adapters, approvals, audit, call, credentials, doctor, init, ledger, notifications, policy, schema, serve,
-    token, tools,
+    adapters, approvals, audit, call, credentials, doctor, init, ledger, notifications, policy,
+    schema, serve, token, tools,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.

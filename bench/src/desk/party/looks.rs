@@ -4,11 +4,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, header};
+use http::{HeaderMap, Request, StatusCode, header};
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::{Instant, timeout},
+};
 use url::form_urlencoded::byte_serialize;
 
 use super::{Door, PATIENCE, Party};
@@ -133,17 +137,25 @@ impl Door {
         let number = number.context("the page of the sign-in is another one")?;
         let encoded: String = byte_serialize(waiting.as_bytes()).collect();
         let form = format!("form_token={encoded}&person={number}&to=/");
-        let request = Request::builder()
-            .method(Method::POST)
-            .uri(self.base.join("/sign-in/development")?.as_str())
-            .header(header::COOKIE, format!("{SIGNING_IN}={waiting}"))
-            .header(header::ORIGIN, self.base.origin().ascii_serialization())
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
-        let (status, headers, _) = self.reply(request.body(Bytes::from(form))?).await?;
-        match cookie(&headers, SIGNED_IN) {
-            Some(session) => Ok(session),
-            None => bail!("the sign-in was answered with {status}"),
-        }
+        let origin = self.base.origin().ascii_serialization();
+        let address = origin.strip_prefix("http://").context("the console is not on loopback")?;
+        let request = format!(
+            "POST /sign-in/development HTTP/1.1\r\nhost: {address}\r\norigin: {origin}\r\nconnection: close\r\n\
+             cookie: {SIGNING_IN}={waiting}\r\ncontent-type: application/x-www-form-urlencoded\r\n\
+             content-length: {}\r\n\r\n{form}",
+            form.len()
+        );
+        // It is answered with a redirect, and the client of this program takes none.
+        let mut stream = TcpStream::connect(address).await.context("no connection")?;
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.context("no answer")??;
+        let session = answer.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            let value = value.split(';').next()?.strip_prefix(SIGNED_IN)?.strip_prefix('=')?;
+            name.eq_ignore_ascii_case("set-cookie").then(|| value.to_owned())
+        });
+        session.context("the sign-in gives no session")
     }
 
     async fn reply(&self, request: Request<Bytes>) -> Result<Reply> {

@@ -165,7 +165,7 @@ mod tests {
     fn take(reading: &Reading, value: &str, lasts: Duration) {
         let now = Instant::now();
         let fields = BTreeMap::from([("password".to_owned(), SecretString::from(value))]);
-        reading.take(fields, now.checked_add(lasts).unwrap(), (now, MINUTE * 10));
+        reading.take(fields, now.checked_add(lasts).unwrap(), (now, Duration::from_mins(10)));
     }
 
     fn live(reading: &Reading) -> Result<(String, Option<String>), SecretError> {
@@ -195,16 +195,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_version_before_is_live_for_the_overlap_and_never_past_its_own_lease() {
         let reading = reading();
-        take(&reading, "one", MINUTE * 60);
-        take(&reading, "two", MINUTE * 5);
+        take(&reading, "one", Duration::from_mins(60));
+        take(&reading, "two", Duration::from_mins(5));
         assert_eq!(live(&reading).unwrap(), ("two".to_owned(), Some("one".to_owned())));
-        tokio::time::advance(MINUTE * 4).await;
-        take(&reading, "three", MINUTE * 60);
+        tokio::time::advance(Duration::from_mins(4)).await;
+        take(&reading, "three", Duration::from_mins(60));
         assert_eq!(live(&reading).unwrap(), ("three".to_owned(), Some("two".to_owned())));
         tokio::time::advance(MINUTE).await;
         assert_eq!(live(&reading).unwrap(), ("three".to_owned(), None), "its lease was over");
-        take(&reading, "four", MINUTE * 60);
-        tokio::time::advance(MINUTE * 10).await;
+        take(&reading, "four", Duration::from_mins(60));
+        tokio::time::advance(Duration::from_mins(10)).await;
         assert_eq!(live(&reading).unwrap(), ("four".to_owned(), None), "the overlap was over");
     }
 
@@ -212,10 +212,10 @@ mod tests {
     async fn a_renewed_lease_is_used_for_longer_and_the_same_value_is_no_rotation() {
         let reading = reading();
         take(&reading, "one", MINUTE);
-        reading.extend(Instant::now().checked_add(MINUTE * 3).unwrap());
-        tokio::time::advance(MINUTE * 2).await;
+        reading.extend(Instant::now().checked_add(Duration::from_mins(3)).unwrap());
+        tokio::time::advance(Duration::from_mins(2)).await;
         assert_eq!(live(&reading).unwrap(), ("one".to_owned(), None));
-        take(&reading, "one", MINUTE * 2);
+        take(&reading, "one", Duration::from_mins(2));
         assert_eq!(live(&reading).unwrap(), ("one".to_owned(), None));
     }
 

@@ -11,7 +11,10 @@ use placet_types::{
     error::ErrorCode,
 };
 
-use super::{Ledger, LedgerError, content_of, keeping::{named, superseded}};
+use super::{
+    Ledger, LedgerError, content_of,
+    keeping::{named, superseded},
+};
 use crate::{
     approval::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, VoteError},
     audit::{AuditEvent, AuditKind},

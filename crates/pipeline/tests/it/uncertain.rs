@@ -1,5 +1,7 @@
 //! What callers and approvers are told where nobody knows yet: never that nothing was executed.
 
+use std::sync::Arc;
+
 use placet_ledger::{audit::AuditKind, testing::Fault};
 use placet_types::{
     approval::VoteChoice,
@@ -19,7 +21,7 @@ fn says_unknown(refusal: &Refusal) {
 }
 
 async fn next(world: &World) -> World {
-    World::over(world.store.clone(), world.witness.clone()).await
+    World::over(Arc::clone(&world.store), Arc::clone(&world.witness)).await
 }
 
 #[tokio::test]

@@ -111,7 +111,7 @@ async fn list(client: &Client, json: bool) -> Outcome {
         ["kept now".to_owned(), view.kept.to_string()],
         ["subjects revoked".to_owned(), view.revoked.to_string()],
     ];
-    output::table(["what", "on this node"], rows.into_iter());
+    output::table(["what", "on this node"], rows);
     Ok(Exit::Ok)
 }
 

@@ -33,7 +33,7 @@ impl World {
     async fn is_out(&self, caller: &VerifiedCaller, step: &str) -> bool {
         match self.call_as(caller.clone(), plan("look", step, "x")).await {
             Answer::Finished(_) => false,
-            answer => {
+            answer @ (Answer::InProgress(_) | Answer::Held(_) | Answer::Refused(_)) => {
                 assert_eq!(refused(answer).code, ErrorCode::CredentialExpired);
                 true
             }

@@ -213,8 +213,8 @@ fn of_the_shells_environment_a_contract_gets_one_folder_at_most() {
     let tools = tempfile::tempdir().unwrap();
     std::fs::write(tools.path().join("server"), "").unwrap();
     let here = tools.path().to_str().unwrap();
-    let shell = format!("/home/ana/private/bin:relative:{here}:/home/ana/.cargo/bin");
-    let environment = Environment::of([("PATH", shell.as_str()), ("HOME", "/home/ana")]);
+    let shell = format!("/srv/ana/private/bin:relative:{here}:/srv/ana/.cargo/bin");
+    let environment = Environment::of([("PATH", shell.as_str()), ("HOME", "/srv/ana")]);
     let written = |command: &str, own: &[(&str, &str)]| {
         let literal = |(name, value): &(&str, &str)| {
             ((*name).to_owned(), EnvValue::Literal((*value).to_owned()))

@@ -156,13 +156,14 @@ fn as_guest(what: &str) -> ApprovalDetail {
     let mut detail = crate::testing::sample_detail();
     let part = json!({
         "part_version": "placet.guest-part.v1", "approval_id": detail.approval.approval_id,
+        "call_id": detail.approval.call_id,
         "asked_by": "acme", "asked_of": "globex",
         "requester": { "kind": "agent", "id": "credit-bot", "tenant_id": "acme" },
         "capability_id": "finance/credit", "description": what, "mode": "destructive",
         "preview": { "purpose": what }, "preview_digest": detail.approval.digest,
-        "request_digest": detail.approval.digest, "contract_digest": detail.approval.digest,
-        "bundle_digest": detail.approval.digest, "edited": true,
-        "groups": { "globex/credit-approvers": 1 }, "reasons": [], "expires_at": 1_000,
+        "contract_digest": detail.approval.digest, "bundle_digest": detail.approval.digest, "edits": 1,
+        "requirement": { "groups": { "globex/credit-approvers": 1 }, "quorum": 1, "expires_in_ms": 1_000, "reasons": [] },
+        "asked_at": 0, "expires_at": 1_000,
     });
     detail.part = Some(serde_json::from_value(part).unwrap());
     detail.proposal = None;
@@ -182,12 +183,22 @@ async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
         "<strong>acme</strong>",
         "globex/credit-approvers",
         "has narrowed the arguments",
+        "your agreement counts for globex",
         r#"name="digest""#,
     ] {
         assert!(text.contains(shown), "{shown}: {text}");
     }
-    for hidden in ["<img", "/trail", "Credential", "budget", "Earlier calls", "Where</dt>", "Trace"]
-    {
+    for hidden in [
+        "<img",
+        "/trail",
+        "Credential",
+        "budget",
+        "Earlier calls",
+        "Where</dt>",
+        "Trace",
+        "in all",
+        "nobody else is needed",
+    ] {
         assert!(!text.contains(hidden), "{hidden}: {text}");
     }
     for path in ["/", "/approvals/approval-1/edit", "/approvals/approval-1/grant"] {
