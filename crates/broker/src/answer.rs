@@ -63,12 +63,12 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> BrokerError {
         }
         // It may be about this subject alone: one person's refusal does not close the service to everybody.
         _ if status == StatusCode::FORBIDDEN => {
-            BrokerError::GrantRefused { code: "without a known error code" }
+            BrokerError::Puzzling { problem: "it answers 403 without an error code that is known" }
         }
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             BrokerError::Unavailable { problem: format!("it answers {}", status.as_u16()) }
         }
-        _ => BrokerError::Misconfigured { code: "without a known error code" },
+        _ => BrokerError::Puzzling { problem: "it answers without an error code that is known" },
     }
 }
 

@@ -214,6 +214,7 @@ impl Cache {
             | BrokerError::ClientSecret { .. }
             | BrokerError::ClientRefused { .. }
             | BrokerError::Misconfigured { .. }
+            | BrokerError::Puzzling { .. }
             | BrokerError::Unavailable { .. }
             | BrokerError::AnswerRefused { .. }
             | BrokerError::TooNarrow

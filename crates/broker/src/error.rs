@@ -55,6 +55,12 @@ pub enum BrokerError {
         /// The error code.
         code: &'static str,
     },
+    /// The token service, or something before it, gives an answer that the RFCs do not know: nothing is known of this grant by it.
+    #[error("the token service cannot be understood: {problem}")]
+    Puzzling {
+        /// What it does.
+        problem: &'static str,
+    },
     /// The token service issues nothing for this target.
     #[error("the token service refuses the target: {code}")]
     TargetRefused {
@@ -130,6 +136,7 @@ impl BrokerError {
             | Self::StrongerSignIn => Remedy::Caller,
             Self::ClientSecret { .. }
             | Self::ClientRefused { .. }
+            | Self::Puzzling { .. }
             | Self::UnknownService { .. } => Remedy::Operator,
             Self::NoActor { .. }
             | Self::Misconfigured { .. }
@@ -161,6 +168,7 @@ impl BrokerError {
             Self::UnknownService { .. }
             | Self::ClientSecret { .. }
             | Self::ClientRefused { .. }
+            | Self::Puzzling { .. }
             | Self::Misconfigured { .. } => (
                 ErrorCode::CredentialRefused,
                 "the credential broker is misconfigured for this tool; nothing was executed",

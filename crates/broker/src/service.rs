@@ -161,14 +161,14 @@ impl Service {
 /// Why there was no answer.
 fn unanswered(error: &EgressError) -> BrokerError {
     if matches!(error, EgressError::Redirected { .. }) {
-        return BrokerError::AnswerRefused { problem: "it is a redirect, which is not followed" };
+        return BrokerError::Puzzling { problem: "it redirects, which is not followed" };
     }
     let too_large = matches!(
         error,
         EgressError::ResponseTooLarge { .. } | EgressError::ResponseHeadTooLarge { .. }
     );
     if too_large {
-        return BrokerError::AnswerRefused { problem: "it is too large" };
+        return BrokerError::Puzzling { problem: "its answer is too large" };
     }
     // Of all others the text names the destination, and nothing that was answered.
     BrokerError::Unavailable { problem: error.to_string() }

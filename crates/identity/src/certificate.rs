@@ -260,7 +260,7 @@ fn verified(
 ) -> VerifiedToken {
     let (kind, tenant_id): (PrincipalKind, _) = (authority.kind, authority.tenant.clone());
     let handle: String = certificate.thumbprint().chars().take(16).collect();
-    VerifiedToken::of_workload(Workload {
+    let token = VerifiedToken::of_workload(Workload {
         role: TokenRole::Actor,
         principal: Principal { kind, id, tenant_id, display: None },
         issuer: authority.issuer(),
@@ -268,7 +268,9 @@ fn verified(
         issued_at,
         expires_at,
         token_ref: format!("crt_{handle}"),
-    })
+    });
+    // The moment of the handshake says nothing of when the key was given out, so a revocation hits it.
+    VerifiedToken { is_undated: true, ..token }
 }
 
 /// The name in a certificate that the authority's configuration knows, and whose it is. Two owners are none.

@@ -271,7 +271,13 @@ impl KeyCache {
         let fetched = match &self.source {
             Source::Inline => return Err(KeyError::Empty),
             Source::Agent { api, trust_domain } => {
-                return KeySet::from_value(api.bundle(trust_domain).await?, self.wanted);
+                let set = KeySet::from_value(api.bundle(trust_domain).await?, self.wanted);
+                if matches!(set, Err(KeyError::Empty)) {
+                    // A domain without an authority left is one that the agent vouches for no more.
+                    let trust_domain = trust_domain.to_owned();
+                    return Err(KeyError::NotInBundles { trust_domain });
+                }
+                return set;
             }
             Source::File(path) => {
                 let path = path.clone();

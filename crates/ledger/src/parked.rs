@@ -15,6 +15,19 @@ use placet_types::{
     run_context::RunContext,
 };
 
+/// A token that a call was made with, as its issuer names whose it is: enough to know it as revoked, and nothing to use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParkedToken {
+    /// Who issued it.
+    pub issuer: String,
+    /// Whose it is.
+    pub subject: String,
+    /// When it was issued, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_at: Option<Timestamp>,
+}
+
 /// A call that waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,6 +57,9 @@ pub struct ParkedCall {
     pub accepted_at: Timestamp,
     /// When the agent's own authority ends, from its token.
     pub authority_until: Timestamp,
+    /// The tokens that it was made with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bearers: Vec<ParkedToken>,
     /// The W3C `traceparent` of the call's span, so that what happens later joins the same trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,

@@ -57,26 +57,27 @@ fn scope_of(route: &RouteConfig, notice: &Notice) -> Option<Scope> {
         Some(tenant) if *tenant == notice.tenant => {
             (route.groups.is_empty() || asks(Some(tenant))).then_some(Scope::Full)
         }
-        // Guests decide on calls; what a tenant arranges at its desk is its own.
         Some(tenant) => {
-            (asks(Some(tenant)) && is_of_a_call(notice.kind)).then(|| Scope::Guest(tenant.clone()))
+            (asks(Some(tenant)) && is_for_guests(notice.kind)).then(|| Scope::Guest(tenant.clone()))
         }
     }
 }
 
-const fn is_of_a_call(kind: NoticeKind) -> bool {
+/// Whether guests are told: they decide on calls, and hear neither who else decided, nor what became of the call, nor what a tenant
+/// arranges at its desk.
+const fn is_for_guests(kind: NoticeKind) -> bool {
     match kind {
         NoticeKind::Held
         | NoticeKind::Edited
-        | NoticeKind::Voted
         | NoticeKind::Escalated
         | NoticeKind::Expiring
         | NoticeKind::Approved
         | NoticeKind::Denied
         | NoticeKind::Expired
-        | NoticeKind::Void
-        | NoticeKind::Finished => true,
-        NoticeKind::Grant
+        | NoticeKind::Void => true,
+        NoticeKind::Voted
+        | NoticeKind::Finished
+        | NoticeKind::Grant
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze
         | NoticeKind::Handover

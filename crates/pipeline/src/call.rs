@@ -11,7 +11,11 @@ use tracing::Span;
 
 use placet_broker::CallTokens;
 use placet_identity::VerifiedCaller;
-use placet_ledger::{approval::ApprovalRecord, parked::ParkedCall, record::EffectRecord};
+use placet_ledger::{
+    approval::ApprovalRecord,
+    parked::{ParkedCall, ParkedToken},
+    record::EffectRecord,
+};
 use placet_policy::permit::Permit;
 use placet_telemetry::trace;
 use placet_types::{
@@ -150,6 +154,8 @@ pub(crate) struct Identity {
     /// When the authority ends that the call rides on: the user's delegation where there is one, else the agent's token.
     pub(crate) authority_until: Timestamp,
     pub(crate) auth_ref: AuthRef,
+    /// Whose tokens the call was made with.
+    pub(crate) bearers: Vec<ParkedToken>,
     /// The tokens themselves, sealed, while they are in memory.
     pub(crate) tokens: Option<CallTokens>,
 }

@@ -236,8 +236,45 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Whether the call is allowed as things are, could be with an approval, or neither.
+    /// Whether the call is allowed as things are, could be with an approval, or neither. What an approval allows is counted once more by
+    /// what is asked now.
     fn judge(&self, mode: ApprovalMode, budget: BudgetView, counted: &Counted) -> Ruling {
+        let ruling = self.judge_by(mode, budget, counted);
+        if ruling.outcome != Outcome::Allow || !ruling.counted {
+            return ruling;
+        }
+        match self.recounted(Terms { mode, budget, record: None }) {
+            Ok(None) => ruling,
+            Ok(Some(recounted)) => self.judge_by(mode, budget, &recounted),
+            Err(errors) => Ruling::errors(errors),
+        }
+    }
+
+    /// The votes of an approval as the active policies take them, where these are stricter than what people were asked under: how fresh a
+    /// sign-in has to be and how many denials are enough stand in no condition, so that no answer above tells.
+    fn recounted(&self, bare: Terms<'_>) -> Result<Option<Counted>, Vec<String>> {
+        let approval = self.facts.approval;
+        let Some(approval) = approval.filter(|one| matches!(one.scope, ApprovalScope::Once)) else {
+            return Ok(None);
+        };
+        let answers = self.call(bare);
+        let errors = errors_of(&answers);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let Ok(Some(now)) = self.requirement(&answers) else { return Ok(None) };
+        let mut stricter = approval.clone();
+        let asked = &mut stricter.requirement;
+        asked.fresh_auth_ms = asked.fresh_auth_ms.into_iter().chain(now.fresh_auth_ms).min();
+        asked.deny_threshold = asked.deny_threshold.min(now.deny_threshold);
+        if stricter.requirement == approval.requirement {
+            return Ok(None);
+        }
+        let facts = Facts { approval: Some(&stricter), ..*self.facts };
+        Ok(Some(approval::count(&facts, &self.snapshot.directory, self.request_digest)))
+    }
+
+    fn judge_by(&self, mode: ApprovalMode, budget: BudgetView, counted: &Counted) -> Ruling {
         let mut terms = Terms { mode, budget, record: counted.record.as_ref() };
         match self.grant_is_of_use(terms) {
             Ok(true) => {}

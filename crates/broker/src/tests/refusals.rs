@@ -31,7 +31,8 @@ async fn every_error_code_has_its_meaning_and_is_asked_once() {
         (400, "something_of_its_own", ErrorCode::CredentialRefused, None),
         (400, "unauthorized_client", ErrorCode::CredentialRefused, None),
         (401, "", ErrorCode::CredentialRefused, Operator),
-        (403, "", ErrorCode::CredentialRefused, None),
+        (403, "", ErrorCode::CredentialRefused, Operator),
+        (404, "", ErrorCode::CredentialRefused, Operator),
         (418, "", ErrorCode::CredentialRefused, None),
     ] {
         let service = Service::answering(status, refusal(code)).await;
@@ -153,7 +154,7 @@ async fn sts_redirect_is_not_followed() {
         let service =
             Service::start(move |_, _| Act::With(status, "location", target.clone())).await;
         let error = service.broker().0.mint(request()).await.unwrap_err();
-        assert!(matches!(error, BrokerError::AnswerRefused { .. }), "{status}: {error:?}");
+        assert!(matches!(error, BrokerError::Puzzling { .. }), "{status}: {error:?}");
         assert_eq!(service.seen().len(), 1);
     }
     assert!(elsewhere.seen().is_empty(), "the caller's token went elsewhere");
@@ -165,7 +166,8 @@ async fn an_answer_that_is_too_large_is_refused() {
     large["padding"] = json!("x".repeat(70_000));
     let service = Service::answering(200, large).await;
     let error = service.broker().0.mint(request()).await.unwrap_err();
-    assert!(matches!(error, BrokerError::AnswerRefused { .. }), "{error:?}");
+    assert!(matches!(error, BrokerError::Puzzling { .. }), "{error:?}");
+    assert_eq!(error.remedy(), Remedy::Operator);
 }
 
 #[tokio::test]

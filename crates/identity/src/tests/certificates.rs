@@ -114,6 +114,7 @@ async fn a_spiffe_certificate_is_an_agent_until_its_time_is_over() {
     assert_eq!(caller.actor.workload_identity(), Some("spiffe://prod.example/agent/bot"));
     assert_eq!(caller.expires_at().as_ms(), 1_798_761_600_000, "2027-01-01");
     assert!(caller.actor.token_ref().starts_with("crt_"));
+    assert_eq!(caller.actor.said_issued_at(), None, "a handshake is no moment of issue");
 
     let old = ca.certificate(|params| {
         params.subject_alt_names =

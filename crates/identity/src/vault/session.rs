@@ -120,8 +120,8 @@ impl Session {
         let recent = state.logged_in_at.is_some_and(|at| at.elapsed() < LOGIN_AGAIN);
         match &self.auth {
             VaultAuth::TokenFile { .. } => Ok(None),
-            // A token this young is refused for what it may not do, not for its age.
-            VaultAuth::Jwt { .. } if recent => Err(denied),
+            // It is not asked for another one every moment; until then what is known is used on.
+            VaultAuth::Jwt { .. } if recent => Err(VaultError::TokenRefused),
             VaultAuth::Jwt { .. } => self.log_in(&mut state).await.map(Some),
         }
     }

@@ -42,15 +42,12 @@ pub(crate) async fn act(
     desk_id: &DeskId,
     act: DeskAct,
 ) -> Result<DeskEntryView, Refusal> {
-    asker::must_be_person(caller)?;
-    if let Some(refusal) = context.standing.cannot_decide() {
-        return Err(refusal);
-    }
     let (text, pointer) = match &act {
         DeskAct::Decide { reason, .. } | DeskAct::End { reason } => (reason, "/reason"),
         DeskAct::Review { note } => (note, "/note"),
     };
     people::check_reason(text, pointer)?;
+    decide::may_decide_at_all(context, caller, text).await?;
     for tried in 0..TRIES {
         // A grant that many calls use is in another revision every moment; whoever waits a little longer each time gets through.
         tokio::time::sleep(PAUSE.saturating_mul(tried.min(8))).await;

@@ -65,7 +65,7 @@ pub(crate) async fn arrange(
     caller: &VerifiedCaller,
     request: DeskRequest,
 ) -> Result<DeskEntryView, Refusal> {
-    decide::may_decide_at_all(context, caller, &request.reason)?;
+    decide::may_decide_at_all(context, caller, &request.reason).await?;
     match request.arrange.clone() {
         Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
             let wanted = Wanted { approval_id, pattern, uses_max, digest };

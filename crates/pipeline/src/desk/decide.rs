@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     context::{Context, ledger_refusal},
-    stages::recorded,
+    stages::{broker, recorded},
     views::{
         ApprovalView, DecisionRequest,
         desk::{TOGETHER_MAX, TogetherItem, TogetherRefusal, TogetherRequest, TogetherView},
@@ -45,7 +45,7 @@ pub(crate) async fn decide(
     approval_id: &ApprovalId,
     request: DecisionRequest,
 ) -> Result<ApprovalView, Refusal> {
-    may_decide_at_all(context, caller, &request.reason)?;
+    may_decide_at_all(context, caller, &request.reason).await?;
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
         let capacity = review(context, caller, (&approval, action_of(request.decision))).await?;
@@ -72,15 +72,17 @@ pub(crate) async fn decide(
     Err(crowded())
 }
 
-/// Refuses whoever cannot decide on anything here and now.
-pub(crate) fn may_decide_at_all(
+/// Refuses whoever cannot decide on anything here and now: also whose duty or token is over by what another node has acknowledged.
+pub(crate) async fn may_decide_at_all(
     context: &Context,
     caller: &VerifiedCaller,
     reason: &str,
 ) -> Result<(), Refusal> {
     people::check_reason(reason, "/reason")?;
     asker::must_be_person(caller)?;
-    context.standing.cannot_decide().map_or(Ok(()), Err)
+    context.standing.cannot_decide().map_or(Ok(()), Err)?;
+    context.desk.must_be_current(context).await?;
+    if context.is_revoked(caller) { Err(broker::revoked()) } else { Ok(()) }
 }
 
 /// So many decide at the same time that this one did not come through.
@@ -237,7 +239,7 @@ pub(crate) async fn together(
     caller: &VerifiedCaller,
     request: TogetherRequest,
 ) -> Result<TogetherView, Refusal> {
-    may_decide_at_all(context, caller, &request.reason)?;
+    may_decide_at_all(context, caller, &request.reason).await?;
     if request.approvals.is_empty() || request.approvals.len() > TOGETHER_MAX {
         let problem = format!("must be 1 to {TOGETHER_MAX} approvals");
         return Err(Refusal::new(ErrorCode::ValidationError, "too many or too few at once")

@@ -58,7 +58,7 @@ pub(crate) async fn edit(
     approval_id: &ApprovalId,
     request: EditRequest,
 ) -> Result<ApprovalView, Refusal> {
-    decide::may_decide_at_all(context, caller, &request.reason)?;
+    decide::may_decide_at_all(context, caller, &request.reason).await?;
     for _ in 0..TRIES {
         let approval = people::visible(context, caller, approval_id).await?;
         let capacity = decide::review(context, caller, (&approval, ReviewAction::Edit)).await?;

@@ -129,6 +129,10 @@ impl DeskFeed {
     }
 
     fn may_see(&self, news: &News) -> bool {
+        if self.context.is_revoked(&self.caller) {
+            // The door saw a token that counted; a feed may stay open for long.
+            return false;
+        }
         match &news.of {
             Of::Approval(approval) => {
                 asker::may_view(&self.context, &self.caller, approval)

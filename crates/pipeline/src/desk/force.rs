@@ -34,7 +34,7 @@ use crate::{context::Context, registry::Owner};
 /// How many entries are read at a time.
 const PAGE: usize = 500;
 /// How many of the rounds in which it is read again a view may miss, where other nodes change what is in force.
-const ROUNDS_MISSED_MAX: u32 = 5;
+const ROUNDS_MISSED_MAX: u32 = 2;
 /// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
@@ -84,6 +84,22 @@ impl Force {
     ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
         // One at a time: a reading that began later ends later, and so is never replaced by an older one.
         let _one_at_a_time = self.renewing.lock().await;
+        self.renew_now(context).await
+    }
+
+    /// As [`Self::renew`], unless somebody else did that while this one waited.
+    pub(crate) async fn catch_up(
+        &self,
+        context: &Context,
+    ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+        let _one_at_a_time = self.renewing.lock().await;
+        if self.is_current(context) {
+            return Ok(Vec::new());
+        }
+        self.renew_now(context).await
+    }
+
+    async fn renew_now(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
         let began = Instant::now();
         let read = self.read(context).await;
         let is_shared = context.ledger.store().is_shared();

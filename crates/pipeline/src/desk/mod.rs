@@ -4,7 +4,7 @@
 //! approval. Who may decide is Cedar's answer, never ours; what is kept is the ledger's.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
@@ -52,6 +52,7 @@ pub(crate) struct Desk {
     pub(crate) bell: events::Bell,
     /// Whether all that waits has been read once since the start.
     is_read: AtomicBool,
+    enforcing: Mutex<()>,
 }
 
 impl Desk {
@@ -134,7 +135,9 @@ impl Desk {
         if self.force.is_current(context) {
             return Ok(());
         }
-        self.follow(context).await;
+        for entry in self.renewed(context, self.force.catch_up(context).await) {
+            self.bell.entry(&entry, context.ledger.store().now());
+        }
         if self.force.is_current(context) {
             return Ok(());
         }
@@ -143,7 +146,15 @@ impl Desk {
     }
 
     async fn renew(&self, context: &Context) -> Vec<Arc<DeskEntry>> {
-        match self.force.renew(context).await {
+        self.renewed(context, self.force.renew(context).await)
+    }
+
+    fn renewed(
+        &self,
+        context: &Context,
+        read: Result<Vec<Arc<DeskEntry>>, LedgerError>,
+    ) -> Vec<Arc<DeskEntry>> {
+        match read {
             Ok(changed) => {
                 let now = context.ledger.store().now();
                 context.metrics.reviews_due(self.force.open().all_reviews_due(now));
@@ -160,6 +171,8 @@ impl Desk {
 
     /// Has the revocations that are in force, and `another` if it is, observed from now on.
     fn enforce(&self, context: &Context, another: Option<&DeskEntry>) {
+        // One at a time, so that what was read before never replaces what was read after it.
+        let _one_at_a_time = self.enforcing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = context.ledger.store().now();
         let mut revoked = self.force.open().revocations(now);
         revoked.extend(another.filter(|entry| entry.is_in_force(now)).and_then(force::revoked));

@@ -203,6 +203,7 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
                 agent_token_ref: String::new(),
             },
         ),
+        bearers: parked.bearers.clone(),
         tokens: None,
     }
 }

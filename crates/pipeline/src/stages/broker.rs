@@ -4,6 +4,7 @@
 //! that no live secret waits for days in a queue.
 
 use placet_identity::{VerifiedCaller, VerifiedToken};
+use placet_ledger::parked::ParkedToken;
 use placet_types::{
     binding::RequestBinding,
     envelope::call::AuthRef,
@@ -90,8 +91,17 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
             delegated_user_token_ref: delegation.map(VerifiedToken::token_ref),
             agent_token_ref: caller.actor.token_ref(),
         },
+        bearers: std::iter::once(&caller.actor).chain(delegation).map(bearer_of).collect(),
         tokens: credential::tokens_of(caller),
     })
+}
+
+fn bearer_of(token: &VerifiedToken) -> ParkedToken {
+    ParkedToken {
+        issuer: token.issuer().to_owned(),
+        subject: token.subject().to_owned(),
+        issued_at: token.said_issued_at(),
+    }
 }
 
 /// What whoever calls with a token that was revoked is told.

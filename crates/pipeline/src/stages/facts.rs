@@ -87,7 +87,7 @@ pub(crate) fn decide(
     circumstances: &Circumstances<'_>,
 ) -> Result<Decided, Refusal> {
     let now = context.ledger.store().now();
-    authority_holds(stage, now)?;
+    authority_holds(context, stage, now)?;
     let args = Value::Object(stage.built.args.clone());
     let capability = &stage.built.target.capability;
     let chain = &stage.identity.chain;

@@ -5,9 +5,11 @@
 
 use std::sync::Arc;
 
+use placet_broker::Bearer;
 use placet_ledger::{
     approval::{ApprovalRecord, Ballot, Tally},
     ledger::LedgerError,
+    parked::ParkedToken,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{RunKey, RunRecord},
     store::{ClaimAnswer, StoreError},
@@ -29,7 +31,7 @@ use crate::{
     context::{Context, ledger_refusal, lookup_refusal},
     retention,
     stages::{
-        duplicate, facts, hold, recorded,
+        broker, duplicate, facts, hold, recorded,
         refuse::{self, Refused},
     },
 };
@@ -242,11 +244,21 @@ fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
     (used && permit.mode_effective() > approval.mode).then_some(approval.mode)
 }
 
-/// A delegated call needs a delegation that still holds, however long it waited (TM-08).
+/// A delegated call needs a delegation that still holds, however long it waited (TM-08), and no call rides on a token that was revoked.
 pub(crate) fn authority_holds(
+    context: &Context,
     stage: &Brokered,
     now: placet_types::clock::Timestamp,
 ) -> Result<(), Refusal> {
+    let tenant = stage.identity.chain.tenant();
+    let is_revoked = |token: &ParkedToken| {
+        let (issuer, subject) = (token.issuer.as_str(), token.subject.as_str());
+        let bearer = Bearer { issuer, subject, issued_at: token.issued_at };
+        context.broker.is_revoked(tenant, bearer)
+    };
+    if stage.identity.bearers.iter().any(is_revoked) {
+        return Err(broker::revoked());
+    }
     let delegated = stage.built.target.capability.mode_highest == ApprovalMode::Delegated
         || stage.built.target.capability.also.contains(&ApprovalMode::Delegated);
     if delegated && stage.identity.authority_until <= now {

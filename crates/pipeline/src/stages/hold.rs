@@ -220,6 +220,7 @@ pub(crate) fn parked_of(
         groups_as_of: stage.identity.groups_as_of,
         accepted_at: passage.accepted_at,
         authority_until: stage.identity.authority_until,
+        bearers: stage.identity.bearers.clone(),
         traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
     }
 }

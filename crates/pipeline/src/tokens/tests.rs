@@ -45,6 +45,7 @@ fn identity(until_ms: i64, tokens: Option<CallTokens>) -> Identity {
         groups_as_of: Timestamp::from_ms(0),
         authority_until: Timestamp::from_ms(until_ms),
         auth_ref: AuthRef { delegated_user_token_ref: None, agent_token_ref: "tok_1".to_owned() },
+        bearers: Vec::new(),
         tokens,
     }
 }

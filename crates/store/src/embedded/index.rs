@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,9 @@ use super::keys;
 use super::slip::{Edit, edits_of};
 use crate::rules::Op;
 use crate::sorted::{Merged, TableError, TableSet};
+
+/// How long a checkpoint waits for deletions; on the slowest disk they take less.
+const DELETED_WITHIN: Duration = Duration::from_secs(40);
 
 /// Why the index cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -37,6 +41,9 @@ pub(super) enum IndexFault {
     /// A value does not verify.
     #[error("the index holds a value that does not verify; it is rebuilt at the next start")]
     Altered,
+    /// Content that is to be deleted is not deleted in time.
+    #[error("deletions of content take too long, or were given up")]
+    Deleting,
     /// A table cannot be read.
     #[error("the index failed: {0}")]
     Table(#[from] TableError),
@@ -110,6 +117,10 @@ pub(super) struct Index {
     applying: RwLock<()>,
     /// How many batches were taken over since it was opened.
     batches: AtomicU64,
+    /// Whether content that an entry says is deleted is being deleted: no checkpoint begins meanwhile, or a start from it would not
+    /// finish what a crash cut short.
+    deleting: Mutex<bool>,
+    deleted: Condvar,
 }
 
 impl Index {
@@ -125,7 +136,15 @@ impl Index {
             open: RwLock::new(open),
             applying: RwLock::new(()),
             batches: AtomicU64::new(0),
+            deleting: Mutex::new(false),
+            deleted: Condvar::new(),
         }
+    }
+
+    /// Deletions that entries speak of are in hand from now on, or done.
+    pub(super) fn deleting(&self, in_hand: bool) {
+        *self.deleting.lock().unwrap_or_else(PoisonError::into_inner) = in_hand;
+        self.deleted.notify_all();
     }
 
     /// What is stored under a primary key, checked against what the journal knows.
@@ -293,7 +312,18 @@ impl Index {
     }
 
     /// Lets all further changes go into another generation, so that the present one can become a table.
+    ///
+    /// # Errors
+    /// [`IndexFault`]; also when deletions are not done within [`DELETED_WITHIN`].
     pub(super) fn freeze(&self, next: Generation) -> Result<Frozen, IndexFault> {
+        let deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.deleted.wait_timeout_while(deleting, DELETED_WITHIN, |in_hand| *in_hand);
+        let (deleting, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return Err(IndexFault::Deleting);
+        }
+        // Held to the end: none begins before the generation is frozen.
+        let _none_in_hand = deleting;
         let _applying = self.applying.write().unwrap_or_else(PoisonError::into_inner);
         let applied = self.applied().clone();
         next.begin(&applied.meta)?;

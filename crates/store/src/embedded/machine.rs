@@ -279,6 +279,13 @@ impl Apply for Machine {
         self.grow(batch)
     }
 
+    fn deleting(&mut self, in_hand: bool) {
+        // A store that is at fault makes no checkpoints any more.
+        if let Ok(index) = self.state.index() {
+            index.deleting(in_hand);
+        }
+    }
+
     fn closing(&mut self) -> Result<(), ApplyFailed> {
         self.tree.sync().map_err(|error| ApplyFailed(error.to_string()))
     }

@@ -93,6 +93,10 @@ pub trait Apply: Send + 'static {
     /// The index failed: the writer stops, the waiters are refused, the process has to end.
     fn applied(&mut self, batch: &[AppliedFrame]) -> Result<(), ApplyFailed>;
 
+    /// Content that a durable entry says is deleted is about to be, or all of it is. While it is in hand, nothing may be kept from which a
+    /// start would begin after that entry: it is that start which finishes what a crash cuts short.
+    fn deleting(&mut self, _in_hand: bool) {}
+
     /// The writer ends, everything durable and applied.
     ///
     /// # Errors

@@ -308,6 +308,7 @@ impl World {
             groups_as_of: NOW,
             accepted_at: NOW,
             authority_until: NOW.plus_ms(1_000_000),
+            bearers: Vec::new(),
             traceparent: None,
         }
     }

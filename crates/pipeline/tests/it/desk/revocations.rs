@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use placet_identity::VerifiedCaller;
 use placet_pipeline::{answer::Answer, views::desk::DeskEntryView};
 use placet_types::{
+    approval::VoteChoice,
     desk::{DeskKind, REVOCATION_MS_MAX, REVOCATION_MS_MIN},
     error::{ErrorCode, Refusal},
 };
 
 use super::ran;
-use crate::world::{World, plan, refused};
+use crate::world::{World, finished, held, plan, refused};
 
 fn of(subject: &str) -> Value {
     json!({ "kind": "revocation", "subject": subject })
@@ -146,4 +147,22 @@ async fn a_revocation_of_one_node_counts_on_the_other_and_after_a_restart() {
     assert!(next.engine.is_revoked(&again));
     next.end("dora", &entry).await.unwrap();
     assert!(!next.engine.is_revoked(&again));
+}
+
+#[tokio::test]
+async fn a_held_call_waits_for_its_caller_when_the_token_it_was_made_with_is_revoked() {
+    let world = World::new().await;
+    let bot = world.agent().await;
+    let asked = held(world.call_as(bot.clone(), plan("erase", "s1", "x")).await);
+    world.revoke("dora", &subject(&bot)).await.unwrap();
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    world.stands(&asked, "approved").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(world.witness.effects("erase").is_empty(), "its authority is gone");
+    world.stands(&asked, "approved").await;
+    world.later();
+    let again = world.agent().await;
+    drop(world.call_as(again, plan("erase", "s1", "x")).await);
+    finished(world.end_of(&asked).await);
+    assert_eq!(world.witness.effects("erase").len(), 1);
 }

@@ -102,11 +102,18 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
 /// Why it waits, and who said what.
 fn why(detail: &ApprovalDetail) -> Vec<String> {
     let ApprovalDetail { approval, standing, part, .. } = detail;
-    let needs = placet_policy::explain::requirement_line(&approval.requirement);
     let mut lines = vec![match part {
         // How many have to agree in all is not a guest's to know.
-        Some(part) => format!("  needs     of {}: {needs}", part.asked_of),
-        None => format!("  needs     {needs}"),
+        Some(part) => {
+            let groups = approval.requirement.groups.iter();
+            let groups: Vec<String> =
+                groups.map(|(group, people)| format!("{people} of `{group}`")).collect();
+            format!("  needs     of {}: {}", part.asked_of, groups.join(", "))
+        }
+        None => {
+            let needs = placet_policy::explain::requirement_line(&approval.requirement);
+            format!("  needs     {needs}")
+        }
     }];
     let reasons = approval.requirement.reasons.iter();
     lines.extend(reasons.map(|reason| format!("  because   {}: {}", reason.policy, reason.reason)));

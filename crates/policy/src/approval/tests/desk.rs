@@ -404,3 +404,27 @@ fn agreements_lapse_with_what_they_were_given_as() {
     });
     assert_eq!(lapsed(&requirement), [1, 3, 4, 5]);
 }
+
+#[test]
+fn an_agreement_counts_by_how_fresh_a_sign_in_has_to_be_now() {
+    let plain = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
+    let strict =
+        with(&[gate("g", r#"@approver_group("approvers") @fresh_auth("15m")"#, &["approvers"])]);
+    let old = Vote { authenticated_at: None, ..vote("ben", &[]) };
+    let held = asked(&plain, vec![old.clone()]);
+    assert_eq!(word(&held.decide(&plain)), "allow");
+    assert_eq!(word(&held.decide(&strict)), "hold");
+    let fresh = Vote { authenticated_at: Some(old.at), ..old };
+    assert_eq!(word(&asked(&plain, vec![fresh]).decide(&strict)), "allow");
+}
+
+#[test]
+fn denials_are_counted_by_how_many_are_enough_now() {
+    let two =
+        with(&[gate("g", r#"@approver_group("approvers") @deny_threshold("2")"#, &["approvers"])]);
+    let one = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
+    let held = asked(&two, vec![vote("ben", &[]), no("dan")]);
+    assert_eq!(word(&held.decide(&two)), "allow");
+    let Verdict::Deny(denial) = held.decide(&one) else { panic!("one denial is enough now") };
+    assert_eq!(denial.kind, crate::verdict::DenialKind::ApprovalRefused);
+}

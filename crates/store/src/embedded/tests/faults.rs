@@ -167,3 +167,21 @@ async fn altered_content_is_never_answered() {
     // One altered content does not stop the rest.
     make(&*store, "key", true).await;
 }
+
+#[tokio::test]
+async fn a_checkpoint_waits_until_what_entries_say_is_deleted_is() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    make(&*store, "sent", true).await;
+    let index = store.state.index().unwrap();
+    index.deleting(true);
+    let made = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.checkpoint().await })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!made.is_finished(), "a start from it would not finish the deletion");
+    index.deleting(false);
+    let made = timeout(SOON, made).await.unwrap().unwrap().unwrap();
+    assert!(made.seq > 0);
+}

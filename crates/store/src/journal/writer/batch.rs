@@ -231,6 +231,10 @@ impl<A: Apply> Worker<A> {
         }
         self.parts.journal.write()?;
         if batch.durability == Durability::Synced {
+            if !batch.forgotten.is_empty() {
+                // Before the entry is seen: it is not to be left behind while its deletions are in hand.
+                self.parts.apply.deleting(true);
+            }
             self.sync()?;
             return self.forget(batch.forgotten);
         }
@@ -249,6 +253,7 @@ impl<A: Apply> Worker<A> {
             self.parts.content.forget(&tenant, digest)?;
         }
         self.parts.content.sync()?;
+        self.parts.apply.deleting(false);
         self.look_at_debts();
         Ok(())
     }
@@ -293,7 +298,9 @@ impl<A: Apply> Worker<A> {
             self.witness_due = None;
         }
         if self.erase_due.is_some_and(|due| due <= now) {
+            self.parts.apply.deleting(true);
             self.parts.content.sync()?;
+            self.parts.apply.deleting(false);
             self.look_at_debts();
         }
         Ok(())

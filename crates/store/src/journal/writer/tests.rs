@@ -32,7 +32,9 @@ enum Request {
     Record(Vec<u8>, Durability),
     /// Keeps content and records its digest.
     Keep(Vec<u8>),
-    /// The same, as new work.
+    /// Deletes it, and records its digest.
+    Forget(Vec<u8>),
+    /// An entry as new work.
     Begin,
     /// Asks how many entries have been prepared.
     Ask,
@@ -81,6 +83,8 @@ struct Counting {
     /// Closed by a test to keep a batch from being finished.
     gate: Arc<Gate>,
     fail_apply: bool,
+    /// What it was told of deletions, each with how many entries were applied by then.
+    deletions: Arc<Mutex<Vec<(bool, usize)>>>,
 }
 
 impl Apply for Counting {
@@ -103,6 +107,11 @@ impl Apply for Counting {
                 let digest = out.blob("acme", bytes)?;
                 out.frame(2, digest.as_bytes().to_vec())?
             }
+            Request::Forget(bytes) => {
+                let digest = Digest::of(&bytes);
+                out.forget("acme", digest);
+                out.frame(6, digest.as_bytes().to_vec())?
+            }
             Request::Begin => out.frame(3, Vec::new())?,
             Request::Ask => return Ok(self.prepared),
             Request::Refuse => {
@@ -122,6 +131,11 @@ impl Apply for Counting {
         }
         self.applied.lock().unwrap().extend_from_slice(batch);
         Ok(())
+    }
+
+    fn deleting(&mut self, in_hand: bool) {
+        let applied = self.applied.lock().unwrap().len();
+        self.deletions.lock().unwrap().push((in_hand, applied));
     }
 }
 
@@ -496,4 +510,13 @@ async fn a_caller_that_goes_away_takes_nothing_back() {
     bench.gate.open();
     bench.writer.close().await.unwrap();
     assert_eq!(recorded(bench.folder.path()), [b"stays"]);
+}
+
+#[tokio::test]
+async fn deletions_are_told_of_before_their_entry_is_seen_and_when_they_are_done() {
+    let mut told = Arc::default();
+    let bench = bench_with(|_| {}, |apply| told = Arc::clone(&apply.deletions));
+    bench.writer.submit(Request::Keep(b"kept".to_vec())).await.unwrap();
+    bench.writer.submit(Request::Forget(b"kept".to_vec())).await.unwrap();
+    assert_eq!(*told.lock().unwrap(), [(true, 1), (false, 2)]);
 }
