@@ -18,7 +18,7 @@ use crate::{
     context::{self, Circumstance},
     entities,
     evaluate::{Evaluation, Question, evaluate},
-    facts::{ApprovalScope, BudgetView, Facts},
+    facts::{BudgetView, Facts},
     input,
     permit::Permit,
     route,
@@ -28,6 +28,7 @@ use crate::{
     },
 };
 
+mod counted;
 pub(crate) mod floor;
 pub(crate) mod impersonation;
 
@@ -250,30 +251,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The votes of an approval as the active policies take them, where these are stricter than what people were asked under: how fresh a
-    /// sign-in has to be and how many denials are enough stand in no condition, so that no answer above tells.
-    fn recounted(&self, bare: Terms<'_>) -> Result<Option<Counted>, Vec<String>> {
-        let approval = self.facts.approval;
-        let Some(approval) = approval.filter(|one| matches!(one.scope, ApprovalScope::Once)) else {
-            return Ok(None);
-        };
-        let answers = self.call(bare);
-        let errors = errors_of(&answers);
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        let Ok(Some(now)) = self.requirement(&answers) else { return Ok(None) };
-        let mut stricter = approval.clone();
-        let asked = &mut stricter.requirement;
-        asked.fresh_auth_ms = asked.fresh_auth_ms.into_iter().chain(now.fresh_auth_ms).min();
-        asked.deny_threshold = asked.deny_threshold.min(now.deny_threshold);
-        if stricter.requirement == approval.requirement {
-            return Ok(None);
-        }
-        let facts = Facts { approval: Some(&stricter), ..*self.facts };
-        Ok(Some(approval::count(&facts, &self.snapshot.directory, self.request_digest)))
-    }
-
     fn judge_by(&self, mode: ApprovalMode, budget: BudgetView, counted: &Counted) -> Ruling {
         let mut terms = Terms { mode, budget, record: counted.record.as_ref() };
         match self.grant_is_of_use(terms) {
@@ -314,25 +291,6 @@ impl<'a> Call<'a> {
             return final_denial;
         }
         self.counterfactual(terms, &bare, determining, counted.flaw)
-    }
-
-    /// A standing grant counts only where the call would wait for people, and never where a policy wants them to decide on each
-    /// single call, whatever its condition says. An approval of the call itself always counts.
-    fn grant_is_of_use(&self, terms: Terms<'_>) -> Result<bool, Vec<String>> {
-        let scope = self.facts.approval.map(|approval| &approval.scope);
-        if terms.record.is_none() || !matches!(scope, Some(ApprovalScope::Standing(_))) {
-            return Ok(true);
-        }
-        let bare = self.call(Terms { record: None, ..terms });
-        let errors = errors_of(&bare);
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        let once_only = match self.requirement(&bare) {
-            Ok(Some(requirement)) => requirement.once_only,
-            Ok(None) | Err(_) => true,
-        };
-        Ok(!all_allow(&bare) && !once_only)
     }
 
     /// A denial that no approval changes: by a policy that cannot be set aside, or because nothing permits the call.

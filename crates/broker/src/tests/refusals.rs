@@ -28,12 +28,12 @@ async fn every_error_code_has_its_meaning_and_is_asked_once() {
         (400, "invalid_scope", ErrorCode::CredentialRefused, None),
         (403, "access_denied", ErrorCode::CredentialRefused, None),
         (400, "insufficient_user_authentication", ErrorCode::CredentialRefused, Caller),
-        (400, "something_of_its_own", ErrorCode::CredentialRefused, None),
+        (400, "something_of_its_own", ErrorCode::CredentialRefused, Operator),
         (400, "unauthorized_client", ErrorCode::CredentialRefused, None),
         (401, "", ErrorCode::CredentialRefused, Operator),
         (403, "", ErrorCode::CredentialRefused, Operator),
         (404, "", ErrorCode::CredentialRefused, Operator),
-        (418, "", ErrorCode::CredentialRefused, None),
+        (418, "", ErrorCode::CredentialRefused, Operator),
     ] {
         let service = Service::answering(status, refusal(code)).await;
         let error = service.broker().0.mint(request()).await.unwrap_err();

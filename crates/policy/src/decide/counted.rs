@@ -1,0 +1,54 @@
+//! What of an approval or a standing grant counts, beside what stands in the conditions of policies.
+//!
+//! Owns what annotations say of votes that were given, and where a standing grant is of no use. How votes are counted is `approval`'s.
+
+use super::{Call, Terms, all_allow, errors_of};
+use crate::{
+    approval::{self, Counted},
+    facts::{ApprovalScope, Facts},
+};
+
+impl Call<'_> {
+    /// The votes of an approval as the active policies take them, where these are stricter than what people were asked under: how fresh a
+    /// sign-in has to be and how many denials are enough stand in no condition, so that no answer above tells.
+    pub(super) fn recounted(&self, bare: Terms<'_>) -> Result<Option<Counted>, Vec<String>> {
+        let approval = self.facts.approval;
+        let Some(approval) = approval.filter(|one| matches!(one.scope, ApprovalScope::Once)) else {
+            return Ok(None);
+        };
+        let answers = self.call(bare);
+        let errors = errors_of(&answers);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let Ok(Some(now)) = self.requirement(&answers) else { return Ok(None) };
+        let mut stricter = approval.clone();
+        let asked = &mut stricter.requirement;
+        asked.fresh_auth_ms = asked.fresh_auth_ms.into_iter().chain(now.fresh_auth_ms).min();
+        asked.deny_threshold = asked.deny_threshold.min(now.deny_threshold);
+        if stricter.requirement == approval.requirement {
+            return Ok(None);
+        }
+        let facts = Facts { approval: Some(&stricter), ..*self.facts };
+        Ok(Some(approval::count(&facts, &self.snapshot.directory, self.request_digest)))
+    }
+
+    /// A standing grant counts only where the call would wait for people, and never where a policy wants them to decide on each
+    /// single call, whatever its condition says. An approval of the call itself always counts.
+    pub(super) fn grant_is_of_use(&self, terms: Terms<'_>) -> Result<bool, Vec<String>> {
+        let scope = self.facts.approval.map(|approval| &approval.scope);
+        if terms.record.is_none() || !matches!(scope, Some(ApprovalScope::Standing(_))) {
+            return Ok(true);
+        }
+        let bare = self.call(Terms { record: None, ..terms });
+        let errors = errors_of(&bare);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let once_only = match self.requirement(&bare) {
+            Ok(Some(requirement)) => requirement.once_only,
+            Ok(None) | Err(_) => true,
+        };
+        Ok(!all_allow(&bare) && !once_only)
+    }
+}
