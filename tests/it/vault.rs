@@ -229,7 +229,13 @@ async fn what_is_deleted_is_taken_back_and_an_outage_is_outlived_for_a_bounded_t
     assert!(!refused.text().contains("vault"), "the caller learns nothing of it: {refused:?}");
     assert_eq!(server.shown().len(), before, "without a credential there is no call");
     vault.signal(Signal::CONT);
-    until("it can be read again", || async { look(&agent, &fresh()).await.status == 200 }).await;
+    // What is read from now on, and not what was asked for before it hung.
+    vault.write("secret/data/tickets", &json!({ "key": "two" })).await;
+    let wanted = fingerprint("two");
+    until("it can be read again", || async {
+        look(&agent, &fresh()).await.status == 200 && server.shown().last() == Some(&wanted)
+    })
+    .await;
 
     // It is gone, which is not an outage.
     vault.ask(Method::DELETE, "secret/metadata/tickets", &Value::Null).await;
