@@ -3,8 +3,9 @@
 use placet_adapter::outcome::Outcome;
 use placet_types::contract::file::TransportFile;
 use serde_json::{Value, json};
+use tokio::time::{Duration, Instant, sleep};
 
-use crate::tests::support::{call, connect, contract, done, python};
+use crate::tests::support::{call, connect, contract, done, in_seconds, python};
 
 /// What a child started with these bounds says about itself.
 async fn itself(process: Value) -> Value {
@@ -89,4 +90,10 @@ async fn a_child_that_goes_beyond_its_bounds_ends_and_its_call_has_no_known_end(
     let adapter = connect(&contract).await.unwrap();
     let outcome = call(adapter.as_ref(), &contract, "slow", json!({ "spin": true })).await;
     assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    // A call that only ran out of time would leave it spinning.
+    let deadline = in_seconds(5);
+    while adapter.is_alive() {
+        assert!(Instant::now() < deadline, "it goes on beyond its bounds");
+        sleep(Duration::from_millis(5)).await;
+    }
 }

@@ -17,6 +17,8 @@ use crate::content::ContentStore;
 use crate::journal::tests::{Failure, FaultyDisk, Op, Target, on, open, small};
 use crate::journal::{JournalConfig, JournalError};
 
+mod content;
+
 #[derive(Debug)]
 struct TestClock(AtomicI64);
 
@@ -316,28 +318,6 @@ async fn a_stream_of_read_audits_does_not_put_off_the_sync() {
 }
 
 #[tokio::test]
-async fn content_is_durable_before_the_entry_that_names_it_is_written() {
-    let bench = bench();
-    bench.disk.fail_next(Op::Sync, Target::Content, Failure::Eio);
-    let writes = bench.disk.count(Op::Write, Target::Segment);
-    let refused = bench.writer.submit(Request::Keep(b"arguments".to_vec())).await.unwrap_err();
-    assert!(matches!(refused, Refused::Journal(JournalError::Io { .. })), "{refused}");
-    assert_eq!(
-        bench.disk.count(Op::Write, Target::Segment),
-        writes,
-        "no entry without its content"
-    );
-
-    let bench = self::bench();
-    bench.writer.submit(Request::Keep(b"arguments".to_vec())).await.unwrap();
-    bench.writer.close().await.unwrap();
-    let (store, _) = ContentStore::open(bench.folder.path().join("content")).unwrap();
-    let digest = Digest::of(b"arguments");
-    assert_eq!(store.reader().get("acme", digest).unwrap(), b"arguments");
-    assert_eq!(recorded(bench.folder.path()), [digest.as_bytes().to_vec()]);
-}
-
-#[tokio::test]
 async fn a_refused_request_records_nothing_and_the_others_go_on() {
     let bench = bench();
     assert!(matches!(bench.writer.submit(Request::Refuse).await, Err(Refused::Refused)));
@@ -510,13 +490,4 @@ async fn a_caller_that_goes_away_takes_nothing_back() {
     bench.gate.open();
     bench.writer.close().await.unwrap();
     assert_eq!(recorded(bench.folder.path()), [b"stays"]);
-}
-
-#[tokio::test]
-async fn deletions_are_told_of_before_their_entry_is_seen_and_when_they_are_done() {
-    let mut told = Arc::default();
-    let bench = bench_with(|_| {}, |apply| told = Arc::clone(&apply.deletions));
-    bench.writer.submit(Request::Keep(b"kept".to_vec())).await.unwrap();
-    bench.writer.submit(Request::Forget(b"kept".to_vec())).await.unwrap();
-    assert_eq!(*told.lock().unwrap(), [(true, 1), (false, 2)]);
 }
