@@ -9,8 +9,10 @@ use crate::schedule::{Schedule, Store};
 /// The kept seeds.
 const KEPT: &str = include_str!("../seeds/regression.txt");
 /// The schedules of seeds that meant something else when they were kept.
-const SCHEDULES: [(&str, &str); 1] =
-    [("clock-and-window.json", include_str!("../seeds/clock-and-window.json"))];
+const SCHEDULES: [(&str, &str); 2] = [
+    ("clock-and-window.json", include_str!("../seeds/clock-and-window.json")),
+    ("erasure.json", include_str!("../seeds/erasure.json")),
+];
 
 /// A kept seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
