@@ -11,6 +11,7 @@ use crate::{history::Event, witness::log::Line};
 
 mod approvals;
 mod audit;
+mod calm;
 mod counts;
 mod effects;
 mod epochs;
@@ -20,6 +21,7 @@ mod moves;
 mod phantom;
 mod replies;
 pub mod secrets;
+mod stops;
 mod story;
 mod world;
 
@@ -175,6 +177,7 @@ pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     replies::check(&world, &mut findings);
     moves::check(&world, &mut findings);
     epochs::check(&world, &mut findings);
+    stops::check(&world, &mut findings);
     approvals::check(&world, &mut findings);
     grants::check(&world, &mut findings);
     counts::check(&world, &mut findings);

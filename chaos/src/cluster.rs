@@ -57,7 +57,8 @@ pub(crate) struct Cluster {
     pub(crate) folder: PathBuf,
     admin: Doors,
     stopping: AtomicBool,
-    excused: Mutex<Option<Instant>>,
+    /// Until when whose ends have a cause that was injected; no node: those of all.
+    excused: Mutex<Vec<(Option<usize>, Instant)>>,
     keepers: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -137,18 +138,25 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Ends of processes within the next while have a cause that was injected.
-    pub(crate) fn excuse(&self, span: Duration) {
-        let until = Instant::now() + span;
+    /// Ends of a node's processes within the next while have a cause that was injected; no node: those of all of them.
+    pub(crate) fn excuse(&self, node: Option<usize>, span: Duration) {
         let mut excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner);
-        if excused.is_none_or(|before| before < until) {
-            *excused = Some(until);
-        }
+        excused.push((node, Instant::now() + span));
     }
 
-    fn is_excused(&self) -> bool {
+    fn is_excused(&self, node: usize) -> bool {
         let excused = self.excused.lock().unwrap_or_else(PoisonError::into_inner);
-        excused.is_some_and(|until| Instant::now() < until)
+        let now = Instant::now();
+        excused.iter().any(|(whose, until)| now < *until && whose.is_none_or(|whose| whose == node))
+    }
+
+    /// Notes a finding where a process has ended, or not even begun, without a cause that was injected.
+    fn judge_end(&self, node: &Node, how: &str) -> String {
+        let why = node.tail(4);
+        if !self.is_excused(node.number) {
+            self.scene.find(format!("node {} {how}: {why}", node.number));
+        }
+        why
     }
 
     /// Notes how a process ended that was not asked to.
@@ -156,10 +164,7 @@ impl Cluster {
         if status.signal() == Some(Signal::KILL.as_raw()) {
             return self.scene.note(node.number, NodeChange::Killed);
         }
-        let why = node.tail(4);
-        if !self.is_excused() {
-            self.scene.find(format!("node {} ended by itself ({status}): {why}", node.number));
-        }
+        let why = self.judge_end(node, &format!("ended by itself ({status})"));
         self.scene.note(node.number, NodeChange::Exited { code: status.code(), why });
     }
 
@@ -183,8 +188,8 @@ impl Cluster {
                 Started::Ended(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
                     self.scene.note(node.number, NodeChange::Killed);
                 }
-                Started::Ended(_) => {
-                    let why = node.tail(4);
+                Started::Ended(status) => {
+                    let why = self.judge_end(node, &format!("did not start ({status})"));
                     self.scene.note(node.number, NodeChange::Refused { why, rightly: false });
                 }
             }

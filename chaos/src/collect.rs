@@ -42,6 +42,7 @@ pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
     if store == Store::Postgres {
         logs(cluster, first).await?;
         fenced(cluster).await?;
+        secrets_shared(cluster).await?;
     }
     cluster.release();
     for node in &cluster.nodes {
@@ -67,7 +68,32 @@ pub(crate) async fn collect(cluster: &Cluster, store: Store) -> Result<()> {
             let found = secrets::scan(&place, &secret)?;
             cluster.scene.recorder.record(What::Probe(Box::new(found)));
         }
+        for panic in node.panics() {
+            cluster.scene.find(format!("node {} panicked: {panic}", node.number));
+        }
     }
+    Ok(())
+}
+
+/// Rows of the database in which the secret stands, as text or as bytes.
+async fn secrets_shared(cluster: &Cluster) -> Result<()> {
+    const TABLES: &str = "SELECT tablename FROM pg_tables WHERE schemaname = 'placet'";
+    let Some(postgres) = &cluster.postgres else { return Ok(()) };
+    let postgres = postgres.lock().await;
+    let bytes: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let (mut files, mut hits) = (0_u64, Vec::new());
+    for table in postgres.ask_data(TABLES).await?.lines() {
+        let rows = format!(
+            "SELECT count(*) FROM placet.{table} AS t WHERE t::text LIKE '%{SECRET}%' OR t::text LIKE '%{bytes}%'"
+        );
+        files = files.saturating_add(1);
+        if postgres.ask_data(&rows).await? != "0" {
+            hits.push(format!("witness in table {table}"));
+        }
+    }
+    const SIZE: &str = "SELECT pg_database_size(current_database())";
+    let bytes = postgres.ask_data(SIZE).await?.parse().unwrap_or_default();
+    cluster.scene.recorder.record(What::Probe(Box::new(Probe::Secrets { files, bytes, hits })));
     Ok(())
 }
 
@@ -144,6 +170,9 @@ async fn logs(cluster: &Cluster, node: &Node) -> Result<()> {
     for line in said.lines() {
         let Some((name, document)) = entry_of(line) else {
             whole.read(line);
+            if let Some(charged) = charged(line) {
+                cluster.scene.recorder.record(What::Probe(Box::new(charged)));
+            }
             continue;
         };
         if name != log {
@@ -216,6 +245,21 @@ fn entry_of(line: &str) -> Option<(String, Value)> {
     Some((log, entry))
 }
 
+/// What a run was charged, where a line of an export is about one.
+fn charged(line: &str) -> Option<Probe> {
+    let document: Value = serde_json::from_str(line).ok()?;
+    let run = document.get("run")?;
+    let text = |name: &str| run.pointer(name)?.as_str().map(str::to_owned);
+    Some(Probe::Budget {
+        tenant: text("/key/tenant")?,
+        agent: text("/key/agent")?,
+        user: text("/key/on_behalf_of"),
+        run_id: text("/key/run_id")?,
+        used: run.get("calls_used")?.as_u64()?,
+        limit: run.pointer("/budget/calls_max")?.as_u64()?,
+    })
+}
+
 fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {
     if entries > 0 {
         let probe = Probe::LogEnd { log: log.to_owned(), entries, head: head.to_owned() };
@@ -228,7 +272,14 @@ async fn fenced(cluster: &Cluster) -> Result<()> {
     const FENCED: &str = "SELECT epoch, least(fenced_ms, closed_ms) FROM placet.epochs \
         WHERE fenced_by IS NOT NULL OR closed_ms IS NOT NULL";
     let Some(postgres) = &cluster.postgres else { return Ok(()) };
-    let rows = postgres.lock().await.ask_data(FENCED).await?;
+    const EPOCHS: &str = "SELECT epoch, node FROM placet.epochs";
+    let postgres = postgres.lock().await;
+    for row in postgres.ask_data(EPOCHS).await?.lines() {
+        let (epoch, node) = row.split_once("|node-").context("no row of a start")?;
+        let probe = Probe::Epoch { epoch: epoch.parse()?, node: node.parse()? };
+        cluster.scene.recorder.record(What::Probe(Box::new(probe)));
+    }
+    let rows = postgres.ask_data(FENCED).await?;
     for row in rows.lines().filter(|row| !row.is_empty()) {
         let (epoch, at_ms) = row.split_once('|').context("no row of a fenced start")?;
         let probe = Probe::Fenced { epoch: epoch.parse()?, at_ms: at_ms.parse()? };

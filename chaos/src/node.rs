@@ -287,6 +287,12 @@ impl Node {
         Ok((output.status.code(), String::from_utf8_lossy(&said).into_owned()))
     }
 
+    /// The panics that it has logged.
+    pub(crate) fn panics(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.log()).unwrap_or_default();
+        text.lines().filter(|line| line.contains("panicked at")).map(str::to_owned).collect()
+    }
+
     /// The last lines of its log.
     pub(crate) fn tail(&self, lines: usize) -> String {
         let text = std::fs::read_to_string(self.log()).unwrap_or_default();

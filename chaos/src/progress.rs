@@ -12,7 +12,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use placet_chaos::history::fault::FaultKind;
 use tokio::time::Instant;
 
-use crate::{round::Round, say, schedule::Schedule};
+use crate::{
+    round::Round,
+    say,
+    schedule::{Schedule, Store},
+};
 
 /// The figures of a run so far.
 #[derive(Debug, Clone, Default)]
@@ -25,13 +29,13 @@ pub(crate) struct Totals {
     pub(crate) kills: u64,
     /// Things that are wrong.
     pub(crate) wrong: u64,
-    /// The faults that really happened.
-    pub(crate) injected: BTreeMap<FaultKind, u64>,
+    /// The faults that really happened, each store's apart: what one of them bears says nothing of the other.
+    pub(crate) injected: BTreeMap<(Store, FaultKind), u64>,
 }
 
 impl Totals {
     /// Adds a round.
-    pub(crate) fn add(&mut self, round: &Round) {
+    pub(crate) fn add(&mut self, store: Store, round: &Round) {
         let (requests, _, kills) = round.figures;
         self.rounds = self.rounds.saturating_add(1);
         self.requests = self.requests.saturating_add(requests);
@@ -39,7 +43,7 @@ impl Totals {
         let wrong = u64::try_from(round.judgement.wrong.len()).unwrap_or(u64::MAX);
         self.wrong = self.wrong.saturating_add(wrong);
         for (kind, count) in &round.injected {
-            let sum = self.injected.entry(*kind).or_default();
+            let sum = self.injected.entry((store, *kind)).or_default();
             *sum = sum.saturating_add(*count);
         }
     }

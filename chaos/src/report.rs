@@ -12,7 +12,7 @@ use crate::{
     history::{
         Class, Event, RunInfo,
         fault::FaultKind,
-        request::{Answer, Why},
+        request::{Answer, Loss, Why},
     },
     witness::log::Line,
 };
@@ -35,6 +35,8 @@ pub struct Report {
     pub run: Option<RunInfo>,
     /// How many rounds it is about.
     pub rounds: u64,
+    /// Rounds beside these that came to nothing before their load began, as when a database server took too long to start.
+    pub unplayed: u64,
     /// On what, such as «embedded, 1 node».
     pub set_ups: Vec<String>,
     /// From the first event to the last, in milliseconds.
@@ -70,6 +72,8 @@ pub struct Trouble {
     pub pauses: u64,
     /// Starts that were refused, rightly.
     pub refusals: u64,
+    /// Starts that came to nothing under a fault that explains it.
+    pub failed_starts: u64,
     /// Processes that ended by themselves.
     pub exits: u64,
     /// Faults by kind.
@@ -93,6 +97,8 @@ pub struct Asked {
     pub kinds: BTreeMap<Why, u64>,
     /// Requests whose answer was lost.
     pub unanswered: u64,
+    /// Of these, by how it was lost.
+    pub losses: BTreeMap<Loss, u64>,
     /// Votes.
     pub votes: u64,
     /// Standing grants that were asked for.
@@ -176,6 +182,7 @@ impl Report {
             passed,
             run,
             rounds: 1,
+            unplayed: 0,
             set_ups,
             lasted_ms: counted.lasted_ms,
             trouble,
@@ -196,6 +203,13 @@ impl Report {
     pub fn with_findings(mut self, findings: impl IntoIterator<Item = String>) -> Self {
         self.findings.extend(findings);
         self.passed &= self.findings.is_empty();
+        self
+    }
+
+    /// The report with the rounds that could not be played.
+    #[must_use]
+    pub const fn with_unplayed(mut self, rounds: u64) -> Self {
+        self.unplayed = rounds;
         self
     }
 

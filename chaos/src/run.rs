@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
             let now = Instant::now();
             now < until || (now < at_last && !all_seen)
         };
-        while goes_on(self.all_seen()) && (!failed || self.cli.go_on) {
+        while goes_on(self.unseen().next().is_none()) && (!failed || self.cli.go_on) {
             let schedule = self.next(turn);
             turn = turn.saturating_add(1);
             failed |= self.play(shop, &schedule).await?;
@@ -184,16 +184,16 @@ impl<'a> Run<'a> {
         Ok(failed)
     }
 
-    /// The faults that apply here.
-    fn expected(&self) -> impl Iterator<Item = FaultKind> {
-        let here = |fault: &FaultKind| self.stores.iter().any(|store| applies(*fault, *store));
-        let all = self.faults.iter().copied().filter(here);
-        all.filter(|fault| !self.missing.contains_key(fault))
+    /// The faults that apply here, on each store.
+    fn expected(&self) -> impl Iterator<Item = (Store, FaultKind)> {
+        let all =
+            self.stores.iter().flat_map(|store| self.faults.iter().map(|fault| (*store, *fault)));
+        all.filter(|(store, fault)| applies(*fault, *store) && !self.missing.contains_key(fault))
     }
 
-    /// Whether every one of them has come to happen.
-    fn all_seen(&self) -> bool {
-        self.expected().all(|fault| self.totals.injected.contains_key(&fault))
+    /// Those of them that have not come to happen.
+    fn unseen(&self) -> impl Iterator<Item = (Store, FaultKind)> {
+        self.expected().filter(|fault| !self.totals.injected.contains_key(fault))
     }
 
     fn frame(&self, store: Store, nodes: usize) -> Frame {
@@ -211,7 +211,8 @@ impl<'a> Run<'a> {
             Store::Postgres => chosen.unwrap_or(if turn % 4 < 2 { 3 } else { 1 }),
         };
         let frame = self.frame(store, nodes);
-        let seen: BTreeSet<FaultKind> = self.totals.injected.keys().copied().collect();
+        let injected = self.totals.injected.keys().filter(|(on, _)| *on == store);
+        let seen: BTreeSet<FaultKind> = injected.map(|(_, fault)| *fault).collect();
         let mut best: Option<(usize, Schedule)> = None;
         for _ in 0..LOOKED_AT {
             let drawn = schedule::draw(self.chance.next(), &frame);
@@ -235,7 +236,7 @@ impl<'a> Run<'a> {
             Ok(round) => round,
             Err(error) => return self.not_played(schedule, error),
         };
-        self.totals.add(&round);
+        self.totals.add(schedule.store, &round);
         self.progress.played(schedule, &round, &self.totals);
         let failed = !round.judgement.wrong.is_empty();
         if failed {
@@ -291,12 +292,17 @@ impl<'a> Run<'a> {
     /// The report, and whether all is well.
     fn conclude(self) -> Result<bool> {
         self.progress.end();
-        let never: Vec<FaultKind> = if self.cli.replay.is_some() {
-            Vec::new()
-        } else {
-            self.expected().filter(|fault| !self.totals.injected.contains_key(fault)).collect()
-        };
-        let mut report = Report::merged(&self.reports, &never);
+        let unseen: Vec<(Store, FaultKind)> =
+            if self.cli.replay.is_some() { Vec::new() } else { self.unseen().collect() };
+        let mut never: Vec<FaultKind> = unseen.iter().map(|(_, fault)| *fault).collect();
+        never.sort_unstable();
+        never.dedup();
+        let never_on = unseen.iter().map(|(store, fault)| {
+            format!("{fault} ({}) never happened on {}", fault.title(), store.name())
+        });
+        let mut report = Report::merged(&self.reports, &never)
+            .with_findings(never_on)
+            .with_unplayed(self.unplayed);
         if let Some(run) = &mut report.run {
             // What all rounds were drawn from, not the first of them.
             run.seed = self.seed;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail};
-use placet_chaos::history::fault::FaultKind;
+use placet_chaos::{checker::Invariant, history::fault::FaultKind};
 use tokio::{process::Command, time::Instant};
 
 use crate::{
@@ -64,14 +64,51 @@ struct Control {
     only: Option<Repeated>,
     /// Within how many seeds it shows.
     seeds_max: u32,
+    /// As what: a control that is «caught» by an accident of the round has shown nothing.
+    shows: Shows,
 }
 
-const fn embedded(guard: &'static str, faults: &'static [FaultKind], seeds_max: u32) -> Control {
-    Control { guard, store: Store::Embedded, nodes: 1, faults, only: None, seeds_max }
+/// As what the absence of a guard shows.
+#[derive(Debug, Clone, Copy)]
+enum Shows {
+    /// The checker finds one of these promises broken.
+    Broken(&'static [Invariant]),
+    /// The program itself notices before anybody is told anything wrong, and stops with these words.
+    Stops(&'static str),
 }
 
-const fn shared(guard: &'static str, faults: &'static [FaultKind], seeds_max: u32) -> Control {
-    Control { guard, store: Store::Postgres, nodes: 3, faults, only: None, seeds_max }
+const fn embedded(
+    guard: &'static str,
+    faults: &'static [FaultKind],
+    seeds_max: u32,
+    shows: Shows,
+) -> Control {
+    Control { guard, store: Store::Embedded, nodes: 1, faults, only: None, seeds_max, shows }
+}
+
+const fn shared(
+    guard: &'static str,
+    faults: &'static [FaultKind],
+    seeds_max: u32,
+    shows: Shows,
+) -> Control {
+    Control { guard, store: Store::Postgres, nodes: 3, faults, only: None, seeds_max, shows }
+}
+
+impl Shows {
+    /// What of a round shows it, if something does.
+    fn of(self, judgement: &Judgement) -> Option<String> {
+        let seen = &judgement.seen;
+        let line = match self {
+            Self::Broken(promises) => seen
+                .broken
+                .iter()
+                .find(|(promise, _)| promises.contains(promise))
+                .map(|(_, line)| line),
+            Self::Stops(words) => seen.findings.iter().find(|line| line.contains(words)),
+        };
+        line.map(|line| line.chars().take(150).collect())
+    }
 }
 
 impl Control {
@@ -92,18 +129,21 @@ const fn is_policy(act: &Act) -> bool {
 /// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
 const CONTROLS: [Control; 11] = {
     use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15};
+    use Invariant::{I1, I2, I3, I4, I5, I7, I8, I9, I10};
+    use Shows::{Broken, Stops};
     [
-        embedded("dispatch-not-durable", &[F1, F4, F6], 3),
-        embedded("fingerprint-unchecked", &[F1, F2], 3),
-        shared("fence-ignored", &[F9], 5),
-        embedded("visibility-gate-off", &[F1, F4, F6], 12).only(is_kill_slow, 5),
-        embedded("index-without-journal", &[F1, F4], 3),
-        embedded("approval-outside-transaction", &[F4, F14], 3),
-        embedded("grant-uses-uncounted", &[F14], 3),
-        shared("policy-epoch-unchecked", &[F15], 5).only(is_policy, 1),
-        embedded("late-evidence-unmatched", &[F7], 5),
-        embedded("retry-opaque", &[F1, F4, F6], 8),
-        embedded("result-before-commit", &[F1, F4, F6], 8),
+        embedded("dispatch-not-durable", &[F1, F4, F6], 3, Broken(&[I1, I2])),
+        embedded("fingerprint-unchecked", &[F1, F2], 3, Broken(&[I5])),
+        shared("fence-ignored", &[F9], 5, Broken(&[I8])),
+        embedded("visibility-gate-off", &[F1, F4, F6], 12, Stops("further than the journal"))
+            .only(is_kill_slow, 5),
+        embedded("index-without-journal", &[F1, F4], 3, Stops("further than the journal")),
+        embedded("approval-outside-transaction", &[F4, F14], 3, Broken(&[I10])),
+        embedded("grant-uses-uncounted", &[F14], 3, Broken(&[I10])),
+        shared("policy-epoch-unchecked", &[F15], 5, Broken(&[I10])).only(is_policy, 1),
+        embedded("late-evidence-unmatched", &[F7], 5, Broken(&[I9])),
+        embedded("retry-opaque", &[F1, F4, F6], 8, Broken(&[I1, I7])),
+        embedded("result-before-commit", &[F1, F4, F6], 8, Broken(&[I3, I4])),
     ]
 };
 
@@ -173,7 +213,7 @@ async fn play(shop: &mut Workshop, control: &Control, seed: u64) -> Result<Outco
         let schedule = fitting(control, &frame, &mut chance);
         let round = round::play(shop, &schedule, u64::from(number)).await?;
         round::forget(&round.folder);
-        if let Some(first) = gravest(&round.judgement) {
+        if let Some(first) = control.shows.of(&round.judgement) {
             caught = Some((number, first));
             break;
         }
@@ -195,10 +235,6 @@ fn fitting(control: &Control, frame: &Frame, chance: &mut Chance) -> Schedule {
         drawn = schedule::draw(chance.next(), frame);
     }
     drawn
-}
-
-fn gravest(judgement: &Judgement) -> Option<String> {
-    judgement.wrong.first().map(|line| line.chars().take(150).collect())
 }
 
 impl Outcome {

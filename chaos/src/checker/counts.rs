@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Findings, Invariant,
+    calm::Calm,
     story::{End, KeyId, Op, Written},
     world::World,
 };
@@ -97,38 +98,43 @@ fn was_accepted(op: &Op<'_>) -> bool {
     op.is_call() && op.answer().is_some_and(|answer| accepted.contains(&answer))
 }
 
-/// I11 for what things cost: a run is charged for what it did, and never for more than it may.
+/// I11 for what things cost: a run is charged for what it did, and neither is charged for nor does more than it may.
 fn budgets(world: &World<'_>, findings: &mut Findings) {
-    let mut done: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
-    for story in world.keys.values() {
+    let mut done: BTreeMap<RunName<'_>, BTreeSet<&str>> = BTreeMap::new();
+    for (id, story) in &world.keys {
         let Some(first) = story.ops.first() else { continue };
-        let tokens = done.entry((&first.sent.tenant, &first.sent.run_id)).or_default();
+        let user = id.user.as_deref();
+        let tokens = done.entry((&id.tenant, &id.agent, user, &first.sent.run_id)).or_default();
         tokens.extend(story.effects.iter().map(|effect| effect.arrival.token.as_str()));
     }
     for probe in &world.probes {
-        let Probe::Budget { tenant, run_id, used, limit } = probe else { continue };
-        let effects = done.get(&(tenant.as_str(), run_id.as_str())).map_or(0, BTreeSet::len);
+        let Probe::Budget { tenant, agent, user, run_id, used, limit } = probe else { continue };
+        let run = (tenant.as_str(), agent.as_str(), user.as_deref(), run_id.as_str());
+        let effects = done.get(&run).map_or(0, BTreeSet::len);
+        let effects = u64::try_from(effects).unwrap_or(u64::MAX);
         let why = if used > limit {
             format!("{used} calls of at most {limit} were charged")
-        } else if u64::try_from(effects).is_ok_and(|effects| effects > *used) {
+        } else if effects > *limit {
+            format!("{effects} effects, and it may have {limit}")
+        } else if effects > *used {
             format!("{effects} effects, and only {used} calls were charged")
         } else {
             continue;
         };
-        findings.broken(Invariant::I11, format!("run {run_id}"), why, Vec::new());
+        findings.broken(Invariant::I11, format!("run {run_id} of {agent}"), why, Vec::new());
     }
 }
 
-/// I13 for clients: nobody waits for ever.
+/// A run: its tenant, agent, user and name.
+type RunName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
+
+/// I13 for clients: nobody waits for ever, and while the faults go on nobody waits in vain at a node that nothing struck.
 fn stranded(world: &World<'_>, findings: &mut Findings) {
     let mut broken = |subject: String, op: &Op<'_>, how: &str, told: Vec<String>| {
         let why = format!("request {} {how}", op.sent.request);
         findings.broken(Invariant::I13, subject, why, told);
     };
-    let late = |op: &Op<'_>| {
-        let timed_out = matches!(op.end, Some((_, End::Lost(Loss::TimedOut))));
-        timed_out && world.quiet.is_some_and(|quiet| op.at >= quiet)
-    };
+    let calm = Calm::of(world);
     let of_keys = world
         .keys
         .iter()
@@ -136,10 +142,16 @@ fn stranded(world: &World<'_>, findings: &mut Findings) {
     for (of, op) in of_keys.chain(world.reads.iter().map(|op| (None, op))) {
         let subject = of.map_or_else(|| "a read".to_owned(), |(id, _)| id.to_string());
         let told = || of.map(|(_, story)| story.told()).unwrap_or_default();
-        if op.end.is_none() && world.ended {
-            broken(subject, op, "was never answered", told());
-        } else if late(op) {
-            broken(subject, op, "waited in vain, though the faults were over", told());
+        match op.end {
+            None if world.ended => broken(subject, op, "was never answered", told()),
+            Some((until, End::Lost(Loss::TimedOut))) => {
+                if world.quiet.is_some_and(|quiet| op.at >= quiet) {
+                    broken(subject, op, "waited in vain, though the faults were over", told());
+                } else if calm.is_calm(op.sent.node, (op.at, until)) {
+                    broken(subject, op, "waited in vain at a node that nothing struck", told());
+                }
+            }
+            None | Some((_, End::Lost(_) | End::Reply(_))) => {}
         }
     }
 }

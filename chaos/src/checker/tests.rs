@@ -3,6 +3,7 @@
 mod answers;
 mod effects;
 mod ends;
+mod faults;
 mod good;
 mod grants;
 mod records;
@@ -74,9 +75,10 @@ fn an_empty_history_proves_nothing() {
 fn what_was_not_looked_at_is_unchecked_and_not_fine() {
     type Keep = fn(&crate::history::probe::Probe) -> bool;
     use crate::history::probe::Probe as P;
-    let without: [(Invariant, Keep); 5] = [
+    let without: [(Invariant, Keep); 6] = [
         (Invariant::I2, |probe| !matches!(probe, P::Entry(_))),
         (Invariant::I11, |probe| !matches!(probe, P::Records { .. })),
+        (Invariant::I11, |probe| !matches!(probe, P::Budget { .. })),
         (Invariant::I14, |probe| !matches!(probe, P::Verified { .. })),
         (Invariant::I15, |probe| !matches!(probe, P::Secrets { .. })),
         (Invariant::I16, |probe| !matches!(probe, P::Gauge { .. })),

@@ -11,6 +11,7 @@ use super::{
 use crate::{
     history::{
         Event, Phase, RunInfo, What,
+        fault::FaultEvent,
         journal::{JournalEntry, RecordChange},
         moment::Moment,
         node::NodeChange,
@@ -47,6 +48,9 @@ pub(super) struct World<'a> {
     pub(super) operators: Vec<&'a OperatorAct>,
     pub(super) grants: Vec<&'a GrantAsked>,
     pub(super) probes: Vec<&'a Probe>,
+    pub(super) faults: Vec<(Moment, &'a FaultEvent)>,
+    /// What became of which node, in order.
+    pub(super) changes: Vec<(Moment, u32, &'a NodeChange)>,
     pub(super) quiet: Option<Moment>,
     pub(super) ended: bool,
     /// Whether some node's clock was not the machine's.
@@ -103,13 +107,16 @@ impl<'a> World<'a> {
                 What::Phase(Phase::Quiet) => self.quiet = Some(event.at),
                 What::Phase(Phase::Probing) => self.probing = Some(self.running.clone()),
                 What::Phase(Phase::Ended) => self.ended = true,
-                What::Node(node) => self.take_node(node.node, &node.change),
+                What::Node(node) => {
+                    self.changes.push((event.at, node.node, &node.change));
+                    self.take_node(node.node, &node.change);
+                }
+                What::Fault(fault) => self.faults.push((event.at, fault)),
                 What::Probe(probe) => self.probes.push(probe),
                 What::Sent(_)
                 | What::Reply(_)
                 | What::Lost(_)
                 | What::Phase(_)
-                | What::Fault(_)
                 | What::ApprovalSeen(_) => {}
             }
         }
@@ -273,6 +280,11 @@ impl<'a> World<'a> {
             has(|probe| matches!(probe, Probe::Records { .. })),
             "the records were not listed",
             &[I::I3, I::I11],
+        );
+        needs(
+            has(|probe| matches!(probe, Probe::Budget { .. })),
+            "nobody asked what the runs were charged",
+            &[I::I11],
         );
         needs(
             has(|probe| matches!(probe, Probe::Verified { .. })),

@@ -56,7 +56,7 @@ impl Injector {
             // It was promoted already.
             return Ok(());
         }
-        self.cluster.excuse(AFTERMATH);
+        self.cluster.excuse(None, AFTERMATH);
         postgres.fail_over().await?;
         self.happened("primary killed, synchronous replica promoted".to_owned());
         Ok(())
@@ -96,7 +96,7 @@ impl Injector {
         let Some(postgres) = self.database() else { return Ok(()) };
         let postgres = postgres.lock().await;
         let before = postgres.logged("too many connections for role");
-        self.cluster.excuse(AFTERMATH);
+        self.cluster.excuse(None, AFTERMATH);
         postgres.ask(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT 1")).await?;
         end_backends(&postgres).await?;
         sleep(Duration::from_millis(ms)).await;

@@ -165,7 +165,7 @@ impl Injector {
         self.cluster.scene.note(node.number, NodeChange::Paused);
         sleep(Duration::from_millis(ms)).await;
         // A node that finds itself shut out ends, and says so.
-        self.cluster.excuse(AFTERMATH);
+        self.cluster.excuse(Some(node.number), AFTERMATH);
         node.signal(Signal::CONT);
         self.cluster.scene.note(node.number, NodeChange::Resumed);
         if stopped {
@@ -235,7 +235,7 @@ impl Injector {
     pub(super) async fn disk(&self, node: &Node, at: &At) -> Result<()> {
         let gate = node.gate.lock().await;
         let Some(tracer) = self.attach(node, at).await? else { return Ok(()) };
-        self.cluster.excuse(AFTERMATH);
+        self.cluster.excuse(Some(node.number), AFTERMATH);
         let injected = tracer.injected_within(INJECTED).await;
         if injected && !matches!(at.tamper, Tamper::Delay(_)) {
             // Fail-stop is for the keeper to find; what goes on although its disk has failed is let go of.

@@ -31,7 +31,7 @@ use crate::{
 
 /// The file in which a policy is put beside the shipped ones.
 const ADDED: &str = "90-chaos.cedar";
-/// What it says: nothing is pushed.
+/// What it says while nothing is pushed.
 const FORBIDS: &str = "@id(\"chaos-no-push\")\n@approval(\"never\")\n@reason(\"Not for the moment.\")\nforbid (principal, action == Placet::Action::\"witness/push\", resource is Placet::Tool);\n";
 
 impl Injector {
@@ -58,7 +58,8 @@ impl Injector {
     }
 
     /// A policy forbids a tool while calls of it are under way; later it is taken back. Each change starts the nodes again, one after
-    /// another, so that some still know only the policies before.
+    /// another, so that some still know only the policies before. No two changes make the same policies: a start does not bring
+    /// back what was replaced.
     pub(super) async fn policy(&self, node: &Node, chance: &mut Chance) -> Result<()> {
         let over = Arc::new(AtomicBool::new(false));
         let mut calling = JoinSet::new();
@@ -69,9 +70,10 @@ impl Injector {
         }
         sleep(Duration::from_millis(200)).await;
         let changed = async {
-            self.change_policies(node, true).await?;
+            let change = chance.next();
+            self.change_policies(node, &format!("// Change {change}.\n{FORBIDS}")).await?;
             sleep(Duration::from_millis(300)).await;
-            self.change_policies(node, false).await
+            self.change_policies(node, &format!("// Change {change} is taken back.\n")).await
         };
         let changed = changed.await;
         over.store(true, Ordering::SeqCst);
@@ -108,14 +110,9 @@ impl Injector {
     }
 
     /// Writes the policies of every node, and starts one after another again: `first` before the others.
-    async fn change_policies(&self, first: &Node, forbid: bool) -> Result<()> {
+    async fn change_policies(&self, first: &Node, text: &str) -> Result<()> {
         for node in &self.cluster.nodes {
-            let path = node.folder.join("policies").join(ADDED);
-            if forbid {
-                setup::put(&path, FORBIDS.as_bytes())?;
-            } else {
-                fs::remove_file(&path).context("no policy to take back")?;
-            }
+            setup::put(&node.folder.join("policies").join(ADDED), text.as_bytes())?;
         }
         self.stop(first).await?;
         for node in self.cluster.nodes.iter().filter(|node| node.number != first.number) {

@@ -62,7 +62,7 @@ impl Injector {
             return Ok(());
         };
         // What holds a lease may lose it, and then ends and says so.
-        self.cluster.excuse(AFTERMATH);
+        self.cluster.excuse(Some(node.number), AFTERMATH);
         let held = tracer.injected_within(CALLS.saturating_add(Duration::from_millis(ms))).await;
         tracer.detach().await;
         if held {

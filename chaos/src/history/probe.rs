@@ -64,10 +64,22 @@ pub enum Probe {
         /// When, by the database's clock.
         at_ms: i64,
     },
+    /// The database says whose a start is.
+    Epoch {
+        /// The start, as its log is numbered.
+        epoch: u64,
+        /// The node.
+        node: u32,
+    },
     /// What a run has spent.
     Budget {
         /// The tenant.
         tenant: String,
+        /// The agent.
+        agent: String,
+        /// The user it acts for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<String>,
         /// The run.
         run_id: String,
         /// Calls that it was charged for.

@@ -177,6 +177,17 @@ pub enum Loss {
     Abandoned,
 }
 
+impl std::fmt::Display for Loss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::NotConnected => "not connected",
+            Self::Broken => "broken off",
+            Self::TimedOut => "waited in vain",
+            Self::Abandoned => "gone on purpose",
+        })
+    }
+}
+
 /// Fields that may differ between two answers with the same result.
 const OF_THE_ANSWER: [&str; 3] = ["replayed", "trace_context", "trace_id"];
 

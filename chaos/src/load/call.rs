@@ -28,7 +28,7 @@ use crate::{
     setup::{LATENCY_MS, SECRET},
 };
 
-/// The most calls of one run.
+/// The most calls of a run that is not about its budget.
 const CALLS_MAX: u32 = 1_000_000;
 
 /// One call: a key with its arguments, sent however often.
@@ -48,6 +48,8 @@ pub(crate) struct Call {
     pub(crate) key: Option<String>,
     /// The run.
     pub(crate) run: String,
+    /// The most calls of it.
+    pub(crate) calls_max: u32,
     /// Which client made it up.
     pub(crate) client: u32,
     /// How often nodes had come up when it was last sent.
@@ -100,6 +102,7 @@ impl Call {
             args,
             key,
             run,
+            calls_max: CALLS_MAX,
             client,
             seen_starts: AtomicU64::new(0),
             settled: AtomicBool::new(false),
@@ -114,6 +117,13 @@ impl Call {
     pub(crate) fn of_somebody(&self, tenant: &str, agent: &str) -> Self {
         let origin = (self.run.clone(), self.client);
         Self::new((tenant, agent, false), self.tool, self.args.clone(), origin)
+            .in_run_of(self.calls_max)
+    }
+
+    /// The same in a run that may make so many calls.
+    pub(crate) const fn in_run_of(mut self, calls_max: u32) -> Self {
+        self.calls_max = calls_max;
+        self
     }
 
     /// The last answer to it.
@@ -224,7 +234,7 @@ impl Call {
         let run = json!({
             "run_id": self.run,
             "safety_mode": "destructive",
-            "run_budget": { "calls_max": CALLS_MAX, "tool_latency_ms_max": LATENCY_MS },
+            "run_budget": { "calls_max": self.calls_max, "tool_latency_ms_max": LATENCY_MS },
         });
         let key = match &self.key {
             Some(key) => format!(r#","idempotency_key":"{key}""#),

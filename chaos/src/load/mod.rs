@@ -8,6 +8,7 @@ pub(crate) mod finale;
 pub(crate) mod forms;
 mod granted;
 mod rearmed;
+mod thrifty;
 pub(crate) mod upstream;
 pub(crate) mod votes;
 
@@ -164,6 +165,9 @@ impl Load {
     async fn act(&self, doing: Doing, client: u32, chance: &mut Chance) {
         let node = chance.index(self.scene.doors.len());
         match doing {
+            Doing::Call if chance.permille(60) => {
+                thrifty::more_calls_than_the_run_may(self, client, chance).await;
+            }
             Doing::Call => {
                 let call = self.fresh(None, client, chance);
                 self.until_definite(&call, Sending::new(Why::New, node), chance).await;
@@ -214,10 +218,15 @@ impl Load {
     fn alike(&self, call: &Call, number: u64) -> Arc<Call> {
         let args = Args { item: format!("{}-{number}", call.args.item), ..call.args.clone() };
         let who = (call.tenant.as_str(), call.agent.as_str(), call.delegated);
-        let alike = Arc::new(Call::new(who, call.tool, args, (call.run.clone(), call.client)));
+        self.add(Call::new(who, call.tool, args, (call.run.clone(), call.client)))
+    }
+
+    /// Counts a call that was made up like another, and remembers it for the end.
+    fn add(&self, call: Call) -> Arc<Call> {
+        let call = Arc::new(call);
         self.made.fetch_add(1, Ordering::SeqCst);
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&alike));
-        alike
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&call));
+        call
     }
 
     fn earlier(&self, chance: &mut Chance) -> Option<Arc<Call>> {

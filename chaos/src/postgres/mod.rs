@@ -108,6 +108,11 @@ impl Postgres {
         Ok(format!("postgres://{ROLE}@127.0.0.1:{}/{name}?sslmode=disable", self.proxy.port()))
     }
 
+    /// The process of the primary, while it runs.
+    pub fn primary_pid(&self) -> Option<u32> {
+        self.primary.as_ref()?.child.id()
+    }
+
     /// The name of the last database.
     pub fn database(&self) -> String {
         format!("round_{}", self.databases)

@@ -74,7 +74,10 @@ pub(super) fn count<'a>(events: &'a [Event], witness: &[Line]) -> Counted<'a> {
                     }
                 }
             }
-            What::Lost(_) => add(&mut counted.asked.unanswered),
+            What::Lost(lost) => {
+                add(&mut counted.asked.unanswered);
+                add(counted.asked.losses.entry(lost.how).or_default());
+            }
             What::VoteSent(_) => add(&mut counted.asked.votes),
             What::GrantAsked(_) => add(&mut counted.asked.grants),
             What::Node(node) => hurt(&mut counted.trouble, &node.change, &mut recovery),
@@ -128,8 +131,8 @@ fn hurt(trouble: &mut Trouble, change: &NodeChange, recovery: &mut Vec<u64>) {
         NodeChange::Refused { rightly: true, .. } => add(&mut trouble.refusals),
         NodeChange::Exited { .. } => add(&mut trouble.exits),
         NodeChange::Ready { after_ms } => recovery.push(*after_ms),
-        NodeChange::Refused { rightly: false, .. }
-        | NodeChange::Started { .. }
+        NodeChange::Refused { rightly: false, .. } => add(&mut trouble.failed_starts),
+        NodeChange::Started { .. }
         | NodeChange::Resumed
         | NodeChange::StopAsked
         | NodeChange::Stopped { .. }

@@ -33,6 +33,7 @@ pub(super) fn merged(rounds: &[Report], never: &[FaultKind]) -> Report {
         passed: run.is_some() && fine.into_iter().all(|fine| fine),
         run,
         rounds: sum(|round| round.rounds),
+        unplayed: sum(|round| round.unplayed),
         set_ups,
         lasted_ms: sum(|round| round.lasted_ms),
         trouble: trouble(rounds, never),
@@ -69,6 +70,7 @@ fn trouble(rounds: &[Report], never: &[FaultKind]) -> Trouble {
         kills: sum(|trouble| trouble.kills),
         pauses: sum(|trouble| trouble.pauses),
         refusals: sum(|trouble| trouble.refusals),
+        failed_starts: sum(|trouble| trouble.failed_starts),
         exits: sum(|trouble| trouble.exits),
         faults: counts(rounds.iter().map(|round| &round.trouble.faults)),
         never: never.to_vec(),
@@ -84,6 +86,7 @@ fn asked(rounds: &[Report]) -> Asked {
         duplicates: sum(|asked| asked.duplicates),
         kinds: counts(rounds.iter().map(|round| &round.asked.kinds)),
         unanswered: sum(|asked| asked.unanswered),
+        losses: counts(rounds.iter().map(|round| &round.asked.losses)),
         votes: sum(|asked| asked.votes),
         grants: sum(|asked| asked.grants),
     }

@@ -43,9 +43,10 @@ fn head(report: &Report, to: &mut String) -> fmt::Result {
     }
     writeln!(
         to,
-        "lasted       {} in {} round(s)",
+        "lasted       {} in {} round(s); {} more could not be played",
         seconds(report.lasted_ms),
-        grouped(report.rounds)
+        grouped(report.rounds),
+        grouped(report.unplayed)
     )
 }
 
@@ -53,7 +54,13 @@ fn trouble(report: &Report, to: &mut String) -> fmt::Result {
     let trouble = &report.trouble;
     writeln!(to, "\nkills        {}", grouped(trouble.kills))?;
     writeln!(to, "pauses       {}", grouped(trouble.pauses))?;
-    writeln!(to, "refused      {} starts, rightly", grouped(trouble.refusals))?;
+    writeln!(
+        to,
+        "starts       {} refused rightly, {} failed under a fault",
+        grouped(trouble.refusals),
+        grouped(trouble.failed_starts)
+    )?;
+    writeln!(to, "ended        {} times by themselves", grouped(trouble.exits))?;
     writeln!(to, "faults       {}", grouped(trouble.faults.values().sum()))?;
     for kind in FaultKind::ALL {
         let count = trouble.faults.get(kind).copied().unwrap_or_default();
@@ -72,7 +79,10 @@ fn outcome(report: &Report, to: &mut String) -> fmt::Result {
     let (asked, outcome) = (&report.asked, &report.outcome);
     writeln!(to, "\ncalls        {} of {} keys", grouped(asked.calls), grouped(asked.keys))?;
     writeln!(to, "duplicates   {}", grouped(asked.duplicates))?;
-    writeln!(to, "unanswered   {}", grouped(asked.unanswered))?;
+    let losses: Vec<String> =
+        asked.losses.iter().map(|(how, count)| format!("{} {how}", grouped(*count))).collect();
+    let of = if losses.is_empty() { String::new() } else { format!(" ({})", losses.join(", ")) };
+    writeln!(to, "unanswered   {}{of}", grouped(asked.unanswered))?;
     writeln!(to, "votes        {}, and {} grants", grouped(asked.votes), grouped(asked.grants))?;
     writeln!(to, "effects      {}", grouped(outcome.effects))?;
     writeln!(to, "acknowledged {}", grouped(outcome.acknowledged))?;

@@ -244,7 +244,7 @@ fn linear_a_lost_request_may_or_may_not_have_happened() {
         for event in &mut script.events {
             let is = matches!(&event.what, What::Reply(reply) if reply.request == first);
             if is {
-                event.what = What::Lost(Lost { request: first, how: Loss::TimedOut });
+                event.what = What::Lost(Lost { request: first, how: Loss::Broken });
             }
         }
     });

@@ -55,7 +55,7 @@ fn i11_a_key_has_one_record() {
 
 #[test]
 fn i11_a_run_is_charged_for_what_it_did_and_not_beyond_its_limit() {
-    for (charged, most) in [(101, 100), (2, 100)] {
+    for (charged, most) in [(101, 100), (2, 100), (2, 2)] {
         only(Invariant::I11, |script| {
             script.each_probe(|probe| {
                 if let Probe::Budget { used, limit, .. } = probe {

@@ -388,6 +388,8 @@ impl Script {
         });
         self.probe(Probe::Budget {
             tenant: "acme".to_owned(),
+            agent: "scribe".to_owned(),
+            user: None,
             run_id: "run".to_owned(),
             used: 50,
             limit: 100,

@@ -1,0 +1,45 @@
+//! A run with a small budget: more calls than it may make come at once, to all nodes, some of them twice.
+//!
+//! Owns the calls. That no more of them ran than the run may, and that it was charged for those, is the judge's (I11).
+
+use std::sync::Arc;
+
+use placet_chaos::history::request::Why;
+use tokio::task::JoinSet;
+
+use super::{
+    Load,
+    call::{Call, Sending},
+    forms::Args,
+};
+use crate::{
+    people::{AGENTS, TENANTS},
+    seeded::Chance,
+};
+
+/// Makes more calls than their run has.
+pub(super) async fn more_calls_than_the_run_may(load: &Load, client: u32, chance: &mut Chance) {
+    let calls_max = u32::try_from(chance.within(1..5)).unwrap_or(1);
+    let [tenant, _] = TENANTS;
+    let agent = chance.pick(&AGENTS).filter(|agent| load.scene.people.has(tenant, agent));
+    let (agent, tool) =
+        (agent.copied().unwrap_or("courier"), chance.pick(&["put", "post", "push"]).copied());
+    let first = load.made.load(std::sync::atomic::Ordering::SeqCst);
+    let run = format!("thrifty-{}-{client}-{first}", load.name);
+    let (mut sent, nodes) = (JoinSet::new(), load.scene.doors.len());
+    let calls = chance.within(1..5).saturating_add(u64::from(calls_max));
+    for number in 0..calls {
+        let args = Args::new(format!("{}-{client}-{first}-few-{number}", load.name), chance);
+        let origin = (run.clone(), client);
+        let call = Call::new((tenant, agent, false), tool.unwrap_or("put"), args, origin)
+            .in_run_of(calls_max);
+        let call = load.add(call);
+        for copy in 0..chance.within(1..3) {
+            let why = if copy == 0 { Why::New } else { Why::Immediately };
+            let sending = Sending::new(why, chance.index(nodes));
+            let (call, scene) = (Arc::clone(&call), Arc::clone(&load.scene));
+            sent.spawn(async move { drop(call.send(&scene, &sending).await) });
+        }
+    }
+    while sent.join_next().await.is_some() {}
+}
