@@ -201,7 +201,7 @@ async fn measured(
 }
 
 async fn weight(party: &Party, (held, per_second): (usize, f64), rest: Duration) -> Result<Weight> {
-    let waiting = party.waiting().await?;
+    let waiting = party.waiting().await?.context("the inbox is still being read")?;
     ensure!(waiting == held, "{waiting} wait where {held} should");
     sleep(rest).await;
     Ok(Weight { held, per_second, memory: party.memory()? })
@@ -293,9 +293,10 @@ async fn start(party: &mut Party, (held, killed): (usize, bool), rest: Duration)
     let listens_ms = milliseconds(began.elapsed());
     loop {
         let waiting = party.waiting().await?;
-        if waiting == held {
+        if waiting == Some(held) {
             break;
         }
+        let waiting = waiting.unwrap_or(0);
         if waiting > held || began.elapsed() > party::PATIENCE {
             bail!("{waiting} wait after the start, and {held} did before");
         }

@@ -166,6 +166,8 @@ fn request(number: u64) -> Result<GrantRequest> {
             client: None,
             issued_at: None,
             expires_at: FixedClock.now().plus_ms(3_600_000),
+            scopes: std::collections::BTreeSet::new(),
+            may_act: None,
         };
         SubjectToken::seal(&format!("{subject}-{number}-{}", "x".repeat(800)), facts)
     };

@@ -179,6 +179,7 @@ impl Subject {
             approval: None,
             frozen: false,
             break_glass: None,
+            desk: placet_types::desk::DeskBasis::default(),
             attested: true,
             key: Some(RecordId::derive(
                 &self.chain.key_scope(&capability.id),

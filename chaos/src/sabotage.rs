@@ -122,14 +122,18 @@ const fn is_kill_slow(act: &Act) -> bool {
     matches!(act, Act::KillSlow { .. })
 }
 
+const fn is_kill_delayed(act: &Act) -> bool {
+    matches!(act, Act::KillDelayed { .. })
+}
+
 const fn is_policy(act: &Act) -> bool {
     matches!(act, Act::Policy)
 }
 
 /// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
-const CONTROLS: [Control; 11] = {
-    use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15};
-    use Invariant::{I1, I2, I3, I4, I5, I7, I8, I9, I10};
+const CONTROLS: [Control; 12] = {
+    use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15, F16};
+    use Invariant::{I1, I2, I3, I4, I5, I7, I8, I9, I10, I12};
     use Shows::{Broken, Stops};
     [
         embedded("dispatch-not-durable", &[F1, F4, F6], 3, Broken(&[I1, I2])),
@@ -142,6 +146,7 @@ const CONTROLS: [Control; 11] = {
         embedded("grant-uses-uncounted", &[F14], 3, Broken(&[I10])),
         shared("policy-epoch-unchecked", &[F15], 5, Broken(&[I10])).only(is_policy, 1),
         embedded("late-evidence-unmatched", &[F7], 5, Broken(&[I9])),
+        embedded("settle-delay-ignored", &[F16], 3, Broken(&[I1, I12])).only(is_kill_delayed, 2),
         embedded("retry-opaque", &[F1, F4, F6], 8, Broken(&[I1, I7])),
         embedded("result-before-commit", &[F1, F4, F6], 8, Broken(&[I3, I4])),
     ]

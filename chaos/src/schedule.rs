@@ -115,6 +115,11 @@ pub(crate) enum Act {
         /// After the effect.
         after: bool,
     },
+    /// SIGKILL while nobody knows of an effect that is still to come (F16).
+    KillDelayed {
+        /// How long after its call it comes, in milliseconds.
+        ms: u64,
+    },
     /// SIGKILL while whatever is written takes long: on its way to the disk, or behind a lock of the database (F4).
     KillSlow {
         /// How long each write takes, in milliseconds.
@@ -208,6 +213,7 @@ impl Act {
             | Self::KillAt { .. }
             | Self::KillAtEffect { .. }
             | Self::KillSlow { .. } => FaultKind::F4,
+            Self::KillDelayed { .. } => FaultKind::F16,
             Self::Stuck { .. } => FaultKind::F8,
             Self::KillInRecovery { .. } => FaultKind::F5,
             Self::Pause { .. } => FaultKind::F9,
@@ -366,6 +372,8 @@ const MAKERS: &[Maker] = &[
     (FaultKind::F21, |_, _| Act::Versions),
     (FaultKind::F22, |chance, _| Act::Burst { size: chance.within(150..600) }),
     (FaultKind::F23, |_, _| Act::Stop),
+    // Later than a restart takes, and within the time in which the call may take effect.
+    (FaultKind::F16, |chance, _| Act::KillDelayed { ms: chance.within(1_000..1_800) }),
 ];
 
 /// A system call on a call's way: the request comes, the journal is written and synced, the upstream is called, the answer goes.

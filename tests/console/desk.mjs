@@ -90,14 +90,14 @@ await check("narrower arguments show as a difference, need everybody anew, and t
   assert.ok(text.includes("[sensitive]") && !text.includes("1203"), text);
   await ben.locator("#args").fill("{ broken");
   await ben.locator("#reason").fill("half of it");
-  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.getByRole("button", { name: /^Propose these/ }).click();
   await ben.locator("#problems").getByText("not JSON").waitFor();
   assert.equal(await ben.locator("#args").inputValue(), "{ broken");
   await ben.locator("#args").fill(text.replace("90000", "\"much\""));
-  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.getByRole("button", { name: /^Propose these/ }).click();
   await ben.locator("#problems").waitFor();
   await ben.locator("#args").fill(text.replace("90000", "45000"));
-  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.getByRole("button", { name: /^Propose these/ }).click();
   await ben.waitForURL(`${base}/approvals/${held.id}?done=edit`);
   // The other window was on the old proposal: it follows by itself.
   await cleo.locator("#what del").first().waitFor();
@@ -118,7 +118,7 @@ await check("a stale page decides nothing and shows how it stands now", async ()
   await ben.goto(`${base}/approvals/${held.id}/edit`);
   await ben.locator("#args").fill((await ben.locator("#args").inputValue()).replace("8000", "7000"));
   await ben.locator("#reason").fill("a little less");
-  await ben.getByRole("button", { name: /^Agree to these/ }).click();
+  await ben.getByRole("button", { name: /^Propose these/ }).click();
   await ben.waitForURL(/done=edit/);
   await still.locator("#decide textarea").fill("I agree to 8000");
   const answered = still.waitForResponse((response) => response.request().method() === "POST");

@@ -43,7 +43,7 @@ await check("the page shows their part, who asks, and that the rest is not their
   assert.match(text, /your agreement counts for globex[\s\S]*known to tenant acme alone/i);
   for (const word of hidden) assert.ok(!text.includes(word), `${word}: ${text}`);
   assert.match(await gil.locator("#people").innerText(), /0 of 1 from globex\/credit-approvers[\s\S]*None yet/);
-  for (const name of ["Narrow the arguments", "Propose a standing grant"]) {
+  for (const name of ["Change the arguments", "Propose a standing grant"]) {
     assert.equal(await gil.getByRole("link", { name }).count(), 0, name);
   }
 });

@@ -10,7 +10,6 @@ mod everywhere;
 
 use std::{
     fs,
-    process::Stdio,
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -19,9 +18,9 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde_json::{Value, json};
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
-    process::{Child, Command},
+    process::Child,
 };
 use url::Url;
 
@@ -100,17 +99,6 @@ async fn hook() -> (Heard, Url) {
     (heard, url)
 }
 
-/// The stub over HTTP: where it listens.
-async fn stub_over_http(setup: &Setup) -> (Child, Url) {
-    let mut command = Command::new(npm::node());
-    command.arg(npm::stub()).arg("http").arg(setup.path("http-record")).env_clear();
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let port = within("the stub says its port", lines.next_line()).await.unwrap().unwrap();
-    (child, local(port.parse().unwrap(), "/mcp"))
-}
-
 /// Two adapters with a secret each, a webhook, a collector, and who stands behind them.
 struct World {
     setup: Setup,
@@ -143,32 +131,12 @@ impl World {
             .env("CANARY", &in_env)
             .env("HOOK", key);
         fs::write(setup.path("secret.txt"), &in_file).unwrap();
-        let (server, stub) = stub_over_http(&setup).await;
+        let (server, stub) = npm::stub_over_http(&setup.path("http-record")).await;
         let (upstream, url) = tap(stub).await;
-        let (node, script) = (npm::node(), npm::stub());
-        let record = setup.path("stdio-record").display().to_string();
-        let import = ["adapters", "import", "--mode-default", "local_write", "--name"];
-        let child = [
-            "child",
-            "--env-secret",
-            "STUB_KEY=env",
-            "--stdio",
-            "--",
-            &node,
-            &script,
-            "good",
-            &record,
-        ];
-        let remote = ["remote", "--url", url.as_str(), "--private-network", "--credential", "file"];
-        for rest in [&child[..], &remote[..]] {
-            let ran = setup.configured(&[&import[..], rest].concat()).await;
-            ran.ok();
+        for ran in estate::with_child_and_remote(&setup, "remote", &url).await {
             assert_eq!(found(format!("{ran:?}").as_bytes(), &in_env), None, "{ran:?}");
             assert_eq!(found(format!("{ran:?}").as_bytes(), &in_file), None, "{ran:?}");
         }
-        let mut contract = setup.read_contract("remote");
-        contract["capabilities"]["erase"]["mode"] = json!("destructive");
-        fs::write(setup.contract_file("remote"), contract.to_string()).unwrap();
         let setup = setup.files_contract();
         Self { setup, _server: server, upstream, webhook, spans, in_env, in_file }
     }

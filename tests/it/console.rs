@@ -46,6 +46,7 @@ impl Provider {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
+        crate::harness::watcher::watch(child.id());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let line = within("the provider listens", lines.next_line()).await.unwrap();
         let said: Value = serde_json::from_str(&line.expect("it says where")).unwrap();

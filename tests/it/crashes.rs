@@ -134,28 +134,9 @@ async fn an_approved_call_whose_parked_arguments_were_altered_is_void_and_does_n
     assert_ne!(agent.call(&call).await.held()["approval_id"], held["approval_id"]);
 }
 
-/// A process that is killed after the effect and before it is recorded.
-async fn killed_in_between(setup: Setup) -> Setup {
-    let setup = setup.arg("--drill-pause-after-effect-ms").arg("60000");
-    let placet = setup.start().await;
-    let agent = setup.agent(&placet).await;
-    let caller = tokio::spawn(async move {
-        let request = agent
-            .request(http::Method::POST, "/v1/calls")
-            .header("content-type", "application/json");
-        let body = serde_json::to_vec(&write("a.txt", "s1")).unwrap();
-        // The answer never comes: the process is killed under it.
-        agent.is_answered_to(request.body(body.into()).unwrap()).await
-    });
-    until("the effect has happened", || async { setup.file("a.txt").try_exists().unwrap() }).await;
-    placet.kill().await;
-    assert!(!within("the caller learns of it", caller).await.unwrap(), "a killed process answered");
-    setup.without_args()
-}
-
 #[tokio::test]
 async fn a_call_that_was_under_way_at_a_kill_is_unknown_until_an_operator_resolves_it() {
-    let setup = killed_in_between(Setup::new()).await;
+    let setup = Setup::new().killed_in_between(&write("a.txt", "s1"), "a.txt").await;
     fs::write(setup.file("a.txt"), "untouched since").unwrap();
 
     let second = setup.start().await;
@@ -195,7 +176,7 @@ async fn a_call_that_was_under_way_at_a_kill_is_unknown_until_an_operator_resolv
 
 #[tokio::test]
 async fn an_unknown_call_that_did_not_happen_is_never_sent_again_by_itself() {
-    let setup = killed_in_between(Setup::new()).await;
+    let setup = Setup::new().killed_in_between(&write("a.txt", "s1"), "a.txt").await;
     fs::remove_file(setup.file("a.txt")).unwrap();
     let placet = setup.start().await;
     let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
@@ -315,6 +296,36 @@ async fn asked_to_stop_it_finishes_what_is_under_way_and_takes_nothing_new() {
         (&again["replayed"], &again["tool_call_id"]),
         (&json!(true), &result["tool_call_id"])
     );
+}
+
+#[tokio::test]
+async fn asked_to_stop_it_sends_nothing_that_waited_for_its_turn() {
+    let setup = Setup::new().files_contract().arg("--drill-pause-after-effect-ms").arg("3000");
+    let mut contract = setup.read_contract("files");
+    contract["limits"] = json!({"concurrency_max": 1});
+    let setup = setup.contract("files", &contract);
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    let calls = |name: &'static str, step: &'static str| {
+        let agent = agent.clone();
+        tokio::spawn(async move { agent.call(&write(name, step)).await })
+    };
+    let first = calls("a.txt", "s1");
+    until("the call is under way", || async { setup.file("a.txt").try_exists().unwrap() }).await;
+    let second = calls("b.txt", "s2");
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    placet.ask_to_stop();
+    let told = within("the one that waits is answered", second).await.unwrap();
+    assert!(!first.is_finished(), "the pause is over too early for this test to mean anything");
+    assert_eq!(told.refused(503, "OVERLOADED")["execution"], "not_executed");
+    within("the one under way is answered", first).await.unwrap().succeeded();
+    let gone = placet.gone().await;
+    assert!(gone.status.success(), "{}:\n{}", gone.status, gone.said);
+    assert!(!setup.file("b.txt").try_exists().unwrap(), "it was sent after the signal");
+
+    let setup = setup.without_args();
+    let second = setup.start().await;
+    setup.agent(&second).await.call(&write("b.txt", "s2")).await.succeeded();
 }
 
 /// What starts a program with a small disk mounted on its ledger, where this machine lets a test do that.

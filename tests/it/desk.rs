@@ -129,8 +129,10 @@ fn refused(ran: &Ran, code: &str) {
 }
 
 #[tokio::test]
-async fn an_edit_runs_narrower_is_shown_as_a_difference_and_the_agent_is_told() {
-    let desk = Desk::of_two().await;
+async fn other_arguments_are_shown_as_a_difference_decided_by_somebody_else_and_the_agent_is_told()
+{
+    // One agreement is enough here, but never that of whoever wrote the arguments.
+    let desk = Desk::shipped().await;
     desk.setup.put("b.txt", "not needed");
     let (held, id, digest) = desk.held("a.txt", "s1").await;
     let args = desk.setup.path("args.json");
@@ -139,19 +141,29 @@ async fn an_edit_runs_narrower_is_shown_as_a_difference_and_the_agent_is_told() 
     let edit = ["edit", &id, "--args", args, "--reason", "the other one", "--digest"];
     refused(&desk.types("ben", &and(&edit, STALE)).await, "VALIDATION_ERROR");
     let edited = desk.types("ben", &and(&edit, &digest)).await;
-    assert!(edited.ok().contains(r#"~ /path: "a.txt" → "b.txt""#), "{edited:?}");
+    for said in [r#"~ /path: "a.txt" → "b.txt""#, "ben wrote them and does not decide"] {
+        assert!(edited.ok().contains(said), "{edited:?}");
+    }
+    let new = desk.digest(&id).await;
+    assert_ne!(new, digest);
+    let own = ["approve", &id, "--reason", "as I wrote", "--digest"];
+    let own = desk.types("ben", &and(&own, &new)).await;
+    refused(&own, "POLICY_DENIED");
+    assert!(own.err.contains("you wrote these arguments"), "{own:?}");
+    assert!(desk.is_there("b.txt"), "its author decided");
 
     let shown = desk.types("cleo", &["show", &id]).await;
-    for said in
-        ["edited    by ben", r#"~ /path: "a.txt" → "b.txt""#, "your yes is the last one it needs"]
-    {
+    for said in [
+        "edited    by ben",
+        r#"~ /path: "a.txt" → "b.txt""#,
+        "ben wrote them",
+        "your yes is the last one it needs",
+    ] {
         assert!(shown.ok().contains(said), "no `{said}` in {}", shown.out);
     }
     let approve = ["approve", &id, "--reason", "agreed", "--digest"];
     refused(&desk.types("cleo", &and(&approve, &digest)).await, "VALIDATION_ERROR");
     assert!(desk.is_there("b.txt"), "an old digest decided");
-    let new = desk.digest(&id).await;
-    assert_ne!(new, digest);
     desk.types("cleo", &and(&approve, &new)).await.ok();
 
     let result = desk.agent.end_of(&text(&held, "call_id")).await.succeeded();

@@ -14,7 +14,7 @@ use crate::harness::{
     client::{Client, text},
     placet::Placet,
     setup::{Ran, Setup, plan},
-    until, within,
+    until,
 };
 
 fn write(name: &str, step: &str) -> Value {
@@ -211,21 +211,8 @@ async fn a_log_that_is_not_what_was_signed_is_found_out_and_not_served() {
 
 /// A call that was under way when the process was killed, and did not happen.
 async fn unknown(setup: Setup) -> (Setup, Placet, String) {
-    let setup = setup.arg("--drill-pause-after-effect-ms").arg("60000");
-    let placet = setup.start().await;
-    let agent = setup.agent(&placet).await;
-    let caller = tokio::spawn(async move {
-        let request = agent
-            .request(http::Method::POST, "/v1/calls")
-            .header("content-type", "application/json");
-        let body = serde_json::to_vec(&write("a.txt", "s1")).unwrap();
-        agent.is_answered_to(request.body(body.into()).unwrap()).await
-    });
-    until("the effect has happened", || async { setup.file("a.txt").try_exists().unwrap() }).await;
-    placet.kill().await;
-    assert!(!within("the caller learns of it", caller).await.unwrap());
+    let setup = setup.killed_in_between(&write("a.txt", "s1"), "a.txt").await;
     fs::remove_file(setup.file("a.txt")).unwrap();
-    let setup = setup.without_args();
     let placet = setup.start().await;
     setup.agent(&placet).await.call(&write("a.txt", "s1")).await.refused(409, "OUTCOME_UNKNOWN");
     let listed = setup.ben(&placet).await.get("/v1/ledger?state=indeterminate").await.ok();

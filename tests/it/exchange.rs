@@ -21,7 +21,7 @@ use crate::{
         npm,
         placet::Placet,
         setup::{Ran, Setup, local, plan},
-        within,
+        watcher, within,
     },
     workspace,
 };
@@ -40,7 +40,7 @@ async fn peer(script: &str, arguments: &[&str]) -> (Child, Lines<BufReader<Child
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    let mut child = command.spawn().unwrap();
+    let mut child = watcher::started(&mut command);
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     (child, lines)
 }

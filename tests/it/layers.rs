@@ -88,6 +88,7 @@ pub(crate) const PURE: [&str; 4] = ["types", "policy", "ledger", "adapter"];
 
 /// What the pure ring may use besides itself: none of it does I/O. A new name here is a decision, not a formality.
 const PURE_MAY_USE: &[&str] = &[
+    "aho-corasick",
     "async-trait",
     "base64",
     "cedar-policy",

@@ -57,7 +57,10 @@ mod secrets;
 #[cfg(test)]
 mod shared;
 #[cfg(test)]
+mod signed_in;
+#[cfg(test)]
 mod spiffe;
+mod strangers;
 #[cfg(test)]
 mod traces;
 #[cfg(test)]

@@ -248,6 +248,7 @@ impl Everything {
                 .kill_on_drop(true)
                 .spawn()
                 .unwrap();
+            crate::harness::watcher::watch(child.id());
             let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
             let listening = within("the server listens or ends", async {
                 while let Some(line) = lines.next_line().await.unwrap() {

@@ -310,6 +310,7 @@ impl MailServer {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
+        crate::harness::watcher::watch(child.id());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = within("the mail server listens", lines.next_line()).await.unwrap().unwrap();
         Self { child, port: port.parse().unwrap() }

@@ -2,24 +2,24 @@
 //!
 //! Owns the search through everything that leaves the process or stays on disk: spans, logs, metrics, answers, files.
 
-use std::{fs, path::Path, process::Stdio};
+use std::{fs, path::Path};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
-};
+use tokio::process::Child;
 
 use crate::harness::{
     client::{Client, Reply, text},
     npm, otlp,
     placet::Placet,
-    setup::{Setup, local, plan},
-    within,
+    search::{Places, found},
+    setup::{Setup, plan},
+    until,
 };
 
 const SECRET: &str = "kanarienvogel-4711-sicher";
+/// What stands in its place.
+const REMOVED: &str = "[secret removed]";
 const ARGUMENT: &str = "wellensittich-0815-privat";
 
 /// The forms in which a canary would be given away.
@@ -61,17 +61,6 @@ fn files_with(folder: &Path, canary: &str) -> Vec<String> {
     found
 }
 
-/// The stub over HTTP: where it listens.
-async fn stub_over_http(record: &Path) -> (Child, url::Url) {
-    let mut command = Command::new(npm::node());
-    command.arg(npm::stub()).arg("http").arg(record).env_clear();
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let port = within("the stub says its port", lines.next_line()).await.unwrap().unwrap();
-    (child, local(port.parse().unwrap(), "/mcp"))
-}
-
 /// Two adapters with the secret: in a child's environment, and in a header.
 async fn with_secret() -> (Setup, Child, otlp::Received) {
     let (received, endpoint) = otlp::grpc().await;
@@ -92,7 +81,7 @@ async fn with_secret() -> (Setup, Child, otlp::Received) {
         ran.code == Some(0) && !ran.out.contains(SECRET) && !ran.err.contains(SECRET),
         "{ran:?}"
     );
-    let (server, url) = stub_over_http(&setup.path("record")).await;
+    let (server, url) = npm::stub_over_http(&setup.path("record")).await;
     let remote = ["remote", "--url", url.as_str(), "--private-network", "--credential", "canary"];
     let ran = setup.configured(&[&import[..], &remote].concat()).await;
     assert!(
@@ -206,6 +195,42 @@ async fn refused(agent: &Client) -> Vec<Reply> {
     let twice = format!("{{\"tool\": \"{SECRET}\", \"tool\": \"{ARGUMENT}\" ]");
     replies.push(agent.post_text("/v1/calls", twice).await);
     replies
+}
+
+#[tokio::test]
+async fn a_target_that_says_its_secret_in_every_form_is_heard_without_it() {
+    let (setup, _server, _received) = with_secret().await;
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    for (step, adapter) in [("s1", "child"), ("s2", "remote")] {
+        let call = plan(&format!("{adapter}__note"), step, json!({ "what": "your secret" }));
+        let reply = agent.call(&call).await;
+        let told = text(&reply.succeeded()["output"]["content"][0], "text");
+        let told: Value = serde_json::from_str(&told).expect("what is kept is whole");
+        let forms = told["forms"].as_array().unwrap();
+        assert!(forms.len() > 25, "{told}");
+        for form in forms {
+            let form = form.as_str().unwrap();
+            assert!(form.contains(REMOVED), "{adapter}: {form}");
+            assert!(
+                form.len() <= REMOVED.len().saturating_add(16),
+                "more than the secret stays: {form}"
+            );
+        }
+        assert_eq!(found(&reply.body, SECRET), None, "{adapter}");
+        assert_eq!(found(format!("{:?}", reply.headers).as_bytes(), SECRET), None, "{adapter}");
+    }
+    // It says the last of it on its standard error after its answer.
+    until("the child has said it all", || async {
+        placet.log().matches("it is [secret removed]").count() > 20
+    })
+    .await;
+    let log = placet.stop().await;
+    assert_eq!(found(log.as_bytes(), SECRET), None, "in the log");
+    let mut places = Places::default();
+    places.add_folder(&setup.data());
+    assert!(places.has("content", "secret removed"), "the search finds what is kept");
+    assert_eq!(places.with(SECRET), Vec::<String>::new());
 }
 
 /// What stands around a canary, for the message of a failure.

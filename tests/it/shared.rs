@@ -13,6 +13,7 @@ use crate::harness::{
     setup::{Ran, Setup, plan},
     until,
 };
+use crate::workspace;
 
 fn delete(name: &str, step: &str) -> Value {
     plan("files__delete", step, json!({ "path": name }))
@@ -324,4 +325,99 @@ async fn exported(setup: &Setup, sound: &Value) {
     }
     let alone = fs::read(setup.path("log.jsonl")).unwrap();
     assert_eq!(alone, fs::read(folder.join("epoch-2.jsonl")).unwrap());
+}
+
+/// The shipped policies with a word more, that changes nothing but their digest.
+fn other_policies(setup: &Setup) {
+    let folder = setup.path("policies");
+    fs::create_dir(&folder).unwrap();
+    for file in fs::read_dir(workspace::root().join("policies")).unwrap() {
+        let file = file.unwrap().path();
+        if file.extension().is_some_and(|extension| extension == "cedar") {
+            fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
+        }
+    }
+    fs::write(folder.join("99-other.cedar"), "// Another bundle.\n").unwrap();
+}
+
+#[tokio::test]
+async fn a_node_with_replaced_policies_does_not_start_unless_an_operator_says_so() {
+    let database = Database::start().await;
+    let (one, two) = database.two_nodes().await;
+    let (a, b) = (one.start().await, two.start().await);
+    a.stop().await;
+    other_policies(&one);
+    let one = one.with("policies", json!("policies"));
+    let a = one.start().await;
+    one.agent(&a).await.call(&write("a.txt", "s1")).await.succeeded();
+    // The other one was left behind; what restarts it does not bring its policies back.
+    b.kill().await;
+    let gone = two.refuses().await;
+    gone.says(&[
+        "was active before",
+        "was replaced at",
+        "--roll-back-policies 2",
+        "the other nodes have",
+    ]);
+    assert!(!gone.status.success());
+    one.agent(&a).await.call(&write("b.txt", "s2")).await.succeeded();
+    let wrong = two.arg("--roll-back-policies").arg("1");
+    wrong.refuses().await.says(&["--roll-back-policies 2"]);
+    let two = wrong.without_args().arg("--roll-back-policies").arg("2");
+    let b = two.start().await;
+    two.agent(&b).await.call(&write("c.txt", "s3")).await.succeeded();
+    assert_eq!(a.ask("/readyz").await.status, 503, "it does not have the active policies");
+    let noted = "SELECT count(*) FROM placet.entries WHERE convert_from(payload, 'UTF8') LIKE '%a roll-back: %'";
+    assert_eq!(database.number(noted).await, 1);
+    // The option is used up: with the new policies active again it brings nothing back.
+    a.stop().await;
+    let again = one.arg("--roll-back-policies").arg("3");
+    let a = again.start().await;
+    b.kill().await;
+    two.refuses().await.says(&["--roll-back-policies 4"]);
+    a.stop().await;
+}
+
+#[tokio::test]
+async fn no_node_begins_a_write_inside_a_freeze_that_another_one_has_acknowledged() {
+    let database = Database::start().await;
+    let people = json!({
+        "groups": { "approvers": {}, "operators": {}, "freeze-approvers": {} },
+        "users": { "ana": { "groups": [] }, "ben": { "groups": ["approvers", "operators", "freeze-approvers"] } },
+        "agents": { "dev-agent": { "owner": "ana" } },
+    });
+    let nodes = database.nodes(["one", "two", "three"]).await.map(|node| {
+        let directory = json!({ "tenants": { "local": people } }).to_string();
+        fs::write(node.path("directory.yaml"), directory).unwrap();
+        node.with("directory", json!("directory.yaml"))
+    });
+    let mut running = Vec::new();
+    for node in &nodes {
+        running.push(node.start().await);
+    }
+    for round in 0..3 {
+        let freezing = &nodes[round % 3];
+        let ben = freezing.ben(&running[round % 3]).await;
+        let wanted = json!({ "arrange": { "kind": "freeze", "name": "now" }, "reason": "closed", "lasts_ms": 3_600_000 });
+        let entry = ben.post("/v1/desk", &wanted).await.ok();
+        // Not one of them looks first: each has what it read a moment ago.
+        for (number, (node, placet)) in nodes.iter().zip(&running).enumerate() {
+            let name = format!("r{round}-{number}.txt");
+            node.agent(placet).await.call(&write(&name, &name)).await.held();
+            assert!(!node.file(&name).try_exists().unwrap(), "{name} was written in the freeze");
+        }
+        let end = json!({ "act": "end", "reason": "over" });
+        ben.post(&format!("/v1/desk/{}/acts", text(&entry, "desk_id")), &end).await.ok();
+        // That less is forbidden they learn within their next rounds.
+        for (number, (node, placet)) in nodes.iter().zip(&running).enumerate() {
+            let agent = node.agent(placet).await;
+            let tries = std::cell::Cell::new(0_u32);
+            until("each node knows that it is over", || async {
+                tries.set(tries.get() + 1);
+                let name = format!("after-{round}-{number}-{}.txt", tries.get());
+                agent.call(&write(&name, &name)).await.status == 200
+            })
+            .await;
+        }
+    }
 }

@@ -16,7 +16,7 @@ use crate::{
         npm,
         placet::Placet,
         setup::{Setup, local, plan},
-        until, within,
+        until, watcher, within,
     },
     ingress::TrustDomain,
     vault::{fingerprint, look, with_server},
@@ -44,6 +44,7 @@ impl Agent {
             .stdout(Stdio::piped())
             .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
+        watcher::watch(child.id());
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let stdin = child.stdin.take().unwrap();
         let mut agent = Self { child, stdin, lines };
@@ -242,6 +243,7 @@ impl Service {
             .stdout(Stdio::piped())
             .kill_on_drop(true);
         let mut child = command.spawn().unwrap();
+        watcher::watch(child.id());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = within("the service says its port", lines.next_line()).await.unwrap().unwrap();
         Self { port: port.parse().unwrap(), lines, _child: child }

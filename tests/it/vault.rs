@@ -32,31 +32,61 @@ use crate::harness::{
 
 const READS: &str = r#"path "secret/data/*" { capabilities = ["read"] }"#;
 
-/// A server over HTTP that notes what it is shown.
+/// A server over HTTP that notes what it is shown, and may take one secret only.
 pub(crate) struct Server {
     url: String,
     record: PathBuf,
+    accepted: PathBuf,
     _child: Child,
 }
 
 impl Server {
     async fn start(setup: &Setup) -> Self {
-        let record = setup.path("record");
+        let (record, accepted) = (setup.path("record"), setup.path("accepted"));
         let mut command = Command::new(npm::node());
-        command.arg(npm::stub()).arg("http").arg(&record).env_clear();
+        command.arg(npm::stub()).arg("http").arg(&record).arg(&accepted).env_clear();
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        crate::harness::watcher::watch(child.id());
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = within("the server says its port", lines.next_line()).await.unwrap().unwrap();
-        Self { url: local(port.parse().unwrap(), "/mcp").to_string(), record, _child: child }
+        Self {
+            url: local(port.parse().unwrap(), "/mcp").to_string(),
+            record,
+            accepted,
+            _child: child,
+        }
+    }
+
+    /// From now on it takes this secret and no other.
+    pub(crate) fn takes_only(&self, secret: &str) {
+        let next = self.accepted.with_extension("next");
+        fs::write(&next, fingerprint(secret)).unwrap();
+        fs::rename(&next, &self.accepted).unwrap();
+    }
+
+    fn takes_all(&self) {
+        fs::remove_file(&self.accepted).unwrap();
     }
 
     /// The fingerprints of what its calls were made with, in their order.
     pub(crate) fn shown(&self) -> Vec<String> {
+        self.calls(true)
+    }
+
+    /// The fingerprints of what it did not take, and did nothing for.
+    pub(crate) fn turned_away(&self) -> Vec<String> {
+        self.calls(false)
+    }
+
+    fn calls(&self, taken: bool) -> Vec<String> {
         let text = fs::read_to_string(&self.record).unwrap_or_default();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-        let calls = lines.filter(|line| line["message"]["method"] == "tools/call");
-        calls.map(|line| line["headers"]["authorization"].as_str().unwrap().to_owned()).collect()
+        let calls = lines
+            .filter(|line| line["message"]["method"] == "tools/call" && line["isTaken"] == taken);
+        calls
+            .map(|line| line["headers"]["authorization"].as_str().unwrap_or("none").to_owned())
+            .collect()
     }
 }
 
@@ -156,11 +186,18 @@ async fn a_secret_in_the_vault_reaches_its_server_and_nobody_else_and_rotates_un
     let answer = look(&agent, "s1").await;
     answer.succeeded();
     assert_eq!(server.shown(), [fingerprint(&first)]);
+    server.takes_only(&first);
 
-    // While ten call at the same time the secret changes: no call is lost.
+    // While ten call at the same time the secret changes, and the server learns of it only after us: no call is lost.
     let turn = async {
         sleep(Duration::from_secs(1)).await;
         vault.write("secret/data/tickets", &json!({ "key": second, "other": private })).await;
+        until("the new one is shown and not taken", || async {
+            server.turned_away().contains(&fingerprint(&second))
+        })
+        .await;
+        sleep(Duration::from_millis(500)).await;
+        server.takes_only(&second);
     };
     let (calls, ()) = tokio::join!(load(&agent), turn);
     let shown = server.shown();
@@ -175,6 +212,7 @@ async fn a_secret_in_the_vault_reaches_its_server_and_nobody_else_and_rotates_un
     let newer = vault.token(READS, token_file.path()).await;
     vault.put("auth/token/revoke", &accessor).await;
     let third = plain_canary("third");
+    server.takes_all();
     vault.write("secret/data/tickets", &json!({ "key": third })).await;
     until_shown(&server, &agent, &third).await;
 
@@ -273,16 +311,33 @@ async fn with_database(vault: &OpenBao, (life, longest): (&str, &str)) -> Databa
     database
 }
 
-#[tokio::test]
-async fn credentials_made_on_demand_are_renewed_then_replaced_and_given_back_at_the_end() {
+/// Roles that the vault makes on demand, and a Placet whose tickets are behind one of them.
+struct OnDemand {
+    vault: OpenBao,
+    database: Database,
+    setup: Setup,
+    server: Server,
+    /// What it logs in with, for as long as this is kept.
+    jwt: tempfile::NamedTempFile,
+}
+
+/// Leases live so long by themselves and in all, and so do log-ins.
+async fn on_demand(lease: (&str, &str), login: (&str, &str)) -> OnDemand {
     let vault = OpenBao::start().await;
-    let database = with_database(&vault, ("4s", "10s")).await;
+    let database = with_database(&vault, lease).await;
     let rules = r#"path "database/creds/reader" { capabilities = ["read"] }"#;
-    vault.logins(rules, ("6s", "16s")).await;
+    vault.logins(rules, login).await;
     let jwt = tempfile::NamedTempFile::new().unwrap();
     fs::write(jwt.path(), vault.jwt("vault")).unwrap();
     let auth = json!({ "method": "jwt", "role": "placet", "file": jwt.path() });
     let (setup, server) = behind(&vault, &auth, "database/creds/reader#username").await;
+    OnDemand { vault, database, setup, server, jwt }
+}
+
+#[tokio::test]
+async fn credentials_made_on_demand_are_renewed_then_replaced_and_given_back_at_the_end() {
+    let OnDemand { vault: _vault, database, setup, server, jwt: _jwt } =
+        on_demand(("4s", "10s"), ("6s", "16s")).await;
     until("the import gives its own back", || async { roles(&database).await.is_empty() }).await;
     let placet = setup.start().await;
     let agent = setup.agent(&placet).await;
@@ -310,14 +365,8 @@ async fn credentials_made_on_demand_are_renewed_then_replaced_and_given_back_at_
 
 #[tokio::test]
 async fn user_and_password_of_one_lease_belong_together_and_a_revoked_token_is_replaced() {
-    let vault = OpenBao::start().await;
-    let database = with_database(&vault, ("1h", "2h")).await;
-    let rules = r#"path "database/creds/reader" { capabilities = ["read"] }"#;
-    vault.logins(rules, ("9s", "1h")).await;
-    let jwt = tempfile::NamedTempFile::new().unwrap();
-    fs::write(jwt.path(), vault.jwt("vault")).unwrap();
-    let auth = json!({ "method": "jwt", "role": "placet", "file": jwt.path() });
-    let (setup, server) = behind(&vault, &auth, "database/creds/reader#username").await;
+    let OnDemand { vault, database, setup, server, jwt: _jwt } =
+        on_demand(("1h", "2h"), ("9s", "1h")).await;
     let both = json!({
         "key": { "vault": "database/creds/reader#username" },
         "password": { "vault": "database/creds/reader#password" },
@@ -376,7 +425,7 @@ async fn a_start_without_its_secrets_says_what_is_wrong_and_whose_it_is_to_mend(
     let file = |path: &Path| json!({ "method": "token_file", "file": path });
     for (auth, words) in [
         (file(bad.path()), ["does not accept our token", "vault.auth"]),
-        (file(Path::new("nowhere")), ["nowhere", "entity not found"]),
+        (file(Path::new("nowhere")), ["nowhere", "no such file"]),
         (
             json!({ "method": "jwt", "role": "placet", "file": jwt.path() }),
             ["refuses the log-in at `auth/jwt` as `placet`", "audience"],

@@ -3,8 +3,9 @@
 //   node guarded.mjs ISSUER AUDIENCE RECORD      prints its port
 //
 // RECORD is a file that gets the headers and the message of every request as a line of JSON. A call is answered with what its token says.
+// RECORD.withdrawn may have the `jti` of tokens that are taken no more, one a line; with `all` none is.
 
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { load } from "../console/modules.mjs";
 
@@ -15,11 +16,18 @@ const keys = createRemoteJWKSet(new URL(`${issuer}/jwks`));
 const schema = { type: "object", properties: { what: { type: "string" } }, required: ["what"], additionalProperties: false };
 const tools = ["search", "send"].map((name) => ({ name, description: `To ${name} mail.`, inputSchema: schema }));
 
+function isWithdrawn({ jti }) {
+  const file = `${record}.withdrawn`;
+  const withdrawn = existsSync(file) ? readFileSync(file, "utf8").split("\n") : [];
+  return withdrawn.includes("all") || withdrawn.includes(jti);
+}
+
 async function claims(request) {
   const [scheme, token] = (request.headers.authorization ?? "").split(" ");
   if (scheme !== "Bearer") return undefined;
   try {
-    return (await jwtVerify(token, keys, { issuer, audience })).payload;
+    const said = (await jwtVerify(token, keys, { issuer, audience })).payload;
+    return isWithdrawn(said) ? undefined : said;
   } catch {
     return undefined;
   }

@@ -3,16 +3,20 @@
 //   node stub.mjs MANNER [RECORD]          MANNER: good, silent, silent-calls, garbage, garbage-calls,
 //                                        late-calls (each answered after 2.5 s),
 //                                        refuses, errors (in words that quote the arguments)
-//   node stub.mjs http RECORD              prints its port
+//   node stub.mjs http RECORD [ACCEPTED]   prints its port
+//
+// ACCEPTED is a file with the fingerprints of the authorizations that are taken, one a line; without the file all are. It is looked at a
+// moment after a request has come, as by a server whose check is elsewhere. What is not taken gets 401 and is done nothing with.
+// A call that asks for `your secret` is told it, in every form in which a tool may say it.
 //
 // RECORD is a file that gets every message as a line of JSON, over HTTP with its headers. Nothing is installed for it.
 
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
 
-const [manner = "good", record] = process.argv.slice(2);
+const [manner = "good", record, accepted] = process.argv.slice(2);
 
 const schema = {
   type: "object",
@@ -30,7 +34,30 @@ const tools = [
 // What shows that a secret arrived, without saying it.
 const fingerprint = (text) => createHash("sha256").update(text).digest("hex");
 
-function result(message) {
+// Every form of a secret that a tool may say it in.
+function forms(secret) {
+  const hex = Buffer.from(secret).toString("hex");
+  const url = encodeURIComponent(secret);
+  const all = [secret, JSON.stringify({ secret }), url, url.toLowerCase(), url.replaceAll("%20", "+"), encodeURIComponent(url), hex, hex.toUpperCase()];
+  all.push([...Buffer.from(secret)].map((byte) => "%" + byte.toString(16)).join(""));
+  for (const user of ["", "u:", "me:", "ana:", "user:"]) {
+    const basic = Buffer.from(user + secret).toString("base64");
+    all.push(basic, basic.replaceAll("=", ""), encodeURIComponent(basic), Buffer.from(user + secret).toString("base64url"));
+  }
+  return all;
+}
+
+// On standard error, cut wherever it may be cut.
+async function murmur(texts) {
+  for (const text of texts) {
+    const middle = Math.floor(text.length / 2);
+    process.stderr.write("it is " + text.slice(0, middle));
+    await new Promise((done) => setTimeout(done, 5));
+    process.stderr.write(text.slice(middle) + "\n");
+  }
+}
+
+function result(message, secret) {
   switch (message.method) {
     case "initialize":
       return {
@@ -42,6 +69,10 @@ function result(message) {
       return { tools };
     case "tools/call": {
       const did = { tool: message.params.name, key: fingerprint(process.env.STUB_KEY ?? "") };
+      if (message.params.arguments?.what === "your secret") {
+        did.forms = forms(secret);
+        if (manner !== "http") murmur(did.forms);
+      }
       return { content: [{ type: "text", text: JSON.stringify(did) }] };
     }
     case "ping":
@@ -58,9 +89,9 @@ function failure(message) {
   return manner === "errors" ? { code: -32000, message: quoted } : undefined;
 }
 
-function answer(message) {
+function answer(message, secret = process.env.STUB_KEY ?? "") {
   const error = failure(message);
-  const found = error ? undefined : result(message);
+  const found = error ? undefined : result(message, secret);
   const rest = found === undefined ? { error: error ?? { code: -32601, message: "no such method" } } : { result: found };
   return JSON.stringify({ jsonrpc: "2.0", id: message.id, ...rest });
 }
@@ -94,10 +125,19 @@ function http() {
       if (request.method !== "POST") return response.writeHead(405).end();
       const message = JSON.parse(Buffer.concat(chunks).toString());
       const headers = { ...request.headers };
-      if (headers.authorization) headers.authorization = fingerprint(headers.authorization);
-      keep({ headers, message });
-      if (message.id === undefined) return response.writeHead(202).end();
-      response.writeHead(200, { "content-type": "application/json" }).end(answer(message));
+      const said = headers.authorization ?? "";
+      if (said) headers.authorization = fingerprint(said);
+      const reply = () => {
+        const isTaken =
+          !accepted || !existsSync(accepted) || readFileSync(accepted, "utf8").split("\n").includes(headers.authorization);
+        keep({ headers, message, isTaken });
+        if (!isTaken) return response.writeHead(401, { "www-authenticate": said || "Bearer" }).end(said);
+        if (message.id === undefined) return response.writeHead(202).end();
+        const secret = said.replace(/^Bearer /, "");
+        response.writeHead(200, { "content-type": "application/json", "x-said": said }).end(answer(message, secret));
+      };
+      if (accepted) setTimeout(reply, 80);
+      else reply();
     });
   });
   server.listen(0, "127.0.0.1", () => console.log(String(server.address().port)));

@@ -8,7 +8,7 @@ use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rmcp::model::ProtocolVersion;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 
 use placet_adapter::{
@@ -35,12 +35,31 @@ use crate::{
 };
 
 /// Finds secrets of the configuration by name, at the moment a connection needs them.
+#[async_trait]
 pub trait SecretLookup: Send + Sync + fmt::Debug {
-    /// The secret called `name`.
+    /// The secret called `name`. Does not block the thread, and ends in time also where its source does not answer.
     ///
     /// # Errors
     /// Why it cannot be had, without any part of it.
-    fn secret(&self, name: &str) -> Result<SecretString, String>;
+    async fn secret(&self, name: &str) -> Result<SecretVersions, String>;
+}
+
+/// The versions of a secret that are live at the same time.
+#[derive(Debug, Clone)]
+pub struct SecretVersions {
+    /// The one to use.
+    pub newest: SecretString,
+    /// The one before, while a server may still know only that one.
+    pub previous: Option<SecretString>,
+}
+
+impl SecretVersions {
+    /// The version to try when a server has refused `used`: the newest, if there is a newer one by now, else the one before.
+    #[must_use]
+    pub fn other_than(self, used: &SecretString) -> Option<SecretString> {
+        let is_other = |one: &SecretString| one.expose_secret() != used.expose_secret();
+        Some(self.newest).into_iter().chain(self.previous).find(is_other)
+    }
 }
 
 /// What every connection of this kind shares.
@@ -168,7 +187,7 @@ impl McpConnector {
                 let cwd = cwd.as_deref();
                 let launch = stdio::child::Launch { command, args, env, cwd, process };
                 let (transport, child) =
-                    stdio::start(&endpoint.adapter, &launch, &self.settings, bytes_max)?;
+                    stdio::start(&endpoint.adapter, &launch, &self.settings, bytes_max).await?;
                 let health = child.health();
                 let service = handshake::shake(transport, listener.clone(), version)
                     .await

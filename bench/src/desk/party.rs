@@ -165,11 +165,18 @@ impl Party {
         self.door.read("/v1/inbox").await
     }
 
-    /// How many wait, as the approver's inbox says.
-    pub(super) async fn waiting(&self) -> Result<usize> {
-        let inbox = self.door.read("/v1/inbox?limit=1").await?;
+    /// How many wait, as the approver's inbox says; nothing while a start still reads what waits: the doors are open before that.
+    pub(super) async fn waiting(&self) -> Result<Option<usize>> {
+        let path = "/v1/inbox?limit=1";
+        let (status, inbox) = self.door.send((Method::GET, path), None, false).await?;
+        if inbox.get("error_code").and_then(Value::as_str) == Some("OVERLOADED") {
+            return Ok(None);
+        }
+        if status != StatusCode::OK {
+            bail!("`{path}` was answered with {status}: {inbox}");
+        }
         let total = inbox.get("total").and_then(Value::as_u64).context("the inbox has no total")?;
-        usize::try_from(total).context("the total is too large")
+        usize::try_from(total).map(Some).context("the total is too large")
     }
 
     /// The memory of the process.

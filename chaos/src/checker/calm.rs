@@ -35,11 +35,12 @@ impl Calm {
         let mut calm = Self { is_known: !world.changes.is_empty(), ..Self::default() };
         calm.take_nodes(world);
         for (at, fault) in &world.faults {
-            let node = match fault.kind {
-                FaultKind::F20 => None,
-                FaultKind::F8 | FaultKind::F11 if fault.node.is_some() => fault.node,
-                _ => continue,
-            };
+            let of_all = fault.kind == FaultKind::F20;
+            let of_one = matches!(fault.kind, FaultKind::F8 | FaultKind::F11);
+            if !(of_all || of_one && fault.node.is_some()) {
+                continue;
+            }
+            let node = fault.node.filter(|_| !of_all);
             let from_us = at.us.saturating_sub(BEFORE_US);
             calm.spans.push(Span { node, from_us, to_us: at.us.saturating_add(AFTER_US) });
         }

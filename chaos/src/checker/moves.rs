@@ -63,7 +63,8 @@ fn move_of(from: Option<&RecordImage>, to: &Written<'_>) -> Judged {
         ("pending_approval", "pending_approval" | "approved" | "denied")
         | ("approved", "pending_approval" | "denied" | "dispatched")
         | ("dispatched", "succeeded" | "failed_final" | "failed_retriable")
-        | ("failed_retriable", "dispatched")
+        // What nothing came of is tried again, and may need people this time.
+        | ("failed_retriable", "dispatched" | "pending_approval")
         | ("indeterminate", "succeeded" | "failed_final" | "rearmed")
         | ("rearmed", "pending_approval" | "dispatched") => Ok(()),
         ("dispatched", "dispatched") => sent_again(from, next),

@@ -54,9 +54,8 @@ fn stops(world: &World<'_>) -> Vec<(u32, i64, i64)> {
 
 /// Which node each epoch was, where the database says so.
 fn nodes(world: &World<'_>) -> BTreeMap<u64, u32> {
-    let named = |probe: &&Probe| match probe {
-        Probe::Epoch { epoch, node } => Some((*epoch, *node)),
-        _ => None,
+    let named = |probe: &&Probe| {
+        if let Probe::Epoch { epoch, node } = probe { Some((*epoch, *node)) } else { None }
     };
     world.probes.iter().filter_map(named).collect()
 }

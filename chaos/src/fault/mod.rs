@@ -60,6 +60,7 @@ impl Injector {
             Act::Kill => self.kill(&node).await,
             Act::KillAt { at } => self.kill_at(&node, at).await,
             Act::KillAtEffect { after } => self.kill_at_effect(&node, *after, chance).await,
+            Act::KillDelayed { ms } => self.kill_delayed(&node, *ms, chance).await,
             Act::KillSlow { delay_ms, after_ms } => {
                 self.kill_slow(&node, *delay_ms, *after_ms).await
             }

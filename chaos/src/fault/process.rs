@@ -64,7 +64,9 @@ impl Injector {
     ) -> Result<()> {
         let tools = ["put", "post", "push"];
         let tool = chance.pick(&tools).copied().unwrap_or("push");
-        let Some(again) = self.hold_at_upstream(node, tool, after, chance).await? else {
+        let manner =
+            if after { Manner::HangThen { ms: 5_000 } } else { Manner::Hang { ms: 5_000 } };
+        let Some(again) = self.hold_at_upstream(node, tool, manner, chance).await? else {
             return Ok(());
         };
         let gate = node.gate.lock().await;
@@ -80,17 +82,40 @@ impl Injector {
         Ok(())
     }
 
+    /// SIGKILL while an effect is still to come that the upstream says it knows nothing of.
+    pub(super) async fn kill_delayed(
+        &self,
+        node: &Node,
+        ms: u64,
+        chance: &mut Chance,
+    ) -> Result<()> {
+        let manner = Manner::DelayedEffect { ms };
+        let Some(again) = self.hold_at_upstream(node, "post", manner, chance).await? else {
+            return Ok(());
+        };
+        let gate = node.gate.lock().await;
+        if let Some(status) = node.kill().await {
+            self.cluster.note_end(node, status);
+            let detail =
+                format!("kill -9 some time before the effect of `post`, due after {ms} ms");
+            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail.clone());
+            self.cluster.scene.injected(FaultKind::F16, Some(node.number), detail);
+        }
+        self.cluster.bring_up(node).await?;
+        drop(gate);
+        again.await;
+        Ok(())
+    }
+
     /// A call that the upstream has and does not answer; what is returned calls again.
     async fn hold_at_upstream(
         &self,
         node: &Node,
         tool: &'static str,
-        after: bool,
+        manner: Manner,
         chance: &mut Chance,
     ) -> Result<Option<impl Future<Output = ()> + use<>>> {
         let scene = Arc::clone(&self.cluster.scene);
-        let manner =
-            if after { Manner::HangThen { ms: 5_000 } } else { Manner::Hang { ms: 5_000 } };
         let call = self.load.fresh(Some(tool), 0, chance);
         let before = (scene.world.counts().await?, scene.world.restarts());
         scene.world.arm(&call.args.item, manner).await?;
@@ -209,7 +234,9 @@ impl Injector {
 
     /// A keyed call is under way at a kill, and nobody is there until the upstream has forgotten its token.
     pub(super) async fn window(&self, node: &Node, chance: &mut Chance) -> Result<()> {
-        let Some(again) = self.hold_at_upstream(node, "put", true, chance).await? else {
+        let Some(again) =
+            self.hold_at_upstream(node, "put", Manner::HangThen { ms: 5_000 }, chance).await?
+        else {
             return Ok(());
         };
         let began = Instant::now();

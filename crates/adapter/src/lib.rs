@@ -6,3 +6,4 @@
 pub mod adapter;
 pub mod conformance;
 pub mod outcome;
+pub mod scrub;

@@ -129,7 +129,13 @@ impl Check<'_> {
         }
         let expires_at = expires_at.plus_ms(MARGIN_MS.saturating_neg());
         if expires_at <= self.now {
-            return refused("its time is as good as over");
+            // A service gives no more than is left of the subject's own time: then that is what is short, and not its answer.
+            let subject = self.wanted.tokens.as_ref().map(|tokens| tokens.subject.expires_at());
+            let soon = self.now.plus_ms(MARGIN_MS.saturating_mul(2));
+            return match subject {
+                Some(ends) if ends <= soon => Err(BrokerError::SubjectExpired),
+                Some(_) | None => refused("its time is as good as over"),
+            };
         }
         Ok(Minted {
             used: self.used(token, scopes, expires_at),
@@ -206,7 +212,11 @@ impl Check<'_> {
             None => return Ok(()),
             Some(Value::String(text)) => text.split_ascii_whitespace().map(str::to_owned).collect(),
             Some(Value::Array(several)) => {
-                several.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+                let words = several.iter().map(|word| word.as_str().map(str::to_owned));
+                match words.collect::<Option<_>>() {
+                    Some(words) => words,
+                    None => return refused("the token's scope is no text"),
+                }
             }
             Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
                 return refused("the token's scope is no text");

@@ -149,6 +149,43 @@ impl BrokerError {
         }
     }
 
+    /// What an operator is told who has to mend it; nothing where it is not theirs.
+    #[must_use]
+    pub const fn for_operators(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownService { .. } => {
+                Some("the contract names a token service that is not configured")
+            }
+            Self::ClientSecret { .. } => {
+                Some("what proves this client at the token service cannot be read or used")
+            }
+            Self::ClientRefused { .. } => Some("the token service does not accept this client"),
+            Self::Puzzling { .. } => Some(
+                "the token service, or what stands before it, answers what the RFCs do not know",
+            ),
+            Self::Misconfigured { .. } => {
+                Some("the token service does not accept the form of the request")
+            }
+            Self::AnswerRefused { .. } => {
+                Some("the token service gives another token than was asked for")
+            }
+            Self::SubjectMissing
+            | Self::SubjectExpired
+            | Self::SubjectRefused { .. }
+            | Self::SubjectRevoked
+            | Self::NoActor { .. }
+            | Self::TargetRefused { .. }
+            | Self::GrantRefused { .. }
+            | Self::StrongerSignIn
+            | Self::ScopeMissing { .. }
+            | Self::Unavailable { .. }
+            | Self::TooNarrow
+            | Self::OtherHost
+            | Self::GrantExpired
+            | Self::OutOfTime => None,
+        }
+    }
+
     /// The refusal of the call.
     #[must_use]
     pub fn refusal(&self) -> Refusal {

@@ -3,7 +3,7 @@
 //! Owns the reading of a [`GrantRequest`] against a token service's section. Asks nobody. Invariant: an actor's token is never the subject's
 //! own.
 
-use placet_identity::SubjectToken;
+use placet_identity::{Acting, SubjectToken};
 use placet_types::{
     clock::Timestamp,
     contract::credential::{ActorSource, CredentialKind},
@@ -58,33 +58,52 @@ pub(crate) fn wanted(
     })
 }
 
-/// Who is named as acting: by another token than the subject's, or not at all.
+/// Who is named as acting: by another token than the subject's, or not at all. Where the subject's token says who alone may act, that is
+/// whoever is named, and nobody else is (RFC 8693, section 4.4).
 pub(crate) fn actor_of(
     service: &StsConfig,
     source: ActorSource,
     (actor, subject): (Option<&SubjectToken>, &SubjectToken),
 ) -> Result<Actor, BrokerError> {
+    let no_actor = |problem| Err(BrokerError::NoActor { problem });
+    let may = |acting| subject.may_act().is_none_or(|claim| claim.names(subject.issuer(), acting));
     match source {
+        ActorSource::Nobody if subject.may_act().is_some() => {
+            no_actor("the caller's token says who may act, and nobody is named")
+        }
         ActorSource::Nobody => Ok(Actor::Nobody),
+        ActorSource::Gateway if !service.client_auth.names_us() => {
+            no_actor("Placet can only act by name where it signs with a key")
+        }
         ActorSource::Gateway => {
-            if !service.client_auth.names_us() {
-                let problem = "Placet can only act by name where it signs with a key";
-                return Err(BrokerError::NoActor { problem });
+            // At the service that issued the token, the client is known by its name.
+            let us = service.client_id.as_str();
+            let acting = Acting { issuer: subject.issuer(), subject: us, client: Some(us) };
+            if may(acting) {
+                Ok(Actor::Assertion)
+            } else {
+                no_actor("the caller's token says who may act, and it is not Placet")
             }
-            Ok(Actor::Assertion)
         }
         ActorSource::Agent => match actor {
-            None => Err(BrokerError::NoActor { problem: "the call has no agent's token" }),
+            None => no_actor("the call has no agent's token"),
             Some(actor)
                 if actor == subject
                     || (actor.issuer() == subject.issuer()
                         && actor.subject() == subject.subject()) =>
             {
-                Err(BrokerError::NoActor { problem: "the agent's token is the subject's own" })
+                no_actor("the agent's token is the subject's own")
+            }
+            Some(actor) if !may(acting_by(actor)) => {
+                no_actor("the caller's token says who may act, and it is not this agent")
             }
             Some(_) => Ok(Actor::Token),
         },
     }
+}
+
+fn acting_by(token: &SubjectToken) -> Acting<'_> {
+    Acting { issuer: token.issuer(), subject: token.subject(), client: token.client() }
 }
 
 /// Whose authority a request rides on: of whom the tokens are that are shown, or since when it is asked for in our own name.

@@ -1,7 +1,7 @@
 //! Revocations: tokens that a subject had before a moment count no more.
 //!
 //! Owns what is in force and whom it hits. Who revokes, how long it lasts and where it is kept is the engine's. Invariants: a token that
-//! does not say when it was issued is older than every revocation; one that was issued in the very moment of a revocation is hit by it.
+//! does not say when it was issued is older than every revocation, and hit by one that is over for all others; one that was issued in the very moment of a revocation is hit by it.
 
 use std::{
     collections::HashMap,
@@ -28,6 +28,8 @@ pub struct Revoked {
     pub name: SubjectName,
     /// The moment: what was issued until then is hit.
     pub before: Timestamp,
+    /// Whether it is over for all tokens but those that do not say when they were issued: how long one of them lives nobody can tell.
+    pub only_undated: bool,
 }
 
 /// Whose authority something rides on, and since when.
@@ -51,12 +53,20 @@ pub(crate) struct Revocations {
 struct Cut {
     issuer: Option<String>,
     before: Timestamp,
+    only_undated: bool,
 }
 
 impl Cut {
     fn hits(&self, bearer: Bearer<'_>) -> bool {
         self.issuer.as_deref().is_none_or(|issuer| issuer == bearer.issuer)
-            && bearer.issued_at.is_none_or(|at| at <= self.before)
+            && bearer.issued_at.is_none_or(|at| !self.only_undated && at <= self.before)
+    }
+
+    /// Whether whatever `other` hits is hit by this one.
+    fn covers(&self, other: &Self) -> bool {
+        self.issuer == other.issuer
+            && self.before == other.before
+            && (!self.only_undated || other.only_undated)
     }
 }
 
@@ -68,9 +78,9 @@ impl Revocations {
         let mut current = self.of.write().unwrap_or_else(PoisonError::into_inner);
         for one in revoked {
             let SubjectName { tenant, issuer, subject } = one.name.clone();
-            let cut = Cut { issuer, before: one.before };
+            let cut = Cut { issuer, before: one.before, only_undated: one.only_undated };
             let known = current.get(&tenant).and_then(|of| of.get(&subject));
-            if !known.is_some_and(|cuts| cuts.contains(&cut)) {
+            if !known.is_some_and(|cuts| cuts.iter().any(|known| known.covers(&cut))) {
                 fresh.push(one);
             }
             next.entry(tenant).or_default().entry(subject).or_default().push(cut);

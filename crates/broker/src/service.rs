@@ -127,17 +127,14 @@ impl Service {
         Check { service: &self.config, wanted, now }.success(response.body())
     }
 
-    /// The client's secret as it is now. Read where reading a file may block.
+    /// The client's secret as it is now.
     async fn secret(&self, secrets: &Secrets) -> Result<LiveSecret, BrokerError> {
-        let Some(name) = self.config.client_auth.secret().map(str::to_owned) else {
+        let Some(name) = self.config.client_auth.secret() else {
             // The connection proves who we are.
             return Ok(LiveSecret { newest: SecretString::from(""), previous: None });
         };
-        let secrets = secrets.clone();
-        let problem = |problem: String| BrokerError::ClientSecret { problem };
-        let read = tokio::task::spawn_blocking(move || secrets.live(&name)).await;
-        read.map_err(|_interrupted| problem("reading it was interrupted".to_owned()))?
-            .map_err(|error| problem(error.to_string()))
+        let read = secrets.live_soon(name).await;
+        read.map_err(|error| BrokerError::ClientSecret { problem: error.to_string() })
     }
 
     fn check_known(&self, secret: &SecretString, now: Timestamp) -> Result<(), BrokerError> {

@@ -9,6 +9,17 @@ use std::net::IpAddr;
 
 use crate::address::AddressClass;
 
+/// Why a name has no addresses. The system's library for names says it in codes that are no kind of their own.
+fn of_resolving(kind: io::ErrorKind) -> String {
+    let said = kind.to_string();
+    match said.as_str() {
+        "uncategorized error" | "other error" => {
+            "the name is not known, or no name server answers".to_owned()
+        }
+        _ => said,
+    }
+}
+
 /// Why an exchange failed.
 ///
 /// The enum is exhaustive on purpose: a new cause must make every place that decides about outcomes look at it.
@@ -59,7 +70,7 @@ pub enum EgressError {
         class: AddressClass,
     },
     /// The host did not resolve to a usable list of addresses.
-    #[error("the host of `{destination}` could not be resolved: {kind}")]
+    #[error("the host of `{destination}` could not be resolved: {}", of_resolving(*kind))]
     ResolveFailed {
         /// Scheme, host and port.
         destination: String,

@@ -11,8 +11,7 @@ use placet_types::{
 
 use crate::{
     error::IdentityError,
-    spiffe::SPIFFE_SCHEME,
-    token::{ActorClaim, TokenRole, VerifiedToken},
+    token::{Acting, ActorClaim, TokenRole, VerifiedToken},
 };
 
 /// Who calls, and for whom. Only [`VerifiedCaller::bind`] makes one.
@@ -99,25 +98,9 @@ fn check_named_actor(user: &VerifiedToken, actor: &VerifiedToken) -> Result<(), 
     Ok(())
 }
 
-/// Whether everything the claim says is true of the actor. A claim that says nothing names nobody.
 fn names(claim: &ActorClaim, issuer: &str, actor: &VerifiedToken) -> bool {
-    let subject_fits = claim.subject.as_ref().is_none_or(|subject| *subject == actor.subject);
-    let client_fits =
-        claim.client.as_ref().is_none_or(|client| Some(client) == actor.client.as_ref());
-    let says_something = claim.subject.is_some() || claim.client.is_some();
-    says_something && subject_fits && client_fits && same_name_space(claim, issuer, actor)
-}
-
-/// Subjects are unique within their issuer only, except SPIFFE ids.
-fn same_name_space(claim: &ActorClaim, issuer: &str, actor: &VerifiedToken) -> bool {
-    match &claim.issuer {
-        Some(named) => *named == actor.issuer,
-        None => {
-            let global =
-                claim.subject.as_ref().is_some_and(|subject| subject.starts_with(SPIFFE_SCHEME));
-            global || issuer == actor.issuer
-        }
-    }
+    let (subject, client) = (actor.subject.as_str(), actor.client.as_deref());
+    claim.names(issuer, Acting { issuer: &actor.issuer, subject, client })
 }
 
 /// A delegation without a client is for any actor of the tenant.

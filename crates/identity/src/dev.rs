@@ -35,7 +35,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::{
     claims::is_scope,
     config::{ActingRule, Algorithm, IssuerConfig, KIND_CLAIM, KeySource, KindRule},
-    error::SetupError,
+    error::{SetupError, of_file},
 };
 
 /// The first part of a development issuer's name; the tenant is the second, after a slash.
@@ -154,7 +154,7 @@ impl DevKey {
         match path.try_exists() {
             Ok(true) => Self::load(&path),
             Ok(false) => Self::create(dir, &path),
-            Err(error) => Err(SetupError::dev_key(&path, error.kind())),
+            Err(error) => Err(SetupError::dev_key(&path, of_file(error.kind()))),
         }
     }
 
@@ -278,7 +278,7 @@ impl DevKey {
 
     fn load(path: &Path) -> Result<Self, SetupError> {
         let problem = |problem: &dyn fmt::Display| SetupError::dev_key(path, problem);
-        let unreadable = |error: io::Error| SetupError::dev_key(path, error.kind());
+        let unreadable = |error: io::Error| SetupError::dev_key(path, of_file(error.kind()));
         let metadata = fs::metadata(path).map_err(unreadable)?;
         if !metadata.is_file() {
             return Err(problem(&"it is not a file"));
@@ -310,7 +310,7 @@ impl DevKey {
 
     fn create(dir: &Path, path: &Path) -> Result<Self, SetupError> {
         let made = Self::generate()?;
-        let failed = |error: io::Error| SetupError::dev_key(path, error.kind());
+        let failed = |error: io::Error| SetupError::dev_key(path, of_file(error.kind()));
         let mut suffix = [0_u8; 8];
         fill_random(&mut suffix)?;
         let draft = dir.join(format!(".{FILE_NAME}.{}", URL_SAFE_NO_PAD.encode(suffix)));

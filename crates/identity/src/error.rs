@@ -179,6 +179,12 @@ impl IdentityError {
         }
     }
 
+    /// Whether the same token may be accepted in a moment: nothing was found wrong with it.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        self.code() == ErrorCode::IdentityUnavailable
+    }
+
     /// What the caller may read: one text for every token that does not verify.
     #[must_use]
     pub fn caller_message(&self) -> &'static str {
@@ -226,11 +232,20 @@ pub(crate) fn echo(text: &str) -> String {
     text.chars().take(ECHO_CHARS_MAX).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// What went wrong with a file, as a person says it.
+pub(crate) fn of_file(kind: io::ErrorKind) -> String {
+    if kind == io::ErrorKind::NotFound {
+        "there is no such file or folder".to_owned()
+    } else {
+        kind.to_string()
+    }
+}
+
 /// Why a key set could not be loaded. The set that was loaded before stays in use for a while.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
-    #[error("the key file `{}` cannot be read: {kind}", path.display())]
+    #[error("the key file `{}` cannot be read: {}", path.display(), of_file(*kind))]
     Unreadable {
         /// The file.
         path: PathBuf,

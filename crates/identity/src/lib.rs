@@ -44,8 +44,10 @@ pub use inbound::{InboundVerifier, Presented};
 pub use own_svid::SvidKeeper;
 pub use sealed::{SubjectToken, TokenFacts};
 pub use secrets::{LiveSecret, SecretError, SecretSource, Secrets};
-pub use sign_in::{Attempt, Callback, Provider, SignInConfig, SignInError, fresh_text};
-pub use token::{ActorClaim, TokenRole, VerifiedToken};
+pub use sign_in::{
+    Beginning, Callback, Provider, SignInConfig, SignInError, SignInProof, SignedIn, fresh_text,
+};
+pub use token::{Acting, ActorClaim, TokenRole, VerifiedToken};
 pub use vault::{VaultAuth, VaultConfig, VaultError, VaultKeeper, VaultRef, VaultRefError};
 pub use verifier::{RefreshFailure, Verifier};
 

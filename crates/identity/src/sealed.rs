@@ -3,10 +3,12 @@
 //! Owns the only copy of an inbound token that outlives its verification. Invariant: it is in memory only, overwritten when the last
 //! holder drops it, and no text that this module makes shows a byte of it.
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use placet_types::{clock::Timestamp, digest::Digest};
 use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::token::ActorClaim;
 
 /// A verified token whose text only a token service is shown. Clones share one copy.
 #[derive(Clone)]
@@ -20,6 +22,8 @@ struct Sealed {
     client: Option<String>,
     issued_at: Option<Timestamp>,
     expires_at: Timestamp,
+    scopes: BTreeSet<String>,
+    may_act: Option<ActorClaim>,
 }
 
 /// What a token says, as far as an exchange needs to know it.
@@ -35,16 +39,30 @@ pub struct TokenFacts {
     pub issued_at: Option<Timestamp>,
     /// When its time is over.
     pub expires_at: Timestamp,
+    /// What its bearer was granted.
+    pub scopes: BTreeSet<String>,
+    /// The only one who may act for its subject, where it says so.
+    pub may_act: Option<ActorClaim>,
 }
 
 impl SubjectToken {
     /// Seals a token that was verified; `facts` are what it says.
     #[must_use]
     pub fn seal(token: &str, facts: TokenFacts) -> Self {
-        let TokenFacts { issuer, subject, client, issued_at, expires_at } = facts;
+        let TokenFacts { issuer, subject, client, issued_at, expires_at, scopes, may_act } = facts;
         let digest = Digest::of(token.as_bytes());
         let value = SecretString::from(token);
-        Self(Arc::new(Sealed { value, digest, issuer, subject, client, issued_at, expires_at }))
+        Self(Arc::new(Sealed {
+            value,
+            digest,
+            issuer,
+            subject,
+            client,
+            issued_at,
+            expires_at,
+            scopes,
+            may_act,
+        }))
     }
 
     /// The token, for the form that goes to a token service.
@@ -83,10 +101,22 @@ impl SubjectToken {
         self.0.issued_at
     }
 
+    /// The only one who may act for its subject, where it says so (RFC 8693, section 4.4).
+    #[must_use]
+    pub fn may_act(&self) -> Option<&ActorClaim> {
+        self.0.may_act.as_ref()
+    }
+
     /// When its time is over.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.0.expires_at
+    }
+
+    /// What its bearer was granted.
+    #[must_use]
+    pub fn scopes(&self) -> &BTreeSet<String> {
+        &self.0.scopes
     }
 }
 

@@ -3,34 +3,35 @@
 //! Owns reading them at the time of use, so that a rotated file needs no restart (TM-19), and the version before the newest, for the
 //! minutes in which the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value
 //! in. Does not ask a vault: [`crate::VaultKeeper`] does, and what it read is here.
-//! Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
+//! `soon` is the way for those who may not block. Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
 //! is only half written, or cannot be read for the moment, never replaces a value that was whole. A file that is gone is a secret that was
 //! taken back.
 
+mod file;
+mod soon;
+
 use std::{
-    collections::BTreeMap,
-    fs::File,
-    io::{self, Read as _},
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    collections::{BTreeMap, VecDeque},
+    io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
-use zeroize::Zeroizing;
 
 use crate::{
+    error::of_file,
     own_svid::OwnSvid,
     vault::{Reading, VaultError, VaultRef},
 };
 
 const SECRET_BYTES_MAX: usize = 64 * 1024;
+/// How many values are remembered that are live no more: whoever looks for them in an answer has to know them.
+const EARLIER_MAX: usize = 8;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
 pub(crate) const OVERLAP: Duration = Duration::from_mins(10);
-/// Read access for everybody on the machine.
-const WORLD_READABLE: u32 = 0o004;
 
 /// Where a secret comes from.
 #[derive(Debug, Clone)]
@@ -63,7 +64,7 @@ pub enum SecretError {
         name: String,
     },
     /// The file cannot be read.
-    #[error("the secret `{name}` cannot be read from `{}`: {kind}", path.display())]
+    #[error("the secret `{name}` cannot be read from `{}`: {}", path.display(), of_file(*kind))]
     Unreadable {
         /// The secret.
         name: String,
@@ -71,6 +72,14 @@ pub enum SecretError {
         path: PathBuf,
         /// The kind of failure.
         kind: io::ErrorKind,
+    },
+    /// The file does not answer, as on a mount that hangs, and what was read of it before is too old or not there.
+    #[error("the secret `{name}` cannot be read from `{}` in time", path.display())]
+    TooSlow {
+        /// The secret.
+        name: String,
+        /// The file.
+        path: PathBuf,
     },
     /// What was read cannot be a secret.
     #[error("the secret `{name}` cannot be used: {problem}")]
@@ -118,13 +127,15 @@ pub struct LiveSecret {
 /// The secrets that contracts may name. Clones share what was read.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
-    entries: Arc<BTreeMap<String, Entry>>,
+    entries: Arc<BTreeMap<String, Arc<Entry>>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     source: SecretSource,
     live: Mutex<Live>,
+    /// The reading of the file that is under way for those who may not block.
+    look: Mutex<Option<soon::Look>>,
     /// What the vault has, shared by all secrets that are fields of the same entry there.
     reading: Option<Arc<Reading>>,
     svid: Option<Arc<OwnSvid>>,
@@ -135,6 +146,14 @@ struct Entry {
 struct Live {
     newest: Option<SecretString>,
     previous: Option<Previous>,
+    /// What is live no more.
+    earlier: VecDeque<SecretString>,
+    /// When the newest was last found to be what the file holds.
+    seen_at: Option<Instant>,
+    /// How many looks began.
+    begun: u64,
+    /// Which of them was the last that counted: one that began before it and hung must not put an old value in the place of a newer one.
+    counted: u64,
     /// Whether it was said that the file cannot be used as it is.
     alarmed: bool,
 }
@@ -158,7 +177,13 @@ impl Secrets {
                 }
                 SecretSource::Env { .. } | SecretSource::File(_) => (None, None),
             };
-            Entry { source, live: Mutex::default(), reading, svid }
+            Arc::new(Entry {
+                source,
+                live: Mutex::default(),
+                look: Mutex::default(),
+                reading,
+                svid,
+            })
         };
         let entries = sources.into_iter().map(|(name, source)| (name, entry(source)));
         Self { entries: Arc::new(entries.collect()) }
@@ -204,7 +229,7 @@ impl Secrets {
         self.entries.contains_key(name)
     }
 
-    /// The secret's value as it is now. Reads the file where there is one: call it where blocking is allowed.
+    /// The secret's value as it is now. Reads the file where there is one: call it where blocking is allowed, or else [`Secrets::live_soon`].
     ///
     /// # Errors
     /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text. A file that held a value before and
@@ -223,13 +248,14 @@ impl Secrets {
         };
         match &entry.source {
             SecretSource::Env { value, .. } => {
-                let newest = value_of(name, value.expose_secret().as_bytes())?;
+                let newest = file::value_of(name, value.expose_secret().as_bytes())?;
                 Ok(LiveSecret { newest, previous: None })
             }
             SecretSource::File(path) => {
-                // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-                let mut live = entry.live.lock().unwrap_or_else(PoisonError::into_inner);
-                live.look(name, path, Instant::now())
+                let look = entry.live().begin();
+                // Read without the lock: a file that hangs must not hold up those who only want to know what was read.
+                let found = file::read_value(name, path);
+                entry.live().take(look, found, (name, path))
             }
             SecretSource::Vault(at) => match &entry.reading {
                 Some(reading) => reading.live(name, at.field(), Instant::now()),
@@ -239,6 +265,22 @@ impl Secrets {
                 Some(svid) => svid.live(name, Instant::now()),
                 None => Err(SecretError::NotAsked { name: name.to_owned() }),
             },
+        }
+    }
+
+    /// The values of a secret that are known without asking anybody: live ones, and some that were live before. For those who look for them
+    /// in what others say.
+    #[must_use]
+    pub fn known(&self, name: &str) -> Vec<SecretString> {
+        let Some(entry) = self.entries.get(name) else { return Vec::new() };
+        match &entry.source {
+            SecretSource::File(_) => entry.live().known(),
+            SecretSource::Env { .. } | SecretSource::Vault(_) | SecretSource::JwtSvid { .. } => {
+                let live = self.live(name).ok();
+                live.map_or_else(Vec::new, |live| {
+                    std::iter::once(live.newest).chain(live.previous).collect()
+                })
+            }
         }
     }
 
@@ -254,7 +296,7 @@ impl Secrets {
             }
             drop(self.get(name)?);
             if let SecretSource::File(path) = &entry.source
-                && is_world_readable(path)
+                && file::is_world_readable(path)
             {
                 tracing::warn!(secret = %name, path = %path.display(), "everybody on this machine can read the secret");
             }
@@ -263,24 +305,46 @@ impl Secrets {
     }
 }
 
+impl Entry {
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Live {
-    /// Looks at the file, takes a new value from it if it has a whole one, and gives what is live then.
-    fn look(&mut self, name: &str, path: &Path, now: Instant) -> Result<LiveSecret, SecretError> {
-        let found = read_whole(name, path).and_then(|found| match found {
-            Some(bytes) => value_of(name, &bytes),
-            None => Err(unusable(name, "it is being written at this moment")),
-        });
+    /// A look at the file begins; gives its number.
+    fn begin(&mut self) -> u64 {
+        self.begun = self.begun.saturating_add(1);
+        self.begun
+    }
+
+    /// Takes what a look found, if it is a whole value, and gives what is live then.
+    fn take(
+        &mut self,
+        look: u64,
+        found: Result<SecretString, SecretError>,
+        (name, path): (&str, &Path),
+    ) -> Result<LiveSecret, SecretError> {
+        let now = Instant::now();
+        if look < self.counted {
+            return self.live(name, now);
+        }
+        self.counted = look;
         match (found, &self.newest) {
-            (Ok(value), None) => self.newest = Some(value),
+            (Ok(value), None) => {
+                self.newest = Some(value);
+                self.seen_at = Some(now);
+            }
             (Ok(value), Some(newest)) => {
                 if let Some(problem) = is_cut_off(newest.expose_secret(), value.expose_secret()) {
                     self.alarm(name, path, problem);
                 } else {
                     self.alarmed = false;
+                    self.seen_at = Some(now);
                     if value.expose_secret() != newest.expose_secret() {
                         tracing::info!(secret = %name, "a secret was rotated");
-                        let before = self.newest.replace(value);
-                        self.previous = before.map(|value| Previous { value, replaced_at: now });
+                        self.rotate(value, now);
                     }
                 }
             }
@@ -294,16 +358,55 @@ impl Live {
                 self.alarm(name, path, &kind.to_string());
             }
             (Err(error), _) => {
-                *self = Self::default();
+                self.take_back();
                 return Err(error);
             }
         }
-        drop(self.previous.take_if(|previous| now.duration_since(previous.replaced_at) >= OVERLAP));
+        self.live(name, now)
+    }
+
+    /// What is live at this moment.
+    fn live(&mut self, name: &str, now: Instant) -> Result<LiveSecret, SecretError> {
+        let is_over = |previous: &mut Previous| now.duration_since(previous.replaced_at) >= OVERLAP;
+        if let Some(previous) = self.previous.take_if(is_over) {
+            self.remember(previous.value);
+        }
         let Some(newest) = self.newest.clone() else {
             return Err(unusable(name, "it was never read"));
         };
         let previous = self.previous.as_ref().map(|previous| previous.value.clone());
         Ok(LiveSecret { newest, previous })
+    }
+
+    fn rotate(&mut self, value: SecretString, now: Instant) {
+        let before = self.newest.replace(value);
+        let previous = before.map(|value| Previous { value, replaced_at: now });
+        let older = std::mem::replace(&mut self.previous, previous);
+        if let Some(older) = older {
+            self.remember(older.value);
+        }
+    }
+
+    /// The file is gone: nothing is live any more.
+    fn take_back(&mut self) {
+        let previous = self.previous.take().map(|previous| previous.value);
+        for value in previous.into_iter().chain(self.newest.take()) {
+            self.remember(value);
+        }
+        self.seen_at = None;
+        self.alarmed = false;
+    }
+
+    fn remember(&mut self, value: SecretString) {
+        while self.earlier.len() >= EARLIER_MAX {
+            drop(self.earlier.pop_front());
+        }
+        self.earlier.push_back(value);
+    }
+
+    fn known(&self) -> Vec<SecretString> {
+        let previous = self.previous.iter().map(|previous| &previous.value);
+        self.newest.iter().chain(previous).chain(&self.earlier).cloned().collect()
     }
 
     fn alarm(&mut self, name: &str, path: &Path, problem: &str) {
@@ -324,48 +427,6 @@ fn is_cut_off(before: &str, now: &str) -> Option<&'static str> {
 
 fn is_open_pem(text: &str) -> bool {
     text.trim_start().starts_with("-----BEGIN ") && !text.contains("-----END ")
-}
-
-/// What the file holds, unless it changed while it was read.
-fn read_whole(name: &str, path: &Path) -> Result<Option<Zeroizing<Vec<u8>>>, SecretError> {
-    let stamp = |path: &Path| {
-        let found = std::fs::metadata(path).ok();
-        found.map(|m| (m.dev(), m.ino(), m.len(), m.mtime(), m.mtime_nsec()))
-    };
-    let before = stamp(path);
-    let bytes = read(name, path)?;
-    Ok((before == stamp(path)).then_some(bytes))
-}
-
-fn is_world_readable(path: &Path) -> bool {
-    std::fs::metadata(path)
-        .is_ok_and(|metadata| metadata.permissions().mode() & WORLD_READABLE != 0)
-}
-
-fn read(name: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretError> {
-    let unreadable = |error: io::Error| SecretError::Unreadable {
-        name: name.to_owned(),
-        path: path.to_path_buf(),
-        kind: error.kind(),
-    };
-    // A pipe would block the opening for ever.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(unusable(name, "its path is not a file"));
-    }
-    // With room for the longest value the buffer never moves, so no copy of a part of it stays behind.
-    let capacity = SECRET_BYTES_MAX.saturating_add(2);
-    let mut bytes = Zeroizing::new(Vec::with_capacity(capacity));
-    let limit = u64::try_from(SECRET_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    File::open(path)
-        .map_err(unreadable)?
-        .take(limit)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    Ok(bytes)
-}
-
-fn value_of(name: &str, bytes: &[u8]) -> Result<SecretString, SecretError> {
-    check_value(bytes).map_err(|problem| unusable(name, problem))
 }
 
 /// A value in the form in which it is used, or what is wrong with it.

@@ -2,8 +2,9 @@
 //!
 //! Owns one round trip to the provider: where the browser is sent, what is remembered of it, and what has to be true when it comes
 //! back. The ID token is verified by [`Verifier`], so that tenant, names, groups and algorithms are those of the issuer's
-//! configuration. Does not keep sessions. Invariants: a code is only ever sent to the provider that was asked, with the verifier that
-//! was made for it; neither code, token nor secret is kept, printed or logged.
+//! configuration. Does not keep sessions: what is remembered of a sign-in under way goes with the browser, sealed, so that it may come back
+//! to another process. Invariants: a code is only ever sent to the provider that was asked, with the verifier that was made for it; neither
+//! code, token nor secret is printed, logged, or kept in a form that can be read without the browser.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,6 +14,7 @@ use placet_types::{
     clock::{Clock, Timestamp},
     digest::Digest,
 };
+use serde::{Deserialize, Serialize};
 use tokio::{sync::Mutex, time::Instant};
 use url::Url;
 
@@ -26,10 +28,13 @@ use crate::{
 use metadata::Metadata;
 
 pub use config::SignInConfig;
+pub use proof::SignInProof;
 
 mod config;
 mod exchange;
 mod metadata;
+mod proof;
+mod sealing;
 
 /// How long what the provider says about itself is believed.
 const METADATA_AGE_MAX: Duration = Duration::from_secs(3_600);
@@ -37,8 +42,16 @@ const METADATA_AGE_MAX: Duration = Duration::from_secs(3_600);
 const FRESH_BYTES: usize = 32;
 /// How much earlier than our clock the provider's may put a fresh proof of identity.
 const FRESH_LEEWAY_MS: i64 = 5_000;
-/// The longest code or state that is looked at.
+/// How far the clocks of two nodes may be apart, in milliseconds.
+const CLOCKS_APART_MS: i64 = 60_000;
+/// How long a sign-in may take, in milliseconds.
+const ATTEMPT_AGE_MS_MAX: i64 = 600_000;
+/// The longest code that is looked at.
 const PARAMETER_BYTES_MAX: usize = 2_048;
+/// The longest state that is looked at.
+const STATE_BYTES_MAX: usize = 4_096;
+/// What an attempt is sealed for.
+const ATTEMPT: &str = "placet.sign-in.v1";
 
 /// Why somebody could not be signed in. `Display` is for the log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -65,6 +78,18 @@ pub enum SignInError {
     Identity(#[from] IdentityError),
 }
 
+impl SignInError {
+    /// Whether the same may be accepted in a moment: nothing was found wrong with it.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unavailable { .. } => true,
+            Self::Identity(error) => error.is_passing(),
+            Self::Refused { .. } | Self::NotFresh => false,
+        }
+    }
+}
+
 /// A provider that people sign in with.
 #[derive(Clone)]
 pub struct Provider {
@@ -88,28 +113,53 @@ impl fmt::Debug for Provider {
     }
 }
 
-/// What is remembered of a sign-in while the browser is at the provider. No `Debug` of what is secret in it.
-#[derive(Clone)]
-pub struct Attempt {
-    state: String,
+/// Where a sign-in begins and leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beginning {
+    /// Where the provider sends the browser back to.
+    pub redirect_uri: String,
+    /// Whether the provider is to ask the person again.
+    pub fresh: bool,
+    /// Where the person wants to go afterwards.
+    pub to: String,
+}
+
+/// Somebody who has signed in.
+#[derive(Debug, Clone)]
+pub struct SignedIn {
+    /// Who it is.
+    pub token: VerifiedToken,
+    /// What they were signed in with, to be kept with their session.
+    pub proof: SignInProof,
+    /// Where they wanted to go.
+    pub to: String,
+}
+
+/// What is remembered of a sign-in while the browser is at the provider. It goes with the browser as the `state`, sealed under a secret in
+/// another place of the same browser. It has no `Debug`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attempt {
     nonce: String,
     verifier: String,
     redirect_uri: String,
     started_at: Timestamp,
     fresh: bool,
-}
-
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempt").field("fresh", &self.fresh).finish_non_exhaustive()
-    }
+    to: String,
 }
 
 impl Attempt {
     /// The text by which the browser's return is recognised.
-    #[must_use]
-    pub fn state(&self) -> &str {
-        &self.state
+    fn state(&self, browser: &str) -> Result<String, SetupError> {
+        Ok(URL_SAFE_NO_PAD.encode(sealing::seal((browser, ATTEMPT), self)?))
+    }
+
+    /// The attempt of a browser that is back.
+    fn of_state(browser: &str, state: &str) -> Option<Self> {
+        if state.len() > STATE_BYTES_MAX {
+            return None;
+        }
+        sealing::unseal((browser, ATTEMPT), &URL_SAFE_NO_PAD.decode(state).ok()?)
     }
 }
 
@@ -153,25 +203,18 @@ impl Provider {
         host.unwrap_or_else(|| self.inner.config.issuer.clone())
     }
 
-    /// Where to send the browser, and what to remember until it is back. With `fresh` the provider is to ask the person again.
+    /// Where to send a browser that holds a secret of 256 random bits.
     ///
     /// # Errors
     /// [`SignInError::Unavailable`] when the provider does not say how it is used.
-    pub async fn begin(
-        &self,
-        redirect_uri: &str,
-        fresh: bool,
-    ) -> Result<(Url, Attempt), SignInError> {
+    pub async fn begin(&self, browser: &str, beginning: Beginning) -> Result<Url, SignInError> {
         let metadata = self.metadata().await?;
         let text = || fresh_text().map_err(|error| self.unavailable(error.to_string()));
-        let attempt = Attempt {
-            state: text()?,
-            nonce: text()?,
-            verifier: text()?,
-            redirect_uri: redirect_uri.to_owned(),
-            started_at: self.inner.clock.now(),
-            fresh,
-        };
+        let Beginning { redirect_uri, fresh, to } = beginning;
+        let started_at = self.inner.clock.now();
+        let (nonce, verifier) = (text()?, text()?);
+        let attempt = Attempt { nonce, verifier, redirect_uri, started_at, fresh, to };
+        let state = attempt.state(browser).map_err(|error| self.unavailable(error.to_string()))?;
         let challenge = URL_SAFE_NO_PAD.encode(Digest::of(attempt.verifier.as_bytes()).as_bytes());
         let mut url = metadata.authorization_endpoint.clone();
         {
@@ -179,9 +222,9 @@ impl Provider {
             query
                 .append_pair("response_type", "code")
                 .append_pair("client_id", &self.inner.config.client_id)
-                .append_pair("redirect_uri", redirect_uri)
+                .append_pair("redirect_uri", &attempt.redirect_uri)
                 .append_pair("scope", &self.inner.config.scope())
-                .append_pair("state", &attempt.state)
+                .append_pair("state", &state)
                 .append_pair("nonce", &attempt.nonce)
                 .append_pair("code_challenge", &challenge)
                 .append_pair("code_challenge_method", "S256");
@@ -189,22 +232,23 @@ impl Provider {
                 query.append_pair("prompt", "login").append_pair("max_age", "0");
             }
         }
-        Ok((url, attempt))
+        Ok(url)
     }
 
-    /// Who the person is, if everything that came back belongs to the attempt.
+    /// Who the person is, if everything that came back belongs to a sign-in that this browser began, whichever process it began it with.
+    /// That it comes back once is the provider's care: a code is taken once.
     ///
     /// # Errors
     /// [`SignInError`] for the first thing that does not fit.
-    pub async fn finish(
-        &self,
-        attempt: Attempt,
-        callback: Callback,
-    ) -> Result<VerifiedToken, SignInError> {
+    pub async fn finish(&self, browser: &str, callback: Callback) -> Result<SignedIn, SignInError> {
         let refused = |problem| Err(SignInError::Refused { problem });
-        let same = |text: &str| Digest::of(text.as_bytes()) == Digest::of(attempt.state.as_bytes());
-        if !callback.state.as_deref().is_some_and(same) {
+        let state = callback.state.as_deref();
+        let Some(attempt) = state.and_then(|state| Attempt::of_state(browser, state)) else {
             return refused("the `state` is another");
+        };
+        let age_ms = self.inner.clock.now().since_ms(attempt.started_at);
+        if !(CLOCKS_APART_MS.saturating_neg()..=ATTEMPT_AGE_MS_MAX).contains(&age_ms) {
+            return refused("it was begun too long ago");
         }
         let metadata = self.metadata().await?;
         let issuer_fits = match callback.issuer.as_deref() {
@@ -222,14 +266,27 @@ impl Provider {
             Some(_) | None => return refused("there is no code"),
         };
         let id_token = self.exchange(&metadata, &code, &attempt).await?;
-        let rules = IdTokenRules { client_id: &self.inner.config.client_id, nonce: &attempt.nonce };
-        let token = self.inner.verifier.verify_id_token(&id_token, &rules).await?;
-        if token.issuer() != self.inner.config.issuer {
-            return refused("the ID token is of another issuer");
-        }
+        let proof = SignInProof::of_provider(&id_token, &attempt.nonce, self.inner.clock.now());
+        let token = self.again(&proof).await?;
         let earliest = attempt.started_at.plus_ms(FRESH_LEEWAY_MS.saturating_neg());
         if attempt.fresh && token.authenticated_at().is_none_or(|at| at < earliest) {
             return Err(SignInError::NotFresh);
+        }
+        Ok(SignedIn { token, proof, to: attempt.to })
+    }
+
+    /// Who somebody is that signed in before, by what they were signed in with: verified in full, as of that moment.
+    ///
+    /// # Errors
+    /// [`SignInError`] when it is not accepted, as where the provider has withdrawn the key.
+    pub async fn again(&self, proof: &SignInProof) -> Result<VerifiedToken, SignInError> {
+        let refused = |problem| Err(SignInError::Refused { problem });
+        let Some(nonce) = proof.nonce() else { return refused("it is no sign-in of a provider") };
+        let rules = IdTokenRules { client_id: &self.inner.config.client_id, nonce };
+        let verified = self.inner.verifier.verify_id_token(proof.token(), &rules, proof.at());
+        let token = verified.await?;
+        if token.issuer() != self.inner.config.issuer {
+            return refused("the ID token is of another issuer");
         }
         Ok(token)
     }

@@ -38,6 +38,40 @@ pub struct ActorClaim {
     pub client: Option<String>,
 }
 
+/// Somebody who may be the actor that a token names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Acting<'a> {
+    /// In whose name space `subject` is.
+    pub issuer: &'a str,
+    /// Who it is.
+    pub subject: &'a str,
+    /// As which OAuth client.
+    pub client: Option<&'a str>,
+}
+
+impl ActorClaim {
+    /// Whether everything that the claim says in a token of `said_by` is true of whoever acts. A claim that says nothing names nobody.
+    #[must_use]
+    pub fn names(&self, said_by: &str, acting: Acting<'_>) -> bool {
+        let subject_fits = self.subject.as_deref().is_none_or(|subject| subject == acting.subject);
+        let client_fits = self.client.as_deref().is_none_or(|client| Some(client) == acting.client);
+        let says_something = self.subject.is_some() || self.client.is_some();
+        says_something && subject_fits && client_fits && self.is_of(said_by, acting.issuer)
+    }
+
+    /// Subjects are unique within their issuer only, except SPIFFE ids.
+    fn is_of(&self, said_by: &str, issuer: &str) -> bool {
+        self.issuer.as_deref().map_or_else(
+            || {
+                let subject = self.subject.as_deref();
+                subject.is_some_and(|subject| subject.starts_with(SPIFFE_SCHEME))
+                    || said_by == issuer
+            },
+            |named| named == issuer,
+        )
+    }
+}
+
 /// What a verified token says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedToken {
@@ -272,6 +306,8 @@ impl VerifiedToken {
             client: self.client.clone(),
             issued_at: self.said_issued_at(),
             expires_at: self.expires_at,
+            scopes: self.scopes.clone(),
+            may_act: self.may_act.clone(),
         };
         self.sealed = Some(SubjectToken::seal(token, facts));
         self

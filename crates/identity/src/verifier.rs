@@ -7,7 +7,10 @@
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use placet_egress::EgressClient;
-use placet_types::{clock::Clock, principal::PrincipalKind};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    principal::PrincipalKind,
+};
 
 use crate::{
     certificate::{ClientAuthorities, ClientCertificate},
@@ -17,6 +20,7 @@ use crate::{
     jws::Jws,
     key_cache::KeyCache,
     key_set::KeyUse,
+    sign_in::SignInProof,
     spiffe::{SPIFFE_SCHEME, SpiffeId},
     token::{TokenRole, VerifiedToken},
     workload_api::WorkloadApi,
@@ -116,7 +120,16 @@ impl Verifier {
         token: &str,
         role: TokenRole,
     ) -> Result<VerifiedToken, IdentityError> {
-        Ok(self.verify_jws(&Jws::parse(token)?, role).await?.sealing(token))
+        let now = self.inner.clock.now();
+        Ok(self.verify_jws(&Jws::parse(token)?, role, now).await?.sealing(token))
+    }
+
+    /// Verifies what a person was signed in with in development, as it was at that moment.
+    ///
+    /// # Errors
+    /// [`IdentityError`] for the first check that fails.
+    pub async fn verify_proof(&self, proof: &SignInProof) -> Result<VerifiedToken, IdentityError> {
+        self.verify_jws(&Jws::parse(proof.token())?, TokenRole::Actor, proof.at()).await
     }
 
     /// Verifies the token of `Authorization`: the caller's own, or one that is about a user and names in `act` the caller.
@@ -125,12 +138,13 @@ impl Verifier {
         token: &str,
     ) -> Result<(VerifiedToken, Option<VerifiedToken>), IdentityError> {
         let jws = Jws::parse(token)?;
+        let now = self.inner.clock.now();
         // Not believed yet: whichever way is taken verifies the token, and refuses it where the other was meant.
         let rule = self.issuer_of(&jws)?.config.act.as_ref();
         match rule.filter(|_| jws.claims().contains_key("act")) {
-            None => Ok((self.verify_jws(&jws, TokenRole::Actor).await?.sealing(token), None)),
+            None => Ok((self.verify_jws(&jws, TokenRole::Actor, now).await?.sealing(token), None)),
             Some(rule) => {
-                let user = self.verify_jws(&jws, TokenRole::Delegation).await?;
+                let user = self.verify_jws(&jws, TokenRole::Delegation, now).await?;
                 let actor = user.acting(rule)?;
                 Ok((actor, Some(user.sealing(token))))
             }
@@ -158,6 +172,7 @@ impl Verifier {
         &self,
         jws: &Jws<'_>,
         role: TokenRole,
+        now: Timestamp,
     ) -> Result<VerifiedToken, IdentityError> {
         let issuer = self.issuer_of(jws)?;
         jws.algorithm(&issuer.config)?;
@@ -166,7 +181,7 @@ impl Verifier {
             Some(_) => jws.check_svid_header(&issuer.config)?,
         }
         check_signature(jws, issuer).await?;
-        let judge = self.judge(&issuer.config, role);
+        let judge = self.judge(&issuer.config, role, now);
         match &issuer.domain {
             None => judge.token(jws.claims(), jws.signed()),
             Some(domain) => judge.svid(domain, jws.claims(), jws.signed()),
@@ -179,6 +194,7 @@ impl Verifier {
         &self,
         token: &str,
         rules: &IdTokenRules<'_>,
+        now: Timestamp,
     ) -> Result<VerifiedToken, IdentityError> {
         let jws = Jws::parse(token)?;
         let issuer = self.issuer_of(&jws)?;
@@ -194,7 +210,8 @@ impl Verifier {
         config.audiences = [rules.client_id.to_owned()].into();
         config.kinds = KindRule::Fixed(PrincipalKind::User);
         config.required_claims.clear();
-        let verified = self.judge(&config, TokenRole::Actor).token(jws.claims(), jws.signed())?;
+        let judge = self.judge(&config, TokenRole::Actor, now);
+        let verified = judge.token(jws.claims(), jws.signed())?;
         check_id_token(jws.claims(), rules, &verified)?;
         Ok(verified)
     }
@@ -219,8 +236,8 @@ impl Verifier {
         domain.domain.is_some().then_some(domain)
     }
 
-    fn judge<'a>(&self, issuer: &'a IssuerConfig, role: TokenRole) -> Judge<'a> {
-        Judge { issuer, role, now: self.inner.clock.now(), leeway_s: self.inner.leeway_s }
+    fn judge<'a>(&self, issuer: &'a IssuerConfig, role: TokenRole, now: Timestamp) -> Judge<'a> {
+        Judge { issuer, role, now, leeway_s: self.inner.leeway_s }
     }
 
     /// Loads every issuer's keys again, all at the same time. Keys that cannot be loaded stay in use for a while.

@@ -14,6 +14,7 @@ use placet_types::{
     ids::{ApprovalId, CapabilityId, ChannelName, PrincipalId, RecordId, TenantId, ToolCallId},
     json::canonical_digest,
     mode::ApprovalMode,
+    narrowing::Change,
     principal::PrincipalChain,
 };
 
@@ -77,7 +78,7 @@ pub struct ApprovalRecord {
     pub state: ApprovalState,
 }
 
-/// An approver narrowed the arguments: everybody decides on the new ones from then on.
+/// An approver wrote other arguments: everybody decides on the new ones from then on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Edit {
@@ -93,6 +94,13 @@ pub struct Edit {
     pub from_request: Digest,
     /// The content digest of the call as it was parked before.
     pub from_parked: Digest,
+    /// Who does not decide any more, having written arguments that are not narrower: the editor, and whoever they stood for. Nobody where they
+    /// are narrower; the editor's agreement to them is among the votes then.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub authors: BTreeSet<PrincipalId>,
+    /// Where values that people are shown masked changed, as JSON Pointers.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub masked: BTreeSet<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
@@ -190,6 +198,9 @@ pub enum VoteError {
     /// The approver is of another tenant, which is not asked.
     #[error("your tenant is not asked about this approval")]
     NotAsked,
+    /// Whoever decides wrote what is decided on, in the place of the agent, or a colleague did whom they decide for.
+    #[error("whoever wrote these arguments does not decide on them: somebody else has to agree")]
+    Author,
     /// The edit would ask other tenants.
     #[error("these arguments ask another tenant; deny the call, and let its agent ask anew")]
     Elsewhere,
@@ -203,6 +214,18 @@ impl ApprovalRecord {
     #[must_use]
     pub const fn is_consumed(&self) -> bool {
         matches!(self.state, ApprovalState::Consumed { .. })
+    }
+
+    /// Whether nothing will become of it any more, so that it may be dropped once its retention is over.
+    #[must_use]
+    pub const fn may_be_forgotten(&self) -> bool {
+        match self.state {
+            ApprovalState::Pending | ApprovalState::Approved => false,
+            ApprovalState::Denied
+            | ApprovalState::Expired
+            | ApprovalState::Void { .. }
+            | ApprovalState::Consumed { .. } => true,
+        }
     }
 
     /// The votes as they count now.
@@ -221,6 +244,18 @@ impl ApprovalRecord {
     pub fn standing_votes(&self) -> impl Iterator<Item = &Vote> {
         let votes = self.votes.iter().enumerate();
         votes.filter(|(place, _)| !self.lapsed.contains(place)).map(|(_, vote)| vote)
+    }
+
+    /// Who wrote arguments that are not narrower than those before. Whatever came later, they do not decide.
+    pub fn authors(&self) -> impl Iterator<Item = &PrincipalId> {
+        self.edits.iter().flat_map(|edit| &edit.authors)
+    }
+
+    /// Whether whoever votes, or whom they stand for, is one of [`Self::authors`]. Only people of the call's tenant edit.
+    fn is_of_an_author(&self, vote: &Vote) -> bool {
+        vote.voices().any(|voice| {
+            voice.tenant.is_none() && self.authors().any(|author| author == voice.person)
+        })
     }
 
     /// The digest of what people of the call's own tenant are shown, which their decisions name: the proposal; once it went back to them,
@@ -264,6 +299,9 @@ impl ApprovalRecord {
         if !self.ballot().has_a_say(&vote) {
             return Err(VoteError::NotAsked);
         }
+        if self.is_of_an_author(&vote) {
+            return Err(VoteError::Author);
+        }
         let decided = self.standing_votes();
         let decided = decided.filter(|earlier| earlier.shown_digest == self.proposal);
         if decided.flat_map(Vote::voices).any(|voice| vote.voices().any(|new| new == voice)) {
@@ -274,17 +312,23 @@ impl ApprovalRecord {
         }
         let mut next = self.clone();
         next.votes.push(vote);
-        next.rev = next.rev.saturating_add(1);
-        next.state = match next.ballot().tally() {
+        Ok(next.counted())
+    }
+
+    /// The next record, with its votes counted.
+    fn counted(mut self) -> Self {
+        self.rev = self.rev.saturating_add(1);
+        self.state = match self.ballot().tally() {
             Tally::Open => ApprovalState::Pending,
             Tally::Satisfied => ApprovalState::Approved,
             Tally::Denied => ApprovalState::Denied,
         };
-        Ok(next)
+        self
     }
 
-    /// The record with narrowed arguments: another request, shown by another proposal, that its editor agrees to and everybody else
-    /// has to decide on anew. Nothing that was required before is required no more.
+    /// The record with other arguments: another request, shown by another proposal, that everybody has to decide on anew. Whoever narrowed them
+    /// agrees by that; of whoever wrote anything else `vote` says who it was, and counts for nothing. Nothing that was required before is
+    /// required no more.
     ///
     /// # Errors
     /// [`VoteError`] when the approval is over or the edit changes nothing; nothing changes then.
@@ -303,6 +347,11 @@ impl ApprovalRecord {
         if self.edits.len() >= EDITS_MAX {
             return Err(VoteError::Full);
         }
+        if self.is_of_an_author(&vote) {
+            return Err(VoteError::Author);
+        }
+        let voices = vote.voices().map(|voice| voice.person.clone());
+        let authors = voices.filter(|_| !edit.change.narrower).collect();
         let mut next = self.clone();
         next.edits.push(Edit {
             by: vote.approver.clone(),
@@ -311,11 +360,13 @@ impl ApprovalRecord {
             from_proposal: self.proposal,
             from_request: self.request_digest,
             from_parked: edit.from_parked,
+            authors,
+            masked: edit.change.masked,
         });
         next.proposal = edit.proposal;
         next.request_digest = edit.request_digest;
         next.requirement = self.requirement.joined(edit.requirement);
-        next.cast(vote, now)
+        if edit.change.narrower { next.cast(vote, now) } else { Ok(next.counted()) }
     }
 
     /// The record after its next escalation.
@@ -327,16 +378,10 @@ impl ApprovalRecord {
         if self.escalation_due().is_none_or(|due| now < due) {
             return Err(VoteError::Late { state: self.state.name() });
         }
+        // Somebody who is asked only now may have agreed before, as a member of another group; and policies that ask for fewer denials may
+        // have become active while people had agreed.
         let escalated = self.escalated.saturating_add(1);
-        let mut next = Self { escalated, rev: self.rev.saturating_add(1), ..self.clone() };
-        next.state = match next.ballot().tally() {
-            Tally::Open => ApprovalState::Pending,
-            // Somebody who is asked only now had agreed before, as a member of another group.
-            Tally::Satisfied => ApprovalState::Approved,
-            // Policies that ask for fewer denials became active while people had agreed.
-            Tally::Denied => ApprovalState::Denied,
-        };
-        Ok(next)
+        Ok(Self { escalated, ..self.clone() }.counted())
     }
 
     fn open(&self, now: Timestamp) -> Result<(), VoteError> {
@@ -347,8 +392,9 @@ impl ApprovalRecord {
         Err(VoteError::Late { state: if expired { "expired" } else { self.state.name() } })
     }
 
-    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no decision taken back, and another
-    /// request or proposal only by an edit that names what was there. `None`: there was none.
+    /// Whether the record may follow `before`: the same call, the next revision, a legal move, no decision taken back and none by whoever
+    /// wrote what is decided on, no time given on top, and another request or proposal only by an edit that names what was there. `None`:
+    /// there was none.
     #[must_use]
     pub fn may_follow(&self, before: Option<&Self>) -> bool {
         let Some(before) = before else {
@@ -363,7 +409,11 @@ impl ApprovalRecord {
             }
             Some(_) | None => false,
         };
+        let went_back = self.reopened > before.reopened;
+        let as_long = self.expires_at == before.expires_at
+            || (went_back && self.expires_at < before.expires_at);
         before.rev.checked_add(1) == Some(self.rev)
+            && as_long
             && before.record_id == self.record_id
             && before.call_id == self.call_id
             && before.chain == self.chain
@@ -372,20 +422,28 @@ impl ApprovalRecord {
             && before.created_at == self.created_at
             && before.state.may_become(&self.state)
             && self.votes.starts_with(&before.votes)
+            && !self.votes.iter().skip(before.votes.len()).any(|vote| self.is_of_an_author(vote))
             && self.lapsed.is_superset(&before.lapsed)
             && self.reopened >= before.reopened
             && edited
     }
 
     /// The record back before its approvers, under what the policies ask for now. Agreements at `lapsed` count no more: their givers, or
-    /// others, are asked again.
+    /// others, are asked again. They have as long as is given now, and never longer than was given at first.
     #[must_use]
-    pub fn back(&self, requirement: Requirement, lapsed: &BTreeSet<usize>) -> Option<Self> {
+    pub fn back(
+        &self,
+        requirement: Requirement,
+        lapsed: &BTreeSet<usize>,
+        now: Timestamp,
+    ) -> Option<Self> {
         let mut next = self.moved(ApprovalState::Pending)?;
         let agreed = |place: &usize| {
             self.votes.get(*place).is_some_and(|vote| vote.choice == VoteChoice::Approve)
         };
         next.lapsed.extend(lapsed.iter().copied().filter(agreed));
+        let given_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
+        next.expires_at = self.expires_at.min(now.plus_ms(given_ms));
         next.requirement = requirement;
         next.reopened = next.reopened.saturating_add(1);
         // Counted by their places in a requirement that is another one now; those that are due are made again.
@@ -415,6 +473,8 @@ pub struct Edited {
     pub from_parked: Digest,
     /// What policy asks for it.
     pub requirement: Requirement,
+    /// What became of the arguments.
+    pub change: Change,
 }
 
 #[cfg(test)]

@@ -107,7 +107,8 @@ pub struct AuditEvent {
     /// Digests of what is not written out, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub digests: BTreeMap<String, Digest>,
-    /// The credential that the call was sent with: what it said, never what it was.
+    /// The credential that the call was sent with: what it said, never what it was. Of an event that an operator has to mend one, that
+    /// one, as it was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Box<CredentialUse>>,
     /// The trace it belongs to.

@@ -4,15 +4,17 @@
 //! arrange it is Cedar's answer. Invariant: what an entry arranges never changes; it is in force only when enough distinct people
 //! agreed to exactly that, between its start and its end, and until somebody ended it.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use placet_types::{
     approval::{Requirement, Vote},
     clock::Timestamp,
-    desk::{DeskBody, DeskKind},
+    desk::{DeskBody, DeskKind, REVOCATION_MS_MAX},
     digest::Digest,
-    ids::{DeskId, PrincipalId, TenantId},
+    ids::{DeskId, GroupId, PrincipalId, TenantId},
     json::canonical_digest,
 };
 
@@ -55,8 +57,21 @@ pub struct DeskEntry {
     /// How often it was used: of a grant only.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub uses: u32,
+    /// Of a handover: which of its groups nothing but its author's token said, and since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Claimed>,
     /// Where it stands.
     pub state: DeskState,
+}
+
+/// Groups that only somebody's token said they are in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claimed {
+    /// Which.
+    pub groups: BTreeSet<GroupId>,
+    /// When that was learnt.
+    pub as_of: Timestamp,
 }
 
 /// Where an entry stands. That its time is over is not a state: [`DeskEntry::is_in_force`] says so.
@@ -183,7 +198,8 @@ impl DeskEntry {
             && self.uses_left() != Some(0)
     }
 
-    /// Whether anything may still become of it: it is asked for, in force, in the future, or waits for its review.
+    /// Whether anything may still become of it, or it counts for anything: it is asked for, in force, in the future, waits for its review,
+    /// or is a revocation that counts for tokens which do not say when they were issued.
     #[must_use]
     pub fn is_open(&self, now: Timestamp) -> bool {
         self.open_until().is_some_and(|until| now < until)
@@ -197,8 +213,39 @@ impl DeskEntry {
             DeskState::Active if reviewed => Some(FOR_EVER),
             DeskState::Ended { .. } if reviewed && !self.votes.is_empty() => Some(FOR_EVER),
             DeskState::Active if self.uses_left() == Some(0) => None,
+            // How old such a token is nobody can tell, and so nor when the last one from before the revocation is over.
+            DeskState::Active if self.kind() == DeskKind::Revocation => {
+                let longest = i64::try_from(REVOCATION_MS_MAX).unwrap_or(i64::MAX);
+                Some(self.expires_at.max(self.created_at.plus_ms(longest)))
+            }
             DeskState::Proposed | DeskState::Active => Some(self.expires_at),
             DeskState::Ended { .. } | DeskState::Denied | DeskState::Reviewed { .. } => None,
+        }
+    }
+
+    /// Whether it says that from its start on less may happen than before it stood like this: a freeze or a revocation that is in
+    /// force, a break-glass record that was ended. What was decided before is decided again then. A grant is not among them: each
+    /// dispatch that uses one finds out whether it is in force.
+    #[must_use]
+    pub const fn tightens(&self) -> bool {
+        match self.kind() {
+            DeskKind::Freeze | DeskKind::Revocation => matches!(self.state, DeskState::Active),
+            DeskKind::BreakGlass => {
+                matches!(self.state, DeskState::Ended { .. } | DeskState::Reviewed { .. })
+            }
+            DeskKind::Grant | DeskKind::Handover => false,
+        }
+    }
+
+    /// When the last thing became of it that will, as far as it can be told: it is over, and nobody is to look at it any more.
+    #[must_use]
+    pub fn over_since(&self) -> Option<Timestamp> {
+        match (&self.state, self.open_until()) {
+            (_, Some(FOR_EVER)) => None,
+            (DeskState::Ended { end: note } | DeskState::Reviewed { review: note }, None) => {
+                Some(note.at)
+            }
+            (_, until) => Some(until.unwrap_or(self.expires_at)),
         }
     }
 
@@ -239,6 +286,9 @@ impl DeskEntry {
         if vote.tenant.is_some() {
             return Err(VoteError::NotAsked);
         }
+        if vote.voices().any(|voice| self.is_of_an_author(voice.person)) {
+            return Err(VoteError::Author);
+        }
         let mut decided = self.votes.iter().flat_map(Vote::voices);
         if decided.any(|voice| vote.voices().any(|new| new == voice)) {
             return Err(VoteError::Twice);
@@ -255,6 +305,17 @@ impl DeskEntry {
             Tally::Denied => DeskState::Denied,
         };
         Ok(next)
+    }
+
+    /// Whether somebody wrote what a standing grant covers, in the place of the agent.
+    fn is_of_an_author(&self, person: &PrincipalId) -> bool {
+        match &self.body {
+            DeskBody::Grant(grant) => grant.authors.contains(person),
+            DeskBody::BreakGlass(_)
+            | DeskBody::Freeze(_)
+            | DeskBody::Handover(_)
+            | DeskBody::Revocation(_) => false,
+        }
     }
 
     /// The entry, ended before its time.
@@ -305,6 +366,7 @@ impl DeskEntry {
             Some(before) => {
                 before.rev.checked_add(1) == Some(self.rev)
                     && before.created_at == self.created_at
+                    && before.claimed == self.claimed
                     && before.terms() == self.terms()
                     && before.state.may_become(&self.state)
                     && before.uses <= self.uses

@@ -6,6 +6,7 @@
 use serde_json::{Map, Value};
 
 use placet_types::{
+    binding::CredentialUse,
     clock::Timestamp,
     digest::Digest,
     ids::{CapabilityId, IdempotencyKey, RecordId, ToolCallId},
@@ -138,11 +139,43 @@ pub struct Armed {
     pub settlement: Settlement,
 }
 
+impl Armed {
+    /// A second leave for the same attempt, in case its target refuses the credential before anything happened.
+    pub fn spare(&self) -> Spare {
+        let Dispatch { call_id, capability, contract_digest, args, token, attempt, key, .. } =
+            &self.dispatch;
+        Spare(Dispatch {
+            call_id: call_id.clone(),
+            capability: capability.clone(),
+            contract_digest: *contract_digest,
+            args: args.clone(),
+            token: token.clone(),
+            attempt: *attempt,
+            key: key.clone(),
+            deadline_at: self.dispatch.deadline_at,
+        })
+    }
+}
+
+/// Leave to perform the attempt of a dispatch whose first try certainly had no effect. Cannot be copied: there is no third try.
+#[derive(Debug)]
+pub struct Spare(Dispatch);
+
+impl Spare {
+    /// The leave, for the same attempt with the same token until the same deadline. To be asked for only against an answer which proves
+    /// that the first try had no effect: the record says "dispatched" all the while, so that a crash leaves an unknown outcome as it must.
+    pub fn as_nothing_happened(self) -> Dispatch {
+        self.0
+    }
+}
+
 /// The duty to record what became of a dispatch; consumed by [`crate::ledger::Ledger::settle`].
 #[derive(Debug)]
 #[must_use = "an unsettled dispatch is an unknown outcome after the next start"]
 pub struct Settlement {
     pub(crate) subject: Subject,
+    /// The credential of the second try, which the record of the dispatch cannot name.
+    pub(crate) second: Option<Box<CredentialUse>>,
 }
 
 /// What is settled: a record, or a read that has none.
@@ -158,6 +191,11 @@ pub(crate) enum Subject {
 }
 
 impl Settlement {
+    /// Says that the attempt was sent once more, with this credential.
+    pub fn was_sent_with(&mut self, used: CredentialUse) {
+        self.second = Some(Box::new(used));
+    }
+
     /// The record in `DISPATCHED`; absent for a read.
     #[must_use]
     pub fn record(&self) -> Option<&EffectRecord> {

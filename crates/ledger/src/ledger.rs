@@ -27,6 +27,7 @@ use crate::{
     approval::{ApprovalRecord, VoteError},
     audit::{AuditEvent, AuditKind},
     parked::ParkedCall,
+    policies::{Activation, ReplacedPolicies},
     record::EffectRecord,
     run::RunRecord,
     store::{Admission, Changes, ClaimAnswer, Durability, PolicyState, Store, StoreError},
@@ -44,6 +45,9 @@ pub enum LedgerError {
     /// The policies have changed since the permit was given; decide again.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
+    /// What is in force at the desk has become stricter since the permit was given; decide again.
+    #[error("what is in force at the desk has changed since the decision")]
+    DeskMoved,
     /// The standing grant that the permit relies on is not in force any more, or used up; ask people.
     #[error("the standing grant is not in force any more, or used up")]
     GrantSpent,
@@ -68,9 +72,11 @@ impl From<StoreError> for LedgerError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::PolicyMoved => Self::PolicyMoved,
+            StoreError::DeskMoved => Self::DeskMoved,
             StoreError::GrantSpent => Self::GrantSpent,
             other @ (StoreError::Conflict
             | StoreError::Illegal(_)
+            | StoreError::PoliciesReplaced(_)
             | StoreError::Fenced
             | StoreError::Unreachable(_)
             | StoreError::BudgetExhausted
@@ -82,6 +88,14 @@ impl From<StoreError> for LedgerError {
             | StoreError::Uncertain(_)
             | StoreError::Damaged(_)) => Self::Store(other),
         }
+    }
+}
+
+impl LedgerError {
+    /// Whether the same may go well in a moment: see [`StoreError::is_passing`].
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_passing())
     }
 }
 
@@ -118,11 +132,17 @@ impl Ledger {
     }
 
     /// Makes the policies with this digest the active ones, and answers their epoch: permits of another one are no longer taken. The
-    /// same policies as another node's join its epoch.
+    /// same policies as another node's join its epoch. Policies that were replaced come back only as `by` allows.
     ///
     /// # Errors
-    /// [`LedgerError::Store`] when it could not be kept.
-    pub async fn activate(&self, digest: Digest, event: AuditEvent) -> Result<u64, LedgerError> {
+    /// [`LedgerError::Store`] when it could not be kept, or is a roll-back that nobody asked for.
+    pub async fn activate(
+        &self,
+        digest: Digest,
+        by: Activation,
+        event: AuditEvent,
+    ) -> Result<u64, LedgerError> {
+        let mut rolls_back: Option<ReplacedPolicies> = None;
         loop {
             let current = self.store.policy().await?;
             let next = match current {
@@ -134,10 +154,17 @@ impl Ledger {
             };
             let mut changes = Changes::new(Durability::Synced, Admission::Completion);
             changes.activate = Some(next);
-            changes.audit.push(event.clone());
+            changes.rolls_back = rolls_back.map(|replaced| replaced.active.epoch);
+            let note = rolls_back.map(|replaced| format!("a roll-back: {replaced}"));
+            changes.audit.push(AuditEvent { note, ..event.clone() });
             match self.store.commit(changes).await {
                 // Another node was faster: look again.
-                Err(StoreError::Conflict) => {}
+                Err(StoreError::Conflict) => rolls_back = None,
+                Err(StoreError::PoliciesReplaced(replaced))
+                    if rolls_back != Some(*replaced) && by.rolls_back(replaced.active) =>
+                {
+                    rolls_back = Some(*replaced);
+                }
                 Err(error) => return Err(error.into()),
                 Ok(_) => return Ok(next.epoch),
             }

@@ -14,6 +14,7 @@ pub mod keys;
 pub mod ledger;
 pub mod log;
 pub mod parked;
+pub mod policies;
 pub mod proof;
 pub mod record;
 pub mod run;

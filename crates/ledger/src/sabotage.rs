@@ -26,6 +26,8 @@ pub enum Guard {
     PolicyEpochUnchecked,
     /// Late evidence counts only for the attempt it speaks of (T8).
     LateEvidenceUnmatched,
+    /// «Not found» means «did not happen» only once the settle delay is over (T7, I12).
+    SettleDelayIgnored,
     /// An opaque call is not sent again by itself (I1).
     RetryOpaque,
     /// An outcome is durable before anybody is told (I6).
@@ -34,7 +36,7 @@ pub enum Guard {
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::DispatchNotDurable,
         Self::FingerprintUnchecked,
         Self::FenceIgnored,
@@ -44,6 +46,7 @@ impl Guard {
         Self::GrantUsesUncounted,
         Self::PolicyEpochUnchecked,
         Self::LateEvidenceUnmatched,
+        Self::SettleDelayIgnored,
         Self::RetryOpaque,
         Self::ResultBeforeCommit,
     ];
@@ -61,6 +64,7 @@ impl Guard {
             Self::GrantUsesUncounted => "grant-uses-uncounted",
             Self::PolicyEpochUnchecked => "policy-epoch-unchecked",
             Self::LateEvidenceUnmatched => "late-evidence-unmatched",
+            Self::SettleDelayIgnored => "settle-delay-ignored",
             Self::RetryOpaque => "retry-opaque",
             Self::ResultBeforeCommit => "result-before-commit",
         }
@@ -130,6 +134,7 @@ mod switched {
             Guard::RetryOpaque => 1 << 8,
             Guard::ResultBeforeCommit => 1 << 9,
             Guard::GrantUsesUncounted => 1 << 10,
+            Guard::SettleDelayIgnored => 1 << 12,
         }
     }
 

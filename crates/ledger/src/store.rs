@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use placet_types::{
     clock::Timestamp,
-    desk::DeskKind,
+    desk::{DeskBasis, DeskKind},
     digest::Digest,
     ids::{ApprovalId, CapabilityId, DeskId, RecordId, TenantId, ToolCallId},
 };
@@ -19,6 +19,7 @@ use crate::{
     approval::ApprovalRecord,
     audit::AuditEvent,
     desk::DeskEntry,
+    policies::ReplacedPolicies,
     record::EffectRecord,
     run::{Reservation, RunKey, RunRecord},
 };
@@ -95,11 +96,22 @@ pub struct Changes {
     pub refund: Option<Reservation>,
     /// The policy epoch that the permit was given in; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
     pub expect_policy: Option<u64>,
+    /// What the permit knew of the desk; refused with [`StoreError::DeskMoved`] where that has become stricter since, or does by its
+    /// time before the commit.
+    pub expect_desk: Option<DeskBasis>,
     /// Policies that become the active ones; refused with [`StoreError::Conflict`] unless their epoch is the next one, or they are
     /// active already.
     pub activate: Option<PolicyState>,
+    /// The epoch whose policies those of `activate` may take the place of, though they were replaced before; where records are shared
+    /// they are refused with [`StoreError::PoliciesReplaced`] otherwise.
+    pub rolls_back: Option<u64>,
     /// Contents that are deleted, their retention over; the entries that name them stay.
     pub forget_content: Vec<(TenantId, Digest)>,
+    /// Approvals that are dropped, their retention over, with the stored revision: only those that
+    /// [`ApprovalRecord::may_be_forgotten`].
+    pub forget_approvals: Vec<(ApprovalId, u64)>,
+    /// Entries of the approval desk that are dropped, with the stored revision: only those that nothing may become of any more.
+    pub forget_desk: Vec<(DeskId, u64)>,
     /// Events for the audit chain.
     pub audit: Vec<AuditEvent>,
     /// How durable.
@@ -122,8 +134,12 @@ impl Changes {
             reserve: None,
             refund: None,
             expect_policy: None,
+            expect_desk: None,
             activate: None,
+            rolls_back: None,
             forget_content: Vec::new(),
+            forget_approvals: Vec::new(),
+            forget_desk: Vec::new(),
             audit: Vec::new(),
             durability,
             admission,
@@ -236,6 +252,12 @@ pub enum StoreError {
     /// Other policies are active than those the permit was given under.
     #[error("the policies have changed since the decision")]
     PolicyMoved,
+    /// What is in force at the desk is stricter than what the permit was given under.
+    #[error("what is in force at the desk has changed since the decision")]
+    DeskMoved,
+    /// The policies to be activated were active before, and a later activation replaced them.
+    #[error("{0}")]
+    PoliciesReplaced(Box<ReplacedPolicies>),
     /// Another node has taken this one's work over, because it was silent for too long (I8).
     #[error("this node was silent for too long, and another one took its work over")]
     Fenced,
@@ -271,6 +293,14 @@ pub enum StoreError {
     /// What is stored cannot be read.
     #[error("the store is damaged: {0}")]
     Damaged(String),
+}
+
+impl StoreError {
+    /// Whether the same may be kept, or read, in a moment, and certainly was not yet: the store is away, or full.
+    #[must_use]
+    pub const fn is_passing(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NoSpace)
+    }
 }
 
 /// Keeps records, runs, approvals, contents and the audit chain.
@@ -385,6 +415,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError>;
+    /// How often what is in force has become stricter ([`DeskEntry::tightens`]) in entries that can be read by now: whoever reads the
+    /// entries afterwards has read all of that.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store cannot tell.
+    async fn desk_rev(&self) -> Result<u64, StoreError>;
     /// Syncs and closes; later changes are refused.
     ///
     /// # Errors

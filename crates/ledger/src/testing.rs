@@ -29,6 +29,7 @@ use crate::{
     approval::ApprovalRecord,
     audit::{AuditEvent, AuditKind},
     desk::DeskEntry,
+    policies::PastPolicies,
     record::EffectRecord,
     run::{RunKey, RunRecord},
     store::{
@@ -97,6 +98,7 @@ struct Inner {
     shared: bool,
     seq: u64,
     policy: Option<PolicyState>,
+    past_policies: PastPolicies,
     closed: bool,
     refuse_next: Option<StoreError>,
     fault: Option<(AuditKind, Fault)>,
@@ -104,6 +106,7 @@ struct Inner {
     effects: BTreeMap<RecordId, EffectRecord>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
     desk: BTreeMap<DeskId, DeskEntry>,
+    desk_rev: u64,
     runs: BTreeMap<RunKey, RunRecord>,
     content: BTreeMap<(TenantId, Digest), Vec<u8>>,
     audit: Vec<AuditEvent>,
@@ -187,7 +190,7 @@ impl MemoryStore {
         let mut inner = kept.0.clone();
         inner.epoch = inner.epoch.saturating_add(1);
         inner.claims.clear();
-        inner.policy = None;
+        (inner.policy, inner.past_policies) = (None, PastPolicies::default());
         inner.closed = false;
         let epoch = inner.epoch;
         inner.over.extend(0..epoch);
@@ -381,6 +384,11 @@ impl Store for MemoryStore {
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
         self.reach()?;
         Ok(self.lock().policy)
+    }
+
+    async fn desk_rev(&self) -> Result<u64, StoreError> {
+        self.reach()?;
+        Ok(self.lock().desk_rev)
     }
 
     fn is_shared(&self) -> bool {

@@ -114,10 +114,8 @@ impl Post {
     }
 
     async fn secret(&self, name: &str) -> Result<SecretString, Missed> {
-        let (secrets, name) = (Arc::clone(&self.secrets), name.to_owned());
-        let read = tokio::task::spawn_blocking(move || secrets.get(&name)).await;
-        let read = read.map_err(|_broken| Missed::passing("a secret could not be read"))?;
-        read.map_err(|error| Missed::passing(error.to_string()))
+        let read = self.secrets.live_soon(name).await;
+        read.map(|live| live.newest).map_err(|error| Missed::passing(error.to_string()))
     }
 
     async fn address(&self, url: &HookUrl) -> Result<Url, Missed> {

@@ -15,12 +15,16 @@ use placet_types::{
     approval::Requirement,
     clock::Timestamp,
     desk::DeskBody,
+    digest::DigestBuilder,
+    error::ErrorCode,
     ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::notice::{About, Asked, CallEnd, CallFacts, DeskFacts, Notice, NoticeKind};
+use crate::notice::{
+    About, Asked, CallEnd, CallFacts, CredentialFacts, DeskFacts, Notice, NoticeKind,
+};
 
 /// What an entry says.
 #[derive(Debug, Default)]
@@ -73,8 +77,8 @@ struct Payload {
 }
 
 /// What a payload has in it that says anything to us: most entries of a busy ledger have none of it, and parsing costs.
-const WORDS: [&str; 5] =
-    ["\"approvals\":", "\"desk\":", "\"delivery\":", "\"settled\"", "\"resolved\""];
+const WORDS: [&str; 6] =
+    ["\"approvals\":", "\"desk\":", "\"delivery\":", "\"settled\"", "\"resolved\"", "\"security\""];
 
 /// Reads an entry. One of a later form says nothing.
 pub(crate) fn read(entry: &LogEntry) -> Found {
@@ -106,6 +110,7 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
             found.notices.push(of_desk(&entry, at));
         }
     }
+    found.notices.extend(events.iter().filter_map(|event| of_credential(event, at)));
     found.ends = payload.effects.iter().filter_map(|effect| end_of(effect, &events, at)).collect();
     found
 }
@@ -217,6 +222,40 @@ fn of_desk(entry: &DeskEntry, at: Timestamp) -> Notice {
             terms: entry.terms(),
         })),
     }
+}
+
+/// How long the same trouble is one message, whichever node noted it, in milliseconds.
+pub(crate) const FAULT_MS: i64 = 3_600_000;
+
+/// A notice of a credential that an operator has to mend. Of a call that people agreed to it is the call that is told of.
+fn of_credential(event: &AuditEvent, at: Timestamp) -> Option<Notice> {
+    let is_fault = event.kind == AuditKind::Security
+        && event.code == Some(ErrorCode::CredentialRefused)
+        && event.call_id.is_none();
+    let used = event.credential.as_deref().filter(|_| is_fault)?;
+    let (tenant, problem) = (event.tenant.clone()?, event.note.clone()?);
+    let digest = DigestBuilder::new("placet.fault.v1")
+        .field("tenant", tenant.as_str())
+        .field("source", &used.source)
+        .field("problem", &problem)
+        .finish();
+    let fault = format!("fault:{digest}");
+    Some(Notice {
+        // Several nodes may note the same trouble.
+        of: format!("{fault}:{}", at.as_ms().div_euclid(FAULT_MS)),
+        kind: NoticeKind::CredentialRefused,
+        tenant,
+        at,
+        asked: BTreeSet::new(),
+        callback: None,
+        about: About::Credential(Box::new(CredentialFacts {
+            fault,
+            source: used.source.clone(),
+            of: used.kind,
+            operation: event.capability.clone(),
+            problem,
+        })),
+    })
 }
 
 fn groups(requirement: &Requirement, tenant: &TenantId) -> BTreeSet<Asked> {

@@ -68,6 +68,7 @@ pub(crate) async fn recall(book: &dyn Book) -> Result<Option<Memory>, StoreError
             // It was left out because it was closed, or began later.
             None => first_since(book, (log, *head), last.at_ms.saturating_sub(CLOSED_MS)).await?,
         };
+        let place = still_there(book, (log, place, *head)).await?;
         marks(book, (log, place, *head), &mut settled).await?;
         if place < *head {
             last_ms.remove(log);
@@ -134,6 +135,43 @@ async fn first_since(
         }
     }
     Ok(low.saturating_sub(1))
+}
+
+/// Where reading goes on after `place`: there; or, where what came next is in an archive that was taken away, before the first entry that
+/// can still be read. Nobody is told of what is between, and the log says so.
+pub(crate) async fn still_there(
+    book: &dyn Book,
+    (log, place, head): (&str, u64, u64),
+) -> Result<u64, StoreError> {
+    let next = place.saturating_add(1);
+    if next > head || is_there(book, (log, next)).await? || !is_there(book, (log, head)).await? {
+        return Ok(place);
+    }
+    // Only the oldest are ever archived: what is there begins somewhere, and goes on to the end.
+    let (mut gone, mut there) = (next, head);
+    while gone.saturating_add(1) < there {
+        let middle = gone.midpoint(there);
+        if is_there(book, (log, middle)).await? {
+            there = middle;
+        } else {
+            gone = middle;
+        }
+    }
+    tracing::warn!(
+        log,
+        first = next,
+        last = gone,
+        "entries were archived before they were read for messages: nobody is told of what is in them"
+    );
+    Ok(gone)
+}
+
+async fn is_there(book: &dyn Book, (log, seq): (&str, u64)) -> Result<bool, StoreError> {
+    match book.entries(log, seq, 1).await {
+        Ok(_) => Ok(true),
+        Err(StoreError::Damaged(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Collects what was sent or given up.

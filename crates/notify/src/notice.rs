@@ -1,13 +1,14 @@
 //! What people are told of: the facts of one event of one call, or of one entry of the desk.
 //!
 //! Owns the kinds and the facts. Not here: how a message looks ([`crate::message`]). Invariant: a fact is a name, a code, a time, a digest or
-//! the text of a policy; nothing that an agent or a person wrote.
+//! the text of a policy, or a sentence of ours; nothing that an agent or a person wrote.
 
 use std::collections::BTreeSet;
 
 use placet_types::{
     approval::{HoldReason, VoteChoice},
     clock::Timestamp,
+    contract::credential::CredentialKind,
     desk::DeskKind,
     digest::Digest,
     error::ErrorCode,
@@ -54,11 +55,13 @@ pub enum NoticeKind {
     Handover,
     /// A revocation was made or has moved.
     Revocation,
+    /// Calls get no credential, and an operator has to mend that.
+    CredentialRefused,
 }
 
 impl NoticeKind {
     /// All kinds.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Held,
         Self::Edited,
         Self::Voted,
@@ -74,6 +77,7 @@ impl NoticeKind {
         Self::Freeze,
         Self::Handover,
         Self::Revocation,
+        Self::CredentialRefused,
     ];
 
     /// What is told where a route does not say: all but each single decision and the end of the call.
@@ -101,6 +105,7 @@ impl NoticeKind {
             Self::Freeze => "freeze",
             Self::Handover => "handover",
             Self::Revocation => "revocation",
+            Self::CredentialRefused => "credential_refused",
         }
     }
 
@@ -128,7 +133,8 @@ impl NoticeKind {
             | Self::BreakGlass
             | Self::Freeze
             | Self::Handover
-            | Self::Revocation => None,
+            | Self::Revocation
+            | Self::CredentialRefused => None,
         }
     }
 
@@ -180,6 +186,7 @@ impl Notice {
         match &self.about {
             About::Call(call) => call.call_id.as_str(),
             About::Desk(desk) => desk.desk_id.as_str(),
+            About::Credential(credential) => &credential.fault,
         }
     }
 }
@@ -191,6 +198,8 @@ pub enum About {
     Call(Box<CallFacts>),
     /// An entry of the desk.
     Desk(Box<DeskFacts>),
+    /// A credential that an operator has to mend.
+    Credential(Box<CredentialFacts>),
 }
 
 /// A held call.
@@ -250,4 +259,19 @@ pub struct DeskFacts {
     pub expires_at: Timestamp,
     /// The digest of all that people agree to.
     pub terms: Digest,
+}
+
+/// A credential that an operator has to mend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialFacts {
+    /// The same for the same credential and the same trouble with it.
+    pub fault: String,
+    /// The name of the secret or the token service.
+    pub source: String,
+    /// How it comes about.
+    pub of: CredentialKind,
+    /// The operation whose call had none first.
+    pub operation: Option<CapabilityId>,
+    /// What is wrong, in our words.
+    pub problem: String,
 }

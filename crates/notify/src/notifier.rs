@@ -221,7 +221,7 @@ async fn deliver(
                     // Without them the message is of use still.
                     book.preview(&told.notice.tenant, call.proposal).await.ok()
                 }
-                About::Call(_) | About::Desk(_) => None,
+                About::Call(_) | About::Desk(_) | About::Credential(_) => None,
             }
         }
         Content::One(_) | Content::Digest(_) | Content::Test => None,
@@ -245,6 +245,9 @@ fn event_of(channel: &ChannelName, message: &Message, is_sent: bool) -> AuditEve
                 }
                 About::Desk(desk) => {
                     event.desk.insert(desk.desk_id.clone());
+                }
+                About::Credential(credential) => {
+                    event.capability.clone_from(&credential.operation);
                 }
             }
             told.notice.kind.as_str().to_owned()

@@ -10,7 +10,7 @@ use url::Url;
 
 use crate::{
     message::{Content, Letter, Message, Scope, Told},
-    notice::{About, CallFacts, DeskFacts, Notice},
+    notice::{About, CallFacts, CredentialFacts, DeskFacts, Notice},
 };
 pub(crate) use words::title;
 use words::{Fact, facts};
@@ -48,6 +48,8 @@ fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String>
         (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
             format!("entries/{}", desk.desk_id)
         }
+        // What mends it is not in the console.
+        (About::Credential(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => return None,
     };
     console?.join(&path).ok().map(String::from)
 }
@@ -55,7 +57,7 @@ fn link(notice: &Notice, scope: &Scope, console: Option<&Url>) -> Option<String>
 fn headline(message: &Message) -> String {
     let text = match &message.content {
         Content::One(told) => title(&told.notice, &told.scope),
-        Content::Digest(told) => format!("{} messages about approvals", told.len()),
+        Content::Digest(told) => format!("{} messages in one", told.len()),
         Content::Test => "A test: messages of Placet arrive here".to_owned(),
     };
     clipped(&text, TITLE_CHARS_MAX)
@@ -98,6 +100,9 @@ fn type_of(told: &Told) -> String {
         (About::Desk(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
             format!("desk.{}", kind.as_str())
         }
+        (About::Credential(_), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+            format!("operator.{}", kind.as_str())
+        }
     }
 }
 
@@ -111,6 +116,9 @@ fn data_of(told: &Told, console: Option<&Url>) -> Value {
         (About::Call(call), Scope::Full) => for_approvers(&mut data, call, notice),
         (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
             of_desk(&mut data, desk, notice);
+        }
+        (About::Credential(credential), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+            of_credential(&mut data, credential);
         }
     }
     if let Some(link) = link(notice, &told.scope, console) {
@@ -191,6 +199,18 @@ fn of_desk(data: &mut Map<String, Value>, desk: &DeskFacts, notice: &Notice) {
             "starts_at": desk.starts_at.to_string(),
             "expires_at": desk.expires_at.to_string(),
             "terms_digest": desk.terms,
+        }),
+    );
+}
+
+fn of_credential(data: &mut Map<String, Value>, credential: &CredentialFacts) {
+    put(
+        data,
+        json!({
+            "source": credential.source,
+            "kind": credential.of,
+            "operation": credential.operation,
+            "problem": credential.problem,
         }),
     );
 }

@@ -81,7 +81,8 @@ const fn is_for_guests(kind: NoticeKind) -> bool {
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze
         | NoticeKind::Handover
-        | NoticeKind::Revocation => false,
+        | NoticeKind::Revocation
+        | NoticeKind::CredentialRefused => false,
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use placet_types::{
     error::{ErrorCode, Refusal},
@@ -23,8 +23,16 @@ const RETRY_AFTER_MS: u64 = 250;
 #[derive(Debug)]
 pub(crate) struct Admission {
     overall: Arc<Semaphore>,
-    by_tenant: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
+    by_tenant: Mutex<HashMap<TenantId, Bounds>>,
     per_tenant_max: usize,
+}
+
+/// The bounds of one tenant.
+#[derive(Debug, Clone)]
+struct Bounds {
+    calls: Arc<Semaphore>,
+    /// Duplicates that wait for a call which is under way. They do nothing, and keep no call from being admitted.
+    attached: Arc<Semaphore>,
 }
 
 impl Admission {
@@ -38,14 +46,7 @@ impl Admission {
 
     /// Takes a place for a call of `tenant`.
     pub(crate) fn admit(&self, tenant: &TenantId) -> Result<OwnedSemaphorePermits, Refusal> {
-        let tenant_bound = {
-            let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
-            let bound = by_tenant
-                .entry(tenant.clone())
-                .or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant_max)));
-            Arc::clone(bound)
-        };
-        let places = tenant_bound.try_acquire_owned().and_then(|tenant_place| {
+        let places = self.of(tenant).calls.try_acquire_owned().and_then(|tenant_place| {
             let overall = Arc::clone(&self.overall).try_acquire_owned()?;
             Ok(OwnedSemaphorePermits { _overall: overall, _tenant: tenant_place })
         });
@@ -56,6 +57,20 @@ impl Admission {
             )
             .with_retry_after_ms(RETRY_AFTER_MS)
         })
+    }
+
+    /// Takes a place for a duplicate that only waits; as many may as calls may be under way.
+    pub(crate) fn attach(&self, tenant: &TenantId) -> Option<OwnedSemaphorePermit> {
+        self.of(tenant).attached.try_acquire_owned().ok()
+    }
+
+    fn of(&self, tenant: &TenantId) -> Bounds {
+        let mut by_tenant = self.by_tenant.lock().unwrap_or_else(PoisonError::into_inner);
+        let bounds = by_tenant.entry(tenant.clone()).or_insert_with(|| {
+            let bound = || Arc::new(Semaphore::new(self.per_tenant_max));
+            Bounds { calls: bound(), attached: bound() }
+        });
+        bounds.clone()
     }
 
     /// Admits nothing more.

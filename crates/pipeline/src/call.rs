@@ -3,7 +3,7 @@
 //! Owns the stage types and [`Passage`], the duty to answer. Invariant: a passage that is dropped unanswered answers by itself,
 //! with what the ledger knows to be true.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
@@ -14,7 +14,7 @@ use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::ApprovalRecord,
     parked::{ParkedCall, ParkedToken},
-    record::EffectRecord,
+    record::{EffectRecord, EffectState},
 };
 use placet_policy::permit::Permit;
 use placet_telemetry::trace;
@@ -28,7 +28,10 @@ use placet_types::{
         result::{ResultStatus, ToolResultEnvelope},
     },
     error::Execution,
-    ids::{ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, ToolCallId},
+    ids::{
+        ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, TenantId,
+        ToolCallId,
+    },
     mode::ApprovalMode,
     principal::PrincipalChain,
     run_context::{RunContext, RunRequest},
@@ -95,7 +98,13 @@ pub(crate) struct Built {
     pub(crate) callback: Option<ChannelName>,
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
+    /// The arguments that the client sends, where a try runs what an approver made of them.
+    pub(crate) as_sent: Option<Map<String, Value>>,
     pub(crate) retries: u32,
+    /// Whether it was under way in a process that is over.
+    pub(crate) recovered: bool,
+    /// How often it was put off since something kept it from being sent again.
+    pub(crate) put_off: u32,
     /// How often it was decided upon again because policies changed on its way.
     pub(crate) decided_again: u32,
     /// Whether people are asked although a standing grant seems to cover it: one was used up at the moment of the dispatch.
@@ -129,6 +138,9 @@ impl Built {
             callback: parked.callback.clone(),
             caller: Caller::Recorded(Box::new(identity)),
             retries: 0,
+            recovered: matches!(record.state, EffectState::Dispatched(_)),
+            put_off: 0,
+            as_sent: None,
             decided_again: 0,
             without_grants: false,
             deadline: None,
@@ -205,9 +217,14 @@ pub(crate) struct Passage {
     hand: Option<Hand>,
     sent: bool,
     admission: Option<OwnedSemaphorePermits>,
+    /// For how long it waits for the end of the call that it is a duplicate of, in milliseconds.
+    attach_ms: u64,
     resume: Option<ResumeGuard>,
     answered: bool,
 }
+
+/// For how long a duplicate waits for the call that is under way when it does not say, in milliseconds.
+const ATTACH_MS: u64 = 30_000;
 
 /// Places in the admission bounds, given back on drop.
 #[derive(Debug)]
@@ -237,6 +254,7 @@ impl Passage {
             hand: None,
             sent: false,
             admission,
+            attach_ms: ATTACH_MS,
             resume: None,
             answered: false,
         }
@@ -256,6 +274,20 @@ impl Passage {
     /// Whether the key is this call's.
     pub(crate) const fn has_record(&self) -> bool {
         self.record_id.is_some()
+    }
+
+    /// Waits so long for a call that it is a duplicate of; not said: for as long as any.
+    pub(crate) fn attaches_for(mut self, wait_ms: Option<u64>) -> Self {
+        self.attach_ms = wait_ms.unwrap_or(ATTACH_MS);
+        self
+    }
+
+    /// Takes a place among those who only wait for another call, and gives its own back to calls that do something. Says until when it
+    /// may wait; not at all where too many do.
+    pub(crate) fn attach(&mut self, tenant: &TenantId) -> Option<(OwnedSemaphorePermit, Instant)> {
+        let place = self.context.admission.attach(tenant)?;
+        drop(self.admission.take());
+        Some((place, Instant::now() + Duration::from_millis(self.attach_ms)))
     }
 
     /// Says that a call without a record is with its adapter.

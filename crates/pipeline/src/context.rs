@@ -37,15 +37,19 @@ use crate::{
     admission::Admission,
     answer::{Answer, RefusedCall},
     catalog::Catalog,
+    credential_faults::CredentialFaults,
     desk::{Desk, resume::Resuming},
     figures::Figures,
     fleet,
     hands::Hands,
+    rearm::Rearming,
     recovery::asking::Asked,
     registry::{Owner, Registry},
+    retention::Swept,
     settings::Settings,
     stages::{rates::Rates, recorded},
     standing::Standing,
+    subjects::Subjects,
     tokens::Tokens,
 };
 
@@ -73,7 +77,10 @@ pub(crate) struct Context {
     pub(crate) desk: Desk,
     pub(crate) resuming: Resuming,
     pub(crate) hands: Hands,
+    pub(crate) rearming: Rearming,
     pub(crate) surfaces: Surfaces,
+    /// Somebody asked the process to stop: nothing is sent any more.
+    pub(crate) ending: CancellationToken,
     pub(crate) stopping: CancellationToken,
     pub(crate) standing: Standing,
     pub(crate) promotions: tokio::sync::Mutex<()>,
@@ -81,6 +88,11 @@ pub(crate) struct Context {
     pub(crate) asked: Asked,
     pub(crate) fatal: watch::Sender<Option<String>>,
     pub(crate) notary: Option<Arc<Notary>>,
+    pub(crate) credential_faults: CredentialFaults,
+    pub(crate) subjects: Subjects,
+    pub(crate) swept: Swept,
+    /// Told where further revocations are in force.
+    pub(crate) revoking: watch::Sender<()>,
 }
 
 impl Context {
@@ -104,7 +116,12 @@ impl Context {
         *self.engine_mode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the engine is being stopped.
+    /// Whether nothing is sent any more, since somebody asked the process to stop. What is under way goes on to its end.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.is_cancelled()
+    }
+
+    /// Whether the engine is being stopped: what still goes on by itself ends.
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.is_cancelled()
     }
@@ -124,6 +141,7 @@ impl Context {
     pub(crate) fn enforce_revocations(&self, revoked: Vec<Revoked>) {
         // Looked at every second: all tokens that are kept are gone through only where something is new.
         if let Some(dropped) = self.broker.enforce(revoked) {
+            self.revoking.send_replace(());
             self.tokens.drop_revoked(|tenant, tokens| self.broker.are_revoked(tenant, tokens));
             tracing::warn!(
                 dropped,
@@ -336,6 +354,12 @@ pub(crate) fn known_state(state: Option<&str>, names: &[&str]) -> Result<(), Ref
         .with_problems(vec![Problem { pointer: "/state".to_owned(), problem }]))
 }
 
+/// A refusal because the process was asked to stop.
+pub(crate) fn ending_refusal() -> Refusal {
+    Refusal::new(ErrorCode::Overloaded, "the engine is stopping; nothing was executed")
+        .with_retry_after_ms(1_000)
+}
+
 /// A refusal because the ledger cannot say how a call stands.
 pub(crate) fn lookup_refusal(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(
@@ -370,6 +394,10 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
         LedgerError::PolicyMoved => Refusal::new(
             ErrorCode::Overloaded,
             "the policies changed while this call was decided; repeat it",
+        ),
+        LedgerError::DeskMoved => Refusal::new(
+            ErrorCode::Overloaded,
+            "what is in force at the desk changed while this call was decided; repeat it",
         ),
         LedgerError::GrantSpent => Refusal::new(
             ErrorCode::InProgress,

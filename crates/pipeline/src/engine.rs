@@ -18,9 +18,10 @@ use placet_broker::Broker;
 use placet_identity::{Secrets, VerifiedCaller, Verifier};
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
-    ledger::Ledger,
+    ledger::{Ledger, LedgerError},
+    policies::{Activation, ReplacedPolicies},
     record::EffectRecord,
-    store::Durability,
+    store::{Durability, StoreError},
 };
 use placet_policy::{
     bundle::{BundleProblem, BundleSource},
@@ -37,7 +38,7 @@ use placet_types::{
     contract::Contract,
     digest::Digest,
     directory::Directory,
-    error::{ErrorCode, Refusal},
+    error::Refusal,
     ids::{ApprovalId, RecordId, ToolCallId},
     mode::EngineMode,
 };
@@ -47,7 +48,7 @@ use crate::{
     adapters::ports::Connection,
     answer::Answer,
     call::{Call, Passage, Planned},
-    context::Context,
+    context::{Context, ending_refusal},
     desk::{decide, people, show},
     operator, queries, rearm, recovery,
     registry::Owner,
@@ -110,6 +111,9 @@ pub enum StartError {
     /// The policies are not fit for use.
     #[error("the policy bundle is refused:{}", listed(.0))]
     Bundle(Vec<BundleProblem>),
+    /// They were active before, and a later activation replaced them: this node was left behind with old files.
+    #[error("what this node has was active before and is not brought back by a start: {0}")]
+    Replaced(Box<ReplacedPolicies>),
     /// The ledger cannot be written.
     #[error("the ledger cannot be used: {0}")]
     Ledger(String),
@@ -118,8 +122,34 @@ pub enum StartError {
     Actors(String),
 }
 
+impl StartError {
+    fn of_activation(error: LedgerError) -> Self {
+        if let LedgerError::Store(StoreError::PoliciesReplaced(replaced)) = error {
+            return Self::Replaced(replaced);
+        }
+        Self::Ledger(error.to_string())
+    }
+}
+
 fn listed(problems: &[BundleProblem]) -> String {
     problems.iter().map(|problem| format!("\n  {problem}")).collect()
+}
+
+/// Why a bundle was not made the active one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ActivateError {
+    /// It is not fit for use.
+    #[error("the policy bundle is refused:{}", listed(.0))]
+    Bundle(Vec<BundleProblem>),
+    /// The ledger did not confirm it: the engine ends, and its next start finds out which policies are active.
+    #[error("the ledger did not confirm the policies: {0}")]
+    NotKept(String),
+    /// Who does it is being started again; nothing was done, or a restart finds out.
+    #[error(
+        "the policies cannot be changed at this moment; look which are active, and try once more"
+    )]
+    Unavailable,
 }
 
 /// A running engine; cheap to clone.
@@ -152,7 +182,8 @@ impl Engine {
         let bundle_digest = snapshot.digest();
         let context = Arc::new(assembly::context_of(parts, snapshot.clone()));
         let kept = |error: &dyn fmt::Display| StartError::Ledger(error.to_string());
-        context.activate(snapshot).await.map_err(|error| kept(&error))?;
+        let by = Activation::Start { rolls_back: context.settings.ledger.rolls_back };
+        context.activate(snapshot, by).await.map_err(StartError::of_activation)?;
         let mut event = AuditEvent::new(AuditKind::Started);
         event.digests.insert("bundle".to_owned(), bundle_digest);
         for contract in context.catalog.contracts() {
@@ -186,7 +217,7 @@ impl Engine {
     /// Takes a call in. It runs to its end whether or not anybody waits.
     ///
     /// # Errors
-    /// [`ErrorCode::Overloaded`] when nothing more is admitted.
+    /// [`ErrorCode::Overloaded`](placet_types::error::ErrorCode::Overloaded) when nothing more is admitted.
     pub fn submit(
         &self,
         caller: VerifiedCaller,
@@ -194,11 +225,8 @@ impl Engine {
         inbound: Inbound,
     ) -> Result<Ticket, Refusal> {
         let context = &self.context;
-        if context.stopping() {
-            return Err(Refusal::new(
-                ErrorCode::Overloaded,
-                "the engine is stopping; nothing was executed",
-            ));
+        if context.is_ending() {
+            return Err(ending_refusal());
         }
         let places = context.admission.admit(caller.tenant())?;
         let call_id = context.fresh_call_id()?;
@@ -213,7 +241,8 @@ impl Engine {
         let owner = Owner::of(&caller.chain());
         let told = Answer::InProgress(call_id.clone());
         let progress = context.registry.enter(&call_id, owner.clone(), told);
-        let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places));
+        let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places))
+            .attaches_for(submission.wait_ms);
         let stage = Planned { submission, caller };
         context.routes.build(context, Call { passage, stage });
         Ok(Ticket::new(Arc::clone(context), (call_id, owner), progress))
@@ -222,7 +251,7 @@ impl Engine {
     /// How a call of the caller's stands.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
     pub async fn call(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<Answer, Refusal> {
         queries::call(&self.context, caller, id).await
     }
@@ -230,7 +259,7 @@ impl Engine {
     /// A view on a call of the caller's, to wait by.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] for ids that are not the caller's.
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for ids that are not the caller's.
     pub async fn follow(
         &self,
         caller: &VerifiedCaller,
@@ -264,7 +293,7 @@ impl Engine {
     /// One approval with what its approvers are shown.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] for approvals that the caller may not see.
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for approvals that the caller may not see.
     pub async fn approval(
         &self,
         caller: &VerifiedCaller,
@@ -289,7 +318,7 @@ impl Engine {
     /// One effect record, for its owner or an operator.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] for records of others.
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for records of others.
     pub async fn record(
         &self,
         caller: &VerifiedCaller,
@@ -301,7 +330,7 @@ impl Engine {
     /// The effect records of the tenant, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else.
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else.
     pub async fn records(
         &self,
         caller: &VerifiedCaller,
@@ -315,7 +344,7 @@ impl Engine {
     /// Ends an unknown outcome, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known.
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known.
     pub async fn resolve(
         &self,
         caller: &VerifiedCaller,
@@ -329,7 +358,7 @@ impl Engine {
     /// new token, if policy still lets it.
     ///
     /// # Errors
-    /// [`ErrorCode::PolicyDenied`] for everybody else; [`ErrorCode::ValidationError`] when the outcome is known, or the same person
+    /// [`ErrorCode::PolicyDenied`](placet_types::error::ErrorCode::PolicyDenied) for everybody else; [`ErrorCode::ValidationError`](placet_types::error::ErrorCode::ValidationError) when the outcome is known, or the same person
     /// asks twice.
     pub async fn rearm(
         &self,
@@ -343,7 +372,7 @@ impl Engine {
     /// The record behind a call, for its owner or an operator: what a receipt is made from.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] for calls of others, and for those without a record.
+    /// [`ErrorCode::NotFound`](placet_types::error::ErrorCode::NotFound) for calls of others, and for those without a record.
     pub async fn settled(
         &self,
         caller: &VerifiedCaller,
@@ -352,25 +381,17 @@ impl Engine {
         operator::behind(&self.context, caller, id).await
     }
 
-    /// Makes a bundle the active one, if it passes every check.
+    /// Makes a bundle the active one, if it passes every check; also one that was replaced before.
     ///
     /// # Errors
-    /// What is wrong with the bundle; the one before stays active.
-    pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, Vec<BundleProblem>> {
+    /// [`ActivateError`]; the one before stays active, except after [`ActivateError::NotKept`], when a restart finds out.
+    pub async fn activate(&self, bundle: BundleSource) -> Result<Digest, ActivateError> {
         let (reply, outcome) = oneshot::channel();
-        let unavailable = || BundleProblem {
-            file: String::new(),
-            line: None,
-            policy: None,
-            severity: placet_policy::bundle::Severity::Error,
-            message: "the policy actor is being started again; try once more".to_owned(),
-            help: None,
-        };
-        let Some(actor) = self.context.routes.policy() else { return Err(vec![unavailable()]) };
-        if actor.cast(PolicyMessage::Activate(Box::new(bundle), reply)).is_err() {
-            return Err(vec![unavailable()]);
-        }
-        outcome.await.unwrap_or_else(|_gone| Err(vec![unavailable()]))
+        let actor = self.context.routes.policy().ok_or(ActivateError::Unavailable)?;
+        actor
+            .cast(PolicyMessage::Activate(Box::new(bundle), reply))
+            .map_err(|_gone| ActivateError::Unavailable)?;
+        outcome.await.unwrap_or(Err(ActivateError::Unavailable))
     }
 
     /// Says what the engine as a whole does from now on.
@@ -409,7 +430,7 @@ impl Engine {
         if !self.context.desk.is_read() {
             obstacles.push("what waits for people is still being read after the start".to_owned());
         }
-        let ready = obstacles.is_empty() && !self.context.stopping();
+        let ready = obstacles.is_empty() && !self.context.is_ending();
         notes.extend(obstacles);
         Readiness { ready, notes }
     }
@@ -434,9 +455,16 @@ impl Engine {
         self.context.die(reason);
     }
 
+    /// Sends nothing from here on: to be said as soon as somebody asks the process to stop. What is with an adapter goes on to its end, and
+    /// its callers are answered; approved and re-armed calls wait for the next start, and whatever else is on its way is refused as not executed.
+    pub fn begin_stop(&self) {
+        self.context.ending.cancel();
+    }
+
     /// Admits nothing more, waits for what is under way, and closes the ledger. What does not end in time is recovered at the
     /// next start.
     pub async fn shutdown(&self) {
+        self.begin_stop();
         self.context.stopping.cancel();
         self.context.admission.close();
         if !self.context.registry.drain(DRAIN).await {

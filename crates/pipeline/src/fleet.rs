@@ -37,6 +37,10 @@ async fn look(context: &Arc<Context>) -> Result<(), placet_ledger::ledger::Ledge
     if !dead.is_empty() {
         tracing::warn!(epochs = ?dead, "nodes were silent for too long and are fenced");
     }
+    if context.is_ending() {
+        // Whoever takes a call over has to end it.
+        return Ok(());
+    }
     let adopted = recovery::adopt_orphans(context).await;
     if !adopted.records.is_empty() {
         let recovered = recovery::recover(context, adopted.records).await;

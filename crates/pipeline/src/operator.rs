@@ -19,6 +19,7 @@ use placet_types::{
 
 use crate::{
     context::{Context, known_state, ledger_refusal, lookup_refusal},
+    desk::resume,
     stages::{
         recorded,
         result::{Subject, error_of},
@@ -120,6 +121,7 @@ pub(crate) async fn resolve(
         .await
         .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);
+    resume::called_off(context, &record).await;
     Ok(view_of(context, &resolved).await)
 }
 

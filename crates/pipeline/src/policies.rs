@@ -9,6 +9,7 @@ use placet_broker::Purge;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     ledger::LedgerError,
+    policies::Activation,
 };
 use placet_policy::snapshot::Snapshot;
 use placet_types::{
@@ -20,12 +21,19 @@ use crate::context::Context;
 
 impl Context {
     /// Makes `snapshot` the policies that decide from now on, here and on every node; permits of earlier ones are no longer taken.
-    pub(crate) async fn activate(&self, snapshot: Snapshot) -> Result<(), LedgerError> {
+    /// Where nodes share the ledger, a start brings back none that were replaced unless an operator says so.
+    pub(crate) async fn activate(
+        &self,
+        snapshot: Snapshot,
+        by: Activation,
+    ) -> Result<(), LedgerError> {
         let _one_at_a_time = self.promotions.lock().await;
         let mut event = AuditEvent::new(AuditKind::BundleActivated);
         event.digests.insert("bundle".to_owned(), snapshot.digest());
         let digest = self.activation_digest(snapshot.digest());
-        let epoch = self.ledger.activate(digest, event).await?;
+        event.digests.insert("activated".to_owned(), digest);
+        let epoch = self.ledger.activate(digest, by, event).await?;
+        tracing::info!(epoch, %digest, "these policies, contracts and directory decide");
         self.adopt_policies(snapshot.at_epoch(epoch));
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! Owns who may ask, and the way from a re-armed record back to a call. Invariants: nothing is sent without a new permit, and a
 //! re-armed call that may not be sent is of unknown outcome again, never "not executed".
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -20,7 +20,8 @@ use placet_types::{
 use crate::{
     answer::Answer,
     context::{Context, ledger_refusal},
-    operator, recovery,
+    operator,
+    recovery::{self, NotTaken},
     registry::Owner,
     views::{RearmRequest, RecordView},
 };
@@ -93,14 +94,34 @@ fn may_be_rearmed(context: &Context, record: &EffectRecord) -> Result<(), Refusa
     Ok(())
 }
 
+/// Where the look at the re-armed calls stands: each round goes on where the one before stopped, so that none is left out, however many
+/// cannot be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Rearming {
+    after: Mutex<Option<RecordId>>,
+}
+
+impl Rearming {
+    fn after(&self) -> MutexGuard<'_, Option<RecordId>> {
+        // Nothing can panic while the lock is held, so a poisoned one still guards a sound value.
+        self.after.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Sends what was re-armed and waits: after a restart, after another node died, or because it could not be sent before.
 pub(crate) async fn send_waiting(context: &Arc<Context>) {
-    let query =
-        EffectQuery { state: Some("rearmed".to_owned()), limit: PAGE, ..EffectQuery::default() };
+    let query = EffectQuery {
+        state: Some("rearmed".to_owned()),
+        after: *context.rearming.after(),
+        limit: PAGE,
+        ..EffectQuery::default()
+    };
     let waiting = match context.ledger.store().effects(&query).await {
         Ok(waiting) => waiting,
         Err(error) => return context.noticed(&error.into()),
     };
+    let next = waiting.last().filter(|_| waiting.len() >= PAGE).map(|last| last.record_id);
+    *context.rearming.after() = next;
     for record in waiting {
         send(context, record).await;
     }
@@ -108,15 +129,20 @@ pub(crate) async fn send_waiting(context: &Arc<Context>) {
 
 /// Sends a re-armed call; of several who try, one wins the dispatch.
 async fn send(context: &Arc<Context>, record: EffectRecord) {
-    if context.stopping() || context.standing.cannot_decide().is_some() {
+    if context.is_ending() || context.standing.cannot_decide().is_some() {
         return;
     }
     let Some(guard) = context.resuming.enter_record(record.record_id) else { return };
     let owner = Owner::of_scope(&record.scope);
     let told = Answer::InProgress(record.call_id.clone());
     drop(context.registry.enter(&record.call_id, owner, told));
-    if let Err(reason) = recovery::take_up(context, &record, Some(guard)).await {
-        give_up(context, &record, &reason).await;
+    match recovery::take_up(context, &record, Some(guard)).await {
+        Ok(()) => {}
+        // The keeper tries again.
+        Err(NotTaken::Passing(why)) => {
+            tracing::info!(%why, record_id = %record.record_id, "a re-armed call could not be read");
+        }
+        Err(NotTaken::Final(reason)) => drop(give_up(context, &record, &reason).await),
     }
 }
 

@@ -19,6 +19,7 @@ use placet_ledger::{
 use placet_telemetry::trace::{CallFields, Stage, continue_span};
 
 use crate::{
+    adapters::ports::backoff,
     answer::Answer,
     call::{Built, Call, Passage, Resumed},
     context::Context,
@@ -126,7 +127,8 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     true
 }
 
-async fn by_class(context: &Arc<Context>, record: EffectRecord, attempt: &Attempt) {
+/// What its class says about a dispatch.
+pub(crate) async fn by_class(context: &Arc<Context>, record: EffectRecord, attempt: &Attempt) {
     match attempt.class {
         Class::ReadOnly => again(context, record).await,
         Class::Keyed { .. } if is_within_window(context, attempt) => again(context, record).await,
@@ -154,10 +156,42 @@ pub(crate) async fn unknown(context: &Arc<Context>, record: &EffectRecord, reaso
     context.registry.publish(&record.call_id, answer);
 }
 
-/// Sends the call again: from what was parked, through broker and gate, with the same token.
+/// Sends the call again: from what was parked, through broker and gate, with the same token. A ledger that cannot say what was parked is
+/// asked again for as long as the call may be sent.
 async fn again(context: &Arc<Context>, record: EffectRecord) {
-    if let Err(reason) = take_up(context, &record, None).await {
-        unknown(context, &record, &reason).await;
+    let mut tries = 0_u32;
+    loop {
+        let reason = match take_up(context, &record, None).await {
+            Ok(()) => return,
+            Err(NotTaken::Final(reason)) => reason,
+            Err(NotTaken::Passing(why)) => {
+                let attempt = record.state.attempt();
+                if attempt.is_some_and(|attempt| is_within_window(context, attempt)) {
+                    tries = tries.saturating_add(1);
+                    if asking::pause(context, backoff(tries)).await {
+                        continue;
+                    }
+                    return;
+                }
+                why
+            }
+        };
+        return unknown(context, &record, &reason).await;
+    }
+}
+
+/// Why a call cannot be taken up from its record.
+#[derive(Debug)]
+pub(crate) enum NotTaken {
+    /// The ledger cannot be read at this moment.
+    Passing(String),
+    /// It is not what was sent, or not offered any more.
+    Final(String),
+}
+
+impl From<&str> for NotTaken {
+    fn from(reason: &str) -> Self {
+        Self::Final(reason.to_owned())
     }
 }
 
@@ -166,24 +200,23 @@ pub(crate) async fn take_up(
     context: &Arc<Context>,
     record: &EffectRecord,
     guard: Option<ResumeGuard>,
-) -> Result<(), String> {
-    let parked = context
-        .ledger
-        .parked(record)
-        .await
-        .map_err(|error| format!("what was sent cannot be read: {error}"))?;
+) -> Result<(), NotTaken> {
+    let parked = context.ledger.parked(record).await.map_err(|error| {
+        let why = format!("what was sent cannot be read: {error}");
+        if error.is_passing() { NotTaken::Passing(why) } else { NotTaken::Final(why) }
+    })?;
     let target = context
         .catalog
         .resolve(&record.scope.tenant, &record.scope.capability)
         .ok_or("the tool is not offered any more")?;
     if target.contract.digest != parked.binding.contract_digest {
-        return Err("the contract has changed since the call was sent".to_owned());
+        return Err("the contract has changed since the call was sent".into());
     }
     if let EffectState::Dispatched(attempt) = &record.state
         && (parked.binding.contract_digest, parked.binding.digest())
             != (attempt.contract_digest, attempt.request_digest)
     {
-        return Err("what was kept of the call is not what was sent".to_owned());
+        return Err("what was kept of the call is not what was sent".into());
     }
     let tool = record.scope.capability.tool_name();
     let fields = CallFields {
@@ -204,6 +237,9 @@ pub(crate) async fn take_up(
     let approval = match record.state.approval_id() {
         Some(id) => match context.ledger.store().approval(id).await {
             Ok(approval) => approval,
+            Err(error) if error.is_passing() => {
+                return Err(NotTaken::Passing(format!("its approval cannot be read: {error}")));
+            }
             Err(error) => {
                 tracing::warn!(%error, "the approval of a call that was under way cannot be read");
                 None

@@ -63,6 +63,13 @@ struct Entry {
     turn: u64,
 }
 
+impl Entry {
+    fn is_waited_for(&self) -> bool {
+        self.progress.receiver_count() > 0
+            || self.others.iter().any(|other| other.receiver_count() > 0)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     by_call: HashMap<ToolCallId, Entry>,
@@ -147,8 +154,7 @@ impl Registry {
     pub(crate) fn watched(&self, most: usize) -> Vec<Watched> {
         let mut entries = self.lock();
         let waited = |entry: &Entry| {
-            let told = entry.progress.receiver_count() > 0
-                || entry.others.iter().any(|other| other.receiver_count() > 0);
+            let told = entry.is_waited_for();
             // What is held costs nothing here while nobody waits for it: the ledger tells whoever asks.
             let is_held = matches!(&*entry.progress.borrow(), Answer::Held(_));
             let is_final = entry.progress.borrow().is_final();
@@ -198,6 +204,11 @@ impl Registry {
         let entries = self.lock();
         let entry = entries.by_call.get(call_id)?;
         (entry.owner == *owner).then(|| entry.progress.subscribe())
+    }
+
+    /// Whether nobody waits for a call any more.
+    pub(crate) fn is_deserted(&self, call_id: &ToolCallId) -> bool {
+        self.lock().by_call.get(call_id).is_none_or(|entry| !entry.is_waited_for())
     }
 
     /// A view on a call that is known to belong to the same key, and so to the same owner.

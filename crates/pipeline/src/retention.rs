@@ -1,10 +1,13 @@
 //! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are
-//! dropped (T10, decision 27).
+//! dropped (T10, decision 27); so is what has been over at the desk for as long.
 //!
 //! Owns which records are due. Invariants: a key that had an effect is never free again, unless it is refused as too old from then on;
 //! every round is bounded, and no call waits for one.
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use placet_ledger::{
     keys::time_of,
@@ -15,10 +18,12 @@ use placet_ledger::{
 use placet_types::{
     clock::Timestamp,
     error::{ErrorCode, Problem, Refusal},
-    ids::{IdempotencyKey, TenantId},
+    ids::{ApprovalId, IdempotencyKey, TenantId},
 };
 
 use crate::context::Context;
+
+mod of_desk;
 
 /// How many batches one state is given in a round.
 const BATCHES_MAX: usize = 200;
@@ -30,6 +35,23 @@ const AHEAD_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 const MARGIN_MS: i64 = 24 * 60 * 60 * 1_000;
 /// What a record is called whose result is due.
 const SETTLED: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "denied"];
+
+/// Where the rounds stand that go on where the one before stopped.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// The last void approval that was looked at; nothing: the next round begins with the oldest.
+    void: Mutex<Option<ApprovalId>>,
+}
+
+impl Swept {
+    fn void(&self) -> Option<ApprovalId> {
+        self.void.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn void_to(&self, place: Option<ApprovalId>) {
+        *self.void.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+}
 
 /// Why a key that nobody remembers is not taken.
 pub(crate) fn refuse_key(
@@ -70,15 +92,21 @@ pub(crate) async fn sweep(context: &Context) {
         context.noticed(&error);
         tracing::warn!(%error, "what approvers were shown could not be dropped");
     }
+    if let Err(error) = of_desk::sweep(context).await {
+        context.noticed(&error);
+        tracing::warn!(%error, "what is over at the desk could not be dropped");
+    }
 }
 
-/// Approvals that are void have no record any more, so what was shown of them is dropped here once its time is over.
+/// Approvals that are void have no record any more, so what was shown of them is dropped here once its time is over. They themselves
+/// stay for longer, so each round goes on where the one before stopped: however many there are, none is left out.
 async fn drop_proposals(context: &Context) -> Result<(), LedgerError> {
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
     let mut query = ApprovalQuery {
         state: Some("void".to_owned()),
         limit: retention.batch.clamp(1, 1_000),
+        after: context.swept.void(),
         ..ApprovalQuery::default()
     };
     for _ in 0..BATCHES_MAX {
@@ -86,8 +114,7 @@ async fn drop_proposals(context: &Context) -> Result<(), LedgerError> {
             break;
         }
         let page = store.approvals(&query).await?;
-        let Some(last) = page.last() else { break };
-        query.after = Some(last.approval_id.clone());
+        query.after = page.last().map(|last| last.approval_id.clone());
         let now = store.now();
         let mut due = Vec::new();
         for approval in page {
@@ -102,6 +129,10 @@ async fn drop_proposals(context: &Context) -> Result<(), LedgerError> {
         }
         if !due.is_empty() {
             context.ledger.forget_proposals(&due).await?;
+        }
+        context.swept.void_to(query.after.clone());
+        if query.after.is_none() {
+            break;
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -55,6 +55,10 @@ pub struct LedgerSettings {
     pub poll_ms: u64,
     /// How often adapters are asked about unknown outcomes, in milliseconds.
     pub ask_every_ms: u64,
+    /// How many approvals are read at a time; not 0.
+    pub approvals_page: usize,
+    /// The epoch of the policies that the start may replace by ones that were replaced before.
+    pub rolls_back: Option<u64>,
 }
 
 impl Default for LedgerSettings {
@@ -67,6 +71,8 @@ impl Default for LedgerSettings {
             fleet_every_ms: 2_000,
             poll_ms: 200,
             ask_every_ms: 30_000,
+            approvals_page: 1_000,
+            rolls_back: None,
         }
     }
 }

@@ -45,10 +45,11 @@ pub struct Submission {
     /// The mode the planner believes the call has; absent: the strongest the contract declares.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode_requested: Option<ApprovalMode>,
-    /// How long to wait for people before answering 202, in milliseconds.
-    #[serde(default)]
+    /// How long to wait, in milliseconds: for people, before answering 202 (absent: not at all); and, where the same call is under way
+    /// already, for its end, before answering `IN_PROGRESS` (absent: half a minute).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 600_000))]
-    pub wait_ms: u64,
+    pub wait_ms: Option<u64>,
     /// The channel over which to be told how the call ended, if it is held; one that the deployment has for this tenant's callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<ChannelName>,

@@ -75,7 +75,7 @@ pub struct ApprovalView {
     pub expires_at: Timestamp,
     /// How strong the call is.
     pub mode: ApprovalMode,
-    /// How often an approver narrowed the arguments.
+    /// How often an approver changed the arguments.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub edits: u32,
     /// How many further groups were asked after a while of silence.

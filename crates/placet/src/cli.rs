@@ -16,7 +16,7 @@ use crate::commands::{
     version,
     propagate_version = true,
     arg_required_else_help = true,
-    after_help = "First steps:\n  placet demo                                     everything, in about a minute\n  \
+    after_help = "First steps:\n  placet demo                                     everything it promises, in seconds\n  \
                   placet serve                                    start on loopback, no set-up needed\n  \
                   export PLACET_TOKEN=$(placet token agent dev-agent)\n  \
                   placet call files__list                         a first call\n\n\
@@ -33,7 +33,7 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Start the engine and its HTTP doors.
     Serve(serve::Args),
-    /// Show what Placet guarantees, on real files, in about a minute.
+    /// Show what Placet guarantees, on real files, in seconds.
     Demo(crate::demo::Args),
     /// Call a tool.
     Call(Box<call::Args>),

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use placet_egress::{Destination, EgressClient, EgressError, EgressPolicy, Limits, PrivateRanges};
 use placet_server::problem::ProblemDocument;
+use placet_types::error::ErrorCode;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Serialize, de::DeserializeOwned};
 use url::Url;
@@ -318,7 +319,13 @@ pub(crate) fn failure_of(problem: &ProblemDocument) -> Failure {
     if let Some(decision) = &problem.policy_decision_id {
         failure = failure.because(format!("decision {decision}, for the operator to look up"));
     }
-    failure.try_this(problem.remediation.clone())
+    let failure = failure.try_this(problem.remediation.clone());
+    if problem.error_code == ErrorCode::Unauthenticated {
+        return failure.try_this(
+            "a token of `placet token` is valid where its key is: mint it in the folder where Placet was started, or name its data folder with --data",
+        );
+    }
+    failure
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@
 
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
+use async_trait::async_trait;
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
-use placet_adapter_mcp::connector::{McpConnector, McpSettings, SecretLookup};
+use placet_adapter_mcp::connector::{McpConnector, McpSettings, SecretLookup, SecretVersions};
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
 use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
 use placet_ledger::ledger::Ledger;
@@ -44,11 +45,21 @@ impl ConfiguredSecrets {
     pub(crate) fn new(secrets: &Secrets) -> Self {
         Self(secrets.clone())
     }
+
+    /// The secret called `name`, for a command that may block.
+    ///
+    /// # Errors
+    /// Why it cannot be had.
+    pub(crate) fn at_once(&self, name: &str) -> Result<SecretString, String> {
+        self.0.get(name).map_err(|error| error.to_string())
+    }
 }
 
+#[async_trait]
 impl SecretLookup for ConfiguredSecrets {
-    fn secret(&self, name: &str) -> Result<SecretString, String> {
-        self.0.get(name).map_err(|error| error.to_string())
+    async fn secret(&self, name: &str) -> Result<SecretVersions, String> {
+        let live = self.0.live_soon(name).await.map_err(|error| error.to_string())?;
+        Ok(SecretVersions { newest: live.newest, previous: live.previous })
     }
 }
 
@@ -98,8 +109,9 @@ pub(crate) async fn start(
     let kept = Kept::open(config, &own).await?;
     let verifier = verifier(config, &world.directory, &own, &clock)?;
     let bound = with_tls(config, bound, &verifier)?;
-    let bound = console::with_console(bound, config, &world.directory, (&verifier, &clock, &own))?;
     let opened = storage::open(config, &data, Arc::clone(&clock), telemetry.metrics()).await?;
+    let parts = (&verifier, &clock, own.as_slice());
+    let bound = console::with_console(bound, config, &world.directory, parts, &opened.sessions)?;
     let notary = sealing::notary(config, &data, &opened).await?;
     let bound = with_backups(config, bound, &opened, &notary);
     let told = notices::sender(config, &opened, &own, telemetry.metrics())?;
@@ -180,6 +192,13 @@ fn not_started(error: StartError) -> Failure {
     if let StartError::Bundle(problems) = &error {
         let failure = problems.iter().fold(failure, |failure, problem| failure.because(problem));
         return failure.try_this("`placet policy check` says the same, without starting anything");
+    }
+    if let StartError::Replaced(replaced) = &error {
+        let epoch = replaced.active.epoch;
+        return failure
+            .because(error)
+            .try_this("put the policies, contracts and directory on this node that the other nodes have")
+            .try_this(format!("to bring the old ones back on every node, start once with --roll-back-policies {epoch}; the audit says so"));
     }
     failure.because(error)
 }

@@ -10,7 +10,7 @@ use placet_server::{
     console::{ConsoleSettings, Development, DevelopmentPerson},
     listen::Bound,
 };
-use placet_types::{clock::Clock, directory::Directory};
+use placet_types::{clock::Clock, directory::Directory, sessions::SessionStore};
 
 use crate::{
     commands::token::dev_key,
@@ -27,12 +27,13 @@ pub(crate) fn with_console(
     config: &Config,
     directory: &Directory,
     (verifier, clock, own): (&Verifier, &Arc<dyn Clock>, &[SocketAddr]),
+    sessions: &Arc<dyn SessionStore>,
 ) -> Result<Bound, Failure> {
     let file = &config.console;
     if !file.enabled {
         return Ok(bound);
     }
-    let mut settings = ConsoleSettings::new(Arc::clone(clock));
+    let mut settings = ConsoleSettings::new(Arc::clone(clock), Arc::clone(sessions));
     settings.public_url.clone_from(&file.public_url);
     settings.idle_ms = file.idle_ms;
     settings.session_ms = file.session_ms;
@@ -48,13 +49,17 @@ pub(crate) fn with_console(
             Some(Provider::new(sign_in.clone(), trusted, egress, Arc::clone(clock)));
     }
     if config.development_tokens {
-        settings.development = Some(development(config, directory)?);
+        settings.development = Some(development(config, directory, verifier)?);
     }
     bound.with_console(settings).attempted("the console cannot be served")
 }
 
 /// Everybody of the directory, with the key that speaks for them.
-fn development(config: &Config, directory: &Directory) -> Result<Development, Failure> {
+fn development(
+    config: &Config,
+    directory: &Directory,
+    verifier: &Verifier,
+) -> Result<Development, Failure> {
     let mut people = Vec::new();
     for (tenant, part) in &directory.tenants {
         let active = part.users.iter().filter(|(_, user)| user.active);
@@ -65,5 +70,6 @@ fn development(config: &Config, directory: &Directory) -> Result<Development, Fa
             groups: user.groups.iter().cloned().collect(),
         }));
     }
-    Ok(Development { key: dev_key(config)?, audience: config.audience.clone(), people })
+    let (key, verifier) = (dev_key(config)?, verifier.clone());
+    Ok(Development { key, verifier, audience: config.audience.clone(), people })
 }

@@ -77,6 +77,12 @@ pub(crate) fn table_text<const N: usize>(
 
 const CELL_CHARS_MAX: usize = 120;
 
+/// A number with the word for what is counted.
+pub(crate) fn counted(count: impl TryInto<u64>, one: &str, many: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// A text cut off after so many characters.
 pub(crate) fn clipped(text: &str, chars_max: usize) -> String {
     if text.chars().count() <= chars_max {

@@ -10,7 +10,7 @@ pub(crate) mod transfer;
 use std::{
     fmt,
     fs::File,
-    io::Read as _,
+    io::{self, Read as _},
     path::{Path, PathBuf},
     pin::Pin,
     sync::Arc,
@@ -21,15 +21,16 @@ use placet_store::{
     embedded::{EmbeddedConfig, EmbeddedStore, IndexFate, OpenError, RecoveryReport, SyncObserver},
     journal::JournalError,
     postgres::{PostgresConfig, PostgresStore},
+    sessions::LocalSessions,
 };
 use placet_telemetry::metrics::Metrics;
-use placet_types::{clock::Clock, digest::Digest};
+use placet_types::{clock::Clock, digest::Digest, sessions::SessionStore};
 use rustix::fs::FlockOperation;
 
 use crate::{
     config::{ledger::Choice, load::Config},
     environment::Environment,
-    failure::Failure,
+    failure::{Attempted as _, Failure},
 };
 
 /// The store's folder.
@@ -47,6 +48,11 @@ pub(crate) fn content_folder(data: &Path) -> PathBuf {
     store_folder(data).join("content")
 }
 
+/// The folder of the console's sessions, where no database keeps them.
+fn session_folder(data: &Path) -> PathBuf {
+    data.join("console").join("sessions")
+}
+
 /// What waits for the end of a store.
 pub(crate) type Died = Pin<Box<dyn Future<Output = String> + Send>>;
 
@@ -56,6 +62,8 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     /// Its audit log.
     pub(crate) log: Arc<dyn AuditLog>,
+    /// Sessions of the console, kept beside it.
+    pub(crate) sessions: Arc<dyn SessionStore>,
     /// The same, where it is the embedded one.
     pub(crate) embedded: Option<Arc<EmbeddedStore>>,
     /// Resolves with the reason when the store has failed.
@@ -105,7 +113,7 @@ pub(crate) async fn open(
         Choice::Embedded => {
             let embedded =
                 EmbeddedConfig { on_sync: Some(on_sync), ..embedded_config(config, data) };
-            open_embedded(embedded, clock).await
+            open_embedded(embedded, clock, &session_folder(data)).await
         }
         Choice::Postgres(mut postgres) => {
             postgres.on_sync = Some(on_sync);
@@ -124,12 +132,21 @@ pub(crate) fn embedded_config(config: &Config, data: &Path) -> EmbeddedConfig {
     }
 }
 
-async fn open_embedded(config: EmbeddedConfig, clock: Arc<dyn Clock>) -> Result<Opened, Failure> {
+async fn open_embedded(
+    config: EmbeddedConfig,
+    clock: Arc<dyn Clock>,
+    sessions: &Path,
+) -> Result<Opened, Failure> {
+    let for_sessions = Arc::clone(&clock);
     let opening = tokio::task::spawn_blocking(move || EmbeddedStore::open(config, clock));
     let opened =
         opening.await.map_err(|error| Failure::new("the store cannot be opened").because(error))?;
     let (store, report) = opened.map_err(|error| refused(&error))?;
+    // Under the lock of the store: no other process has them.
+    let sessions = LocalSessions::open(sessions, for_sessions)
+        .attempted(format!("the folder `{}` cannot be used", sessions.display()))?;
     Ok(Opened {
+        sessions: Arc::new(sessions),
         died: Box::pin(store.died()),
         log: Arc::<EmbeddedStore>::clone(&store),
         embedded: Some(Arc::clone(&store)),
@@ -156,6 +173,7 @@ async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
     Ok(Opened {
         died: Box::pin(store.died()),
         log: Arc::<PostgresStore>::clone(&store),
+        sessions: Arc::<PostgresStore>::clone(&store),
         embedded: None,
         store,
         report,
@@ -173,6 +191,13 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
         return failure
             .try_this("nothing was changed; `placet audit verify` says exactly what is wrong")
             .try_this("restore the folder from a copy: a ledger that forgets would execute again");
+    }
+    if let JournalError::Io { source, .. } = journal
+        && source.kind() == io::ErrorKind::StorageFull
+    {
+        return failure.try_this(
+            "make room: a start takes the space of a whole segment of the journal at once",
+        );
     }
     failure
 }
@@ -235,12 +260,13 @@ mod tests {
     async fn a_store_that_is_open_names_its_holder_to_the_doctor_and_to_a_second_process() {
         let data = tempfile::tempdir().unwrap();
         assert_eq!(lock_holder(data.path()), None);
+        let sessions = data.path().join("sessions");
         let open = || {
             let config = EmbeddedConfig {
                 free_space_watermark_bytes: 1 << 20,
                 ..EmbeddedConfig::new(store_folder(data.path()))
             };
-            open_embedded(config, Arc::new(SystemClock))
+            open_embedded(config, Arc::new(SystemClock), &sessions)
         };
         let opened = open().await.unwrap();
         let holder = lock_holder(data.path()).unwrap();

@@ -212,8 +212,12 @@ fn directory(config: &Config) -> Result<Directory, Failure> {
         None => yaml::parse(Path::new("the development directory"), shipped::DIRECTORY),
         Some(path) => yaml::read(path),
     };
-    let directory: Directory = read.attempted("the directory cannot be used")?;
-    directory.check().attempted("the directory cannot be used")?;
+    let unusable = |failure: Failure| {
+        failure.try_this("`placet schema directory` prints every key; `directory:` in the configuration names the file")
+    };
+    let what = "the directory cannot be used";
+    let directory: Directory = read.attempted(what).map_err(unusable)?;
+    directory.check().attempted(what).map_err(unusable)?;
     Ok(directory)
 }
 
@@ -223,7 +227,9 @@ fn directory(config: &Config) -> Result<Directory, Failure> {
 /// [`Failure`] when it cannot be read or has none.
 pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
     let what = || format!("the policies in `{}` cannot be used", folder.display());
-    let paths = files_of(folder, &["cedar"]).attempted(what())?;
+    let paths = files_of(folder, &["cedar"]).attempted(what()).map_err(|failure| {
+        failure.try_this("`policies:` in the configuration names the folder; without it the shipped policies are used")
+    })?;
     if paths.is_empty() {
         return Err(Failure::new(what())
             .because("there is no `*.cedar` in it, and without a policy nobody may do anything")

@@ -14,6 +14,10 @@ use serde::de::DeserializeOwned;
 /// The largest file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
+/// What an address to listen on looks like.
+pub(crate) const AN_ADDRESS: &str =
+    "an address is an IP address and a port, such as `127.0.0.1:7411` or `[::1]:7411`";
+
 /// What is wrong with a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileProblem {
@@ -87,7 +91,10 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
     let mut key = None;
     let parsed = serde_saphyr::with_deserializer_from_str(text, |deserializer| {
         serde_path_to_error::deserialize(deserializer).map_err(|error| {
-            key = Some(error.path().to_string()).filter(|key| !matches!(key.as_str(), "." | "?"));
+            // What could not be read has no name: the place is then what it is in.
+            let path = error.path().to_string();
+            let path = path.strip_suffix(".?").unwrap_or(&path);
+            key = Some(path.to_owned()).filter(|key| !matches!(key.as_str(), "." | "?"));
             error.into_inner()
         })
     });
@@ -95,7 +102,7 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
         file: path.to_owned(),
         line: error.location().map(|location| location.line()).filter(|line| *line > 0),
         key,
-        problem: first_line(&error),
+        problem: in_words(first_line(&error)),
     })
 }
 
@@ -110,6 +117,29 @@ fn first_line(error: &serde_saphyr::Error) -> String {
         .filter(|(place, _)| place.starts_with("line "))
         .map_or(line, |(_, rest)| rest)
         .to_owned()
+}
+
+/// What the library says in words of its own, for somebody who does not know it.
+fn in_words(said: String) -> String {
+    if let Some(key) = said.strip_prefix("duplicate mapping key: ") {
+        let key = key.split_once(", set ").map_or(key, |(key, _)| key);
+        return format!("the key `{key}` is there twice");
+    }
+    let words = match said.as_str() {
+        "invalid socket address syntax" => AN_ADDRESS,
+        "invalid u8" => "a whole number from 0 to 255 is expected",
+        "invalid u16" => "a whole number from 0 to 65535 is expected",
+        "invalid u32" => "a whole number from 0 to 4294967295 is expected",
+        "invalid u64" | "invalid usize" => "a whole number that is not negative is expected",
+        "invalid i32" | "invalid i64" => "a whole number is expected",
+        "invalid f32" | "invalid f64" => "a number is expected",
+        "invalid bool" | "invalid boolean" => "`true` or `false` is expected",
+        "expected string scalar" => "a text is expected",
+        "expected mapping start" => "keys with values are expected, each as `key: value`",
+        "expected sequence start" => "a list is expected",
+        _ => return said,
+    };
+    words.to_owned()
 }
 
 #[cfg(test)]
@@ -147,9 +177,37 @@ mod tests {
         let wrong = problem("outer:\n  port: many\n");
         assert!(wrong.starts_with("x.yaml:2: `outer.port`: "), "{wrong}");
         let twice = problem("outer:\n  port: 1\n  port: 2\n");
-        assert!(twice.starts_with("x.yaml:3: ") && twice.contains("duplicate"), "{twice}");
+        assert_eq!(twice, "x.yaml:3: `outer`: the key `port` is there twice");
         let torn = problem("outer: [1,\n");
         assert!(torn.starts_with("x.yaml:"), "{torn}");
+    }
+
+    #[test]
+    fn a_problem_is_told_without_the_words_of_the_library() {
+        for (text, told) in [
+            (
+                "outer:\n  port: -1\n",
+                "x.yaml:2: `outer.port`: a whole number from 0 to 65535 is expected",
+            ),
+            ("outer:\n  port: 1\n  name: [a]\n", "x.yaml:3: `outer.name`: a text is expected"),
+            (
+                "outer: 7\n",
+                "x.yaml:1: `outer`: keys with values are expected, each as `key: value`",
+            ),
+            ("- 1\n", "x.yaml:1: keys with values are expected, each as `key: value`"),
+        ] {
+            assert_eq!(problem(text), told, "{text}");
+        }
+        let address = parse::<std::collections::BTreeMap<String, std::net::SocketAddr>>(
+            Path::new("x.yaml"),
+            "listen: localhost\n",
+        );
+        let told = address.unwrap_err().to_string();
+        assert!(told.contains("an IP address and a port") && !told.contains("socket"), "{told}");
+        let number =
+            parse::<std::collections::BTreeMap<String, u64>>(Path::new("x.yaml"), "a: -1\n");
+        let told = number.unwrap_err().to_string();
+        assert_eq!(told, "x.yaml:1: `a`: a whole number that is not negative is expected");
     }
 
     #[test]

@@ -99,27 +99,37 @@ pub fn requirement_line(requirement: &Requirement) -> String {
         .iter()
         .map(|(group, count)| format!("{} of `{group}`", people(*count)))
         .collect();
-    let minutes = |ms: u64| ms.div_euclid(60_000);
     let mut line = format!(
-        "{} in all, {}, within {} minutes",
+        "{} in all, {}, within {}",
         people(requirement.quorum),
         groups.join(" and "),
-        minutes(requirement.expires_in_ms)
+        how_long(requirement.expires_in_ms)
     );
     for later in &requirement.escalations {
-        let (after, whom) = (minutes(later.after_ms), people(later.people));
-        line.push_str(&format!("; after {after} minutes {whom} of `{}` instead", later.group));
+        let (after, whom) = (how_long(later.after_ms), people(later.people));
+        line.push_str(&format!("; after {after} {whom} of `{}` instead", later.group));
     }
     if requirement.deny_threshold > 1 {
         line.push_str(&format!("; {} saying no end it", people(requirement.deny_threshold)));
     }
     if let Some(within) = requirement.fresh_auth_ms {
-        line.push_str(&format!("; signed in within {} minutes", minutes(within)));
+        line.push_str(&format!("; signed in within {}", how_long(within)));
     }
     if requirement.once_only {
         line.push_str("; for each single call");
     }
     line
+}
+
+/// A length of time in whole minutes, as hours where it is some.
+fn how_long(ms: u64) -> String {
+    let minutes = ms.div_euclid(60_000);
+    let (count, unit) = if minutes >= 60 && minutes.is_multiple_of(60) {
+        (minutes.div_euclid(60), "hour")
+    } else {
+        (minutes, "minute")
+    };
+    format!("{count} {unit}{}", if count == 1 { "" } else { "s" })
 }
 
 /// For a denial by default: the permits whose action matches, so that an operator sees which condition to look at.

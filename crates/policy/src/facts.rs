@@ -11,6 +11,7 @@ use placet_types::{
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
+    desk::DeskBasis,
     digest::Digest,
     ids::{ApprovalId, DeskId, GroupId, PrincipalId, RecordId},
     mode::{ApprovalMode, EngineMode},
@@ -48,6 +49,8 @@ pub struct Facts<'a> {
     pub frozen: bool,
     /// The break-glass record that is in force for this call, if there is one.
     pub break_glass: Option<&'a BreakGlassFacts>,
+    /// As of when this says what is in force at the desk; no policy sees it, the permit carries it.
+    pub desk: DeskBasis,
     /// Whether the actor's identity came from a verified workload token.
     pub attested: bool,
     /// The call's effect record; every call that writes has one.

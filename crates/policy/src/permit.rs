@@ -4,6 +4,7 @@
 //! defaulted or read from anywhere, so whoever holds one was given it for this call; the ledger consumes it.
 
 use placet_types::{
+    desk::DeskBasis,
     digest::Digest,
     ids::{ApprovalId, CapabilityId, DeskId, RecordId},
     mode::ApprovalMode,
@@ -24,6 +25,7 @@ pub struct Permit {
     record: Option<RecordId>,
     approval_id: Option<ApprovalId>,
     grant: Option<DeskId>,
+    desk: DeskBasis,
     write_class: bool,
 }
 
@@ -40,6 +42,7 @@ impl Permit {
             record: facts.key,
             approval_id: facts.approval.and_then(|approval| approval.approval_id.clone()),
             grant,
+            desk: facts.desk,
             write_class: facts.capability.is_write_class(),
             decision,
         }
@@ -91,6 +94,12 @@ impl Permit {
     #[must_use]
     pub fn epoch(&self) -> u64 {
         self.decision.epoch
+    }
+
+    /// As of when it knew what is in force at the desk; where that has become stricter, dispatch needs a new decision.
+    #[must_use]
+    pub fn desk(&self) -> DeskBasis {
+        self.desk
     }
 
     /// Whether the call changes something, so that it must be durable before it is sent.

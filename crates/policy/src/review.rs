@@ -2,8 +2,9 @@
 //!
 //! Owns the request and its entities. Does not count votes: [`crate::approval`] does, and never counts the caller's owner or
 //! the user acted for, whatever a bundle says. Invariants: who decides for a colleague may do so only where both of them may;
-//! where an approval asks for a fresh proof of identity, nobody agrees without one; a guest, who is of another tenant, may see,
-//! agree or say no only while asked as a member of a group of that tenant, and nothing else. All of it whatever a bundle says.
+//! whoever wrote the arguments in the place of the agent decides nothing; where an approval asks for a fresh proof of identity,
+//! nobody agrees without one; a guest, who is of another tenant, may see, agree or say no only while asked as a member of a group
+//! of that tenant, and nothing else. All of it whatever a bundle says.
 
 use std::collections::BTreeSet;
 
@@ -59,6 +60,8 @@ pub struct ReviewedRequest<'a> {
     pub expires_at: Timestamp,
     /// Who has decided on what is shown now, and for whom.
     pub decided_by: &'a BTreeSet<Voice<'a>>,
+    /// Who of the call's tenant wrote the arguments in the place of its agent.
+    pub authors: &'a BTreeSet<PrincipalId>,
 }
 
 /// What somebody wants to do with an approval.
@@ -68,7 +71,7 @@ pub enum ReviewAction {
     Approve,
     /// Say no.
     Deny,
-    /// Narrow the arguments, and agree to that.
+    /// Write other arguments, and agree to them where they are narrower.
     Edit,
 }
 
@@ -150,12 +153,13 @@ pub(crate) fn may_review(snapshot: &Snapshot, review: &Review<'_>) -> Result<(),
             .request
             .fresh_auth_ms
             .is_some_and(|within| !proved_lately(review.authenticated_at, review.now, within));
-    let answer = ask_all(snapshot, review);
+    let answer = ask_all(snapshot, review).and_then(|()| must_not_be_author(review));
     if !stale {
         return answer;
     }
     let refreshed = Review { authenticated_at: Some(review.now), ..*review };
-    let needs_fresh_auth = ask_all(snapshot, &refreshed).is_ok();
+    let needs_fresh_auth =
+        ask_all(snapshot, &refreshed).is_ok() && must_not_be_author(review).is_ok();
     let floor = || {
         let note = "the approval asks for a fresh proof of identity";
         ReviewRefusal::of(ErrorCode::PolicyDenied, note)
@@ -193,6 +197,20 @@ fn ask_all(snapshot: &Snapshot, review: &Review<'_>) -> Result<(), ReviewRefusal
     ask(snapshot, action.action(), &person, request, when)?;
     let person = Asked { person: colleague, exactly: true, stands_for: None };
     ask(snapshot, action.action(), &person, request, when)
+}
+
+/// Nobody decides on what they wrote, or a colleague did whom they decide for; also under policies that forgot it.
+fn must_not_be_author(review: &Review<'_>) -> Result<(), ReviewRefusal> {
+    let mut both = std::iter::once(&review.reviewer).chain(&review.stands_for);
+    let wrote = both.any(|person| {
+        person.principal.tenant_id == *review.request.chain.tenant()
+            && review.request.authors.contains(&person.principal.id)
+    });
+    if wrote {
+        let note = "whoever wrote the arguments does not decide on them";
+        return Err(ReviewRefusal::of(ErrorCode::PolicyDenied, note));
+    }
+    Ok(())
 }
 
 /// What stands against deciding for a colleague, whatever policies say.
@@ -350,6 +368,7 @@ fn approval_request(
         .map(|group| names.group_uid(&home(group.guest_tenant()), group.group()));
     let decided =
         request.decided_by.iter().map(|voice| names.user_uid(&home(voice.tenant), voice.person));
+    let authors = request.authors.iter().map(|author| names.user_uid(tenant, author));
     let one = RestrictedExpression::new_entity_uid;
     let mut attrs = vec![
         ("tenant", one(names.tenant_uid(tenant))),
@@ -360,6 +379,7 @@ fn approval_request(
         ("mode", names.mode(request.mode)),
         ("expires_at", datetime(request.expires_at)),
         ("decided_by", uids(decided)),
+        ("authors", uids(authors)),
     ];
     if let Some(user) = &request.chain.on_behalf_of {
         attrs.push(("on_behalf_of", one(names.principal_uid(user))));

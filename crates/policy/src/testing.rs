@@ -224,6 +224,7 @@ impl Draft {
             approval: approval.as_ref(),
             frozen: self.frozen,
             break_glass: self.break_glass.as_ref(),
+            desk: placet_types::desk::DeskBasis::default(),
             attested: self.attested,
             key: self.key.then(|| RecordId::derive(&self.chain.key_scope(&self.tool), &key)),
         };

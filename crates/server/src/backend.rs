@@ -165,6 +165,12 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     /// Whether what the caller was verified by has been revoked since.
     fn is_revoked(&self, caller: &Self::Caller) -> bool;
 
+    /// Resolves when that is revoked, with what the caller is told then.
+    fn revoked(
+        &self,
+        caller: &Self::Caller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<Self>;
+
     fn records(
         &self,
         caller: &Self::Caller,

@@ -32,7 +32,8 @@ pub struct ServerConfig {
     pub connections_max: u32,
     /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed.
     pub handshakes_per_address_max: u32,
-    /// Event streams open at the same time; one more is `OVERLOADED`.
+    /// Event streams of calls open at the same time, and as many of the desk; one more is `OVERLOADED`. One principal has a quarter of
+    /// them at most, one tenant three quarters.
     pub streams_max: usize,
     /// How often a silent event stream sends a comment, in milliseconds.
     pub heartbeat_ms: u64,

@@ -14,15 +14,16 @@ use axum::{
     Router, middleware,
     routing::{get, post},
 };
-use placet_identity::{DevKey, Provider};
+use placet_identity::{DevKey, Provider, Verifier};
 use placet_types::{
     clock::{Clock, Timestamp},
     ids::{GroupId, PrincipalId, TenantId},
+    sessions::SessionStore,
 };
 use url::Url;
 
 use crate::{backend::Backend, door::Door};
-use session::{Attempts, Sessions};
+use session::Sessions;
 
 mod arrange;
 mod assets;
@@ -72,6 +73,8 @@ pub struct ConsoleSettings {
     pub sessions_max: usize,
     /// What time it is.
     pub clock: Arc<dyn Clock>,
+    /// Who keeps the sessions, for all nodes and over restarts.
+    pub sessions: Arc<dyn SessionStore>,
 }
 
 /// The longest that a session may be unused if nothing else is said: 30 minutes.
@@ -86,6 +89,8 @@ pub const SESSIONS_MAX: usize = 4_096;
 pub struct Development {
     /// Whose tokens the engine accepts.
     pub key: DevKey,
+    /// Who verifies them.
+    pub verifier: Verifier,
     /// Our name in them.
     pub audience: String,
     /// Who can be chosen.
@@ -114,7 +119,7 @@ pub struct DevelopmentPerson {
 impl ConsoleSettings {
     /// A console that nobody can sign in to yet.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, sessions: Arc<dyn SessionStore>) -> Self {
         Self {
             public_url: None,
             is_tls: false,
@@ -124,6 +129,7 @@ impl ConsoleSettings {
             session_ms: SESSION_MS,
             sessions_max: SESSIONS_MAX,
             clock,
+            sessions,
         }
     }
 
@@ -138,13 +144,12 @@ impl ConsoleSettings {
 pub(crate) struct Console<C> {
     settings: ConsoleSettings,
     sessions: Sessions<C>,
-    attempts: Attempts,
 }
 
 impl<C: Clone> Console<C> {
     pub(crate) fn new(settings: ConsoleSettings) -> Self {
         let sessions = Sessions::new(&settings);
-        Self { settings, sessions, attempts: Attempts::default() }
+        Self { settings, sessions }
     }
 }
 

@@ -4,15 +4,17 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 use tracing::Instrument as _;
 
 use placet_types::error::{ErrorCode, Execution, Refusal};
 
-use crate::{backend::Backend, config::ServerConfig, problem::Failure};
+use crate::{
+    backend::Backend,
+    config::ServerConfig,
+    problem::Failure,
+    streams::{About, Place, Streams},
+};
 
 /// How the doors stand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,16 +39,33 @@ pub(crate) async fn reached(mut phase: watch::Receiver<Phase>, wanted: Phase) {
 pub(crate) struct Door<B> {
     pub(crate) backend: B,
     config: Arc<ServerConfig>,
-    streams: Arc<Semaphore>,
+    streams: Arc<Streams>,
     phase: watch::Receiver<Phase>,
 }
 
 impl<B: Backend> Door<B> {
-    /// When a stream of events ends that begins now: no later than what its reader proved who they are with.
-    pub(crate) fn stream_ends_at(&self, caller: &B::Caller) -> Instant {
-        let longest = Duration::from_millis(self.config().stream_ms_max);
-        let lasts = longest.min(self.backend.expires_in(caller));
-        Instant::now().checked_add(lasts).unwrap_or_else(Instant::now)
+    /// A place for one more event stream of this caller's.
+    pub(crate) fn stream_place(&self, about: About, caller: &B::Caller) -> Result<Place, Failure> {
+        const RETRY_AFTER_MS: u64 = 5_000;
+        self.streams.place(about, &self.backend.principal(caller)).map_err(|full| {
+            let refusal = Refusal::new(ErrorCode::Overloaded, full.said());
+            Failure::new(refusal.with_retry_after_ms(RETRY_AFTER_MS))
+        })
+    }
+
+    /// Resolves when what a caller proved who they are with counts no more: with what they are told then.
+    pub(crate) fn over(
+        &self,
+        caller: &B::Caller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<B> {
+        let (revoked, lasts) = (self.backend.revoked(caller), self.backend.expires_in(caller));
+        async move {
+            tokio::select! {
+                biased;
+                refusal = revoked => refusal,
+                () = tokio::time::sleep(lasts) => expired(),
+            }
+        }
     }
 }
 
@@ -56,7 +75,7 @@ impl<B> Door<B> {
         config: Arc<ServerConfig>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let streams = Arc::new(Semaphore::new(config.streams_max));
+        let streams = Arc::new(Streams::new(config.streams_max));
         Self { backend, config, streams, phase }
     }
 
@@ -74,14 +93,10 @@ impl<B> Door<B> {
         reached(self.phase.clone(), Phase::Draining)
     }
 
-    /// A place for one more event stream.
-    pub(crate) fn stream_place(&self) -> Result<OwnedSemaphorePermit, Failure> {
-        const RETRY_AFTER_MS: u64 = 5_000;
-        Arc::clone(&self.streams).try_acquire_owned().map_err(|_full| {
-            let refusal = Refusal::new(ErrorCode::Overloaded, "too many event streams are open")
-                .with_retry_after_ms(RETRY_AFTER_MS);
-            Failure::new(refusal)
-        })
+    /// When a stream of events ends that begins now.
+    pub(crate) fn stream_ends_at(&self) -> Instant {
+        let longest = Duration::from_millis(self.config.stream_ms_max);
+        Instant::now().checked_add(longest).unwrap_or_else(Instant::now)
     }
 
     /// Waits for something that only reads.
@@ -117,4 +132,12 @@ impl<B> Door<B> {
     fn patience(&self) -> Duration {
         Duration::from_millis(self.config.request_timeout_ms)
     }
+}
+
+/// What somebody is told whose token's time ran out while they waited.
+pub(crate) fn expired() -> Refusal {
+    Refusal::new(
+        ErrorCode::CredentialExpired,
+        "the token's time is over; get a new one for the same principal and ask again",
+    )
 }

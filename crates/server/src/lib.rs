@@ -32,6 +32,7 @@ mod query;
 mod request;
 mod router;
 mod routes;
+mod streams;
 
 #[cfg(test)]
 mod testing;

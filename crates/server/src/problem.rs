@@ -11,7 +11,7 @@ use http::{HeaderValue, StatusCode, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use placet_pipeline::answer::RefusedCall;
+use placet_pipeline::answer::{Answer, RefusedCall};
 use placet_types::{
     error::{ErrorCode, Execution, Problem, Refusal},
     ids::{DecisionId, ToolCallId},
@@ -112,6 +112,17 @@ impl Failure {
         failure.0.document.call_id = Some(refused.call_id.clone());
         failure.0.document.policy_decision_id = refused.decision_id.clone();
         failure.0.document.trace_id = refused.trace_id.clone();
+        failure
+    }
+
+    /// The end of waiting for a call, which goes on without whoever waited: what they asked with counts no more.
+    pub(crate) fn of_wait(refusal: Refusal, standing: &Answer) -> Self {
+        let execution = match standing {
+            Answer::Held(_) => Execution::NotExecuted,
+            Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_) => Execution::Unknown,
+        };
+        let mut failure = Self::new(refusal.with_execution(execution));
+        failure.0.document.call_id = Some(standing.call_id().clone());
         failure
     }
 

@@ -6,12 +6,10 @@
 mod desk;
 mod door;
 mod samples;
+pub(crate) mod sessions;
 
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -69,7 +67,7 @@ pub(crate) struct Fake {
     /// How long a decision takes.
     pub(crate) decision_takes: Duration,
     /// Whether the tokens of all callers are revoked.
-    pub(crate) revoked: Arc<AtomicBool>,
+    pub(crate) revoked: watch::Sender<bool>,
     /// How long the tokens of all callers still count.
     pub(crate) expires_in: Duration,
     pub(crate) ready: bool,
@@ -88,7 +86,7 @@ impl Fake {
             submitted: Arc::default(),
             decided: Arc::default(),
             decision_takes: Duration::ZERO,
-            revoked: Arc::default(),
+            revoked: watch::Sender::new(false),
             expires_in: Duration::from_secs(86_400),
             ready: true,
             forgetful: false,
@@ -339,7 +337,16 @@ impl Backend for Fake {
     }
 
     fn is_revoked(&self, _: &String) -> bool {
-        self.revoked.load(Ordering::SeqCst)
+        *self.revoked.borrow()
+    }
+
+    fn revoked(&self, _: &String) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        let mut revoked = self.revoked.subscribe();
+        async move {
+            drop(revoked.wait_for(|revoked| *revoked).await.unwrap());
+            Refusal::new(ErrorCode::CredentialExpired, "the token is no longer accepted")
+                .with_detail("an operator has revoked it")
+        }
     }
 
     async fn records(

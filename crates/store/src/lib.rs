@@ -12,6 +12,7 @@ pub mod postgres;
 mod present;
 mod rules;
 pub mod seal;
+pub mod sessions;
 mod sorted;
 #[cfg(test)]
 #[expect(

@@ -26,9 +26,11 @@ mod load;
 mod log;
 mod migrate;
 mod node;
+mod policies;
 mod pool;
 mod read;
 mod rows;
+mod sessions;
 mod snapshot;
 mod state;
 #[cfg(test)]
@@ -351,6 +353,11 @@ impl Store for PostgresStore {
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError> {
         self.state.check()?;
         read::policy(&self.pool).await
+    }
+
+    async fn desk_rev(&self) -> Result<u64, StoreError> {
+        self.state.check()?;
+        read::desk_rev(&self.pool).await
     }
 
     fn is_shared(&self) -> bool {

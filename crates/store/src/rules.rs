@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{Reservation, RunKey, RunRecord};
 use placet_ledger::sabotage::{Guard, removed};
@@ -27,6 +28,10 @@ pub(crate) enum Op {
     Approval { before: Option<Arc<ApprovalRecord>>, after: Arc<ApprovalRecord> },
     /// An entry of the approval desk, as it was and as it is, with its JSON.
     Desk { before: Option<Arc<DeskEntry>>, after: Arc<DeskEntry>, body: Vec<u8> },
+    /// An approval that is gone.
+    ApprovalGone(Arc<ApprovalRecord>),
+    /// An entry of the approval desk that is gone.
+    DeskGone(Arc<DeskEntry>),
     /// A run, with its JSON.
     Run(Arc<RunRecord>, Vec<u8>),
 }
@@ -63,9 +68,11 @@ pub(crate) struct Rules<'a> {
     pub(crate) claims: &'a dyn Claimants,
 }
 
-/// The policies after these changes; refused when the permit was given under others (decision 26).
+/// The policies after these changes; refused when the permit was given under others (decision 26), and when those to be activated were
+/// replaced before. `past` is empty for a store of one process: what its files say is what its operator wants.
 pub(crate) fn policy_after(
     current: Option<PolicyState>,
+    past: &PastPolicies,
     changes: &Changes,
 ) -> Result<Option<PolicyState>, StoreError> {
     let epoch = current.map_or(0, |policy| policy.epoch);
@@ -76,9 +83,23 @@ pub(crate) fn policy_after(
         Some(next) if current != Some(next) && epoch.checked_add(1) != Some(next.epoch) => {
             Err(StoreError::Conflict)
         }
-        Some(next) => Ok(Some(next)),
+        Some(next) => past.check(current, next, changes.rolls_back).map(|()| Some(next)),
         None => Ok(current),
     }
+}
+
+/// Refuses what was permitted while less was forbidden at the desk than after `rev` times that it became stricter, or at `now`.
+pub(crate) fn check_desk(rev: u64, now: Timestamp, changes: &Changes) -> Result<(), StoreError> {
+    match changes.expect_desk {
+        Some(basis) if !basis.holds(rev, now) => Err(StoreError::DeskMoved),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// The same count after these changes were made.
+pub(crate) fn desk_rev_after(rev: u64, ops: &[Op]) -> u64 {
+    let stricter = ops.iter().filter(|op| matches!(op, Op::Desk { after, .. } if after.tightens()));
+    rev.saturating_add(u64::try_from(stricter.count()).unwrap_or(u64::MAX))
 }
 
 /// The changes of one commit so far.
@@ -86,8 +107,8 @@ pub(crate) struct Transaction<'a> {
     base: &'a dyn Base,
     rules: Option<Rules<'a>>,
     pub(crate) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
-    pub(crate) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
-    pub(crate) desk: HashMap<DeskId, Arc<DeskEntry>>,
+    pub(crate) approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
+    pub(crate) desk: HashMap<DeskId, Option<Arc<DeskEntry>>>,
     pub(crate) runs: HashMap<RunKey, Arc<RunRecord>>,
     pub(crate) ops: Vec<Op>,
 }
@@ -135,6 +156,12 @@ impl<'a> Transaction<'a> {
         }
         if let Some(desk_id) = &changes.spend {
             self.spend(desk_id)?;
+        }
+        for (approval_id, rev) in std::mem::take(&mut changes.forget_approvals) {
+            self.forget_approval(approval_id, rev)?;
+        }
+        for (desk_id, rev) in std::mem::take(&mut changes.forget_desk) {
+            self.forget_desk(desk_id, rev)?;
         }
         Ok(())
     }
@@ -219,10 +246,7 @@ impl<'a> Transaction<'a> {
     /// Puts an approval.
     pub(crate) fn put_approval(&mut self, after: ApprovalRecord) -> Result<(), StoreError> {
         let after = Arc::new(after);
-        let before = match self.approvals.get(&after.approval_id) {
-            Some(changed) => Some(Arc::clone(changed)),
-            None => self.base.approval(&after.approval_id)?,
-        };
+        let before = self.approval(&after.approval_id)?;
         check_rev(before.as_ref().map(|before| before.rev), after.rev)?;
         if self.rules.is_some() && !after.may_follow(before.as_deref()) {
             return Err(StoreError::Conflict);
@@ -232,9 +256,42 @@ impl<'a> Transaction<'a> {
         if self.rules.is_some_and(is_over) {
             return Err(StoreError::Conflict);
         }
-        self.approvals.insert(after.approval_id.clone(), Arc::clone(&after));
+        self.approvals.insert(after.approval_id.clone(), Some(Arc::clone(&after)));
         self.ops.push(Op::Approval { before, after });
         Ok(())
+    }
+
+    /// Drops an approval that nothing will become of any more.
+    fn forget_approval(&mut self, approval_id: ApprovalId, rev: u64) -> Result<(), StoreError> {
+        let before = self.approval(&approval_id)?.ok_or(StoreError::Conflict)?;
+        if before.rev != rev || !before.may_be_forgotten() {
+            return Err(StoreError::Conflict);
+        }
+        self.approvals.insert(approval_id, None);
+        self.ops.push(Op::ApprovalGone(before));
+        Ok(())
+    }
+
+    /// Drops an entry of the approval desk that nothing will become of any more.
+    fn forget_desk(&mut self, desk_id: DeskId, rev: u64) -> Result<(), StoreError> {
+        let before = self.desk_entry(&desk_id)?.ok_or(StoreError::Conflict)?;
+        let is_open = self.rules.is_some_and(|rules| before.is_open(rules.now));
+        if before.rev != rev || is_open {
+            return Err(StoreError::Conflict);
+        }
+        self.desk.insert(desk_id, None);
+        self.ops.push(Op::DeskGone(before));
+        Ok(())
+    }
+
+    fn approval(
+        &self,
+        approval_id: &ApprovalId,
+    ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
+        match self.approvals.get(approval_id) {
+            Some(changed) => Ok(changed.clone()),
+            None => self.base.approval(approval_id),
+        }
     }
 
     /// Puts an entry of the approval desk.
@@ -265,14 +322,14 @@ impl<'a> Transaction<'a> {
         let body = serde_json::to_vec(&after)
             .map_err(|error| StoreError::Damaged(format!("an entry has no JSON form: {error}")))?;
         let after = Arc::new(after);
-        self.desk.insert(after.desk_id.clone(), Arc::clone(&after));
+        self.desk.insert(after.desk_id.clone(), Some(Arc::clone(&after)));
         self.ops.push(Op::Desk { before, after, body });
         Ok(())
     }
 
     fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
         match self.desk.get(desk_id) {
-            Some(changed) => Ok(Some(Arc::clone(changed))),
+            Some(changed) => Ok(changed.clone()),
             None => self.base.desk_entry(desk_id),
         }
     }

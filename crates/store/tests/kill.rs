@@ -8,6 +8,9 @@
     reason = "the whole program is a test, its helpers too"
 )]
 
+#[path = "support/records.rs"]
+mod records;
+
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -16,32 +19,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use placet_ledger::record::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
-};
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _};
 use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, fsck};
 use placet_store::journal::JournalError;
-use placet_types::clock::{Clock, Timestamp};
+use placet_types::clock::Clock as _;
 use placet_types::digest::Digest;
-use placet_types::ids::{
-    DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
-};
-use placet_types::principal::PrincipalKind;
 use tempfile::tempdir;
+
+use records::{Still, attempt, claim};
 
 const FOLDER: &str = "PLACET_STORE_KILL_TEST_FOLDER";
 const ROUND: &str = "PLACET_STORE_KILL_TEST_ROUND";
 const ROUNDS: u64 = 20;
-
-#[derive(Debug)]
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(1_800_000_000_000)
-    }
-}
 
 fn config(folder: &Path) -> EmbeddedConfig {
     EmbeddedConfig {
@@ -63,55 +53,6 @@ fn open(folder: &Path) -> Arc<EmbeddedStore> {
         }
     }
     panic!("the lock was never given back")
-}
-
-/// The claim of a key by a call that is named after it.
-fn claim(key: &str, epoch: u64) -> EffectRecord {
-    let scope = KeyScope {
-        tenant: TenantId::new("acme").unwrap(),
-        kind: PrincipalKind::Agent,
-        agent: PrincipalId::new("scribe").unwrap(),
-        on_behalf_of: None,
-        capability: "notes/erase".parse().unwrap(),
-    };
-    let key = IdempotencyKey::new(key).unwrap();
-    EffectRecord {
-        version: RECORD_VERSION,
-        record_id: RecordId::derive(&scope, &key),
-        call_id: ToolCallId::new(format!("call-{}", key.as_str())).unwrap(),
-        scope,
-        key,
-        run_id: RunId::new("run_1").unwrap(),
-        requested_digest: Digest::of(b"requested"),
-        parked: Digest::of(b"parked"),
-        created_at: Still.now(),
-        updated_at: Still.now(),
-        rev: 0,
-        arm: 1,
-        attempts: 0,
-        unknown: None,
-        state: EffectState::Claimed { epoch },
-    }
-}
-
-fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
-    Attempt {
-        number: 1,
-        token: dispatch_token(&record.record_id, record.arm),
-        class: Class::Opaque,
-        deadline_at: Still.now(),
-        first_dispatched_at: Still.now(),
-        after_unknown: false,
-        epoch,
-        adopted_by: None,
-        decision_id: DecisionId::new("dec_1").unwrap(),
-        bundle_digest: Digest::of(b"bundle"),
-        request_digest: Digest::of(b"request"),
-        contract_digest: Digest::of(b"contract"),
-        approval_id: None,
-        grant: None,
-        reserve: None,
-    }
 }
 
 fn content_of(key: &str) -> Vec<u8> {
@@ -166,7 +107,8 @@ fn the_process_that_is_killed() {
             let (store, round) = (Arc::clone(&store), round.clone());
             tasks.spawn(async move {
                 for number in 0..100_000 {
-                    let claimed = claim(&format!("key-{round}-{task}-{number}"), store.epoch());
+                    let claimed =
+                        claim(&format!("key-{round}-{task}-{number}"), b"parked", store.epoch());
                     let answer = store.claim(claimed.clone()).await.unwrap();
                     assert_eq!(answer, ClaimAnswer::Claimed);
                     let sent = EffectState::Dispatched(attempt(&claimed, store.epoch()));
@@ -243,7 +185,7 @@ async fn what_was_acknowledged_survives_a_kill_at_any_moment() {
         }
         let store = open(folder.path());
         for (key, rev) in &acknowledged {
-            let record_id = claim(key, 1).record_id;
+            let record_id = claim(key, b"parked", 1).record_id;
             let found = store.effect(record_id).await.unwrap();
             let found = found.filter(|found| found.rev >= *rev);
             let Some(found) = found else { panic!("round {round} lost {key} {rev}") };

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    clock::Timestamp,
     digest::Digest,
     ids::{AdapterName, ApprovalId, CapabilityId, GroupId, PrincipalId},
     mode::ApprovalMode,
@@ -71,6 +72,23 @@ impl DeskKind {
     }
 }
 
+/// As of when a decision knew what is in force at the desk, and for how long that may be taken for granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DeskBasis {
+    /// How often what is in force had become stricter.
+    pub rev: u64,
+    /// When it becomes stricter by time alone; nothing: not as far as is known.
+    pub until: Option<Timestamp>,
+}
+
+impl DeskBasis {
+    /// Whether nothing is stricter at `now`, where it has become so `rev` times.
+    #[must_use]
+    pub fn holds(&self, rev: u64, now: Timestamp) -> bool {
+        self.rev == rev && self.until.is_none_or(|until| now < until)
+    }
+}
+
 /// What an entry arranges. Nothing in here changes once it is made, so that people decide on all of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -119,6 +137,9 @@ pub struct Grant {
     pub pattern: ArgumentPattern,
     /// How often it may be used.
     pub uses_max: u32,
+    /// Who wrote the arguments of that approval in the place of its agent's: they do not agree to it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub authors: BTreeSet<PrincipalId>,
 }
 
 /// A break-glass record.

@@ -64,7 +64,7 @@ codes! {
     /// No such tool in the caller's surface.
     ToolNotFound = "TOOL_NOT_FOUND", 404, false, "List the tools you may call with GET /v1/tools.";
     /// No such call, approval or record that the caller may see.
-    NotFound = "NOT_FOUND", 404, false, "Check the id; ids of other callers answer the same.";
+    NotFound = "NOT_FOUND", 404, false, "Check the path and the id; ids of other callers answer the same.";
     /// Who calls could not be verified.
     Unauthenticated = "UNAUTHENTICATED", 401, false, "Send a valid bearer token for this service in the Authorization header.";
     /// Who calls cannot be verified at present: the issuer's keys are not available.

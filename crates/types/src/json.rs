@@ -264,9 +264,12 @@ pub fn from_value_strict<T: DeserializeOwned>(value: Value) -> Result<T, JsonErr
 /// What serde says, without the values it quotes.
 fn shape_problem(message: &str) -> String {
     const EXPECTED_BYTES_MAX: usize = 256;
+    if message.starts_with("data did not match any variant of untagged enum") {
+        return "has none of the accepted forms".to_owned();
+    }
     let (found, expected) =
         match message.rfind(", expected ").and_then(|at| message.split_at_checked(at)) {
-            Some((found, expected)) => (found, clip(expected, EXPECTED_BYTES_MAX)),
+            Some((found, expected)) => (found, clip(&in_json(expected), EXPECTED_BYTES_MAX)),
             None => (message, String::new()),
         };
     for mismatch in ["invalid type: ", "invalid value: "] {
@@ -277,6 +280,29 @@ fn shape_problem(message: &str) -> String {
         }
     }
     format!("{}{expected}", clip(found, ECHO_BYTES_MAX.saturating_mul(2)))
+}
+
+/// What serde expected, without the names of types that only this program knows.
+fn in_json(expected: &str) -> String {
+    let Some(what) = expected.strip_prefix(", expected ") else { return expected.to_owned() };
+    let is_one_of = |heads: &[&str]| heads.iter().any(|head| what.starts_with(head));
+    let said = match what {
+        "u8" => "a whole number from 0 to 255",
+        "u16" => "a whole number from 0 to 65535",
+        "u32" => "a whole number from 0 to 4294967295",
+        "u64" | "usize" => "a whole number that is not negative",
+        "i8" | "i16" | "i32" | "i64" => "a whole number",
+        "f32" | "f64" => "a number",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        _ if is_one_of(&["struct ", "internally tagged enum ", "adjacently tagged enum "]) => {
+            "an object"
+        }
+        _ if is_one_of(&["tuple struct ", "tuple variant "]) => "a list",
+        _ if is_one_of(&["enum "]) => "one of the known names",
+        _ => what,
+    };
+    format!(", expected {said}")
 }
 
 /// A reference token of a pointer with its slash.

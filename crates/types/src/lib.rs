@@ -17,6 +17,8 @@ pub mod error;
 pub mod ids;
 pub mod json;
 pub mod mode;
+pub mod narrowing;
 pub mod principal;
 pub mod run_context;
 pub mod schemas;
+pub mod sessions;

@@ -54,12 +54,6 @@ impl ApprovalMode {
     pub fn meet(self, other: Self) -> Self {
         self.min(other)
     }
-
-    /// Whether a call of this mode waits for people unless a policy satisfies the gate (TM-09).
-    #[must_use]
-    pub const fn is_gated(self) -> bool {
-        matches!(self, Self::Network | Self::Delegated | Self::Destructive)
-    }
 }
 
 impl fmt::Display for ApprovalMode {

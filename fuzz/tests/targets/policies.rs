@@ -104,6 +104,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         approval: None,
         frozen: false,
         break_glass: None,
+        desk: placet_types::desk::DeskBasis::default(),
         attested: true,
         key: Some(RecordId::derive(
             &chain.key_scope(&capability.id),

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 use tokio::process::Child;
 use url::Url;
 
-use super::{Heard, Inbound, hook, stub_over_http, tap};
+use super::{Heard, Inbound, hook, tap};
 use crate::{
     exchange::{CLIENT_SECRET, Guarded, Provider},
     harness::{
         npm, otlp,
         postgres::Database,
         search::{canary, part, plain_canary},
-        setup::Setup,
+        setup::{Ran, Setup},
     },
     notifications::{MailServer, certificate},
 };
@@ -74,7 +74,7 @@ impl Estate {
         let endpoint = format!("{}/token", provider.issuer).parse().unwrap();
         let (service, endpoint) = tap(endpoint).await;
         let guarded = Guarded::start(&setup, &provider.issuer).await;
-        let (stub, url) = stub_over_http(&setup).await;
+        let (stub, url) = npm::stub_over_http(&setup.path("http-record")).await;
         let (upstream, url) = tap(url).await;
         certificate(&setup.path(""));
         let mail = MailServer::start("tls", &setup.path(""), &["placet", &values.mail]).await;
@@ -277,31 +277,32 @@ fn notifications(hook: &Url, mail: u16) -> Value {
     })
 }
 
-/// With its adapters: the built-in one, a child process, a remote server, and a server behind each token service.
-async fn imported(setup: Setup, name: &str, url: &Url, guarded: &str) -> Setup {
+/// Imports a child process with a secret in its environment, and a server over HTTP with one in a header, whose `erase` cannot be undone. Gives what
+/// the imports said.
+pub(super) async fn with_child_and_remote(setup: &Setup, name: &str, url: &Url) -> [Ran; 2] {
     let (node, script) = (npm::node(), npm::stub());
     let record = setup.path("stdio-record").display().to_string();
-    let child: &[&str] = &[
-        "child",
-        "--env-secret",
-        "STUB_KEY=env",
-        "--stdio",
-        "--",
-        &node,
-        &script,
-        "good",
-        &record,
-    ];
-    let remote: &[&str] =
-        &[name, "--url", url.as_str(), "--private-network", "--credential", "file"];
-    let mail: &[&str] = &["mail", "--url", guarded, "--private-network"];
-    let post: &[&str] = &["post", "--url", guarded, "--private-network"];
-    for rest in [child, remote, mail, post] {
-        setup.configured(&[&IMPORT[..], rest].concat()).await.ok();
-    }
+    let child = ["child", "--env-secret", "STUB_KEY=env", "--stdio", "--"];
+    let child = [&IMPORT[..], &child, &[&node, &script, "good", &record]].concat();
+    let remote = [name, "--url", url.as_str(), "--private-network", "--credential", "file"];
+    let remote = [&IMPORT[..], &remote].concat();
+    let ran = [setup.configured(&child).await, setup.configured(&remote).await];
+    ran.iter().for_each(|ran| {
+        ran.ok();
+    });
     let mut contract = setup.read_contract(name);
     contract["capabilities"]["erase"]["mode"] = json!("destructive");
     fs::write(setup.contract_file(name), contract.to_string()).unwrap();
+    ran
+}
+
+/// With its adapters: the built-in one, a child process, a remote server, and a server behind each token service.
+async fn imported(setup: Setup, name: &str, url: &Url, guarded: &str) -> Setup {
+    with_child_and_remote(&setup, name, url).await;
+    for adapter in ["mail", "post"] {
+        let server = [adapter, "--url", guarded, "--private-network"];
+        setup.configured(&[&IMPORT[..], &server].concat()).await.ok();
+    }
     for (adapter, service) in [("mail", "corp"), ("post", "basic")] {
         let mut contract = setup.read_contract(adapter);
         contract["credential"] = json!({

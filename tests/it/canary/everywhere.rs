@@ -95,6 +95,13 @@ async fn calls(
         reply.succeeded();
         places.add(format!("answer: of {tool}"), reply.body.to_vec());
     }
+    // Tools that say what they were given, in every form there is.
+    for (step, tool) in [("s12", "child__note"), ("s13", note.as_str())] {
+        let reply = own.call(&dev, &plan(tool, step, json!({ "what": "your secret" }))).await;
+        reply.succeeded();
+        let heard = [format!("{:?}", reply.headers).as_bytes(), reply.body.as_ref()].concat();
+        places.add(format!("answer: of {tool} that says its secret"), heard);
+    }
     // The token service's refusals repeat what they were shown, if they can.
     estate.provider.tell("revoke alice").await;
     for (inbound, client, step, tool, args) in [

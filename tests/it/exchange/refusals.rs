@@ -1,10 +1,10 @@
 //! Calls that people agreed to and that get no credential: what no waiting mends ends them, and somebody hears of all of it.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use serde_json::Value;
 
-use super::{World, send};
+use super::{World, said, search, send};
 use crate::harness::{client::text, within};
 
 impl World {
@@ -70,6 +70,8 @@ async fn what_an_operator_can_mend_leaves_the_call_approved_and_alarms_once() {
     assert_eq!(world.approval(&held).await["state"], "approved");
     assert_eq!(world.alarms(&held).await, 1);
     assert_eq!(world.placet.log().matches("gets no credential").count(), 1);
+    let told = world.placet.log().matches("an operator has to mend a credential").count();
+    assert_eq!(told, 1, "an outage is one message, whatever was tried");
     assert_eq!(world.guarded.calls(), 0);
 }
 
@@ -87,4 +89,44 @@ async fn a_stronger_sign_in_is_waited_for() {
     world.call(&send("w1")).await;
     world.end_of(&call_id).await;
     assert_eq!(world.guarded.calls(), 1);
+}
+
+/// What the server takes no more: the tokens with these `jti`.
+fn withdraw(world: &World, tokens: &str) {
+    fs::write(format!("{}.withdrawn", world.guarded.record.display()), tokens).unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_its_target_takes_no_more_is_minted_anew_once() {
+    let world = World::new().await;
+    let first = said(&world.call(&search("s1")).await.ok());
+    withdraw(&world, first["jti"].as_str().unwrap());
+    // The one that is kept is refused, and the call is made with a new one.
+    let second = said(&world.call(&search("s2")).await.ok());
+    assert_ne!(second["jti"], first["jti"]);
+    assert_eq!(world.guarded.calls(), 3, "one try with the first, one with the second");
+    let third = said(&world.call(&search("s3")).await.ok());
+    assert_eq!(third["jti"], second["jti"], "which is kept from then on");
+    // A write is done once.
+    let held = world.call(&send("w1")).await.held();
+    world.ben().await.decide(&held, "approve").await.ok();
+    let sent = world.end_of(&text(&held, "call_id")).await;
+    let before = world.guarded.calls();
+    withdraw(&world, said(&sent)["jti"].as_str().unwrap());
+    let held = world.call(&send("w2")).await.held();
+    world.ben().await.decide(&held, "approve").await.ok();
+    let resent = world.end_of(&text(&held, "call_id")).await;
+    assert_eq!(resent["status"], "succeeded", "{resent}");
+    assert_ne!(said(&resent)["jti"], said(&sent)["jti"]);
+    assert_eq!(world.guarded.calls(), before.saturating_add(2));
+    // One that was minted for the call and is refused is not followed by another.
+    withdraw(&world, "all");
+    world.call(&search("s4")).await.refused(403, "CREDENTIAL_REFUSED");
+    let before = world.guarded.calls();
+    world.call(&search("s5")).await.refused(403, "CREDENTIAL_REFUSED");
+    assert_eq!(
+        world.guarded.calls(),
+        before.saturating_add(1),
+        "it was not minted for another call"
+    );
 }

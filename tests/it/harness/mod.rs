@@ -1,6 +1,6 @@
 //! What the end-to-end tests drive the program with: a set-up on disk, a running Placet, clients, collectors, MCP servers.
 //!
-//! Owns bounded waiting. Does not test anything itself. Invariant: whatever a test starts ends with it, and a test that fails
+//! Owns bounded waiting. Does not test anything itself. Invariant: whatever a test starts ends with it, also where it is killed ([`watcher`]), and a test that fails
 //! shows what the program logged.
 
 pub(crate) mod client;
@@ -11,6 +11,7 @@ pub(crate) mod placet;
 pub(crate) mod postgres;
 pub(crate) mod search;
 pub(crate) mod setup;
+pub(crate) mod watcher;
 
 use std::{future::Future, time::Duration};
 

@@ -12,7 +12,13 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncBufReadExt as _, BufReader},
+    process::Child,
+};
+use url::Url;
 
+use super::{setup::local, within};
 use crate::workspace;
 
 /// `node`, as an absolute path.
@@ -45,6 +51,17 @@ pub(crate) fn chromium() -> String {
 /// Our own server, which behaves as its first argument says.
 pub(crate) fn stub() -> String {
     workspace::root().join("tests/peers/stub.mjs").to_str().unwrap().to_owned()
+}
+
+/// The stub over HTTP, which notes what it is sent: where it listens.
+pub(crate) async fn stub_over_http(record: &Path) -> (Child, Url) {
+    let mut command = tokio::process::Command::new(node());
+    command.arg(stub()).arg("http").arg(record).env_clear();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let port = within("the stub says its port", lines.next_line()).await.unwrap().unwrap();
+    (child, local(port.parse().unwrap(), "/mcp"))
 }
 
 /// The contract of the stub over stdio: one read, one write, one destructive tool, pinned by nobody yet.

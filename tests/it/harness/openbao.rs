@@ -29,7 +29,7 @@ use url::Url;
 
 use super::{
     client::{Client, Reply},
-    until,
+    until, watcher,
 };
 use crate::workspace;
 
@@ -64,6 +64,7 @@ impl OpenBao {
             .kill_on_drop(true)
             .spawn()
             .unwrap();
+        watcher::watch(child.id());
         let authority = folder.path().join("vault-ca.pem");
         until("the vault makes its certificate", || async { authority.is_file() }).await;
         let address = Url::parse(&format!("https://127.0.0.1:{port}/")).unwrap();

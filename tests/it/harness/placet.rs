@@ -18,7 +18,7 @@ use url::Url;
 
 use super::{
     client::{Client, Reply},
-    within,
+    watcher, within,
 };
 
 /// A running program.
@@ -95,6 +95,7 @@ impl Placet {
 
     async fn spawn(mut command: Command) -> Result<Self, Gone> {
         let mut child = command.spawn().unwrap();
+        watcher::watch(child.id());
         let log = Log::default();
         let mut readers = vec![log.drain(child.stderr.take().unwrap())];
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -8,7 +8,7 @@ use std::{fs, path::Path};
 use placet_chaos::{machine::Machine, postgres::Postgres};
 use serde_json::{Value, json};
 
-use super::{setup::Setup, within};
+use super::{setup::Setup, watcher, within};
 use crate::workspace;
 
 /// A server with one database.
@@ -23,6 +23,7 @@ impl Database {
         let machine = Machine::look();
         let starting = Postgres::start(&machine);
         let mut server = within("a database server starts", starting).await.unwrap();
+        watcher::watch(server.primary_pid());
         let url = server.fresh_database().await.unwrap();
         Self { server, url }
     }
@@ -39,16 +40,22 @@ impl Database {
 
     /// Two nodes whose `files` are the first one's, with the same key for development tokens.
     pub(crate) async fn two_nodes(&self) -> (Setup, Setup) {
-        let first = self.node("one");
+        let [first, second] = self.nodes(["one", "two"]).await;
+        (first, second)
+    }
+
+    /// The same of as many nodes as there are names.
+    pub(crate) async fn nodes<const N: usize>(&self, names: [&str; N]) -> [Setup; N] {
+        let nodes = names.map(|name| self.node(name));
+        let first = &nodes[0];
         first.token("agent", "dev-agent").await;
-        let second = self.node("two");
-        for node in [&first, &second] {
+        for node in &nodes[1..] {
             fs::create_dir_all(node.data()).unwrap();
+            fs::copy(key(first), key(node)).unwrap();
         }
-        fs::copy(key(&first), key(&second)).unwrap();
         let files = first.data().join("files");
         fs::create_dir_all(&files).unwrap();
-        (sharing(first, &files), sharing(second, &files))
+        nodes.map(|node| sharing(node, &files))
     }
 
     /// The one number that a question is answered with.

@@ -16,7 +16,7 @@ use url::Url;
 use super::{
     client::Client,
     placet::{Gone, Placet},
-    within,
+    until, within,
 };
 use crate::{program, workspace};
 
@@ -154,6 +154,26 @@ impl Setup {
     pub(crate) async fn refuses(&self) -> Gone {
         let config = self.config_file();
         self.refuses_with(&config).await
+    }
+
+    /// Kills a process after the effect of a call and before it is recorded: when `file` is there.
+    pub(crate) async fn killed_in_between(self, call: &Value, file: &str) -> Self {
+        let setup = self.arg("--drill-pause-after-effect-ms").arg("60000");
+        let placet = setup.start().await;
+        let agent = setup.agent(&placet).await;
+        let body = serde_json::to_vec(call).unwrap();
+        let caller = tokio::spawn(async move {
+            let request = agent
+                .request(http::Method::POST, "/v1/calls")
+                .header("content-type", "application/json");
+            // The answer never comes: the process is killed under it.
+            agent.is_answered_to(request.body(body.into()).unwrap()).await
+        });
+        until("the effect has happened", || async { setup.file(file).try_exists().unwrap() }).await;
+        placet.kill().await;
+        let answered = within("the caller learns of it", caller).await.unwrap();
+        assert!(!answered, "a killed process answered");
+        setup.without_args()
     }
 
     /// As [`Setup::refuses`], on a configuration file that the test has written itself.

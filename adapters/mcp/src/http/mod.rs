@@ -33,7 +33,7 @@ use rmcp::{
         },
     },
 };
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use sse_stream::Sse;
 use url::Url;
 
@@ -41,7 +41,7 @@ use placet_adapter::outcome::AdapterError;
 use placet_egress::{Destination, EgressBody, EgressClient, EgressPolicy, Limits, PrivateRanges};
 use placet_types::contract::{credential::CredentialFile, file::LimitsFile};
 
-use crate::connector::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
+use crate::connector::{Endpoint, McpSettings, SecretLookup, SecretVersions, message_bytes_max};
 
 use self::{
     fault::HttpFault,
@@ -146,17 +146,38 @@ impl EgressHttp {
 
     /// Sends what is no call. Having no effect, it may be sent again with the contract's credential when the server asks.
     async fn ask(&self, request: &Outgoing) -> Result<Response<EgressBody>, HttpFault> {
-        let with_credential = self.inner.credential_wanted.load(Ordering::Acquire);
-        let own = if with_credential { self.inner.own_credential()? } else { HeaderMap::new() };
-        let response = self.inner.client.stream(self.inner.request(request, &own)).await?;
-        if response.status() != StatusCode::UNAUTHORIZED
-            || with_credential
-            || self.inner.credential.is_none()
-        {
+        if self.inner.credential_wanted.load(Ordering::Acquire) {
+            return self.ask_as_ourselves(request).await;
+        }
+        let bare = self.inner.request(request, &HeaderMap::new());
+        let response = self.inner.client.stream(bare).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || self.inner.credential.is_none() {
             return Ok(response);
         }
         self.inner.credential_wanted.store(true, Ordering::Release);
-        let own = self.inner.own_credential()?;
+        self.ask_as_ourselves(request).await
+    }
+
+    /// Sends what has no effect with the contract's credential; once more where the server knows another live version of it.
+    async fn ask_as_ourselves(
+        &self,
+        request: &Outgoing,
+    ) -> Result<Response<EgressBody>, HttpFault> {
+        let Some((file, name)) = self.inner.own_secret() else {
+            let bare = self.inner.request(request, &HeaderMap::new());
+            return Ok(self.inner.client.stream(bare).await?);
+        };
+        let used = self.inner.versions(name).await?.newest;
+        let own = own_credential(file, &used)?;
+        let response = self.inner.client.stream(self.inner.request(request, &own)).await?;
+        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Ok(response);
+        }
+        // Rotated while we asked, or here before there.
+        let Some(other) = self.inner.versions(name).await?.other_than(&used) else {
+            return Ok(response);
+        };
+        let own = own_credential(file, &other)?;
         Ok(self.inner.client.stream(self.inner.request(request, &own)).await?)
     }
 
@@ -176,13 +197,7 @@ impl EgressHttp {
                 let request = self.inner.request(&request, own);
                 self.inner.client.stream(request).await.map_err(HttpFault::from)
             }
-            None if is_question(message) => match self.inner.own_credential() {
-                Ok(own) => {
-                    let request = self.inner.request(&request, &own);
-                    self.inner.client.stream(request).await.map_err(HttpFault::from)
-                }
-                Err(fault) => Err(fault),
-            },
+            None if is_question(message) => self.ask_as_ourselves(&request).await,
             None => self.ask(&request).await,
         };
         let response = response.map_err(StreamableHttpError::Client)?;
@@ -224,28 +239,29 @@ impl Inner {
         request
     }
 
-    /// The contract's credential, for requests that are no calls.
-    fn own_credential(&self) -> Result<HeaderMap, HttpFault> {
-        let mut headers = HeaderMap::new();
-        // What is minted is for a permitted call; only a secret can go along elsewhere.
-        let own = self.credential.as_ref().and_then(|one| Some((one, one.secret.as_ref()?)));
-        let Some((credential, name)) = own else { return Ok(headers) };
-        let not_made = |why: String| HttpFault::NotMade(why);
-        let secret = self
-            .secrets
-            .secret(name)
-            .map_err(|why| not_made(format!("the secret `{name}`: {why}")))?;
-        let name = credential.header.to_ascii_lowercase();
-        let (name, value) = if name == header::AUTHORIZATION.as_str() {
-            let value = secrecy::SecretString::from(format!("Bearer {}", secret.expose_secret()));
-            secret_header(&name, value.expose_secret())
-        } else {
-            secret_header(&name, secret.expose_secret())
-        }
-        .map_err(|error| not_made(error.to_string()))?;
-        headers.insert(name, value);
-        Ok(headers)
+    /// The contract's own secret, for requests that are no calls: what is minted is for a permitted call and goes nowhere else.
+    fn own_secret(&self) -> Option<(&CredentialFile, &str)> {
+        let file = self.credential.as_ref()?;
+        Some((file, file.secret.as_deref()?))
     }
+
+    async fn versions(&self, name: &str) -> Result<SecretVersions, HttpFault> {
+        let found = self.secrets.secret(name).await;
+        found.map_err(|why| HttpFault::NotMade(format!("the secret `{name}`: {why}")))
+    }
+}
+
+/// The header of a contract's credential.
+fn own_credential(file: &CredentialFile, secret: &SecretString) -> Result<HeaderMap, HttpFault> {
+    let name = file.header.to_ascii_lowercase();
+    let (name, value) = if name == header::AUTHORIZATION.as_str() {
+        let value = SecretString::from(format!("Bearer {}", secret.expose_secret()));
+        secret_header(&name, value.expose_secret())
+    } else {
+        secret_header(&name, secret.expose_secret())
+    }
+    .map_err(|error| HttpFault::NotMade(error.to_string()))?;
+    Ok(HeaderMap::from_iter([(name, value)]))
 }
 
 /// Whether a message is a call of a tool that only asks.

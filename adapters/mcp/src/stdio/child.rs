@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, geteuid, kill_process_group};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use placet_adapter::outcome::AdapterError;
+use placet_adapter::{outcome::AdapterError, scrub::Scrub};
 use placet_types::{
     contract::{file::EnvValue, process::ProcessFile},
     ids::AdapterName,
@@ -95,14 +95,20 @@ impl Drop for ChildHandle {
 }
 
 /// Starts the process.
-pub(super) fn spawn(
+pub(super) async fn spawn(
     adapter: &AdapterName,
     launch: &Launch<'_>,
     settings: &McpSettings,
     health: Arc<Health>,
 ) -> Result<(Pipes, ChildHandle), AdapterError> {
-    let (env, secrets) = environment(launch.env, settings)?;
+    let (env, secrets) = environment(launch.env, settings).await?;
     let program = program(launch.command, launch.env)?;
+    if confine::is_beyond_us(&program, launch.process, geteuid().is_root()) {
+        return Err(AdapterError::Misconfigured(format!(
+            "the command `{}` has the set-user-ID or set-group-ID bit, and Placet, which is not root, could set it no bounds: name a program that starts it",
+            printable(launch.command, 200)
+        )));
+    }
     let cwd = settings.data_dir.join(launch.cwd.unwrap_or_default());
     let mut command = Command::new(program);
     command
@@ -123,7 +129,7 @@ pub(super) fn spawn(
     else {
         return Err(AdapterError::Unavailable("its process ended while it was started".to_owned()));
     };
-    tokio::spawn(stderr::drain(errors, adapter.clone(), secrets));
+    tokio::spawn(stderr::drain(errors, adapter.clone(), Scrub::of(secrets.iter())));
     let (ended_tx, ended) = watch::channel(false);
     let handle = ChildHandle {
         leave: CancellationToken::new(),
@@ -200,7 +206,7 @@ impl Warden {
 type Environment = (Vec<(String, SecretString)>, Vec<SecretString>);
 
 /// The values of the environment, and those of them that are secrets.
-fn environment(
+async fn environment(
     env: &BTreeMap<String, EnvValue>,
     settings: &McpSettings,
 ) -> Result<Environment, AdapterError> {
@@ -216,13 +222,13 @@ fn environment(
         let value = match value {
             EnvValue::Literal(value) => SecretString::from(value.clone()),
             EnvValue::Secret { secret } => {
-                let found = settings.secrets.secret(secret).map_err(|why| {
+                let found = settings.secrets.secret(secret).await.map_err(|why| {
                     AdapterError::Misconfigured(format!(
                         "the secret `{secret}` for its environment: {why}"
                     ))
                 })?;
-                secrets.push(found.clone());
-                found
+                secrets.push(found.newest.clone());
+                found.newest
             }
         };
         values.push((name.clone(), value));
@@ -259,8 +265,12 @@ fn program(command: &str, env: &BTreeMap<String, EnvValue>) -> Result<PathBuf, A
 }
 
 fn not_started(command: &str, error: &io::Error) -> AdapterError {
-    let message =
-        format!("the command `{}` cannot be started: {}", printable(command, 200), error.kind());
+    let why = if error.kind() == io::ErrorKind::NotFound {
+        "there is no such file".to_owned()
+    } else {
+        error.kind().to_string()
+    };
+    let message = format!("the command `{}` cannot be started: {why}", printable(command, 200));
     let transient = matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted

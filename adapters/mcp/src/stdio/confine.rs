@@ -3,7 +3,7 @@
 //! Owns how the bounds of a contract reach the process. Does not choose them. Invariants: a process that could not be bound is killed before
 //! it is handed out; the bounds hold for whatever it starts.
 
-use std::{io, num::NonZeroU64};
+use std::{io, num::NonZeroU64, os::unix::fs::PermissionsExt as _, path::Path};
 
 use placet_types::contract::process::ProcessFile;
 use rustix::{
@@ -14,6 +14,14 @@ use tokio::{
     process::{Child, Command},
     runtime::Handle,
 };
+
+/// Why a program cannot be started with the rights of its owner: from its first moment on it is somebody else's process, to which we can set
+/// no bounds. What it is started by can have them, and hands them on.
+pub(super) fn is_beyond_us(program: &Path, bounds: &ProcessFile, is_root: bool) -> bool {
+    const SET_USER_OR_GROUP_ID: u32 = 0o6000;
+    let mode = || std::fs::metadata(program).map_or(0, |file| file.permissions().mode());
+    bounds.gains_privileges && !is_root && mode() & SET_USER_OR_GROUP_ID != 0
+}
 
 /// Starts a program that keeps to its bounds.
 pub(super) fn spawn(command: &mut Command, bounds: &ProcessFile) -> io::Result<Child> {
@@ -61,4 +69,37 @@ fn bind(pid: Pid, bounds: &ProcessFile) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use placet_types::contract::process::ProcessFile;
+
+    use super::is_beyond_us;
+
+    #[test]
+    fn only_a_program_that_is_started_as_somebody_else_is_beyond_us() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("program");
+        fs::write(&program, "").unwrap();
+        let gains = ProcessFile { gains_privileges: true, ..ProcessFile::default() };
+        for (mode, bounds, is_root, beyond) in [
+            (0o4755, &gains, false, true),
+            (0o2755, &gains, false, true),
+            (0o4755, &gains, true, false),
+            (0o755, &gains, false, false),
+            // Without the permission it is started with our own rights.
+            (0o4755, &ProcessFile::default(), false, false),
+        ] {
+            fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(
+                is_beyond_us(&program, bounds, is_root),
+                beyond,
+                "{mode:o} {bounds:?} {is_root}"
+            );
+        }
+        assert!(!is_beyond_us(&folder.path().join("none"), &gains, false));
+    }
 }

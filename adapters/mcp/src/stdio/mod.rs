@@ -53,14 +53,14 @@ const WAITING_MAX: usize = 4_096;
 const CLOSE_WAIT: Duration = Duration::from_millis(200);
 
 /// Starts a server and returns the two ways to it: its messages, and its process.
-pub(crate) fn start(
+pub(crate) async fn start(
     adapter: &AdapterName,
     launch: &Launch<'_>,
     settings: &McpSettings,
     line_bytes_max: usize,
 ) -> Result<(StdioTransport, ChildHandle), AdapterError> {
     let health = Arc::new(Health::default());
-    let (pipes, handle) = child::spawn(adapter, launch, settings, Arc::clone(&health))?;
+    let (pipes, handle) = child::spawn(adapter, launch, settings, Arc::clone(&health)).await?;
     let transport = StdioTransport {
         lines: FramedRead::new(pipes.stdout, LinesCodec::new_with_max_length(line_bytes_max)),
         stdin: Arc::new(Mutex::new(Some(pipes.stdin))),

@@ -1,11 +1,11 @@
 //! The standard error of a child process: drained always, logged a little.
 //!
 //! Owns the limits of what is logged. Invariant: however much a server prints, it takes one small buffer; control characters are
-//! escaped, and the secrets that it was given are masked.
+//! escaped, and the secrets that it was given are masked, in whatever form it prints them and wherever a line is cut.
 
-use secrecy::{ExposeSecret, SecretString};
 use tokio::{io::AsyncReadExt, process::ChildStderr};
 
+use placet_adapter::scrub::Scrub;
 use placet_types::ids::AdapterName;
 
 use crate::text::printable;
@@ -14,16 +14,10 @@ use crate::text::printable;
 const LINE_BYTES_MAX: usize = 2_048;
 /// What is logged of one process altogether.
 const LOGGED_BYTES_MAX: usize = 1024 * 1024;
-const MASK: &str = "[secret]";
 
 /// Reads to the end.
-pub(super) async fn drain(
-    mut stderr: ChildStderr,
-    adapter: AdapterName,
-    secrets: Vec<SecretString>,
-) {
-    let mut log =
-        StderrLog { adapter, secrets, line: Vec::new(), logged_bytes: 0, silenced: false };
+pub(super) async fn drain(mut stderr: ChildStderr, adapter: AdapterName, scrub: Scrub) {
+    let mut log = StderrLog::new(adapter, scrub);
     let mut chunk = [0_u8; 4_096];
     while let Ok(read) = stderr.read(&mut chunk).await {
         if read == 0 {
@@ -37,13 +31,20 @@ pub(super) async fn drain(
 #[derive(Debug)]
 struct StderrLog {
     adapter: AdapterName,
-    secrets: Vec<SecretString>,
+    scrub: Scrub,
+    /// How much of a line is read, so that no secret in the part that is logged is cut.
+    line_bytes_max: usize,
     line: Vec<u8>,
     logged_bytes: usize,
     silenced: bool,
 }
 
 impl StderrLog {
+    fn new(adapter: AdapterName, scrub: Scrub) -> Self {
+        let line_bytes_max = scrub.bytes_needed(LINE_BYTES_MAX);
+        Self { adapter, scrub, line_bytes_max, line: Vec::new(), logged_bytes: 0, silenced: false }
+    }
+
     fn take(&mut self, chunk: &[u8]) {
         if self.silenced {
             return;
@@ -51,7 +52,7 @@ impl StderrLog {
         for byte in chunk {
             if *byte == b'\n' {
                 self.end_line();
-            } else if self.line.len() < LINE_BYTES_MAX {
+            } else if self.line.len() < self.line_bytes_max {
                 self.line.push(*byte);
             }
         }
@@ -74,36 +75,46 @@ impl StderrLog {
     }
 
     fn text(&self) -> String {
-        let mut text = String::from_utf8_lossy(&self.line).into_owned();
-        for secret in &self.secrets {
-            let secret = secret.expose_secret();
-            if !secret.is_empty() {
-                text = text.replace(secret, MASK);
-            }
-        }
+        let text = String::from_utf8_lossy(&self.line);
+        let text = self.scrub.beginning(&text, LINE_BYTES_MAX);
         printable(&text, LINE_BYTES_MAX)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AdapterName, LINE_BYTES_MAX, LOGGED_BYTES_MAX, StderrLog};
+    use super::{AdapterName, LINE_BYTES_MAX, LOGGED_BYTES_MAX, Scrub, StderrLog};
 
     fn log() -> StderrLog {
-        StderrLog {
-            adapter: AdapterName::new("a").unwrap(),
-            secrets: vec!["hunter2".into()],
-            line: Vec::new(),
-            logged_bytes: 0,
-            silenced: false,
-        }
+        StderrLog::new(AdapterName::new("a").unwrap(), Scrub::of(&["hunter2+hunter2".into()]))
     }
 
     #[test]
     fn a_secret_that_the_server_prints_is_masked() {
-        let mut log = log();
-        log.take(b"token=hunter2\x1b[0m");
-        assert_eq!(log.text(), "token=[secret]\\u{1b}[0m");
+        for chunks in [
+            ["token=hunter2+hun", "ter2\x1b[0m"],
+            ["token=hunter2%2Bhu", "nter2\x1b[0m"],
+            ["token=68756E746572322b687", "56e74657232\x1b[0m"],
+            ["token=aHVudGVyMitodW50", "ZXIy\x1b[0m"],
+        ] {
+            let mut said = log();
+            chunks.iter().for_each(|chunk| said.take(chunk.as_bytes()));
+            assert_eq!(said.text(), "token=[secret removed]\\u{1b}[0m");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_masked_where_the_line_is_cut() {
+        for before in LINE_BYTES_MAX - 60..LINE_BYTES_MAX + 60 {
+            for form in ["hunter2+hunter2", "\\u0068\\u0075\\u006e\\u0074er2%2Bhunter2"] {
+                let mut said = log();
+                said.take("x".repeat(before).as_bytes());
+                said.take(form.as_bytes());
+                said.take(&[b'y'; 4_096]);
+                let text = said.text();
+                assert!(!text.contains("hun") && !text.contains("0068"), "{before} {form}");
+            }
+        }
     }
 
     #[test]
@@ -111,7 +122,7 @@ mod tests {
         let mut log = log();
         for _ in 0..3_000 {
             log.take(&[b'x'; 4_096]);
-            assert!(log.line.len() <= LINE_BYTES_MAX);
+            assert!(log.line.len() <= log.line_bytes_max);
             log.take(b"\n");
         }
         assert!(log.silenced);

@@ -2,7 +2,6 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -16,7 +15,7 @@ use placet_types::{
     ids::{CapabilityId, ToolCallId},
 };
 
-use crate::connector::{Endpoint, McpConnector, McpSettings, SecretLookup};
+use crate::connector::{Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions};
 
 pub(super) const TOKEN: &str = "dispatch-token-1";
 pub(super) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -24,10 +23,16 @@ pub(super) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b
 #[derive(Debug)]
 pub(super) struct Secrets;
 
+#[async_trait::async_trait]
 impl SecretLookup for Secrets {
-    fn secret(&self, name: &str) -> Result<SecretString, String> {
+    async fn secret(&self, name: &str) -> Result<SecretVersions, String> {
         match name {
-            "known" => Ok("s3cret-canary".into()),
+            "known" => Ok(SecretVersions { newest: "s3cret-canary".into(), previous: None }),
+            // The server knows only the one before, as during a rotation.
+            "rotated" => Ok(SecretVersions {
+                newest: "s3cret-newer".into(),
+                previous: Some("s3cret-canary".into()),
+            }),
             _ => Err("it is not configured".to_owned()),
         }
     }

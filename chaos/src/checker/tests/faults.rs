@@ -15,10 +15,12 @@ use crate::{
 
 /// The first answer in the history becomes a wait in vain; where it stands.
 fn first_answer_never_comes(script: &mut Script) -> usize {
-    let place =
-        script.events.iter().position(|event| matches!(event.what, What::Reply(_))).unwrap();
-    let What::Reply(reply) = &script.events[place].what else { unreachable!() };
-    let lost = Lost { request: reply.request, how: Loss::TimedOut };
+    let request_of = |event: &Event| {
+        if let What::Reply(reply) = &event.what { Some(reply.request) } else { None }
+    };
+    let place = script.events.iter().position(|event| request_of(event).is_some()).unwrap();
+    let request = request_of(&script.events[place]).unwrap();
+    let lost = Lost { request, how: Loss::TimedOut };
     script.events[place].what = What::Lost(lost);
     place
 }

@@ -60,6 +60,8 @@ async fn a_token_that_is_wider_than_its_answer_says_is_refused() {
     assert_eq!(problem(of(json!("mail.read mail.send")).await), wider);
     assert_eq!(problem(of(json!(["mail.read", "mail.send"])).await), wider);
     assert_eq!(problem(of(json!(7)).await), "the token's scope is no text");
+    let partly = json!([{ "mail": "send" }, "mail.read"]);
+    assert_eq!(problem(of(partly).await), "the token's scope is no text", "no word is left out");
     assert_eq!(of(json!("")).await.unwrap_err(), BrokerError::TooNarrow);
     assert!(of(json!("mail.read")).await.is_ok());
 }

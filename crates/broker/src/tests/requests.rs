@@ -9,12 +9,13 @@ use p256::{
     ecdsa::{Signature, VerifyingKey, signature::Verifier as _},
     pkcs8::{EncodePrivateKey as _, LineEnding},
 };
+use placet_identity::ActorClaim;
 use placet_types::contract::credential::{ActorSource, CachePolicy, CredentialKind};
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use super::support::{
-    AGENT_TOKEN, NOW, ORIGIN, SECRET, Service, USER_TOKEN, good, request, secrets, tokens,
+    AGENT_TOKEN, NOW, ORIGIN, SECRET, Service, USER_TOKEN, bound, good, request, secrets, tokens,
     with_scopes,
 };
 use crate::{BrokerError, CallTokens, GrantRequest, StsConfig};
@@ -160,6 +161,56 @@ async fn actor_token_never_equals_subject_token() {
         assert!(matches!(refused, Err(BrokerError::NoActor { .. })), "{refused:?}");
     }
     assert!(service.seen().is_empty(), "a token was shown");
+}
+
+#[tokio::test]
+async fn whom_may_act_does_not_name_does_not_act() {
+    let service = Service::answering(200, good()).await;
+    let key = SecretKey::random(&mut p256::elliptic_curve::rand_core::OsRng);
+    let pem = key.to_pkcs8_pem(LineEnding::LF).unwrap();
+    let mut config = service.config();
+    config.client_auth =
+        serde_json::from_value(json!({ "method": "private_key_jwt", "key": "key" })).unwrap();
+    config.lenient = [crate::Leniency::Actor].into();
+    let (broker, _) = service.broker_of(config, secrets(&[("key", pem.as_str())]));
+    let named = |subject: &str| ActorClaim {
+        issuer: None,
+        subject: Some(subject.to_owned()),
+        client: None,
+    };
+    let shown =
+        |may_act: &str| Some(CallTokens { subject: bound(named(may_act)), actor: tokens().actor });
+    for (may_act, actor) in [
+        ("agent-1", ActorSource::Gateway),
+        ("agent-1", ActorSource::Nobody),
+        ("agent-2", ActorSource::Agent),
+        ("placet", ActorSource::Agent),
+    ] {
+        let tokens = shown(may_act);
+        let refused = broker.mint(GrantRequest { tokens, actor, ..request() }).await;
+        assert!(matches!(refused, Err(BrokerError::NoActor { .. })), "{may_act}: {refused:?}");
+    }
+    assert!(service.seen().is_empty(), "a token was shown");
+    for (may_act, actor) in [("agent-1", ActorSource::Agent), ("placet", ActorSource::Gateway)] {
+        let tokens = shown(may_act);
+        drop(broker.mint(GrantRequest { tokens, actor, ..request() }).await.unwrap());
+    }
+    assert_eq!(service.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_subject_that_is_nearly_over_is_the_callers_to_renew() {
+    let service = Service::answering(200, super::support::good_but("expires_in", json!(15))).await;
+    let (broker, _) = service.broker();
+    let brief = CallTokens {
+        subject: super::support::token(USER_TOKEN, "alice", 15_600),
+        actor: tokens().actor,
+    };
+    let refused = broker.mint(GrantRequest { tokens: Some(brief), ..request() }).await;
+    assert!(matches!(refused, Err(BrokerError::SubjectExpired)), "{refused:?}");
+    // Where the subject has its time, an answer that is as good as over is the service's fault.
+    let refused = broker.mint(request()).await;
+    assert!(matches!(refused, Err(BrokerError::AnswerRefused { .. })), "{refused:?}");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use placet_types::contract::credential::{CachePolicy, CredentialKind};
 
 use super::support::{Act, NOW, Service, dated, good, request, token, tokens};
-use crate::{Broker, BrokerError, CallTokens, GrantRequest, Revoked, SubjectName};
+use crate::{Bearer, Broker, BrokerError, CallTokens, GrantRequest, Revoked, SubjectName};
 
 fn revoked(subject: &str, ms: i64) -> Revoked {
     let name = SubjectName {
@@ -11,7 +11,7 @@ fn revoked(subject: &str, ms: i64) -> Revoked {
         issuer: Some("https://idp.example".to_owned()),
         subject: subject.to_owned(),
     };
-    Revoked { name, before: NOW.plus_ms(ms) }
+    Revoked { name, before: NOW.plus_ms(ms), only_undated: false }
 }
 
 fn bobs() -> GrantRequest {
@@ -56,6 +56,24 @@ async fn only_tokens_from_before_a_revocation_are_refused() {
     assert!(broker.mint(since(Some(5_001))).await.is_ok(), "a new sign-in works again");
     broker.enforce(Vec::new());
     assert!(broker.mint(since(Some(0))).await.is_ok(), "it was lifted");
+}
+
+#[tokio::test]
+async fn a_token_without_a_date_is_still_refused_when_its_revocation_is_over_for_all_others() {
+    let (broker, _) = Service::answering(200, good()).await.broker();
+    let ended = || vec![Revoked { only_undated: true, ..revoked("bob", 0) }];
+    broker.enforce(vec![revoked("bob", 0)]);
+    assert!(broker.enforce(ended()).is_none(), "it is nothing new that it counts for fewer");
+    let is_out = |issued_at| {
+        let bearer = Bearer { issuer: "https://idp.example", subject: "bob", issued_at };
+        broker.is_revoked(&"acme".parse().unwrap(), bearer)
+    };
+    assert!(is_out(None), "it may be from before");
+    assert!(!is_out(Some(NOW.plus_ms(-1))) && !is_out(Some(NOW.plus_ms(1))));
+    broker.enforce(Vec::new());
+    assert!(!is_out(None), "it was lifted, or its longest time is over");
+    assert!(broker.enforce(ended()).is_some());
+    assert!(is_out(None), "also where a node never saw it in force");
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::{
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use placet_egress::{EgressClient, EgressPolicy};
-use placet_identity::{SecretSource, Secrets, SubjectToken, TokenFacts};
+use placet_identity::{ActorClaim, SecretSource, Secrets, SubjectToken, TokenFacts};
 use placet_types::{
     clock::{Clock, Timestamp},
     contract::credential::{ActorSource, CachePolicy, CredentialKind},
@@ -234,6 +234,24 @@ pub(crate) fn dated(
             client: None,
             issued_at,
             expires_at: NOW.plus_ms(lifetime_ms),
+            scopes: BTreeSet::new(),
+            may_act: None,
+        },
+    )
+}
+
+/// The user's token, which says who alone may act.
+pub(crate) fn bound(may_act: ActorClaim) -> SubjectToken {
+    SubjectToken::seal(
+        USER_TOKEN,
+        TokenFacts {
+            issuer: "https://idp.example".to_owned(),
+            subject: "alice".to_owned(),
+            client: None,
+            issued_at: Some(NOW.plus_ms(-1_000)),
+            expires_at: NOW.plus_ms(600_000),
+            scopes: BTreeSet::new(),
+            may_act: Some(may_act),
         },
     )
 }

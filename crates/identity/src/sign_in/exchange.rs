@@ -40,18 +40,11 @@ impl Provider {
             .ok_or(SignInError::Refused { problem: "the provider's answer holds no ID token" })
     }
 
-    /// The client's secret as it is now. Read where reading a file may block.
+    /// The client's secret as it is now.
     async fn secret(&self) -> Result<Option<SecretString>, SignInError> {
-        let Some(name) = self.inner.config.client_secret.clone() else { return Ok(None) };
-        let secrets = self.inner.secrets.clone();
-        let read = tokio::task::spawn_blocking(move || secrets.get(&name)).await;
-        match read {
-            Ok(Ok(secret)) => Ok(Some(secret)),
-            Ok(Err(error)) => Err(self.unavailable(error.to_string())),
-            Err(_interrupted) => {
-                Err(self.unavailable("reading the client's secret was interrupted"))
-            }
-        }
+        let Some(name) = &self.inner.config.client_secret else { return Ok(None) };
+        let read = self.inner.secrets.live_soon(name).await;
+        read.map(|live| Some(live.newest)).map_err(|error| self.unavailable(error.to_string()))
     }
 
     fn token_request(

@@ -1,5 +1,7 @@
 //! Sign-in with a small provider of our own on loopback: the round trip, and everything that must not pass.
 
+mod again;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -18,13 +20,15 @@ use url::{Url, form_urlencoded};
 
 use super::support::{NOW_S, Signer, StoppedClock, key_set, tenant};
 use crate::{
-    Attempt, Callback, IdentityConfig, IssuerConfig, KeySource, KindRule, Provider, SecretSource,
-    Secrets, SignInConfig, SignInError, VerifiedToken, Verifier,
+    Beginning, Callback, IdentityConfig, IssuerConfig, KeySource, KindRule, Provider, SecretSource,
+    Secrets, SignInConfig, SignInError, SignedIn, VerifiedToken, Verifier,
 };
 use placet_types::principal::PrincipalKind;
 
 const BACK: &str = "http://127.0.0.1:7411/sign-in/callback";
 const CLIENT: &str = "console";
+/// What the browser holds.
+const BROWSER: &str = "ZdLMh1Ld0cTnmvSdUq2bKkTq4TgyAqK2v7y0dY9pXrs";
 
 /// What the small provider says, and what it was asked.
 #[derive(Debug, Default)]
@@ -35,6 +39,8 @@ struct Says {
 }
 
 struct World {
+    /// What another process of the same service is made of.
+    parts: (SignInConfig, IdentityConfig),
     says: Arc<Mutex<Says>>,
     issuer: String,
     signer: Signer,
@@ -69,12 +75,23 @@ impl World {
         let egress =
             EgressClient::new(EgressPolicy::new(config.destinations().unwrap()), Limits::default())
                 .unwrap();
+        let parts = (config.clone(), identity.clone());
         let verifier = Verifier::new(identity, Arc::clone(&clock), None).unwrap();
         let secret =
             SecretSource::Env { name: "S".to_owned(), value: SecretString::from("s e/cret") };
         let secrets = Secrets::new([("console".to_owned(), secret)].into());
         let provider = Provider::new(config, (verifier.clone(), secrets), egress, clock);
-        Self { says, issuer, signer, verifier, provider }
+        Self { parts, says, issuer, signer, verifier, provider }
+    }
+
+    /// Another process of the same service, at another time.
+    fn process_at(&self, now_s: i64) -> Provider {
+        let (config, identity) = self.parts.clone();
+        let clock: Arc<dyn Clock> = StoppedClock::at(now_s);
+        let policy = EgressPolicy::new(config.destinations().unwrap());
+        let egress = EgressClient::new(policy, Limits::default()).unwrap();
+        let verifier = Verifier::new(identity, Arc::clone(&clock), None).unwrap();
+        Provider::new(config, (verifier, Secrets::new(BTreeMap::new())), egress, clock)
     }
 
     /// The claims of an ID token that belongs to the attempt of `url`.
@@ -102,17 +119,26 @@ impl World {
         fresh: bool,
         change: impl FnOnce(&mut Value),
     ) -> Result<VerifiedToken, SignInError> {
-        let (url, attempt) = self.provider.begin(BACK, fresh).await?;
+        let url = self.begin(fresh).await?;
         let mut claims = self.claims(&url);
         change(&mut claims);
         self.give(&self.id_token(&claims));
-        self.provider.finish(attempt.clone(), self.back(&attempt)).await
+        self.finish(self.back(&url)).await.map(|signed_in| signed_in.token)
     }
 
-    fn back(&self, attempt: &Attempt) -> Callback {
+    async fn begin(&self, fresh: bool) -> Result<Url, SignInError> {
+        let (redirect_uri, to) = (BACK.to_owned(), "/approvals/apr_1".to_owned());
+        self.provider.begin(BROWSER, Beginning { redirect_uri, fresh, to }).await
+    }
+
+    async fn finish(&self, back: Callback) -> Result<SignedIn, SignInError> {
+        self.provider.finish(BROWSER, back).await
+    }
+
+    fn back(&self, url: &Url) -> Callback {
         Callback {
             code: Some("the-code".to_owned()),
-            state: Some(attempt.state().to_owned()),
+            state: Some(query(url)["state"].clone()),
             issuer: Some(self.issuer.clone()),
             error: None,
         }
@@ -179,7 +205,7 @@ async fn answer(mut stream: TcpStream, says: &Arc<Mutex<Says>>) {
 #[tokio::test]
 async fn a_person_signs_in_with_code_pkce_state_and_nonce() {
     let world = World::new(|_, _| {}).await;
-    let (url, attempt) = world.provider.begin(BACK, false).await.unwrap();
+    let url = world.begin(false).await.unwrap();
     let asked = query(&url);
     assert_eq!(url.path(), "/auth");
     for (name, value) in [
@@ -193,12 +219,16 @@ async fn a_person_signs_in_with_code_pkce_state_and_nonce() {
         assert_eq!(asked[name], value, "{name}");
     }
     assert!(
-        !asked.contains_key("prompt") && asked["state"].len() == 43 && asked["nonce"].len() == 43
+        !asked.contains_key("prompt") && asked["state"].len() < 600 && asked["nonce"].len() == 43
     );
-    assert_eq!(asked["state"], attempt.state());
+    for hidden in ["nonce", "redirect_uri"] {
+        let state = URL_SAFE_NO_PAD.decode(&asked["state"]).unwrap();
+        assert!(!String::from_utf8_lossy(&state).contains(&asked[hidden]), "{hidden}");
+    }
 
     world.give(&world.id_token(&world.claims(&url)));
-    let token = world.provider.finish(attempt.clone(), world.back(&attempt)).await.unwrap();
+    let SignedIn { token, to, .. } = world.finish(world.back(&url)).await.unwrap();
+    assert_eq!(to, "/approvals/apr_1");
     assert_eq!(
         (token.principal().id.as_str(), token.kind(), token.tenant()),
         ("ada", PrincipalKind::User, &tenant())
@@ -225,13 +255,17 @@ async fn a_person_signs_in_with_code_pkce_state_and_nonce() {
 #[tokio::test]
 async fn each_attempt_has_a_state_nonce_and_verifier_of_its_own_and_shows_none() {
     let world = World::new(|_, _| {}).await;
-    let (one, attempt) = world.provider.begin(BACK, false).await.unwrap();
-    let (other, _) = world.provider.begin(BACK, false).await.unwrap();
+    let (one, other) = (world.begin(false).await.unwrap(), world.begin(false).await.unwrap());
     for name in ["state", "nonce", "code_challenge"] {
         assert_ne!(query(&one)[name], query(&other)[name], "{name}");
     }
-    let printed = format!("{attempt:?} {:?} {:?}", world.provider, world.back(&attempt));
-    assert!(!printed.contains(attempt.state()) && !printed.contains("the-code"), "{printed}");
+    let back = world.back(&one);
+    let printed = format!("{:?} {back:?}", world.provider);
+    let state = back.state.clone().unwrap();
+    assert!(!printed.contains(&state) && !printed.contains("the-code"), "{printed}");
+    world.give(&world.id_token(&world.claims(&one)));
+    let signed_in = format!("{:?}", world.finish(back).await.unwrap().proof);
+    assert!(!signed_in.contains("ey"), "{signed_in}");
 }
 
 #[tokio::test]
@@ -265,10 +299,10 @@ async fn what_comes_back_with_another_state_issuer_or_without_a_code_is_refused_
         |back| back.error = Some("access_denied".to_owned()),
     ];
     for (index, change) in changes.into_iter().enumerate() {
-        let (_, attempt) = world.provider.begin(BACK, false).await.unwrap();
-        let mut back = world.back(&attempt);
+        let url = world.begin(false).await.unwrap();
+        let mut back = world.back(&url);
         change(&mut back);
-        let refused = world.provider.finish(attempt, back).await;
+        let refused = world.finish(back).await;
         assert!(matches!(refused, Err(SignInError::Refused { .. })), "{index}: {refused:?}");
     }
     assert!(world.asked().iter().all(|(head, _)| head.starts_with("GET ")), "no code was sent");
@@ -313,7 +347,7 @@ async fn an_id_token_that_is_not_of_this_sign_in_is_refused() {
 #[tokio::test]
 async fn an_id_token_of_another_key_type_or_algorithm_is_refused() {
     let world = World::new(|_, _| {}).await;
-    let (url, attempt) = world.provider.begin(BACK, false).await.unwrap();
+    let url = world.begin(false).await.unwrap();
     let claims = world.claims(&url).to_string();
     let access = json!({ "alg": "ES256", "kid": "k", "typ": "at+jwt" }).to_string();
     let none = json!({ "alg": "none", "kid": "k" }).to_string();
@@ -327,17 +361,17 @@ async fn an_id_token_of_another_key_type_or_algorithm_is_refused() {
         String::new(),
     ] {
         world.give(&token);
-        let refused = world.provider.finish(attempt.clone(), world.back(&attempt)).await;
+        let refused = world.finish(world.back(&url)).await;
         assert!(matches!(refused, Err(SignInError::Identity(_))), "{refused:?}");
     }
     world.give(&world.signer.sign_text(&header, &claims));
-    world.provider.finish(attempt.clone(), world.back(&attempt)).await.unwrap();
+    world.finish(world.back(&url)).await.unwrap();
 }
 
 #[tokio::test]
 async fn an_access_token_s_audience_is_none_of_an_id_token_s_and_the_other_way_round() {
     let world = World::new(|_, _| {}).await;
-    let (url, _) = world.provider.begin(BACK, false).await.unwrap();
+    let url = world.begin(false).await.unwrap();
     let id_token = world.id_token(&world.claims(&url));
     assert!(
         world.verifier.verify(&id_token, crate::TokenRole::Actor).await.is_err(),
@@ -348,7 +382,7 @@ async fn an_access_token_s_audience_is_none_of_an_id_token_s_and_the_other_way_r
 #[tokio::test]
 async fn a_fresh_sign_in_asks_for_it_and_believes_only_a_fresh_proof() {
     let world = World::new(|_, _| {}).await;
-    let (url, _) = world.provider.begin(BACK, true).await.unwrap();
+    let url = world.begin(true).await.unwrap();
     assert_eq!((query(&url)["prompt"].as_str(), query(&url)["max_age"].as_str()), ("login", "0"));
     for old in [json!(NOW_S - 6), Value::Null] {
         let refused = world.sign_in(true, |claims| claims["auth_time"] = old.clone()).await;
@@ -372,7 +406,7 @@ async fn a_provider_that_says_the_wrong_things_about_itself_is_not_used() {
     for (index, change) in changes.into_iter().enumerate() {
         let world = World::new(|_, _| {}).await;
         change(&mut world.says.lock().unwrap().metadata);
-        let refused = world.provider.begin(BACK, false).await;
+        let refused = world.begin(false).await;
         assert!(matches!(refused, Err(SignInError::Unavailable { .. })), "{index}");
     }
 }
@@ -389,7 +423,7 @@ async fn a_token_endpoint_at_a_host_that_nobody_named_is_not_asked() {
 #[tokio::test]
 async fn what_the_provider_answers_to_the_code_never_reaches_a_message() {
     let world = World::new(|_, _| {}).await;
-    let (_, attempt) = world.provider.begin(BACK, false).await.unwrap();
+    let url = world.begin(false).await.unwrap();
     for answer in [
         (400, "{\"error\":\"PRIVATE\"}"),
         (200, "PRIVATE"),
@@ -397,8 +431,7 @@ async fn what_the_provider_answers_to_the_code_never_reaches_a_message() {
         (302, "PRIVATE"),
     ] {
         world.says.lock().unwrap().token = (answer.0, answer.1.to_owned());
-        let refused =
-            world.provider.finish(attempt.clone(), world.back(&attempt)).await.unwrap_err();
+        let refused = world.finish(world.back(&url)).await.unwrap_err();
         assert!(!format!("{refused} {refused:?}").contains("PRIVATE"), "{refused:?}");
     }
 }

@@ -7,6 +7,8 @@ use std::{io, path::PathBuf};
 
 use placet_egress::EgressError;
 
+use crate::error::of_file;
+
 /// Why something cannot be had from the vault. No message holds a value, or words of the vault's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
@@ -126,7 +128,7 @@ impl VaultError {
     }
 
     pub(super) fn proof(path: &std::path::Path, error: &io::Error) -> Self {
-        Self::Proof { path: path.to_path_buf(), problem: error.kind().to_string() }
+        Self::Proof { path: path.to_path_buf(), problem: of_file(error.kind()) }
     }
 }
 

@@ -342,7 +342,7 @@ fn back_with_a_lapse() -> ApprovalRecord {
     let agreed = asked.cast(yes("ann", &["a"]), now).unwrap();
     let agreed = agreed.cast(yes("bob", &["b"]), now).unwrap();
     assert_eq!(agreed.state, ApprovalState::Approved);
-    agreed.back(requirement(&[("a", 1)], 2), &BTreeSet::from([0, 9])).unwrap()
+    agreed.back(requirement(&[("a", 1)], 2), &BTreeSet::from([0, 9]), now).unwrap()
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn a_lapse_is_not_taken_back_and_no_denial_lapses() {
     let now = Timestamp::from_ms(5);
     let voted = pending(asked.clone()).cast(vote("dan", &["a"], VoteChoice::Deny), now).unwrap();
     let agreed = voted.cast(yes("ann", &["a"]), now).unwrap();
-    let back = agreed.back(asked, &BTreeSet::from([0, 1])).unwrap();
+    let back = agreed.back(asked, &BTreeSet::from([0, 1]), now).unwrap();
     assert_eq!(back.lapsed, BTreeSet::from([1]));
 }
 
@@ -384,12 +384,37 @@ fn what_went_back_to_its_approvers_is_shown_with_what_is_asked_for_now() {
     let asked = pending(requirement(&[("a", 1)], 1));
     assert_eq!(asked.shown(), asked.proposal);
     let agreed = asked.cast(yes("ann", &["a"]), Timestamp::from_ms(5)).unwrap();
-    let two = agreed.back(requirement(&[("a", 2)], 2), &BTreeSet::new()).unwrap();
-    let three = agreed.back(requirement(&[("a", 3)], 3), &BTreeSet::new()).unwrap();
+    let back = |asked| agreed.back(asked, &BTreeSet::new(), Timestamp::from_ms(6)).unwrap();
+    let (two, three) = (back(requirement(&[("a", 2)], 2)), back(requirement(&[("a", 3)], 3)));
     assert_ne!(two.shown(), asked.shown());
     assert_ne!(two.shown(), three.shown());
     // The decisions are on the proposal all the same: those that were given count.
     assert_eq!(two.ballot().agreed_of(&"a".parse().unwrap()), 1);
+}
+
+#[test]
+fn what_went_back_ends_at_the_earlier_of_what_was_given_at_first_and_what_is_given_now() {
+    let asked = pending(requirement(&[("a", 1)], 1));
+    let agreed = asked.cast(yes("ann", &["a"]), Timestamp::from_ms(5)).unwrap();
+    let at_first = asked.expires_at.as_ms();
+    let back = |given_ms: i64, now_ms: i64| {
+        let expires_in_ms = u64::try_from(given_ms).unwrap();
+        let more = Requirement { expires_in_ms, ..requirement(&[("a", 2)], 2) };
+        let back = agreed.back(more, &BTreeSet::new(), Timestamp::from_ms(now_ms)).unwrap();
+        assert!(back.may_follow(Some(&agreed)));
+        back.expires_at.as_ms()
+    };
+    assert_eq!(back(at_first - 10, 6), at_first - 4, "less is given now");
+    assert_eq!(back(at_first - 10, 60), at_first, "it would end later");
+    assert_eq!(back(at_first * 9, 6), at_first, "no time is given on top");
+    let follows = |expires_ms: i64, reopened| {
+        let expires_at = Timestamp::from_ms(expires_ms);
+        let next = agreed.back(requirement(&[("a", 2)], 2), &BTreeSet::new(), expires_at).unwrap();
+        ApprovalRecord { expires_at, reopened, ..next }.may_follow(Some(&agreed))
+    };
+    assert!(follows(at_first - 1, 1) && follows(at_first, 1));
+    assert!(!follows(at_first + 1, 1), "longer than at first");
+    assert!(!follows(at_first - 1, 0), "shorter without having gone back");
 }
 
 #[test]

@@ -187,7 +187,7 @@ impl Ledger {
             return Err(VoteError::Elsewhere.into());
         }
         let next = approval
-            .back(requirement, lapsed)
+            .back(requirement, lapsed, self.store.now())
             .ok_or(LedgerError::WrongState(approval.state.name()))?;
         let record = self.waiting_effect(&next).await?;
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);

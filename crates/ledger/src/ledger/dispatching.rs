@@ -48,7 +48,8 @@ impl Ledger {
     /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
     ///
     /// # Errors
-    /// [`LedgerError::PolicyMoved`], [`LedgerError::GrantSpent`] and [`LedgerError::PermitMismatch`] before anything is recorded.
+    /// [`LedgerError::PolicyMoved`], [`LedgerError::DeskMoved`], [`LedgerError::GrantSpent`] and [`LedgerError::PermitMismatch`]
+    /// before anything is recorded.
     pub async fn dispatch_read(
         &self,
         permit: Permit,
@@ -64,6 +65,7 @@ impl Ledger {
         event.desk.extend(permit.grant().cloned());
         let mut changes = Changes::new(durability, Admission::New);
         changes.expect_policy = Some(permit.epoch());
+        changes.expect_desk = Some(permit.desk());
         changes.spend = permit.grant().cloned();
         changes.reserve = Some(intent.reserve.clone());
         changes.audit.push(event.clone());
@@ -82,7 +84,8 @@ impl Ledger {
             key: None,
             deadline_at: intent.deadline_at,
         };
-        Ok(Armed { dispatch, settlement: Settlement { subject: Subject::Read(Box::new(event)) } })
+        let subject = Subject::Read(Box::new(event));
+        Ok(Armed { dispatch, settlement: Settlement { subject, second: None } })
     }
 
     /// Turns a permit into a dispatch of a recorded call, consuming its approval, or using its standing grant once more, in the same
@@ -143,7 +146,10 @@ impl Ledger {
         changes.spend = permit.grant().filter(|grant| !is_paid(record, grant)).cloned();
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.expect_policy = Some(permit.epoch());
-        changes.reserve = Some(intent.reserve);
+        changes.expect_desk = Some(permit.desk());
+        // What is sent again was paid for when it was sent first: its target does it once.
+        let is_repeated = matches!(record.state, EffectState::Dispatched(_));
+        changes.reserve = (!is_repeated).then_some(intent.reserve);
         changes.audit.push(event);
         self.keep_intent(changes).await?;
         let dispatch = Dispatch {
@@ -157,7 +163,7 @@ impl Ledger {
             deadline_at: intent.deadline_at,
         };
         let subject = Subject::Effect { record: Box::new(moved) };
-        Ok(Armed { dispatch, settlement: Settlement { subject } })
+        Ok(Armed { dispatch, settlement: Settlement { subject, second: None } })
     }
 
     /// Keeps an intent, durably: nothing may act upon it before (I2).
@@ -224,12 +230,12 @@ fn next_attempt(
     moment: (Timestamp, u64),
 ) -> Attempt {
     let (now, epoch) = moment;
-    let (first_dispatched_at, after_unknown) =
+    let (first_dispatched_at, after_unknown, reserve) =
         if let EffectState::Dispatched(earlier) = &record.state {
-            (earlier.first_dispatched_at, true)
+            (earlier.first_dispatched_at, true, earlier.reserve.clone())
         } else {
             // Under a new arm an attempt is the first, and what it finds out speaks for itself only.
-            (now, record.unknown.is_some())
+            (now, record.unknown.is_some(), Some(Box::new(intent.reserve.clone())))
         };
     Attempt {
         number: record.attempts.saturating_add(1),
@@ -246,6 +252,6 @@ fn next_attempt(
         contract_digest: intent.binding.contract_digest,
         approval_id: permit.approval_id().cloned(),
         grant: permit.grant().cloned(),
-        reserve: Some(Box::new(intent.reserve.clone())),
+        reserve,
     }
 }

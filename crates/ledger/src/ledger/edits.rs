@@ -1,10 +1,15 @@
-//! Narrowing the arguments of a held call, and asking the next group.
+//! Other arguments for a held call, and asking the next group.
 //!
 //! Owns the moves of an approval that change what or whom people are asked, and the effect that moves with them. Not here: whether
 //! the new arguments fit the schema and the policies, which is asked before. Invariant: what the record would run, what approvers are
 //! shown and what they agree to change in one commit.
 
-use placet_types::{approval::Vote, envelope::proposal::ToolProposalEnvelope, error::ErrorCode};
+use std::collections::BTreeSet;
+
+use placet_types::{
+    approval::Vote, envelope::proposal::ToolProposalEnvelope, error::ErrorCode, ids::PrincipalId,
+    narrowing::Change,
+};
 
 use super::{Ledger, LedgerError, content_of};
 use crate::{
@@ -22,11 +27,13 @@ pub struct Narrowed<'a> {
     pub parked: &'a ParkedCall,
     /// What approvers are shown of it: the request, who has to agree, and until when.
     pub proposal: &'a ToolProposalEnvelope,
+    /// What became of the arguments.
+    pub change: &'a Change,
 }
 
 impl Ledger {
-    /// Puts narrowed arguments in the place of those that were asked for; the editor's `vote` is the first agreement to them. It never
-    /// extends the time that is left.
+    /// Puts other arguments in the place of those that were asked for. Where they are narrower, the editor's `vote` is the first agreement to
+    /// them; else it only says whose they are. It never extends the time that is left.
     ///
     /// # Errors
     /// [`LedgerError::Vote`] when the edit does not count, [`LedgerError::EditMismatch`] when it is of another call,
@@ -38,7 +45,7 @@ impl Ledger {
         vote: Vote,
         mut event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
-        let Narrowed { parked, proposal } = narrowed;
+        let Narrowed { parked, proposal, change } = narrowed;
         let now = self.store.now();
         let record = self.waiting_effect(approval).await?;
         if record.unknown.is_some() {
@@ -46,6 +53,7 @@ impl Ledger {
             return Err(LedgerError::WrongState("one whose call was sent before"));
         }
         check(approval, &record, narrowed)?;
+        check_shown(approval, narrowed, &vote)?;
         let tenant = approval.chain.tenant().clone();
         let (parked_bytes, parked_digest) = content_of(parked)?;
         let (proposal_bytes, proposal_digest) = content_of(proposal)?;
@@ -54,6 +62,7 @@ impl Ledger {
             proposal: proposal_digest,
             from_parked: record.parked,
             requirement: proposal.requirement.clone(),
+            change: change.clone(),
         };
         let vote = Vote { shown_digest: proposal_digest, ..vote };
         let mut next = approval.edited(edit, vote, now)?;
@@ -65,6 +74,7 @@ impl Ledger {
         let mut moved = record.moved(waiting(&next)?, now).map_err(StoreError::from)?;
         moved.parked = parked_digest;
         event.kind = AuditKind::Edited;
+        event.note = Some(noted(change).to_owned());
         event.approval_id = Some(next.approval_id.clone());
         for (name, digest) in [
             ("request", next.request_digest),
@@ -114,7 +124,7 @@ impl Ledger {
 fn check(
     approval: &ApprovalRecord,
     record: &EffectRecord,
-    Narrowed { parked, proposal }: Narrowed<'_>,
+    Narrowed { parked, proposal, .. }: Narrowed<'_>,
 ) -> Result<(), LedgerError> {
     let same = proposal.approval_id == approval.approval_id
         && parked.requested_digest == record.requested_digest
@@ -126,6 +136,34 @@ fn check(
         && parked.binding.capability == approval.capability
         && parked.envelope.approval_mode_effective <= approval.mode;
     if same { Ok(()) } else { Err(LedgerError::EditMismatch) }
+}
+
+/// Whether approvers are shown whose arguments they are, and which masked values changed.
+fn check_shown(
+    approval: &ApprovalRecord,
+    Narrowed { proposal, change, .. }: Narrowed<'_>,
+    vote: &Vote,
+) -> Result<(), LedgerError> {
+    let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);
+    let authors: BTreeSet<&PrincipalId> = approval.authors().chain(editors).collect();
+    let earlier = approval.edits.iter().flat_map(|edit| &edit.masked);
+    let mut masked = earlier.chain(&change.masked);
+    let is_shown = proposal.evidence.edited.as_ref().is_some_and(|edited| {
+        authors == edited.authors.iter().collect()
+            && masked.all(|place| edited.masked.contains(place))
+    });
+    // A value that nobody is shown is never narrower: nobody could tell.
+    let may_count = !change.narrower || change.masked.is_empty();
+    if is_shown && may_count { Ok(()) } else { Err(LedgerError::EditMismatch) }
+}
+
+/// What the audit says of an edit.
+fn noted(change: &Change) -> &'static str {
+    match (change.narrower, change.masked.is_empty()) {
+        (true, _) => "narrower, and agreed to by whoever edited",
+        (false, true) => "not narrower: whoever edited does not decide",
+        (false, false) => "masked values changed: whoever edited does not decide",
+    }
 }
 
 /// Where the effect of an approval stands that people are asked about, or were until this moment.

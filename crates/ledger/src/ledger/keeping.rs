@@ -9,6 +9,7 @@ use super::{Ledger, LedgerError, settling::event_of};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
+    desk::DeskEntry,
     record::{EffectRecord, EffectState, Rearm},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
@@ -118,6 +119,37 @@ impl Ledger {
             event.tenant = Some(approval.chain.tenant().clone());
             event.approval_id = Some(approval.approval_id.clone());
             event.call_id = Some(approval.call_id.clone());
+            changes.audit.push(event);
+        }
+        self.store.commit(changes).await?;
+        Ok(())
+    }
+
+    /// Drops approvals and entries of the desk that have been over for longer than their tenant keeps its records. The chain keeps what
+    /// they were. All of them or none.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] with [`StoreError::Conflict`] when one moved, or something may become of it still.
+    pub async fn forget_desk(
+        &self,
+        approvals: &[ApprovalRecord],
+        entries: &[DeskEntry],
+    ) -> Result<(), LedgerError> {
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
+        for approval in approvals {
+            changes.forget_approvals.push((approval.approval_id.clone(), approval.rev));
+            changes.forget_content.extend(shown(approval));
+            let mut event = AuditEvent::new(AuditKind::Forgotten);
+            event.tenant = Some(approval.chain.tenant().clone());
+            event.approval_id = Some(approval.approval_id.clone());
+            event.call_id = Some(approval.call_id.clone());
+            changes.audit.push(event);
+        }
+        for entry in entries {
+            changes.forget_desk.push((entry.desk_id.clone(), entry.rev));
+            let mut event = AuditEvent::new(AuditKind::Forgotten);
+            event.tenant = Some(entry.tenant.clone());
+            event.note = Some(format!("{} `{}`", entry.kind().as_str(), entry.desk_id));
             changes.audit.push(event);
         }
         self.store.commit(changes).await?;

@@ -3,10 +3,13 @@
 //! Owns the moves out of `DISPATCHED` and `INDETERMINATE`. Invariant: the outcome is durable before anybody is told, and nothing is
 //! recorded as "not executed" while an earlier attempt may have been.
 
-use placet_types::{digest::Digest, envelope::result::ToolResultEnvelope};
+use placet_types::{
+    binding::CredentialUse, digest::Digest, envelope::result::ToolResultEnvelope, error::ErrorCode,
+};
 
 use super::{Ledger, LedgerError, Outcome, content_of, keeping::superseded};
 use crate::{
+    approval::ApprovalState,
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
     record::{Attempt, EffectRecord, EffectState, Resolution},
@@ -24,24 +27,27 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<Option<EffectRecord>, LedgerError> {
+        let second = settlement.second;
         match settlement.subject {
             Subject::Effect { record } => {
-                self.settle_effect(*record, (outcome, None), result).await.map(Some)
+                self.settle_effect(*record, (outcome, None), (result, second)).await.map(Some)
             }
             Subject::Read(event) => {
                 let mut event = *event;
                 event.kind = AuditKind::ReadSettled;
+                event.credential = second.or(event.credential);
                 event.code = result.error.as_ref().map(|error| error.error_code);
                 self.note(event, Durability::Written).await.map(|()| None)
             }
         }
     }
 
-    /// Records the end of an unknown outcome that an operator, a probe or a late answer brought to light (T8).
+    /// Records the end of an unknown outcome that an operator, a probe or a late answer brought to light (T8). Where people are asked
+    /// whether the call is sent again, or have agreed and it was not sent yet, their approval ends in the same commit.
     ///
     /// # Errors
     /// [`LedgerError::WrongState`] when the outcome is not unknown, or `outcome` says that it still is;
-    /// [`StoreError::Illegal`] when the evidence is of another attempt.
+    /// [`StoreError::Illegal`] when the evidence is of another attempt, [`StoreError::Conflict`] when somebody voted at that moment.
     pub async fn resolve(
         &self,
         record: &EffectRecord,
@@ -77,8 +83,42 @@ impl Ledger {
         changes.forget_content = superseded(record, &moved);
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         changes.audit.push(event);
+        self.call_off(record, &moved, &mut changes).await?;
         self.store.commit(changes).await?;
         Ok(moved)
+    }
+
+    /// Ends the approval that `before` waited for, where `moved` ended without it: nobody is asked about what is over.
+    async fn call_off(
+        &self,
+        before: &EffectRecord,
+        moved: &EffectRecord,
+        changes: &mut Changes,
+    ) -> Result<(), LedgerError> {
+        let (EffectState::PendingApproval { approval_id, .. }
+        | EffectState::Approved { approval_id, .. }) = &before.state
+        else {
+            return Ok(());
+        };
+        let approval =
+            self.store.approval(approval_id).await?.ok_or(LedgerError::WrongState("absent"))?;
+        let reason = format!(
+            "the call was sent before, and it has come to light how that ended: {}; it is not sent again",
+            moved.state.name()
+        );
+        let mut event = event_of(AuditKind::ApprovalEnded, before);
+        event.chain = Some(approval.chain.clone());
+        event.approval_id = Some(approval.approval_id.clone());
+        event.digests.insert("request".to_owned(), approval.request_digest);
+        event.code = Some(ErrorCode::ApprovalVoid);
+        event.note = Some(reason.clone());
+        let ended = approval
+            .moved(ApprovalState::Void { reason })
+            // It is over already, and its record has moved with it since it was read.
+            .ok_or(StoreError::Conflict)?;
+        changes.approvals.push(ended);
+        changes.audit.push(event);
+        Ok(())
     }
 
     /// Takes over the duty to settle a dispatch whose epoch is over (T7): of two survivors one gets it.
@@ -113,7 +153,7 @@ impl Ledger {
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
         let unknown = Outcome::Unknown(reason.to_owned());
-        self.settle_effect(record.clone(), (unknown, None), result).await
+        self.settle_effect(record.clone(), (unknown, None), (result, None)).await
     }
 
     /// Records the outcome of a dispatch of this epoch that could not be kept at first.
@@ -126,7 +166,7 @@ impl Ledger {
         outcome: Outcome,
         result: &ToolResultEnvelope,
     ) -> Result<EffectRecord, LedgerError> {
-        self.settle_effect(record.clone(), (outcome, None), result).await
+        self.settle_effect(record.clone(), (outcome, None), (result, None)).await
     }
 
     /// Records what a probe found out about a dispatch of an earlier epoch (T7, class Q).
@@ -143,14 +183,14 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let by = Some(Resolution::Probe { attempt: attempt.number });
-        self.settle_effect(record.clone(), (outcome, by), result).await
+        self.settle_effect(record.clone(), (outcome, by), (result, None)).await
     }
 
     async fn settle_effect(
         &self,
         record: EffectRecord,
         (outcome, by): (Outcome, Option<Resolution>),
-        result: &ToolResultEnvelope,
+        (result, second): (&ToolResultEnvelope, Option<Box<CredentialUse>>),
     ) -> Result<EffectRecord, LedgerError> {
         let EffectState::Dispatched(attempt) = &record.state else {
             return Err(LedgerError::WrongState(record.state.name()));
@@ -159,6 +199,7 @@ impl Ledger {
         let state = state_after(&record, attempt, (outcome, by), digest);
         let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
+        event.credential = second;
         event.trace_id = Some(result.trace_id.clone());
         event.note = Some(state.name().to_owned());
         event.digests.insert("result".to_owned(), digest);

@@ -35,7 +35,11 @@ impl EffectState {
         use EffectState as S;
         match (self, next) {
             (
-                S::Claimed { .. } | S::Rearmed { .. } | S::Approved { .. },
+                S::Claimed { .. }
+                | S::Rearmed { .. }
+                | S::Approved { .. }
+                // What certainly had no effect is tried again, and needs people this time.
+                | S::FailedRetriable { .. },
                 S::PendingApproval { .. },
             )
             | (

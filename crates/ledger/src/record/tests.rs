@@ -114,6 +114,7 @@ fn the_machine_knows_exactly_these_moves() {
         ("dispatched", "failed_retriable"),
         ("dispatched", "indeterminate"),
         ("failed_retriable", "dispatched"),
+        ("failed_retriable", "pending_approval"),
         ("indeterminate", "rearmed"),
         ("rearmed", "pending_approval"),
         ("rearmed", "dispatched"),

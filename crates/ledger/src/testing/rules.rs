@@ -20,6 +20,9 @@ impl Inner {
             return Err(StoreError::Fenced);
         }
         self.check_policy(&changes)?;
+        if changes.expect_desk.is_some_and(|basis| !basis.holds(self.desk_rev, self.now)) {
+            return Err(StoreError::DeskMoved);
+        }
         for (tenant, bytes) in changes.content {
             self.content.insert((tenant, Digest::of(&bytes)), bytes);
         }
@@ -42,11 +45,26 @@ impl Inner {
             self.put_approval(approval)?;
         }
         for entry in changes.desk {
+            self.desk_rev = self.desk_rev.saturating_add(u64::from(entry.tightens()));
             self.put_desk(entry)?;
         }
         if let Some(desk_id) = changes.spend {
             let spent = self.desk.get(&desk_id).and_then(|grant| grant.spent(self.now));
             self.put_desk(spent.ok_or(StoreError::GrantSpent)?)?;
+        }
+        for (approval_id, rev) in changes.forget_approvals {
+            let stored = self.approvals.get(&approval_id).ok_or(StoreError::Conflict)?;
+            if stored.rev != rev || !stored.may_be_forgotten() {
+                return Err(StoreError::Conflict);
+            }
+            self.approvals.remove(&approval_id);
+        }
+        for (desk_id, rev) in changes.forget_desk {
+            let stored = self.desk.get(&desk_id).ok_or(StoreError::Conflict)?;
+            if stored.rev != rev || stored.is_open(self.now) {
+                return Err(StoreError::Conflict);
+            }
+            self.desk.remove(&desk_id);
         }
         for place in changes.forget_content {
             self.content.remove(&place);
@@ -65,6 +83,10 @@ impl Inner {
             if self.policy != Some(next) && epoch.checked_add(1) != Some(next.epoch) {
                 return Err(StoreError::Conflict);
             }
+            if self.shared {
+                self.past_policies.check(self.policy, next, changes.rolls_back)?;
+            }
+            self.past_policies.activated(self.policy, next, self.now);
             self.policy = Some(next);
         }
         Ok(())

@@ -281,7 +281,7 @@ fn is_known_move(before: Option<At>, after: At) -> bool {
         Some(At::Dispatched) => {
             &[At::Dispatched, At::Succeeded, At::FailedFinal, At::FailedRetriable, At::Unknown]
         }
-        Some(At::FailedRetriable) => &[At::Dispatched],
+        Some(At::FailedRetriable) => &[At::Dispatched, At::Pending],
         Some(At::Unknown) => &[At::Succeeded, At::FailedFinal, At::Unknown, At::Rearmed],
         Some(At::Rearmed) => &[At::Pending, At::Dispatched],
         Some(At::Succeeded | At::FailedFinal | At::Denied) => &[],

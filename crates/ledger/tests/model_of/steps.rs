@@ -184,6 +184,16 @@ impl World {
                 next.unwrap_or_else(|| self.clone()).at(who, Pc::Start),
             ));
         }
+        if read.at == At::FailedRetriable && setting.with_approval {
+            // Policy may ask for people anew: what they agreed to before is over, or was somebody's standing word.
+            let pending = Rec { at: At::Pending, rev: read.rev + 1, att: None, ..read };
+            let next = self.commit(Some(read), pending, setting);
+            let next = next.map(|next| World { approval: Approval::Pending, ..next });
+            steps.push((
+                "hold the call that failed",
+                next.unwrap_or_else(|| self.clone()).at(who, Pc::Start),
+            ));
+        }
         let unchecked = setting.lacks(Doctored::RunsWhatWasNotApproved);
         let next = self.dispatched(read, false);
         let committed = if unchecked {

@@ -59,6 +59,8 @@ pub(super) struct State {
     noted: DeliveryMark,
     overflow: Vec<(ChannelName, Message)>,
     since: Since,
+    /// When a trouble with a credential was told of last.
+    faults: BTreeMap<String, Timestamp>,
 }
 
 /// What happened since progress was noted.
@@ -97,6 +99,7 @@ impl State {
             noted: read_to(BTreeMap::new(), now),
             overflow: Vec::new(),
             since: Since { at: now, ..Since::default() },
+            faults: BTreeMap::new(),
         };
         match memory::recall(book).await? {
             None => {
@@ -238,10 +241,27 @@ impl State {
             self.last_ms.insert(log.clone(), entry.at_ms);
         }
         for (notice, place) in told {
+            if self.is_told_already(&notice) {
+                continue;
+            }
             self.since.notices = self.since.notices.saturating_add(1);
             self.tell(notice, Some(place), (None, now));
         }
         Ok(())
+    }
+
+    /// Whether it is a trouble with a credential of which people were told within the hour, from another node's note.
+    fn is_told_already(&mut self, notice: &Notice) -> bool {
+        if notice.kind != NoticeKind::CredentialRefused {
+            return false;
+        }
+        let at = notice.at;
+        self.faults.retain(|_, told| at.since_ms(*told) < entry::FAULT_MS);
+        let known = self.faults.contains_key(notice.subject());
+        if !known {
+            self.faults.insert(notice.subject().to_owned(), at);
+        }
+        known
     }
 
     /// The notices of an entry, with the ends of calls that were held.

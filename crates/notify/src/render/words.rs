@@ -6,7 +6,7 @@ use placet_types::approval::VoteChoice;
 
 use crate::{
     message::Scope,
-    notice::{About, CallFacts, DeskFacts, Notice, NoticeKind},
+    notice::{About, CallFacts, CredentialFacts, DeskFacts, Notice, NoticeKind},
 };
 
 /// A label and a text.
@@ -38,9 +38,16 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
                 | NoticeKind::Denied
                 | NoticeKind::Expired
                 | NoticeKind::Void
-                | NoticeKind::Finished => "Desk",
+                | NoticeKind::Finished
+                | NoticeKind::CredentialRefused => "Desk",
             };
             format!("{what} {}, by {}", desk.state, desk.by)
+        }
+        About::Credential(credential) => {
+            format!(
+                "Calls get no credential from `{}`: an operator has to mend it",
+                credential.source
+            )
         }
     }
 }
@@ -61,7 +68,8 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze
         | NoticeKind::Handover
-        | NoticeKind::Revocation => of_end(kind, call),
+        | NoticeKind::Revocation
+        | NoticeKind::CredentialRefused => of_end(kind, call),
     }
 }
 
@@ -89,6 +97,9 @@ pub(crate) fn facts(notice: &Notice, scope: &Scope) -> Vec<Fact> {
         ],
         (About::Call(call), Scope::Caller) => vec![("Call", call.call_id.to_string())],
         (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => of_desk(notice, desk),
+        (About::Credential(credential), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
+            of_credential(notice, credential)
+        }
     }
 }
 
@@ -116,6 +127,18 @@ fn for_approvers(notice: &Notice, call: &CallFacts) -> Vec<Fact> {
     }
     if let Some(code) = call.end.as_ref().and_then(|end| end.code) {
         facts.push(("Code", code.to_string()));
+    }
+    facts
+}
+
+fn of_credential(notice: &Notice, credential: &CredentialFacts) -> Vec<Fact> {
+    let mut facts = vec![
+        ("Tenant", notice.tenant.to_string()),
+        ("Problem", credential.problem.clone()),
+        ("Source", format!("{} ({})", credential.source, credential.of.as_str())),
+    ];
+    if let Some(operation) = &credential.operation {
+        facts.push(("First seen with", operation.to_string()));
     }
     facts
 }

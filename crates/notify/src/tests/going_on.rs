@@ -27,6 +27,29 @@ async fn a_restart_loses_nothing_and_sends_nothing_again() {
 }
 
 #[tokio::test]
+async fn what_was_archived_unread_is_passed_over_and_what_comes_then_is_told() {
+    let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
+    chain.writes_to("other");
+    let mut before = sender(&config, &chain, &boy);
+    turn(&mut before).await;
+    // The channels are out of the configuration for a while, and archives are put away.
+    for number in 1..=5 {
+        chain.moved(&approval(number), AuditKind::Held);
+    }
+    chain.takes_away("journal", 4);
+    turn(&mut sender(&config, &chain, &boy)).await;
+    assert_eq!(boy.said(), ["call_4 held", "call_5 held"]);
+    // So it is for one that has only stood still.
+    chain.moved(&approval(6), AuditKind::Held);
+    chain.moved(&approval(7), AuditKind::Held);
+    chain.takes_away("journal", 7);
+    let mut again = before;
+    turn(&mut again).await;
+    assert_eq!(boy.said().last().unwrap(), "call_7 held");
+    assert!(!boy.said().contains(&"call_6 held".to_owned()));
+}
+
+#[tokio::test]
 async fn what_was_sent_and_not_noted_is_sent_again_under_the_same_name() {
     let (chain, boy, config) = (Chain::new(), Boy::default(), config(json!({})));
     let mut first = sender(&config, &chain, &boy);

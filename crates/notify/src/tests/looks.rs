@@ -1,12 +1,17 @@
 //! How messages look, and what is in none of them.
 
-use placet_ledger::{approval::ApprovalState, audit::AuditKind};
-use placet_types::digest::Digest;
+use placet_ledger::{
+    approval::ApprovalState,
+    audit::{AuditEvent, AuditKind},
+};
+use placet_types::{
+    binding::CredentialUse, contract::credential::CredentialKind, digest::Digest, error::ErrorCode,
+};
 use serde_json::{Value, json};
 use url::Url;
 
 use super::support::{
-    Arrived, Boy, Chain, MINUTE, NINE, approval, config, sender, then, turn, voted,
+    Arrived, Boy, Chain, MINUTE, NINE, approval, config, read, sender, then, turn, voted,
 };
 use crate::{
     config::NotifyConfig,
@@ -73,6 +78,97 @@ async fn every_form_says_what_is_asked_and_where_to_decide() {
     );
     // Without an address of the console there is no link to a wrong place.
     assert!(!render::webhook(&got[0], None).to_string().contains("http"));
+}
+
+/// What an engine notes where calls get no credential.
+fn fault(source: &str, problem: &str) -> Value {
+    let mut event = AuditEvent::new(AuditKind::Security);
+    event.tenant = Some("acme".parse().unwrap());
+    event.capability = Some("bank/credit".parse().unwrap());
+    event.code = Some(ErrorCode::CredentialRefused);
+    event.credential = Some(Box::new(CredentialUse {
+        kind: CredentialKind::TokenExchange,
+        source: source.to_owned(),
+        subject: None,
+        actor: None,
+        audience: Some("bank".to_owned()),
+        resource: None,
+        scopes: Vec::new(),
+        expires_at: None,
+        digest: None,
+        reused: false,
+    }));
+    event.note = Some(problem.to_owned());
+    json!({ "audit": [event] })
+}
+
+#[tokio::test]
+async fn operators_are_told_of_a_credential_that_they_have_to_mend() {
+    let problem = "the token service does not accept this client";
+    let got =
+        letters(&config(json!({})), |chain| chain.append("journal", fault("corp", problem))).await;
+    assert_eq!(got.len(), 1);
+    for text in forms(&got[0]) {
+        for word in ["corp", problem, "bank/credit"] {
+            assert!(text.contains(word), "`{word}` is not in {text}");
+        }
+        assert!(!text.contains("https://placet.example/"), "nothing there mends it: {text}");
+    }
+    let webhook = render::webhook(&got[0], Some(&console()));
+    assert_eq!(webhook["type"], "operator.credential_refused");
+    assert_eq!(
+        webhook["data"],
+        json!({ "tenant": "acme", "source": "corp", "kind": "token_exchange", "operation": "bank/credit", "problem": problem })
+    );
+}
+
+#[tokio::test]
+async fn an_outage_that_every_node_and_many_calls_note_is_one_message_within_the_hour() {
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let mut sender = sender(&config(json!({})), &chain, &boy);
+    turn(&mut sender).await;
+    for node in ["journal", "another", "a-third"] {
+        chain.append(node, fault("corp", "a"));
+        turn(&mut sender).await;
+        chain.pass_ms(19 * MINUTE);
+    }
+    assert_eq!(boy.arrived().len(), 1);
+    chain.append("journal", fault("vault", "a"));
+    chain.append("journal", fault("corp", "b"));
+    turn(&mut sender).await;
+    assert_eq!(boy.arrived().len(), 3, "another secret, and another problem");
+    chain.pass_ms(4 * MINUTE);
+    chain.append("another", fault("corp", "a"));
+    turn(&mut sender).await;
+    assert_eq!(boy.arrived().len(), 4, "it lasts");
+}
+
+#[tokio::test]
+async fn a_route_for_other_events_or_tenants_is_not_told_of_credentials_nor_of_other_security_events()
+ {
+    let of = |route: Value| {
+        let channels =
+            json!({ "ops": { "to": { "type": "slack", "url": "https://hooks.example/x" } } });
+        read(json!({ "channels": channels, "routes": [route] }))
+    };
+    for (route, told) in [
+        (json!({ "channels": ["ops"], "events": ["held"] }), 0),
+        (json!({ "channels": ["ops"], "tenant": "globex" }), 0),
+        (json!({ "channels": ["ops"], "groups": ["finance"] }), 0),
+        (json!({ "channels": ["ops"], "tenant": "acme", "events": ["credential_refused"] }), 1),
+    ] {
+        let got = letters(&of(route.clone()), |chain| {
+            let mut of_a_call = fault("corp", "a");
+            of_a_call["audit"][0]["call_id"] = json!("call_1");
+            let mut of_another_kind = fault("corp", "a");
+            of_another_kind["audit"][0]["code"] = json!("APPROVAL_VOID");
+            for entry in [of_a_call, of_another_kind, fault("corp", "a")] {
+                chain.append("journal", entry);
+            }
+        })
+        .await;
+        assert_eq!(got.len(), told, "{route}");
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,8 @@ struct Inner {
     now: i64,
     own: String,
     logs: BTreeMap<String, Vec<LogEntry>>,
+    /// The first entry of each log that can still be read, where older ones were taken away.
+    first: BTreeMap<String, u64>,
     approvals: BTreeMap<ApprovalId, ApprovalRecord>,
     leads: bool,
     refuses: Option<StoreError>,
@@ -54,6 +56,7 @@ impl Chain {
             now: NINE,
             own: "journal".to_owned(),
             logs: BTreeMap::from([("journal".to_owned(), Vec::new())]),
+            first: BTreeMap::new(),
             approvals: BTreeMap::new(),
             leads: true,
             refuses: None,
@@ -72,6 +75,11 @@ impl Chain {
 
     pub(crate) fn leads(&self, leads: bool) {
         self.inner(|inner| inner.leads = leads);
+    }
+
+    /// The entries of a log before this one are in an archive, and that is elsewhere.
+    pub(crate) fn takes_away(&self, log: &str, before: u64) {
+        self.inner(|inner| inner.first.extend([(log.to_owned(), before)]));
     }
 
     pub(crate) fn refuses(&self, error: Option<StoreError>) {
@@ -175,6 +183,9 @@ impl Book for Chain {
         limit: usize,
     ) -> Result<Vec<LogEntry>, StoreError> {
         self.inner(|inner| {
+            if inner.first.get(log).is_some_and(|first| from < *first) {
+                return Err(StoreError::Damaged("the segment is in an archive".to_owned()));
+            }
             let before = usize::try_from(from.saturating_sub(1)).unwrap();
             let entries = inner.logs.get(log).into_iter().flatten();
             Ok(entries.skip(before).take(limit).cloned().collect())
@@ -310,6 +321,7 @@ pub(crate) fn config(changes: Value) -> NotifyConfig {
         "finished",
         "break_glass",
         "grant",
+        "credential_refused",
     ];
     let config = json!({
         "channels": { "ops": ops },

@@ -1,6 +1,8 @@
 //! The supervisor of one adapter: makes its connection, replaces it when it dies, with backoff.
 //!
-//! Owns the connection's lifetime. The calls over it are tasks of the registry: this actor's death cancels none of them.
+//! Owns the connection's lifetime, and a second connection where the secrets in a child's environment were rotated (TM-19). The calls over
+//! it are tasks of the registry: this actor's death cancels none of them. Invariant: a connection that works is closed only when another
+//! one has taken its place and its last call is over.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,10 +10,15 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
 use placet_adapter::{adapter::Adapter, outcome::AdapterError};
+use placet_types::{contract::Contract, digest::Digest};
+use secrecy::ExposeSecret as _;
 
 use crate::{
     actors::tree::{Tree, injected_fault},
-    adapters::ports::{Connection, Port, backoff},
+    adapters::{
+        discreet::in_environment,
+        ports::{Connection, Port, backoff},
+    },
     context::Context,
 };
 
@@ -19,8 +26,12 @@ use crate::{
 pub(crate) enum AdapterMessage {
     /// Somebody needs the connection.
     Connect,
-    /// A try is over.
-    Connected(Result<Box<dyn Adapter>, AdapterError>),
+    /// A try is over, with what the secrets in its environment were when it began.
+    Connected(Result<Box<dyn Adapter>, AdapterError>, Given),
+    /// It is time to look whether the secrets in the environment are still those.
+    Look,
+    /// What they are; none where that cannot be said.
+    Looked(Option<Given>),
     /// Panic.
     Fault,
 }
@@ -29,7 +40,9 @@ impl std::fmt::Debug for AdapterMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Connect => "Connect",
-            Self::Connected(_) => "Connected",
+            Self::Connected(..) => "Connected",
+            Self::Look => "Look",
+            Self::Looked(_) => "Looked",
             Self::Fault => "Fault",
         })
     }
@@ -50,7 +63,20 @@ pub(crate) struct AdapterState {
     connecting: bool,
     failures: u32,
     not_before: Option<Instant>,
+    /// What the child of the connection was given.
+    given: Given,
+    looking: bool,
 }
+
+/// Digests of the secrets in the environment of a child process.
+type Given = Vec<Digest>;
+
+/// How often they are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a connection that was replaced is looked at, until its last call is over.
+const DRAIN_EVERY: Duration = Duration::from_millis(50);
+/// How long that may take at most: longer than the longest call.
+const DRAIN_MAX: Duration = Duration::from_mins(15);
 
 impl Actor for AdapterActor {
     type Msg = AdapterMessage;
@@ -65,6 +91,9 @@ impl Actor for AdapterActor {
         self.tree.enter(&self.path, &myself, || AdapterMessage::Fault);
         self.port.supervisor.store(Some(Arc::new(myself.clone())));
         myself.cast(AdapterMessage::Connect)?;
+        if !in_environment(&self.port.contract).is_empty() {
+            drop(myself.send_interval(LOOK_EVERY, || AdapterMessage::Look));
+        }
         Ok(AdapterState::default())
     }
 
@@ -76,7 +105,9 @@ impl Actor for AdapterActor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             AdapterMessage::Connect => self.connect(&myself, state),
-            AdapterMessage::Connected(outcome) => self.connected(outcome, state),
+            AdapterMessage::Connected(outcome, given) => self.connected(outcome, given, state),
+            AdapterMessage::Look => self.look(&myself, state),
+            AdapterMessage::Looked(given) => self.looked(&myself, given, state),
             AdapterMessage::Fault => injected_fault(),
         }
         Ok(())
@@ -88,8 +119,7 @@ impl AdapterActor {
         if let Connection::Up(adapter) = self.port.connection()
             && adapter.is_alive()
         {
-            // Whoever asked may have missed it.
-            return self.port.set(Connection::Up(adapter));
+            return self.port.tell();
         }
         if state.connecting || self.context.stopping() {
             return;
@@ -99,9 +129,48 @@ impl AdapterActor {
         {
             return self.port.set(Connection::Failed(error));
         }
+        self.begin(myself, state);
+    }
+
+    /// Looks whether the secrets in the environment of a child that runs were rotated.
+    fn look(&self, myself: &ActorRef<AdapterMessage>, state: &mut AdapterState) {
+        let is_up = matches!(self.port.connection(), Connection::Up(adapter) if adapter.is_alive());
+        if state.looking || state.connecting || !is_up || self.context.stopping() {
+            return;
+        }
+        state.looking = true;
+        let (port, context) = (Arc::clone(&self.port), Arc::clone(&self.context));
+        let actor = myself.clone();
+        self.context.registry.spawn(async move {
+            let given = given(&context, &port.contract).await;
+            actor.cast(AdapterMessage::Looked(given)).unwrap_or_default();
+        });
+    }
+
+    /// Starts another child where the one that runs was given something else. It stays until the other one is up.
+    fn looked(
+        &self,
+        myself: &ActorRef<AdapterMessage>,
+        given: Option<Given>,
+        state: &mut AdapterState,
+    ) {
+        state.looking = false;
+        let is_waiting = state.not_before.is_some_and(|at| Instant::now() < at);
+        let is_same = given.is_none_or(|given| given == state.given);
+        if is_same || is_waiting || state.connecting || self.context.stopping() {
+            return;
+        }
+        tracing::info!(adapter = %self.port.contract.adapter, "a secret in its environment was rotated: another one is started");
+        self.begin(myself, state);
+    }
+
+    fn begin(&self, myself: &ActorRef<AdapterMessage>, state: &mut AdapterState) {
         state.connecting = true;
         let (port, actor) = (Arc::clone(&self.port), myself.clone());
+        let context = Arc::clone(&self.context);
         self.context.registry.spawn(async move {
+            // Before: what changes while the child starts makes it start once more, and is not overlooked.
+            let given = given(&context, &port.contract).await.unwrap_or_default();
             let limit = Duration::from_millis(port.contract.limits.connect_ms_max);
             let (connector, contract) = (Arc::clone(&port.connector), Arc::clone(&port.contract));
             // In a task of its own, so that a connector's panic is a failed try.
@@ -116,21 +185,27 @@ impl AdapterActor {
                     Err(AdapterError::Unavailable("it did not come up in time".to_owned()))
                 }
             };
-            if let Err(ractor::MessagingErr::SendErr(AdapterMessage::Connected(Ok(unwanted)))) =
-                actor.cast(AdapterMessage::Connected(outcome))
+            if let Err(ractor::MessagingErr::SendErr(AdapterMessage::Connected(Ok(unwanted), _))) =
+                actor.cast(AdapterMessage::Connected(outcome, given))
             {
                 unwanted.close().await;
             }
         });
     }
 
-    fn connected(&self, outcome: Result<Box<dyn Adapter>, AdapterError>, state: &mut AdapterState) {
+    fn connected(
+        &self,
+        outcome: Result<Box<dyn Adapter>, AdapterError>,
+        given: Given,
+        state: &mut AdapterState,
+    ) {
         state.connecting = false;
         let adapter = &self.port.contract.adapter;
         match outcome {
             Ok(connection) => {
                 state.failures = 0;
                 state.not_before = None;
+                state.given = given;
                 tracing::info!(%adapter, "connected");
                 self.replace(Connection::Up(Arc::from(connection)));
             }
@@ -138,15 +213,37 @@ impl AdapterActor {
                 state.failures = state.failures.saturating_add(1);
                 state.not_before = Some(Instant::now() + backoff(state.failures));
                 tracing::warn!(%adapter, %error, failures = state.failures, "could not connect");
-                self.replace(Connection::Failed(error));
+                let is_up = matches!(self.port.connection(), Connection::Up(old) if old.is_alive());
+                if is_up {
+                    tracing::warn!(%adapter, "the one with the secrets of before stays in use");
+                } else {
+                    self.replace(Connection::Failed(error));
+                }
             }
         }
     }
 
     fn replace(&self, next: Connection) {
-        if let Connection::Up(old) = self.port.connection() {
-            self.context.registry.spawn(async move { old.close().await });
-        }
+        let old = self.port.connection();
         self.port.set(next);
+        let Connection::Up(old) = old else { return };
+        self.context.registry.spawn(async move {
+            // Calls that are under way end over the connection with which they began.
+            let began_at = Instant::now();
+            while Arc::strong_count(&old) > 1 && old.is_alive() && began_at.elapsed() < DRAIN_MAX {
+                tokio::time::sleep(DRAIN_EVERY).await;
+            }
+            old.close().await;
+        });
     }
+}
+
+/// What the secrets in the environment of a contract's child are; none where one cannot be read.
+async fn given(context: &Context, contract: &Contract) -> Option<Given> {
+    let mut given = Given::new();
+    for name in in_environment(contract) {
+        let live = context.secrets.live_soon(name).await.ok()?;
+        given.push(Digest::of(live.newest.expose_secret().as_bytes()));
+    }
+    Some(given)
 }

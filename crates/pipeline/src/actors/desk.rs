@@ -28,8 +28,8 @@ const TICK: Duration = Duration::from_millis(250);
 const UNHEARD_OF: Duration = Duration::from_secs(60);
 /// How long another node is given to take up what people agreed to there.
 const OTHERS_FIRST: Duration = Duration::from_secs(3);
-/// How many approvals are read at a time.
-const PAGE: usize = 1_000;
+/// How many approvals that have moved elsewhere are looked up in one round.
+const UNSEEN: usize = 1_000;
 /// How many pages are read before anybody is served; what more waits is read while calls are taken in.
 const PAGES_FIRST: usize = 5;
 /// How many pages are read then before the desk looks at its messages.
@@ -83,6 +83,8 @@ pub(crate) struct Timers {
     reading: Option<ApprovalId>,
     /// Where the look at everything stands that other nodes may have moved.
     swept_to: Option<ApprovalId>,
+    /// Where the look at the approved calls stands, which other nodes may have left.
+    approved_to: Option<ApprovalId>,
 }
 
 impl Actor for DeskActor {
@@ -159,11 +161,12 @@ impl DeskActor {
         (after, pages): (Option<ApprovalId>, usize),
         timers: &mut Timers,
     ) -> Result<Option<ApprovalId>, StoreError> {
+        let page_size = self.context.settings.ledger.approvals_page;
         let is_shared = self.context.ledger.store().is_shared();
         let grace = if is_shared { OTHERS_FIRST } else { Duration::ZERO };
         let mut query = ApprovalQuery {
             state: Some(state.to_owned()),
-            limit: PAGE,
+            limit: page_size,
             after,
             ..ApprovalQuery::default()
         };
@@ -171,7 +174,7 @@ impl DeskActor {
             let page = self.context.ledger.store().approvals(&query).await?;
             let Some(last) = page.last() else { return Ok(None) };
             query.after = Some(last.approval_id.clone());
-            let is_last = page.len() < PAGE;
+            let is_last = page.len() < page_size;
             for approval in page {
                 self.seen(&approval);
                 if approval.state == ApprovalState::Approved {
@@ -224,7 +227,7 @@ impl DeskActor {
             let Some(last) = marks.last() else { return Ok(None) };
             let moved = self.context.desk.board.moved_of(&marks);
             if moved.len() > MOVED_MAX {
-                let pages = MARKS.div_ceil(PAGE);
+                let pages = MARKS.div_ceil(self.context.settings.ledger.approvals_page);
                 drop(self.read("pending", (after, pages), timers).await?);
             } else {
                 for approval_id in moved {
@@ -239,9 +242,11 @@ impl DeskActor {
         Ok(after)
     }
 
-    /// One round of the look at everything that other nodes may have moved.
+    /// One round of the look at everything that other nodes may have moved. However many approved calls cannot run, each round goes
+    /// on where the one before stopped, so that none is left out.
     async fn sweep(&self, timers: &mut Timers) -> Result<(), StoreError> {
-        drop(self.read("approved", (None, PAGES_IN_ROUND), timers).await?);
+        let from = timers.approved_to.clone();
+        timers.approved_to = self.read("approved", (from, PAGES_IN_ROUND), timers).await?;
         let from = timers.swept_to.take();
         timers.swept_to = self.compare(from, timers).await?;
         if timers.swept_to.is_none() {
@@ -263,7 +268,7 @@ impl DeskActor {
 
     /// What is on the board and was not come upon has moved elsewhere.
     async fn settle_unseen(&self) -> Result<(), StoreError> {
-        for approval_id in self.context.desk.board.unseen(PAGE) {
+        for approval_id in self.context.desk.board.unseen(UNSEEN) {
             match self.context.ledger.store().approval(&approval_id).await? {
                 Some(approval) => self.context.desk.moved(&self.context, &approval),
                 None => self.context.desk.board.forget(&approval_id),
@@ -281,7 +286,7 @@ impl DeskActor {
     }
 
     fn tick(&self, timers: &mut Timers) {
-        if self.context.stopping() {
+        if self.context.is_ending() {
             return;
         }
         let board = &self.context.desk.board;
@@ -314,6 +319,10 @@ impl DeskActor {
     }
 
     fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {
+        if self.context.is_ending() {
+            // It waits for the next start, or for another node.
+            return;
+        }
         let context = Arc::clone(&self.context);
         self.context
             .registry

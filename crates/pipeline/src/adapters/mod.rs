@@ -4,5 +4,6 @@
 
 pub(crate) mod breaker;
 pub(crate) mod discreet;
+pub(crate) mod overlap;
 pub(crate) mod pins;
 pub(crate) mod ports;

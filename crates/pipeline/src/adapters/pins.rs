@@ -2,7 +2,11 @@
 //!
 //! Owns the cached tool list and how old it may be. Invariant: a call is not sent when its tool cannot be compared.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
 
 use tokio::{sync::Mutex, time::Instant};
 
@@ -13,16 +17,25 @@ use placet_types::{contract::Capability, digest::Digest};
 #[derive(Debug, Default)]
 pub(crate) struct LivePins {
     listed: Mutex<Option<Listed>>,
+    /// Counts the connections: what one listed says nothing about the next.
+    connections: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Listed {
     at: Instant,
     generation: u64,
+    /// Which connection listed it.
+    by: (u64, usize),
     digests: BTreeMap<String, Digest>,
 }
 
 impl LivePins {
+    /// There is another connection.
+    pub(crate) fn forget(&self) {
+        self.connections.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// Compares the live definition of `capability` with its pin, from a list at most `fresh_ms` old.
     pub(crate) async fn check(
         &self,
@@ -31,13 +44,14 @@ impl LivePins {
         fresh_ms: u64,
     ) -> Result<(), AdapterError> {
         let asked_at = Instant::now();
+        let by = (self.connections.load(Ordering::Acquire), std::ptr::from_ref(adapter).addr());
         let mut listed = self.listed.lock().await;
         let usable = listed.as_ref().is_some_and(|list| {
             let fresh = list.at + Duration::from_millis(fresh_ms) > asked_at || list.at > asked_at;
-            fresh && list.generation == adapter.generation()
+            fresh && list.by == by && list.generation == adapter.generation()
         });
         if !usable {
-            *listed = Some(list(adapter, capability).await?);
+            *listed = Some(list(adapter, capability, by).await?);
         }
         let live =
             listed.as_ref().and_then(|list| list.digests.get(capability.id.capability().as_str()));
@@ -59,7 +73,11 @@ impl LivePins {
     }
 }
 
-async fn list(adapter: &dyn Adapter, capability: &Capability) -> Result<Listed, AdapterError> {
+async fn list(
+    adapter: &dyn Adapter,
+    capability: &Capability,
+    by: (u64, usize),
+) -> Result<Listed, AdapterError> {
     let generation = adapter.generation();
     let tools = adapter.discover().await?;
     let at = Instant::now();
@@ -67,5 +85,5 @@ async fn list(adapter: &dyn Adapter, capability: &Capability) -> Result<Listed, 
         .iter()
         .map(|tool| (tool.name.clone(), tool.digest(capability.id.adapter())))
         .collect();
-    Ok(Listed { at, generation, digests })
+    Ok(Listed { at, generation, by, digests })
 }

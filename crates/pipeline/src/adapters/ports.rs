@@ -31,7 +31,7 @@ use placet_types::{
 
 use crate::{
     actors::adapter::AdapterMessage,
-    adapters::{breaker::Breaker, pins::LivePins},
+    adapters::{breaker::Breaker, overlap::Overlap, pins::LivePins},
     stages::invoke::unavailable,
 };
 
@@ -74,6 +74,8 @@ pub(crate) struct Port {
     connection: watch::Sender<Connection>,
     pub(crate) supervisor: ArcSwapOption<ActorRef<AdapterMessage>>,
     pins: LivePins,
+    /// Which version of its secret it takes.
+    pub(crate) overlap: Overlap,
 }
 
 /// The connection of an adapter as its supervisor left it.
@@ -98,6 +100,7 @@ impl Port {
             connection: watch::Sender::new(Connection::Down),
             supervisor: ArcSwapOption::empty(),
             pins: LivePins::default(),
+            overlap: Overlap::default(),
             contract,
             connector,
         }
@@ -189,7 +192,13 @@ impl Port {
 
     /// What the supervisor has achieved.
     pub(crate) fn set(&self, connection: Connection) {
+        self.pins.forget();
         self.connection.send_replace(connection);
+    }
+
+    /// Says again how the connection stands: whoever asked may have missed it.
+    pub(crate) fn tell(&self) {
+        self.connection.send_modify(|_| {});
     }
 
     /// How the connection stands.

@@ -1,44 +1,34 @@
 //! Arranging something at the desk: a standing grant, a break-glass record, a freeze, a handover, a revocation.
 //!
-//! Owns the limits of what can be arranged, and who has to agree to it. Whether the caller may at all is Cedar's answer. Invariant: a
-//! standing grant is approved under the requirement of the very call it was proposed from, and covers that call.
+//! Owns the limits of what can be arranged: for how long, how much at a time, and who has to agree to it. Whether the caller may at all is
+//! Cedar's answer. A standing grant is proposed by [`super::propose`]. Invariant: nobody fills the desk of a tenant.
 
 use std::sync::Arc;
 
-use serde_json::Value;
-
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
-    approval::{ApprovalRecord, ApprovalState, VoteError},
     audit::{AuditEvent, AuditKind},
-    desk::{DESK_VERSION, DeskEntry},
+    desk::{Claimed, DESK_VERSION, DeskEntry},
     ledger::LedgerError,
 };
-use placet_policy::{
-    manage::DeskActKind,
-    review::{ReviewAction, ReviewRefusal},
-};
+use placet_policy::{manage::DeskActKind, review::ReviewRefusal};
 use placet_types::{
-    approval::{Requirement, VoteChoice},
+    approval::Requirement,
     clock::Timestamp,
     desk::{
-        BREAK_GLASS_MS_MAX, BreakGlass, DESK_TEXT_BYTES_MAX, DeskBody, FREEZE_MS_MAX, Freeze,
-        GRANT_MS_MAX, GRANT_USES_MAX, Grant, HANDOVER_MS_MAX, Handover, REVOCATION_MS_MAX,
-        REVOCATION_MS_MIN, Revocation,
-        pattern::{ArgumentPattern, ArgumentRule},
+        BREAK_GLASS_MS_MAX, BreakGlass, DESK_TEXT_BYTES_MAX, DeskBody, DeskKind, FREEZE_MS_MAX,
+        Freeze, GRANT_MS_MAX, HANDOVER_MS_MAX, Handover, REVOCATION_MS_MAX, REVOCATION_MS_MIN,
+        Revocation,
     },
-    digest::Digest,
     error::{ErrorCode, Problem, Refusal},
-    ids::{ApprovalId, DeskId},
+    ids::{DeskId, GroupId},
 };
 
 use super::{
-    asker,
-    decide::{self, not_counted, vote_of},
-    entries, guest, people,
+    asker, decide, entries,
+    propose::{self, Wanted},
 };
 use crate::{
-    call::Target,
     context::{Context, ledger_refusal},
     views::desk::{Arrangement, DeskEntryView, DeskRequest},
 };
@@ -47,16 +37,85 @@ use crate::{
 const AHEAD_MS_MAX: i64 = 366 * 86_400_000;
 /// The shortest time that something is arranged for, in milliseconds: less is over before anybody can agree.
 const LASTS_MS_MIN: u64 = 1_000;
-/// The most revocations of a tenant at a time: each is looked at for every call.
-const REVOCATIONS_MAX: usize = 10_000;
+/// What is said of a subject that nobody has come with.
+const UNSEEN: &str = "no token of this subject has come to this node since it started: the revocation stands, and counts if one comes; compare the name with `sub` as the issuer writes it";
 
 /// What is to be entered, checked.
-struct Terms {
-    body: DeskBody,
-    requirement: Requirement,
-    lasts_ms_min: u64,
-    lasts_ms_max: u64,
+pub(crate) struct Terms {
+    pub(crate) body: DeskBody,
+    pub(crate) requirement: Requirement,
+}
+
+/// How much of a kind may be open at a time.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// Of all people of a tenant.
+    tenant: usize,
+    /// Of one of them.
+    person: usize,
+}
+
+/// How much of this there may be: everything that is open is looked through for each call.
+const fn room_of(kind: DeskKind) -> Room {
+    match kind {
+        DeskKind::Grant => Room { tenant: 5_000, person: 500 },
+        DeskKind::BreakGlass => Room { tenant: 200, person: 20 },
+        DeskKind::Freeze => Room { tenant: 500, person: 100 },
+        DeskKind::Handover => Room { tenant: 2_000, person: 20 },
+        // In an emergency one person revokes what many have.
+        DeskKind::Revocation => Room { tenant: 10_000, person: 10_000 },
+    }
+}
+
+/// Refuses more of a kind than one person, or a tenant, may have open. By the view: what is entered elsewhere at this moment is not in it.
+pub(crate) fn must_have_room(
+    context: &Context,
+    caller: &VerifiedCaller,
+    kind: DeskKind,
+) -> Result<(), Refusal> {
+    let by = &caller.actor.principal().id;
+    let counted = context.desk.force.open().count(caller.tenant(), (kind, by));
+    fits(kind, counted).map_err(|problem| invalid("/arrange", problem))
+}
+
+/// Whether there is room for one more beside those of the tenant, of which so many are one's own.
+fn fits(kind: DeskKind, (all, own): (usize, usize)) -> Result<(), String> {
+    let Room { tenant, person } = room_of(kind);
+    let (what, way) = match kind {
+        DeskKind::Grant => ("standing grants", "end one that is not needed any more"),
+        DeskKind::BreakGlass => {
+            ("break-glass records", "those that are over wait for their review")
+        }
+        DeskKind::Freeze => ("freezes", "one has to be lifted first"),
+        DeskKind::Handover => ("handovers", "take one back that is not needed any more"),
+        DeskKind::Revocation => ("revocations", "one has to be lifted first, or be over"),
+    };
+    if own >= person {
+        return Err(format!("you have {own} open {what}, and nobody may have more: {way}"));
+    }
+    if all >= tenant {
+        return Err(format!("{all} {what} are open, and there may not be more: {way}"));
+    }
+    Ok(())
+}
+
+/// How long entries of a kind last.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    min_ms: u64,
+    max_ms: u64,
     may_begin_later: bool,
+}
+
+const fn span_of(kind: DeskKind) -> Span {
+    let (min_ms, max_ms, may_begin_later) = match kind {
+        DeskKind::Grant => (LASTS_MS_MIN, GRANT_MS_MAX, false),
+        DeskKind::BreakGlass => (LASTS_MS_MIN, BREAK_GLASS_MS_MAX, false),
+        DeskKind::Freeze => (LASTS_MS_MIN, FREEZE_MS_MAX, true),
+        DeskKind::Handover => (LASTS_MS_MIN, HANDOVER_MS_MAX, true),
+        DeskKind::Revocation => (REVOCATION_MS_MIN, REVOCATION_MS_MAX, false),
+    };
+    Span { min_ms, max_ms, may_begin_later }
 }
 
 /// Arranges something.
@@ -69,7 +128,7 @@ pub(crate) async fn arrange(
     match request.arrange.clone() {
         Arrangement::Grant { approval_id, pattern, uses_max, digest } => {
             let wanted = Wanted { approval_id, pattern, uses_max, digest };
-            grant(context, caller, (request, wanted)).await
+            propose::grant(context, caller, (request, wanted)).await
         }
         Arrangement::BreakGlass(glass) => {
             let terms = break_glass(glass, request.lasts_ms)?;
@@ -84,8 +143,13 @@ pub(crate) async fn arrange(
             enter(context, caller, (DeskActKind::HandOver, &request), terms).await
         }
         Arrangement::Revocation(revocation) => {
-            let terms = self::revocation(context, caller, revocation)?;
-            enter(context, caller, (DeskActKind::RevokeCredentials, &request), terms).await
+            let seen = context.subjects.is_seen(caller.tenant(), &revocation);
+            let terms = self::revocation(revocation)?;
+            let act = (DeskActKind::RevokeCredentials, &request);
+            let mut view = enter(context, caller, act, terms).await?;
+            // Who entered it may not ask about subjects before policy let them.
+            view.hint = (seen == Some(false)).then(|| UNSEEN.to_owned());
+            Ok(view)
         }
     }
 }
@@ -125,7 +189,7 @@ pub(crate) fn event_of(caller: &VerifiedCaller, kind: AuditKind) -> AuditEvent {
     event
 }
 
-fn invalid(pointer: &str, problem: impl Into<String>) -> Refusal {
+pub(crate) fn invalid(pointer: &str, problem: impl Into<String>) -> Refusal {
     Refusal::new(ErrorCode::ValidationError, "this cannot be arranged")
         .with_problems(vec![Problem { pointer: pointer.to_owned(), problem: problem.into() }])
 }
@@ -141,13 +205,7 @@ fn break_glass(glass: BreakGlass, lasts_ms: u64) -> Result<Terms, Refusal> {
     check_text(&glass.ticket, "/arrange/ticket")?;
     // One other person; who, Cedar says.
     let requirement = Requirement::new(std::collections::BTreeMap::new(), 1, lasts_ms);
-    Ok(Terms {
-        body: DeskBody::BreakGlass(glass),
-        requirement,
-        lasts_ms_min: LASTS_MS_MIN,
-        lasts_ms_max: BREAK_GLASS_MS_MAX,
-        may_begin_later: false,
-    })
+    Ok(Terms { body: DeskBody::BreakGlass(glass), requirement })
 }
 
 /// Nobody has to agree.
@@ -161,13 +219,7 @@ fn freeze(context: &Context, freeze: Freeze) -> Result<Terms, Refusal> {
     if let Some(unknown) = unknown {
         return Err(invalid("/arrange/adapters", format!("there is no adapter `{unknown}`")));
     }
-    Ok(Terms {
-        body: DeskBody::Freeze(freeze),
-        requirement: nobody(),
-        lasts_ms_min: LASTS_MS_MIN,
-        lasts_ms_max: FREEZE_MS_MAX,
-        may_begin_later: true,
-    })
+    Ok(Terms { body: DeskBody::Freeze(freeze), requirement: nobody() })
 }
 
 fn handover(
@@ -190,50 +242,30 @@ fn handover(
     if let Some(other) = handover.groups.iter().find(|group| !own.contains(*group)) {
         return Err(invalid("/arrange/groups", format!("you are not in `{other}` yourself")));
     }
-    Ok(Terms {
-        body: DeskBody::Handover(handover),
-        requirement: nobody(),
-        lasts_ms_min: LASTS_MS_MIN,
-        lasts_ms_max: HANDOVER_MS_MAX,
-        may_begin_later: true,
-    })
+    Ok(Terms { body: DeskBody::Handover(handover), requirement: nobody() })
 }
 
-fn revocation(
-    context: &Context,
-    caller: &VerifiedCaller,
-    revocation: Revocation,
-) -> Result<Terms, Refusal> {
+fn revocation(revocation: Revocation) -> Result<Terms, Refusal> {
     check_text(&revocation.subject, "/arrange/subject")?;
     if let Some(issuer) = &revocation.issuer {
         check_text(issuer, "/arrange/issuer")?;
     }
-    if context.desk.force.open().revocations_of(caller.tenant()) >= REVOCATIONS_MAX {
-        let problem = format!("{REVOCATIONS_MAX} are in force already");
-        return Err(invalid("/arrange", problem));
-    }
-    Ok(Terms {
-        body: DeskBody::Revocation(revocation),
-        requirement: nobody(),
-        lasts_ms_min: REVOCATION_MS_MIN,
-        lasts_ms_max: REVOCATION_MS_MAX,
-        may_begin_later: false,
-    })
+    Ok(Terms { body: DeskBody::Revocation(revocation), requirement: nobody() })
 }
 
 /// From when until when.
-fn window_of(
+pub(crate) fn window_of(
     request: &DeskRequest,
-    terms: &Terms,
+    kind: DeskKind,
     now: Timestamp,
 ) -> Result<(Timestamp, Timestamp), Refusal> {
-    let (min, max) = (terms.lasts_ms_min, terms.lasts_ms_max);
+    let Span { min_ms: min, max_ms: max, may_begin_later } = span_of(kind);
     if !(min..=max).contains(&request.lasts_ms) {
         let problem = format!("must be {min} to {max} milliseconds");
         return Err(invalid("/lasts_ms", problem));
     }
     let starts_at = request.starts_at.unwrap_or(now).max(now);
-    if request.starts_at.is_some_and(|at| at > now) && !terms.may_begin_later {
+    if request.starts_at.is_some_and(|at| at > now) && !may_begin_later {
         return Err(invalid("/starts_at", "only a freeze and a handover begin later"));
     }
     if starts_at.since_ms(now) > AHEAD_MS_MAX {
@@ -249,22 +281,24 @@ async fn enter(
     (act, request): (DeskActKind, &DeskRequest),
     terms: Terms,
 ) -> Result<DeskEntryView, Refusal> {
+    let kind = terms.body.kind();
     let entry = drafted(context, caller, request, terms)?;
     allowed(context, caller, (act, &entry)).await?;
+    must_have_room(context, caller, kind)?;
     make(context, caller, &entry).await?;
     context.desk.arranged(context, entry.clone()).await;
     Ok(entries::view_of(context, caller, &entry))
 }
 
 /// The entry as it would be.
-fn drafted(
+pub(crate) fn drafted(
     context: &Context,
     caller: &VerifiedCaller,
     request: &DeskRequest,
     terms: Terms,
 ) -> Result<DeskEntry, Refusal> {
     let now = context.ledger.store().now();
-    let (starts_at, expires_at) = window_of(request, &terms, now)?;
+    let (starts_at, expires_at) = window_of(request, terms.body.kind(), now)?;
     let desk_id = DeskId::new(format!("desk_{}", context.ids.fresh()));
     Ok(DeskEntry {
         version: DESK_VERSION,
@@ -275,6 +309,7 @@ fn drafted(
         created_at: now,
         starts_at,
         expires_at,
+        claimed: claimed_of(context, caller, &terms.body),
         body: terms.body,
         state: DeskEntry::first_state(&terms.requirement),
         requirement: terms.requirement,
@@ -284,7 +319,17 @@ fn drafted(
     })
 }
 
-async fn make(
+/// What only the token of whoever hands over says of the groups.
+fn claimed_of(context: &Context, caller: &VerifiedCaller, body: &DeskBody) -> Option<Claimed> {
+    let DeskBody::Handover(handover) = body else { return None };
+    let person = &caller.actor;
+    let listed = context.directory.user(person.tenant(), &person.principal().id);
+    let is_listed = |group: &GroupId| listed.is_some_and(|entry| entry.groups.contains(group));
+    let claimed = handover.groups.iter().filter(|group| !is_listed(group)).cloned();
+    Some(Claimed { groups: claimed.collect(), as_of: person.groups_as_of() })
+}
+
+pub(crate) async fn make(
     context: &Context,
     caller: &VerifiedCaller,
     entry: &DeskEntry,
@@ -312,109 +357,20 @@ pub(crate) async fn keep(
     context.ledger.put_desk(entry.clone(), event).await.map(drop)
 }
 
-/// What a standing grant is wanted for.
-struct Wanted {
-    approval_id: ApprovalId,
-    pattern: Option<ArgumentPattern>,
-    uses_max: u32,
-    digest: Digest,
-}
+#[cfg(test)]
+mod tests {
+    use super::{DeskKind, fits, room_of};
 
-async fn grant(
-    context: &Arc<Context>,
-    caller: &VerifiedCaller,
-    (request, wanted): (DeskRequest, Wanted),
-) -> Result<DeskEntryView, Refusal> {
-    let approval = people::visible(context, caller, &wanted.approval_id).await?;
-    if guest::is_guest(caller, &approval) {
-        let told = "people of another tenant agree to single calls, and to nothing that stands";
-        return Err(Refusal::new(ErrorCode::PolicyDenied, told));
+    #[test]
+    fn of_each_kind_one_person_and_a_tenant_have_so_many_and_no_more() {
+        for kind in DeskKind::ALL {
+            let room = room_of(kind);
+            assert!(0 < room.person && room.person <= room.tenant, "{kind:?}");
+            let almost = (room.tenant.saturating_sub(1), room.person.saturating_sub(1));
+            assert_eq!(fits(kind, almost), Ok(()));
+            let own = fits(kind, (room.person, room.person)).unwrap_err();
+            assert!(own.starts_with(&format!("you have {} open", room.person)), "{own}");
+            assert!(fits(kind, (room.tenant, 0)).unwrap_err().contains("are open"));
+        }
     }
-    if wanted.digest != approval.shown() {
-        return Err(not_counted(&VoteError::Stale));
-    }
-    let capacity = decide::review(context, caller, (&approval, ReviewAction::Approve)).await?;
-    let terms = grant_terms(context, &approval, wanted).await?;
-    let proposed = drafted(context, caller, &request, terms)?;
-    make(context, caller, &proposed).await?;
-    // Whoever proposes it agrees to it.
-    let now = context.ledger.store().now();
-    let word = (VoteChoice::Approve, request.reason.as_str(), proposed.terms());
-    let vote = vote_of((caller, &capacity), word, now);
-    let agreed = proposed.cast(vote, now).map_err(|error| not_counted(&error))?;
-    let said =
-        if capacity.stands_for.is_some() { "agreed to, for a colleague" } else { "agreed to" };
-    keep(context, caller, (&agreed, said)).await.map_err(|error| {
-        context.noticed(&error);
-        ledger_refusal(&error)
-    })?;
-    context.desk.arranged(context, agreed.clone()).await;
-    Ok(entries::view_of(context, caller, &agreed))
-}
-
-async fn grant_terms(
-    context: &Context,
-    approval: &ApprovalRecord,
-    wanted: Wanted,
-) -> Result<Terms, Refusal> {
-    if approval.requirement.once_only {
-        return Err(Refusal::new(
-            ErrorCode::PolicyDenied,
-            "a policy that holds this call has people decide on every single one: no standing grant covers it",
-        ));
-    }
-    if approval.state != ApprovalState::Pending {
-        return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
-    }
-    if !(1..=GRANT_USES_MAX).contains(&wanted.uses_max) {
-        return Err(invalid("/arrange/uses_max", format!("must be 1 to {GRANT_USES_MAX}")));
-    }
-    let record = context.ledger.store().effect(approval.record_id).await;
-    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
-    let record = record.ok_or_else(|| not_counted(&VoteError::Late { state: "over" }))?;
-    let parked = context.ledger.parked(&record).await.map_err(|error| ledger_refusal(&error))?;
-    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
-    let args = Value::Object(parked.envelope.args.clone());
-    let pattern = match wanted.pattern {
-        None => ArgumentPattern::exactly(&args),
-        Some(pattern) => unmasked(target.as_ref(), pattern, &args),
-    };
-    pattern.check().map_err(|error| invalid("/arrange/pattern", error.to_string()))?;
-    if !pattern.covers(&args) {
-        let problem = "does not cover the call it is proposed from";
-        return Err(invalid("/arrange/pattern", problem));
-    }
-    Ok(Terms {
-        body: DeskBody::Grant(Box::new(Grant {
-            approval_id: approval.approval_id.clone(),
-            chain: approval.chain.clone(),
-            capability: approval.capability.clone(),
-            mode: approval.mode,
-            contract_digest: parked.binding.contract_digest,
-            pattern,
-            uses_max: wanted.uses_max,
-        })),
-        // The same people, without those who are asked only because the first ones are silent.
-        requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },
-        lasts_ms_min: LASTS_MS_MIN,
-        lasts_ms_max: GRANT_MS_MAX,
-        may_begin_later: false,
-    })
-}
-
-/// The pattern with the values back that its author was shown masked.
-fn unmasked(target: Option<&Target>, pattern: ArgumentPattern, args: &Value) -> ArgumentPattern {
-    let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
-    let Some(schema) = schema else { return pattern };
-    let shown = schema.redact(args);
-    let rules = pattern.0.into_iter().map(|(place, rule)| {
-        let rule = match (&rule, shown.pointer(&place), args.pointer(&place)) {
-            (ArgumentRule::Equals(value), Some(masked), Some(real)) if value == masked => {
-                ArgumentRule::Equals(real.clone())
-            }
-            _ => rule,
-        };
-        (place, rule)
-    });
-    ArgumentPattern(rules.collect())
 }

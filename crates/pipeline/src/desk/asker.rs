@@ -37,6 +37,7 @@ pub(crate) struct Question<'a> {
     expires_at: Timestamp,
     decided_by: BTreeSet<Voice<'a>>,
     asked: BTreeSet<ApproverGroup>,
+    authors: BTreeSet<PrincipalId>,
 }
 
 impl<'a> Question<'a> {
@@ -49,6 +50,7 @@ impl<'a> Question<'a> {
             expires_at: approval.expires_at,
             decided_by: deciders(approval).collect(),
             asked: approval.asked().into_iter().cloned().collect(),
+            authors: approval.authors().cloned().collect(),
         }
     }
 
@@ -61,6 +63,7 @@ impl<'a> Question<'a> {
             expires_at: entry.expires_at,
             decided_by: entry.votes.iter().flat_map(Vote::voices).collect(),
             asked: entry.requirement.groups.keys().cloned().collect(),
+            authors: grant.authors.clone(),
         }
     }
 
@@ -73,6 +76,7 @@ impl<'a> Question<'a> {
             fresh_auth_ms: self.fresh_auth_ms,
             expires_at: self.expires_at,
             decided_by: &self.decided_by,
+            authors: &self.authors,
         }
     }
 }

@@ -310,6 +310,8 @@ impl Inner {
         let shown = standing.filter(|vote| vote.shown_digest == approval.proposal);
         let mut voiced: Vec<Name> =
             shown.flat_map(Vote::voices).map(|voice| names.of(&voice_name(voice))).collect();
+        // Nor do those have a word left who wrote what is decided on.
+        voiced.extend(approval.authors().map(|author| names.of(author.as_str())));
         voiced.sort_unstable();
         voiced.dedup();
         let due = approval.escalation_due().unwrap_or(approval.expires_at);

@@ -195,6 +195,7 @@ pub(crate) fn not_counted(error: &VoteError) -> Refusal {
         }]),
         VoteError::Late { .. }
         | VoteError::Twice
+        | VoteError::Author
         | VoteError::Full
         | VoteError::NotAsked
         | VoteError::Unchanged => refusal,

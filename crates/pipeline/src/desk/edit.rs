@@ -1,8 +1,9 @@
-//! Narrowing the arguments of a held call.
+//! Other arguments for a held call.
 //!
 //! Owns the way from what an approver typed to a request that people decide on anew. Invariants: the new arguments fit the schema and the
-//! policies still hold the call for people with them; what the editor was shown masked and left alone keeps its value; the call stays the
-//! one its agent asked for, so that the agent's retry finds it.
+//! policies still hold the call for people with them; whoever wrote arguments that are not narrower does not count among those who agree;
+//! what the editor was shown masked and left alone keeps its value; the call stays the one its agent asked for, so that the agent's retry
+//! finds it.
 
 use std::sync::Arc;
 
@@ -23,11 +24,12 @@ use placet_policy::{
     verdict::{Decision, Verdict},
 };
 use placet_types::{
-    approval::{Requirement, VoteChoice},
+    approval::{Requirement, Vote, VoteChoice},
     envelope::proposal::{EditedFrom, ToolProposalEnvelope},
     error::{ErrorCode, Problem, Refusal},
     ids::ApprovalId,
     json::canonical_digest,
+    narrowing::Change,
 };
 
 use super::{
@@ -51,7 +53,7 @@ use crate::{
 /// How often an edit is tried again when a decision came first.
 const TRIES: usize = 4;
 
-/// Puts narrower arguments in the place of those that people are asked about.
+/// Puts other arguments in the place of those that people are asked about.
 pub(crate) async fn edit(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
@@ -66,7 +68,9 @@ pub(crate) async fn edit(
             return Err(not_counted(&VoteError::Stale));
         }
         let held = Held::read(context, &approval).await?;
-        let narrowed = held.narrowed(context, &approval, &request.args)?;
+        let Some(narrowed) = held.narrowed(context, &approval, &request.args)? else {
+            return Err(unchanged(context, caller, &approval).await);
+        };
         let written = write(context, (caller, &capacity), (&approval, &request), narrowed).await;
         // Nothing: it moved on between reading and writing; how, the next look says.
         if let Some(next) = written? {
@@ -87,6 +91,7 @@ struct Held {
 /// The call with other arguments, brokered.
 struct Changed {
     stage: Brokered,
+    change: Change,
     held: Held,
 }
 
@@ -104,13 +109,13 @@ impl Held {
         Ok(Self { record, parked, proposal })
     }
 
-    /// The call with these arguments: unmasked, validated, bound.
+    /// The call with these arguments: unmasked, validated, bound. Nothing: they are those that people decide on already.
     fn narrowed(
         self,
         context: &Context,
         approval: &ApprovalRecord,
         args: &Map<String, Value>,
-    ) -> Result<Changed, Refusal> {
+    ) -> Result<Option<Changed>, Refusal> {
         let waiting = (approval, &self.record, self.parked.clone());
         let mut built = resume::restore(context, waiting, None).map_err(|reason| {
             Refusal::new(ErrorCode::ApprovalVoid, "what was asked for is no longer what would run")
@@ -118,14 +123,44 @@ impl Held {
         })?;
         let args = unmasked(&built.target, args, &self.parked.envelope.args)?;
         let args = build::validate(&built.target, &args)?;
+        let change = change_of(&built.target, &self.parked.envelope.args, &args)?;
         built.args_digest = canonical_digest(&Value::Object(args.clone()));
         built.args = args;
         let stage = broker::broker(context, &self.parked.envelope.trace_id, built)?;
         if stage.request_digest == approval.request_digest {
-            return Err(not_counted(&VoteError::Unchanged));
+            return Ok(None);
         }
-        Ok(Changed { stage, held: self })
+        Ok(Some(Changed { stage, change, held: self }))
     }
+}
+
+/// An edit that changes nothing. It is noted: who names masked values, and is told that they are these, has found them out.
+async fn unchanged(
+    context: &Context,
+    caller: &VerifiedCaller,
+    approval: &ApprovalRecord,
+) -> Refusal {
+    let refusal = not_counted(&VoteError::Unchanged);
+    let mut event = people::event_of(AuditKind::Security, caller, approval);
+    event.code = Some(refusal.code);
+    event.note = Some("an edit named the arguments as they are".to_owned());
+    context.note(event).await;
+    refusal
+}
+
+/// What the edit does to the arguments that people are asked about now.
+fn change_of(
+    target: &Target,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+) -> Result<Change, Refusal> {
+    let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
+    let whole = |args: &Map<String, Value>| Value::Object(args.clone());
+    Ok(Change::of(schema, &whole(before), &whole(after)))
+}
+
+fn not_offered(why: impl std::fmt::Display) -> Refusal {
+    Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more").with_detail(why)
 }
 
 /// The arguments with the values back that the editor was shown masked, and left so.
@@ -134,9 +169,7 @@ fn unmasked(
     given: &Map<String, Value>,
     real: &Map<String, Value>,
 ) -> Result<Map<String, Value>, Refusal> {
-    let schema = target.capability.arguments.as_ref().map_err(|why| {
-        Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more").with_detail(why)
-    })?;
+    let schema = target.capability.arguments.as_ref().map_err(not_offered)?;
     let real = Value::Object(real.clone());
     let mut given = Value::Object(given.clone());
     for place in schema.sensitive_pointers(&real) {
@@ -172,7 +205,7 @@ async fn write(
     (approval, request): (&ApprovalRecord, &EditRequest),
     changed: Changed,
 ) -> Result<Option<ApprovalRecord>, Refusal> {
-    let Changed { stage, held } = changed;
+    let Changed { stage, change, held } = changed;
     let run = run_of(context, &stage).await?;
     let (decision, requirement) = decided(context, (&stage, &run), (approval, &held.record))?;
     if requirement.guests() != approval.guests {
@@ -181,16 +214,9 @@ async fn write(
     // Shown as it will be counted: nothing that was asked before is asked no more.
     let requirement = approval.requirement.joined(requirement);
     let now = context.ledger.store().now();
-    let by = caller.actor.principal().id.clone();
-    let first = held.proposal.evidence.edited.as_ref();
-    let edited = EditedFrom {
-        by,
-        reason: request.reason.clone(),
-        at: now,
-        preview: first
-            .map_or_else(|| held.proposal.evidence.preview.clone(), |first| first.preview.clone()),
-        request_digest: first.map_or(approval.request_digest, |first| first.request_digest),
-    };
+    let word = (VoteChoice::Approve, request.reason.as_str(), approval.proposal);
+    let vote = decide::vote_of((caller, capacity), word, now);
+    let edited = edited_from(approval, &held.proposal, (&vote, &change));
     let mut envelope = held.parked.envelope.clone();
     envelope.args.clone_from(&stage.built.args);
     envelope.policy_decision_id = Some(decision.id.clone());
@@ -211,11 +237,9 @@ async fn write(
         binding: stage.binding.clone(),
         ..held.parked
     };
-    let word = (VoteChoice::Approve, request.reason.as_str(), approval.proposal);
-    let vote = decide::vote_of((caller, capacity), word, now);
     let mut event = people::event_of(AuditKind::Edited, caller, approval);
     event.decision = serde_json::to_value(&decision).ok();
-    let narrowed = Narrowed { parked: &parked, proposal: &proposal };
+    let narrowed = Narrowed { parked: &parked, proposal: &proposal, change: &change };
     match context.ledger.edit_approval(approval, narrowed, vote, event).await {
         Ok(next) => Ok(Some(next)),
         Err(LedgerError::Store(StoreError::Conflict) | LedgerError::WrongState(_)) => Ok(None),
@@ -224,6 +248,27 @@ async fn write(
             context.noticed(&error);
             Err(ledger_refusal(&error))
         }
+    }
+}
+
+/// What the next approvers are shown of it: against what the agent asked for, however often it was edited since.
+fn edited_from(
+    approval: &ApprovalRecord,
+    shown: &ToolProposalEnvelope,
+    (vote, change): (&Vote, &Change),
+) -> EditedFrom {
+    let first = shown.evidence.edited.as_ref();
+    let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);
+    let earlier = approval.edits.iter().flat_map(|edit| &edit.masked);
+    EditedFrom {
+        by: vote.approver.clone(),
+        reason: vote.reason.clone(),
+        at: vote.at,
+        preview: first
+            .map_or_else(|| shown.evidence.preview.clone(), |first| first.preview.clone()),
+        request_digest: first.map_or(approval.request_digest, |first| first.request_digest),
+        authors: approval.authors().chain(editors).cloned().collect(),
+        masked: earlier.chain(&change.masked).cloned().collect(),
     }
 }
 

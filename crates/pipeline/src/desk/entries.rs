@@ -21,7 +21,7 @@ use placet_types::{
     clock::Timestamp,
     desk::{
         DeskBody, DeskKind, Grant,
-        pattern::{ArgumentPattern, ArgumentRule},
+        pattern::{ArgumentPattern, ArgumentRule, is_related},
     },
     error::{ErrorCode, Refusal},
     ids::{DeskId, GroupId, PrincipalId},
@@ -176,6 +176,7 @@ pub(crate) fn view_of(
         note,
         digest: entry.terms(),
         standing: deeds::of(context, caller, entry),
+        hint: None,
     }
 }
 
@@ -217,16 +218,7 @@ fn masked(context: &Context, entry: &DeskEntry, grant: &Grant) -> ArgumentPatter
         );
     };
     let sensitive = schema.sensitive_pointers(&instance_of(&grant.pattern));
-    let hides = |place: &str| {
-        sensitive.iter().any(|hidden| {
-            let inside = |inner: &str, outer: &str| {
-                inner
-                    .strip_prefix(outer)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            inside(place, hidden) || inside(hidden, place)
-        })
-    };
+    let hides = |place: &str| sensitive.iter().any(|hidden| is_related(place, hidden));
     let rules = grant.pattern.0.iter().map(|(place, rule)| {
         let rule = if hides(place) { mask_rule(rule) } else { rule.clone() };
         (place.clone(), rule)
@@ -246,7 +238,7 @@ fn mask_rule(rule: &ArgumentRule) -> ArgumentRule {
 }
 
 /// Arguments with something at every place of a pattern.
-fn instance_of(pattern: &ArgumentPattern) -> Value {
+pub(crate) fn instance_of(pattern: &ArgumentPattern) -> Value {
     let mut instance = Value::Object(Map::new());
     for (place, rule) in &pattern.0 {
         let value = match rule {

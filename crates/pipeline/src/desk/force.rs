@@ -1,12 +1,16 @@
 //! What is in force at the desk: freezes, break-glass records, standing grants, handovers and revocations, in memory.
 //!
 //! Owns the view that the gate looks at. The ledger has the entries: the view is read again after every change made here, and at least
-//! every second where other nodes change them too; a view that could not be read for some seconds decides nothing. Invariant: what the view allows too long, the commit of a dispatch refuses (a grant
-//! that is used up), or Cedar decides upon with the time of the store.
+//! every second where other nodes change them too; a view that could not be read for some seconds decides nothing. Invariant: what the
+//! view allows too long, the commit of a dispatch refuses (a grant that is used up, whatever has become stricter since), or Cedar decides
+//! upon with the time of the store.
 
 use std::{
     collections::{BTreeSet, HashMap},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -24,6 +28,7 @@ use placet_types::{
     clock::Timestamp,
     desk::{BreakGlass, DeskBody, DeskKind, Grant, Handover},
     digest::Digest,
+    directory::UserEntry,
     ids::{AdapterName, CapabilityId, DeskId, GroupId, PrincipalId, TenantId},
     principal::PrincipalChain,
 };
@@ -45,12 +50,16 @@ pub(crate) struct Force {
     /// When the last reading that succeeded began; nothing: none did, or the last one failed where nobody reads again by himself.
     read_at: Mutex<Option<Instant>>,
     renewing: tokio::sync::Mutex<()>,
+    /// Of a reading whose revocations are observed already: a decision knows of everything up to here.
+    observed: AtomicU64,
 }
 
 /// The open entries of all tenants.
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     by_tenant: HashMap<TenantId, Vec<Arc<DeskEntry>>>,
+    /// How often what is in force had become stricter before this was read.
+    rev: u64,
 }
 
 /// A break-glass record that a call runs under.
@@ -66,6 +75,18 @@ impl Force {
     /// The entries as last read.
     pub(crate) fn open(&self) -> Arc<Open> {
         self.open.load_full()
+    }
+
+    /// The entries to decide a call by, and how often they had become stricter, at least.
+    pub(crate) fn basis(&self) -> (Arc<Open>, u64) {
+        // In this order: what is read later has all of what is counted earlier.
+        let rev = self.observed.load(Ordering::Acquire);
+        (self.open(), rev)
+    }
+
+    /// The revocations of this reading are observed.
+    pub(crate) fn is_observed(&self, open: &Open) {
+        self.observed.fetch_max(open.rev, Ordering::AcqRel);
     }
 
     /// Whether calls may be decided upon by this view: a freeze that another node has acknowledged has to bind here too.
@@ -118,7 +139,8 @@ impl Force {
         let store = context.ledger.store();
         let mut query =
             DeskQuery { open_at: Some(store.now()), limit: PAGE, ..DeskQuery::default() };
-        let mut next = Open::default();
+        // First: what becomes stricter meanwhile is noticed when a call is dispatched.
+        let mut next = Open { rev: store.desk_rev().await?, ..Open::default() };
         let before = self.open();
         let mut changed = Vec::new();
         loop {
@@ -176,6 +198,24 @@ impl Open {
             | DeskBody::Handover(_)
             | DeskBody::Revocation(_) => false,
         })
+    }
+
+    /// When less is allowed to these calls by time alone: the next freeze, or a revocation that was made for later.
+    pub(crate) fn stricter_at(
+        &self,
+        tenant: &TenantId,
+        adapter: &AdapterName,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let coming = self.of(tenant).filter(|entry| match &entry.body {
+            DeskBody::Freeze(freeze) => {
+                freeze.adapters.is_empty() || freeze.adapters.contains(adapter)
+            }
+            DeskBody::Revocation(_) => true,
+            DeskBody::Grant(_) | DeskBody::BreakGlass(_) | DeskBody::Handover(_) => false,
+        });
+        let coming = coming.filter(|entry| entry.tightens() && entry.starts_at > now);
+        coming.map(|entry| entry.starts_at).min()
     }
 
     /// The break-glass record that a call may run under; the one that lasts longest.
@@ -238,20 +278,25 @@ impl Open {
         let handed = self.of(tenant).filter_map(|entry| {
             let DeskBody::Handover(handover) = &entry.body else { return None };
             let is_theirs = entry.is_in_force(now) && handover.to == *person;
-            is_theirs.then(|| duty_of(context, entry, handover, now))
+            let author = context.directory.user(tenant, &entry.by);
+            is_theirs.then(|| duty_of(author, (entry, handover), now))
         });
         handed.filter(|duty| !duty.groups.is_empty()).collect()
     }
 
-    /// The revocations that are in force, of all tenants.
+    /// The revocations that are in force, of all tenants; those that are over for tokens that say when they were issued among them.
     pub(crate) fn revocations(&self, now: Timestamp) -> Vec<Revoked> {
-        let entries = self.by_tenant.values().flatten().filter(|entry| entry.is_in_force(now));
-        entries.filter_map(|entry| revoked(entry)).collect()
+        self.by_tenant.values().flatten().filter_map(|entry| revoked(entry, now)).collect()
     }
 
-    /// How many revocations of a tenant are open.
-    pub(crate) fn revocations_of(&self, tenant: &TenantId) -> usize {
-        self.of(tenant).filter(|entry| entry.kind() == DeskKind::Revocation).count()
+    /// How many entries of a kind are open in a tenant, and how many of them one person made.
+    pub(crate) fn count(
+        &self,
+        tenant: &TenantId,
+        (kind, by): (DeskKind, &PrincipalId),
+    ) -> (usize, usize) {
+        let of_kind = || self.of(tenant).filter(|entry| entry.kind() == kind);
+        (of_kind().count(), of_kind().filter(|entry| entry.by == *by).count())
     }
 
     /// How many break-glass records wait for their review.
@@ -266,27 +311,40 @@ impl Open {
     }
 }
 
-/// What a revocation revokes.
-pub(crate) fn revoked(entry: &DeskEntry) -> Option<Revoked> {
+/// What a revocation revokes at this moment.
+pub(crate) fn revoked(entry: &DeskEntry, now: Timestamp) -> Option<Revoked> {
     let DeskBody::Revocation(revocation) = &entry.body else { return None };
+    if !entry.is_open(now) || entry.starts_at > now {
+        return None;
+    }
     let name = SubjectName {
         tenant: entry.tenant.clone(),
         issuer: revocation.issuer.clone(),
         subject: revocation.subject.clone(),
     };
-    Some(Revoked { name, before: entry.created_at })
+    Some(Revoked { name, before: entry.created_at, only_undated: !entry.is_in_force(now) })
 }
 
-fn duty_of(context: &Context, entry: &DeskEntry, handover: &Handover, now: Timestamp) -> Duty {
-    let author = context.directory.user(&entry.tenant, &entry.by);
+/// A duty, with what the directory knows now of whoever handed it over.
+fn duty_of(
+    author: Option<&UserEntry>,
+    (entry, handover): (&DeskEntry, &Handover),
+    now: Timestamp,
+) -> Duty {
     let is_active = author.is_none_or(|author| author.active);
-    // What their token said when they handed over counts for a day, as claims do in a vote.
-    let claimed = now.since_ms(entry.created_at) <= CLAIMS_AGE_MS_MAX;
+    // What only their token said counts for a day since it said so, as claims do in a vote. What the directory said is asked of it again, and is
+    // theirs no more once it was taken away there.
+    let (claimed, as_of) = entry
+        .claimed
+        .as_ref()
+        .map_or((&handover.groups, entry.created_at), |one| (&one.groups, one.as_of));
+    let is_young = now.since_ms(as_of) <= CLAIMS_AGE_MS_MAX;
     let still = |group: &&GroupId| {
-        is_active && (claimed || author.is_some_and(|author| author.groups.contains(*group)))
+        let listed = author.is_some_and(|author| author.groups.contains(*group));
+        is_active && (listed || (is_young && claimed.contains(*group)))
     };
     let groups: BTreeSet<GroupId> = handover.groups.iter().filter(still).cloned().collect();
-    Duty { author: entry.by.clone(), groups, since: entry.created_at }
+    Duty { author: entry.by.clone(), groups, since: as_of }
 }
 
 /// Whether a break-glass record is over, was in force, and nobody has looked at it yet.
@@ -297,4 +355,89 @@ pub(crate) fn is_review_due(entry: &DeskEntry, now: Timestamp) -> bool {
         DeskState::Proposed | DeskState::Denied | DeskState::Reviewed { .. } => false,
     };
     entry.kind() == DeskKind::BreakGlass && over
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::desk::{REVOCATION_MS_MAX, REVOCATION_MS_MIN};
+    use serde_json::json;
+
+    use super::*;
+
+    const DAY: i64 = 86_400_000;
+
+    fn entry(state: &Value) -> DeskEntry {
+        let entry = json!({
+            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "dora", "reason": "it is lost",
+            "created_at": 0, "starts_at": 0, "expires_at": REVOCATION_MS_MIN,
+            "body": { "kind": "revocation", "subject": "spiffe://prod.example/bot" },
+            "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
+            "rev": 1, "votes": [], "state": state,
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    fn handed_over(groups: &[&str], claimed: &Value) -> DeskEntry {
+        let entry = json!({
+            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "ben", "reason": "away",
+            "created_at": DAY, "starts_at": DAY, "expires_at": 9 * DAY,
+            "body": { "kind": "handover", "to": "leo", "groups": groups },
+            "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
+            "rev": 1, "votes": [], "state": { "state": "active" }, "claimed": claimed,
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    fn groups_at(entry: &DeskEntry, listed: Option<&[&str]>, at_ms: i64) -> Vec<String> {
+        let author = listed.map(|groups| UserEntry {
+            groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
+            active: true,
+            ..UserEntry::default()
+        });
+        let DeskBody::Handover(handover) = &entry.body else { panic!("no handover") };
+        let duty = duty_of(author.as_ref(), (entry, handover), Timestamp::from_ms(at_ms));
+        duty.groups.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_a_token_said_does_not_grow_younger_by_being_handed_over() {
+        let claimed = json!({ "groups": ["finance"], "as_of": 1 });
+        let entry = handed_over(&["finance"], &claimed);
+        assert_eq!(groups_at(&entry, None, DAY), ["finance"]);
+        assert_eq!(groups_at(&entry, None, DAY + 1), ["finance"]);
+        assert!(groups_at(&entry, None, DAY + 2).is_empty());
+        assert_eq!(groups_at(&entry, Some(&["finance"]), 3 * DAY), ["finance"]);
+    }
+
+    #[test]
+    fn a_group_that_the_directory_took_away_is_handed_over_no_more() {
+        let claimed = json!({ "groups": ["finance"], "as_of": DAY });
+        let entry = handed_over(&["approvers", "finance"], &claimed);
+        assert_eq!(groups_at(&entry, Some(&["approvers"]), DAY), ["approvers", "finance"]);
+        assert_eq!(groups_at(&entry, Some(&[]), DAY), ["finance"]);
+        assert_eq!(groups_at(&entry, None, DAY), ["finance"]);
+    }
+
+    fn only_undated(state: &Value, at_ms: i64) -> Option<bool> {
+        revoked(&entry(state), Timestamp::from_ms(at_ms)).map(|one| one.only_undated)
+    }
+
+    #[test]
+    fn a_revocation_of_a_day_counts_longer_for_tokens_without_a_date_unless_it_is_lifted() {
+        let active = json!({ "state": "active" });
+        assert_eq!(only_undated(&active, 0), Some(false));
+        assert_eq!(only_undated(&active, DAY - 1), Some(false));
+        assert_eq!(only_undated(&active, DAY), Some(true));
+        let longest = i64::try_from(REVOCATION_MS_MAX).unwrap();
+        assert_eq!(only_undated(&active, longest.saturating_sub(1)), Some(true));
+        assert_eq!(only_undated(&active, longest), None);
+        let lifted =
+            json!({ "state": "ended", "end": { "by": "dora", "at": 1, "text": "found again" } });
+        assert_eq!(only_undated(&lifted, 2), None);
+        assert_eq!(only_undated(&lifted, DAY), None);
+        assert!(
+            entry(&active).is_open(Timestamp::from_ms(longest.saturating_sub(1))),
+            "it can be lifted still"
+        );
+    }
 }

@@ -34,6 +34,7 @@ pub(crate) mod force;
 pub(crate) mod guest;
 pub(crate) mod inbox;
 pub(crate) mod people;
+pub(crate) mod propose;
 pub(crate) mod resume;
 pub(crate) mod show;
 pub(crate) mod similar;
@@ -116,7 +117,7 @@ impl Desk {
     /// Reads what is in force, before anything is taken in.
     pub(crate) async fn load(&self, context: &Context) -> Result<(), LedgerError> {
         self.force.renew(context).await?;
-        self.enforce(context, None);
+        self.observe(context);
         Ok(())
     }
 
@@ -158,7 +159,7 @@ impl Desk {
             Ok(changed) => {
                 let now = context.ledger.store().now();
                 context.metrics.reviews_due(self.force.open().all_reviews_due(now));
-                self.enforce(context, None);
+                self.observe(context);
                 changed
             }
             Err(error) => {
@@ -169,13 +170,20 @@ impl Desk {
         }
     }
 
+    /// What was read counts from here on.
+    fn observe(&self, context: &Context) {
+        let read = self.force.open();
+        self.enforce(context, None);
+        self.force.is_observed(&read);
+    }
+
     /// Has the revocations that are in force, and `another` if it is, observed from now on.
     fn enforce(&self, context: &Context, another: Option<&DeskEntry>) {
         // One at a time, so that what was read before never replaces what was read after it.
         let _one_at_a_time = self.enforcing.lock().unwrap_or_else(PoisonError::into_inner);
         let now = context.ledger.store().now();
         let mut revoked = self.force.open().revocations(now);
-        revoked.extend(another.filter(|entry| entry.is_in_force(now)).and_then(force::revoked));
+        revoked.extend(another.and_then(|entry| force::revoked(entry, now)));
         context.enforce_revocations(revoked);
     }
 }

@@ -234,6 +234,25 @@ pub(crate) async fn void(
     }
 }
 
+/// Tells the desk that the approval is over that `before` waited for: it has come to light how its call ended.
+pub(crate) async fn called_off(context: &Context, before: &EffectRecord) {
+    let (EffectState::PendingApproval { approval_id, .. }
+    | EffectState::Approved { approval_id, .. }) = &before.state
+    else {
+        return;
+    };
+    context.routes.approval_over(approval_id);
+    match context.ledger.store().approval(approval_id).await {
+        Ok(Some(ended)) => {
+            context.desk.moved(context, &ended);
+            context.metrics.approval_ended("void", &ended, context.ledger.store().now().as_ms());
+        }
+        Ok(None) => context.desk.board.forget(approval_id),
+        // The next reading finds it.
+        Err(error) => context.noticed(&error.into()),
+    }
+}
+
 /// Ends an approval whose time is over.
 pub(crate) async fn expire(context: &Arc<Context>, approval_id: &ApprovalId) {
     if let Err(error) = try_expire(context, approval_id).await {
@@ -257,7 +276,7 @@ async fn try_expire(context: &Arc<Context>, approval_id: &ApprovalId) -> Result<
     let record = store.effect(approval.record_id).await?;
     let waits = |record: &EffectRecord| record.state.approval_id() == Some(approval_id);
     let Some(record) = record.filter(waits) else {
-        // What it waited for has ended without it, as late evidence does.
+        // What it waited for ended without it, under an earlier build.
         context.desk.board.forget(approval_id);
         return Ok(());
     };

@@ -239,6 +239,9 @@ pub(crate) fn why_not(
             format!("{} has decided on this already, in your place", vote.approver)
         };
     }
+    if own.tenant.is_none() && approval.authors().any(|author| author == person) {
+        return "you wrote these arguments: somebody else has to decide on them".to_owned();
+    }
     let agent = context.directory.agent(approval.chain.tenant(), &approval.chain.actor.id);
     let agent = agent.filter(|_| own.tenant.is_none());
     if agent.is_some_and(|agent| agent.owner == *person) {

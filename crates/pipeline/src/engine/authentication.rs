@@ -32,12 +32,20 @@ impl Engine {
         let delegation = delegation.map(|header| bearer(header).unwrap_or(header));
         let presented = Presented { token, delegation, certificate };
         match self.context.verifier.caller(presented).await {
-            Ok(caller) if self.context.is_revoked(&caller) => {
-                Err(self.unverified(broker::revoked()))
+            Ok(caller) => {
+                self.context.subjects.saw(&caller);
+                if self.context.is_revoked(&caller) {
+                    return Err(self.unverified(broker::revoked()));
+                }
+                Ok(caller)
             }
-            Ok(caller) => Ok(caller),
             Err(error) => Err(self.unverified(error.refusal())),
         }
+    }
+
+    /// Takes note of somebody who signed in to the console.
+    pub fn saw(&self, caller: &VerifiedCaller) {
+        self.context.subjects.saw(caller);
     }
 
     // Not in the chain: whoever has no token must not be able to fill it.

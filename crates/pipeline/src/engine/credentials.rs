@@ -2,12 +2,14 @@
 //!
 //! Owns what operators are shown of them. Mints nothing; revocations are entries of the desk (`crate::desk`).
 
+use std::{future::Future, sync::Arc};
+
 use placet_broker::BrokerFigures;
 use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
 
 use super::Engine;
-use crate::{operator, views::CredentialsView};
+use crate::{operator, stages::broker, views::CredentialsView};
 
 impl Engine {
     /// What this node has minted and keeps, for operators: figures alone.
@@ -26,5 +28,23 @@ impl Engine {
     #[must_use]
     pub fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
         self.context.is_revoked(caller)
+    }
+
+    /// Resolves when a token that somebody was verified by is revoked, on whichever node: with what they are told then.
+    pub fn revoked(
+        &self,
+        caller: &VerifiedCaller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        // Listened for before it is looked at: none comes in between unseen.
+        let mut further = self.context.revoking.subscribe();
+        let (context, caller) = (Arc::clone(&self.context), caller.clone());
+        async move {
+            while !context.is_revoked(&caller) {
+                if further.changed().await.is_err() {
+                    return std::future::pending().await;
+                }
+            }
+            broker::revoked()
+        }
     }
 }

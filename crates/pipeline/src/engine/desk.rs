@@ -36,7 +36,8 @@ impl Engine {
         inbox::page(&self.context, caller, query).await
     }
 
-    /// Narrows the arguments of a held call. Whoever does agrees to them by that; everybody else decides anew.
+    /// Puts other arguments in the place of a held call's. Whoever narrows them agrees by that; whoever writes others does not decide on them.
+    /// Everybody else decides anew.
     ///
     /// # Errors
     /// [`Refusal`] when the person may not edit, was shown something else, the arguments do not fit the tool, or policy denies the call

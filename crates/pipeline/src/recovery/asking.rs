@@ -17,6 +17,7 @@ use placet_adapter::{
 use placet_ledger::{
     ledger::{LedgerError, Outcome},
     record::{Attempt, Class, EffectRecord, EffectState, Resolution},
+    sabotage::{Guard, removed},
     store::EffectQuery,
 };
 use placet_types::ids::RecordId;
@@ -123,6 +124,9 @@ fn until_settled_ms(
     (record_id, attempt): (RecordId, &Attempt),
     settle_delay_ms: u64,
 ) -> i64 {
+    if removed(Guard::SettleDelayIgnored) {
+        return 0;
+    }
     let delay = i64::try_from(settle_delay_ms).unwrap_or(i64::MAX);
     let by_wall = attempt.deadline_at.plus_ms(delay).since_ms(context.ledger.store().now());
     let took_ms = attempt.deadline_at.since_ms(attempt.first_dispatched_at);
@@ -170,7 +174,7 @@ pub(crate) async fn until_known(
 }
 
 /// Waits; says whether to go on, which a stopping engine does not: the next start takes the call over.
-async fn pause(context: &Context, time: Duration) -> bool {
+pub(super) async fn pause(context: &Context, time: Duration) -> bool {
     tokio::select! {
         () = context.stopping.cancelled() => false,
         () = tokio::time::sleep(time) => true,

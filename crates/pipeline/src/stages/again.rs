@@ -5,22 +5,25 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
 use tokio::time::Instant;
 
 use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
+    approval::ApprovalRecord,
     ledger::LedgerError,
     parked::ParkedCall,
     record::{EffectRecord, EffectState},
 };
 use placet_policy::permit::Permit;
-use placet_types::contract::Dedup;
+use placet_types::{contract::Dedup, error::Refusal, json::canonical_digest};
 
 use crate::{
     call::{Brokered, Call, Passage, Resumed},
     context::Context,
     recovery,
     stages::{
+        build::validate,
         execute::Ready,
         hold::{envelope_of, parked_of},
         recorded,
@@ -59,7 +62,18 @@ pub(crate) fn may_repeat_keyed(
             .state
             .attempt()
             .is_some_and(|attempt| recovery::is_within_window(context, attempt))
-        && !context.stopping()
+        && !context.is_ending()
+}
+
+/// Whether the target did not answer: what it did may be asked for again with the same token.
+pub(crate) const fn is_unanswered(outcome: &AdapterOutcome) -> bool {
+    matches!(
+        outcome,
+        AdapterOutcome::Unknown(_)
+            | AdapterOutcome::NothingHappened(
+                AdapterError::Unavailable(_) | AdapterError::Garbled(_)
+            )
+    )
 }
 
 /// Sends a keyed call again with the same token: through the gate, since every try needs a permit of its own.
@@ -105,6 +119,36 @@ pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool 
         Dedup::ReadOnly => unreachable,
         Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => false,
     }
+}
+
+/// A client tries again what failed: where an approver narrowed the arguments, what was approved is tried, whatever the client
+/// sends. That is only what its record is found by (decisions 12 and 21).
+///
+/// # Errors
+/// A refusal where the contract does not take the arguments any more.
+pub(crate) fn as_approved(stage: &mut Brokered, resumed: &Resumed) -> Result<(), Refusal> {
+    let is_edited = |approval: &ApprovalRecord| !approval.edits.is_empty();
+    if !resumed.approval.as_ref().is_some_and(is_edited) {
+        return Ok(());
+    }
+    let args = validate(&stage.built.target, &resumed.parked.envelope.args)?;
+    stage.built.as_sent = Some(std::mem::replace(&mut stage.built.args, args));
+    digest_anew(stage);
+    Ok(())
+}
+
+/// The approval it failed under is not enough any more: what is decided on is what the client sends.
+pub(crate) fn as_sent(stage: &mut Brokered) {
+    if let Some(args) = stage.built.as_sent.take() {
+        stage.built.args = args;
+        digest_anew(stage);
+    }
+}
+
+fn digest_anew(stage: &mut Brokered) {
+    stage.built.args_digest = canonical_digest(&Value::Object(stage.built.args.clone()));
+    stage.binding.effective_args_digest = stage.built.args_digest;
+    stage.request_digest = stage.binding.digest();
 }
 
 /// Whether the token was sent before.

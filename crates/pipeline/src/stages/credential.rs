@@ -3,6 +3,8 @@
 //! Owns the way from the plan to what the adapter is handed. Decides nothing and caches nothing itself. Invariant: what is asked for is the
 //! plan of the binding, so that what people agreed to is what is sent; without it there is no call.
 
+use std::collections::BTreeSet;
+
 use placet_adapter::adapter::Credential;
 use placet_broker::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
 use placet_identity::VerifiedCaller;
@@ -14,6 +16,7 @@ use placet_types::{
     },
     digest::Digest,
     error::{ErrorCode, Refusal},
+    ids::DecisionId,
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
@@ -32,6 +35,24 @@ pub(crate) struct Proof {
     pub(crate) used: Option<CredentialUse>,
     /// For the broker, if the target refuses it.
     pub(crate) key: Option<Digest>,
+    /// Which version of a static secret it is.
+    version: Option<Version>,
+}
+
+/// A version of a static secret, and the newest one when it was read.
+#[derive(Debug)]
+struct Version {
+    sent: SecretString,
+    newest: SecretString,
+}
+
+/// Notes that a target took a version of its secret after it had refused another.
+pub(crate) fn learn(context: &Context, brokered: &Brokered, (refused, taken): (&Proof, &Proof)) {
+    if let (Some(refused), Some(taken)) = (&refused.version, &taken.version)
+        && let Some(port) = context.ports.of(&brokered.built.target.contract.adapter)
+    {
+        port.overlap.learn(&refused.sent, &taken.newest);
+    }
 }
 
 /// The tokens of a caller, where they may be exchanged: whose authority it is, and who acts.
@@ -58,7 +79,8 @@ pub(crate) fn plan_for(
     let capability = target.capability.id.capability();
     let authority = caller.delegation.as_ref().unwrap_or(&caller.actor);
     let plan = file.plan_within(capability, authority.scopes()).map_err(|missing| {
-        let needed = file.scopes_needed(capability).iter().cloned().collect();
+        let needed: Vec<String> = file.scopes_needed(capability).iter().cloned().collect();
+        let needed = if needed.is_empty() { missing.clone() } else { needed };
         BrokerError::ScopeMissing { missing, needed }
     })?;
     match &identity.tokens {
@@ -72,7 +94,8 @@ pub(crate) fn plan_for(
     Ok(plan)
 }
 
-/// The plan for a call that was decided upon before, with the scopes that its caller's token had then.
+/// The plan for a call that was decided upon before, with the scopes that its caller's token had then. Whoever came back meanwhile may have
+/// fewer: see [`scopes_for`].
 pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialPlan {
     match &target.contract.credential {
         Some(file) if file.scopes_of_caller => bound.credential.clone(),
@@ -85,19 +108,25 @@ pub(crate) fn plan_again(target: &Target, bound: &RequestBinding) -> CredentialP
 pub(crate) struct Unready {
     pub(crate) refusal: Refusal,
     pub(crate) remedy: Remedy,
+    /// What an operator has to mend, in our words.
+    pub(crate) fault: Option<&'static str>,
 }
+
+/// What is told of a target that does not take its credential.
+pub(crate) const NOT_TAKEN: &str = "the target does not accept the credential";
 
 impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Self {
         // What a target does not accept was configured here, and may be mended here.
         let refused = refusal.code == ErrorCode::CredentialRefused;
-        Self { remedy: if refused { Remedy::Operator } else { Remedy::Time }, refusal }
+        let remedy = if refused { Remedy::Operator } else { Remedy::Time };
+        Self { remedy, fault: refused.then_some(NOT_TAKEN), refusal }
     }
 }
 
 impl From<BrokerError> for Unready {
     fn from(error: BrokerError) -> Self {
-        Self { refusal: error.refusal(), remedy: error.remedy() }
+        Self { refusal: error.refusal(), remedy: error.remedy(), fault: error.for_operators() }
     }
 }
 
@@ -117,10 +146,46 @@ pub(crate) async fn prove(
         return Ok(Proof::default());
     };
     if file.kind == CredentialKind::StaticSecret {
-        return Ok(of_secret(context, brokered, file)?);
+        return of_secret(context, brokered, file).await;
     }
+    let permit_id = gated.permit.decision().id.clone();
+    minted(context, brokered, (file, permit_id), deadline).await
+}
+
+/// Another credential for the same attempt, after its target refused `refused`: another live version of a static secret, or a new token in
+/// the place of one that was not minted for this call. None where there is no other, or it cannot be had: the refusal stands then.
+pub(crate) async fn another(
+    context: &Context,
+    brokered: &Brokered,
+    (refused, permit_id): (&Proof, Option<DecisionId>),
+    deadline: Instant,
+) -> Option<Proof> {
+    let file = brokered.built.target.contract.credential.as_ref()?;
+    if file.kind == CredentialKind::StaticSecret {
+        let name = file.secret.as_deref()?;
+        // Rotated after we read it, or here before there.
+        let live = context.secrets.live_soon(name).await.ok()?;
+        let used = refused.version.as_ref()?.sent.expose_secret();
+        let newest = live.newest.clone();
+        let versions = [Some(live.newest), live.previous].into_iter().flatten();
+        let other = versions.into_iter().find(|version| version.expose_secret() != used)?;
+        return Some(proof_of(brokered, (file, name), Version { sent: other, newest }));
+    }
+    if !refused.used.as_ref()?.reused {
+        return None;
+    }
+    minted(context, brokered, (file, permit_id?), deadline).await.ok()
+}
+
+async fn minted(
+    context: &Context,
+    brokered: &Brokered,
+    (file, permit_id): (&CredentialFile, DecisionId),
+    deadline: Instant,
+) -> Result<Proof, Unready> {
     let plan = &brokered.binding.credential;
-    let (origin, request) = request_of(gated, (file, deadline))?;
+    let scopes = scopes_for((plan, file), brokered)?;
+    let (origin, request) = request_of(brokered, (file, permit_id, scopes), deadline)?;
     let granted = context.broker.mint(request).await;
     context.metrics.credential(match &granted {
         Ok(grant) if grant.used().reused => "reused",
@@ -139,14 +204,46 @@ pub(crate) async fn prove(
         }),
         used: Some(grant.used()),
         key: Some(grant.key()),
+        version: None,
     })
 }
 
+/// What is asked for: what was planned and agreed to. Where it is to be within what the caller's token has, it is also within what the token
+/// has that is exchanged, which is another one where the caller has come back: never more than either.
+fn scopes_for(
+    (plan, file): (&CredentialPlan, &CredentialFile),
+    brokered: &Brokered,
+) -> Result<BTreeSet<String>, BrokerError> {
+    let needed = file.scopes_needed(brokered.built.target.capability.id.capability());
+    let granted = brokered.identity.tokens.as_ref().map(|tokens| tokens.subject.scopes());
+    within((plan, needed), granted.filter(|_| file.scopes_of_caller))
+}
+
+fn within(
+    (plan, needed): (&CredentialPlan, &BTreeSet<String>),
+    granted: Option<&BTreeSet<String>>,
+) -> Result<BTreeSet<String>, BrokerError> {
+    let mut scopes: BTreeSet<String> = plan.scopes.iter().cloned().collect();
+    let Some(granted) = granted else { return Ok(scopes) };
+    scopes.retain(|scope| granted.contains(scope));
+    let missing: Vec<String> = needed.difference(&scopes).cloned().collect();
+    if !missing.is_empty() {
+        let needed = needed.iter().cloned().collect();
+        return Err(BrokerError::ScopeMissing { missing, needed });
+    }
+    if scopes.is_empty() && !plan.scopes.is_empty() {
+        // To ask for none would be to ask for whatever the service gives to everybody.
+        let (missing, needed) = (plan.scopes.clone(), plan.scopes.clone());
+        return Err(BrokerError::ScopeMissing { missing, needed });
+    }
+    Ok(scopes)
+}
+
 fn request_of(
-    gated: &Gated,
-    (file, deadline): (&CredentialFile, Instant),
+    brokered: &Brokered,
+    (file, permit_id, scopes): (&CredentialFile, DecisionId, BTreeSet<String>),
+    deadline: Instant,
 ) -> Result<(String, GrantRequest), Refusal> {
-    let brokered = &gated.brokered;
     let target = &brokered.built.target;
     let TransportFile::McpHttp { url, private_network } = &target.contract.transport else {
         return Err(internal("a credential is minted for an adapter without a host"));
@@ -155,14 +252,14 @@ fn request_of(
     let plan = &brokered.binding.credential;
     let request = GrantRequest {
         tenant: brokered.identity.chain.tenant().clone(),
-        permit_id: gated.permit.decision().id.clone(),
+        permit_id,
         kind: plan.kind,
         service: plan.source.clone().unwrap_or_default(),
         tokens: brokered.identity.tokens.clone(),
         actor: plan.actor.unwrap_or(ActorSource::Nobody),
         audience: plan.audience.clone(),
         resource: plan.resource.clone(),
-        scopes: plan.scopes.iter().cloned().collect(),
+        scopes,
         scopes_needed: file.scopes_needed(target.capability.id.capability()).clone(),
         cache: file.cache,
         origin: origin.clone(),
@@ -173,23 +270,39 @@ fn request_of(
 }
 
 /// A static secret, read at this moment.
-fn of_secret(
+async fn of_secret(
     context: &Context,
     brokered: &Brokered,
     file: &CredentialFile,
-) -> Result<Proof, Refusal> {
+) -> Result<Proof, Unready> {
     let name = file.secret.as_deref().unwrap_or_default();
-    let value = context.secrets.get(name).map_err(|error| {
-        Refusal::new(
+    let live = context.secrets.live_soon(name).await;
+    let live = live.map_err(|error| {
+        let refusal = Refusal::new(
             ErrorCode::CredentialRefused,
             "the credential for the tool is not available; nothing was executed",
-        )
-        .with_detail(error)
+        );
+        let fault = Some("the secret cannot be read");
+        Unready { refusal: refusal.with_detail(error), remedy: Remedy::Operator, fault }
     })?;
+    let newest = live.newest;
+    let port = context.ports.of(&brokered.built.target.contract.adapter);
+    let previous = live
+        .previous
+        .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
+    let sent = previous.unwrap_or_else(|| newest.clone());
+    Ok(proof_of(brokered, (file, name), Version { sent, newest }))
+}
+
+fn proof_of(brokered: &Brokered, (file, name): (&CredentialFile, &str), version: Version) -> Proof {
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
-    Ok(Proof {
-        credential: Some(Credential { value: as_sent(&header, value), header, origin: None }),
+    Proof {
+        credential: Some(Credential {
+            value: as_sent(&header, version.sent.clone()),
+            header,
+            origin: None,
+        }),
         used: Some(CredentialUse {
             kind: plan.kind,
             source: name.to_owned(),
@@ -203,7 +316,8 @@ fn of_secret(
             reused: false,
         }),
         key: None,
-    })
+        version: Some(version),
+    }
 }
 
 /// The value of the header.
@@ -212,5 +326,63 @@ fn as_sent(header: &str, value: SecretString) -> SecretString {
         SecretString::from(format!("Bearer {}", value.expose_secret()))
     } else {
         value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(words: &str) -> BTreeSet<String> {
+        words.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn asked(
+        planned: &str,
+        needed: &str,
+        granted: Option<&str>,
+    ) -> Result<BTreeSet<String>, BrokerError> {
+        let scopes = set(planned).into_iter().collect();
+        let plan = CredentialPlan { scopes, ..CredentialPlan::default() };
+        let granted = granted.map(set);
+        within((&plan, &set(needed)), granted.as_ref())
+    }
+
+    #[test]
+    fn whoever_comes_back_with_fewer_scopes_gets_no_more_than_those() {
+        assert_eq!(asked("read send", "read", Some("read other")), Ok(set("read")));
+        assert_eq!(asked("read send", "read", Some("read send")), Ok(set("read send")));
+    }
+
+    #[test]
+    fn whoever_comes_back_with_more_scopes_gets_no_more_than_was_agreed_to() {
+        assert_eq!(asked("read", "read", Some("read send")), Ok(set("read")));
+    }
+
+    #[test]
+    fn a_scope_that_is_needed_and_that_the_new_token_lacks_is_said_and_nothing_is_asked_for() {
+        let refused = asked("read send", "read send", Some("read")).unwrap_err();
+        let wanted = BrokerError::ScopeMissing {
+            missing: vec!["send".to_owned()],
+            needed: vec!["read".to_owned(), "send".to_owned()],
+        };
+        assert_eq!(refused, wanted);
+    }
+
+    #[test]
+    fn where_nothing_of_what_was_planned_is_left_a_service_is_not_asked_for_everything() {
+        let refused = asked("labels", "", Some("other")).unwrap_err();
+        let all = vec!["labels".to_owned()];
+        assert_eq!(refused, BrokerError::ScopeMissing { missing: all.clone(), needed: all });
+        assert_eq!(
+            asked("", "", Some("other")),
+            Ok(set("")),
+            "where none was planned, as the contract says"
+        );
+    }
+
+    #[test]
+    fn where_the_contract_does_not_say_so_the_callers_scopes_do_not_matter() {
+        assert_eq!(asked("read send", "read", None), Ok(set("read send")));
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use placet_ledger::{
     audit::AuditKind,
@@ -15,8 +15,8 @@ use placet_ledger::{
 use placet_telemetry::metrics::Duplicate;
 use placet_types::{
     digest::DigestBuilder,
-    error::{ErrorCode, Refusal},
-    ids::ApprovalId,
+    error::{ErrorCode, Execution, Refusal},
+    ids::{ApprovalId, ToolCallId},
     principal::PrincipalChain,
 };
 
@@ -31,6 +31,8 @@ use crate::{
 /// How often, and how long apart, a duplicate looks for a try that has just begun.
 const LOOKS: u32 = 50;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// How often it is looked whether anybody waits for a duplicate still.
+const STILL_WAITED_FOR: Duration = Duration::from_millis(250);
 
 /// Answers a call whose key is taken by `record`.
 pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: EffectRecord) {
@@ -171,9 +173,12 @@ pub(crate) async fn overtaken(context: &Arc<Context>, call: Call<Brokered>, befo
     }
 }
 
-/// Gives the duplicate whatever the original gets.
+/// Gives the duplicate whatever the original gets, if that comes while it waits. It holds back no other call meanwhile.
 async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
-    let Call { passage, stage } = call;
+    let Call { mut passage, stage } = call;
+    let Some((_place, until)) = passage.attach(stage.identity.chain.tenant()) else {
+        return under_way(context, passage, record);
+    };
     if !fleet::is_told_here(context, record) {
         // Somebody may wait for it here of whom another node knows nothing: the ledger is looked at for them too.
         drop(context.watch(record));
@@ -192,35 +197,67 @@ async fn attach(context: &Context, call: Call<Brokered>, record: &EffectRecord) 
             tokio::time::sleep(LOOK_AGAIN).await;
             continue;
         }
-        match follow(original).await {
-            Some(Answer::Held(held)) => return passage.park(*held),
-            Some(end) => {
+        match follow(context, &passage.call_id, (original, until)).await {
+            Followed::To(Answer::Held(held)) => return passage.park(*held),
+            Followed::To(end) => {
                 return end_of(context, passage, (&stage, record), (end.clone(), end)).await;
             }
-            None => {}
+            Followed::LongEnough => return under_way(context, passage, record),
+            Followed::Forgotten => {}
         }
     }
     // Nobody here tells of it, or only of an earlier try: another node works on it, so the ledger is looked at.
     context.registry.forget(&record.call_id);
-    match follow(context.watch(record)).await {
-        Some(Answer::Held(held)) => passage.park(*held),
-        Some(end) => end_of(context, passage, (&stage, record), (end.clone(), end)).await,
-        None => {
-            let refusal = Refusal::new(ErrorCode::InProgress, "the same call is being executed")
-                .with_retry_after_ms(500);
-            refuse::tell(context, passage, refusal, None);
-        }
+    match follow(context, &passage.call_id, (context.watch(record), until)).await {
+        Followed::To(Answer::Held(held)) => passage.park(*held),
+        Followed::To(end) => end_of(context, passage, (&stage, record), (end.clone(), end)).await,
+        Followed::LongEnough | Followed::Forgotten => under_way(context, passage, record),
     }
 }
 
-/// Waits until a call is held or has ended; nothing when it was forgotten meanwhile.
-async fn follow(mut original: watch::Receiver<Answer>) -> Option<Answer> {
+/// Tells a duplicate that its original is under way still, and by which id it is asked about.
+fn under_way(context: &Context, passage: Passage, record: &EffectRecord) {
+    let refusal = Refusal::new(
+        ErrorCode::InProgress,
+        "the same call is being executed, and did not end while this one waited",
+    )
+    .with_execution(Execution::Unknown)
+    .with_retry_after_ms(1_000);
+    context.metrics.refused(refusal.code);
+    passage.finish(recorded::refused(record, refusal, None));
+}
+
+/// What came of following a call.
+enum Followed {
+    /// It is held, or has ended.
+    To(Answer),
+    /// It has not ended in the time that the duplicate waits, or nobody waits for the duplicate any more.
+    LongEnough,
+    /// Nobody here tells of it any more.
+    Forgotten,
+}
+
+/// Waits until a call is held or has ended, for a duplicate of it.
+async fn follow(
+    context: &Context,
+    duplicate: &ToolCallId,
+    (mut original, until): (watch::Receiver<Answer>, Instant),
+) -> Followed {
     loop {
         let answer = original.borrow_and_update().clone();
         if !matches!(answer, Answer::InProgress(_)) {
-            return Some(answer);
+            return Followed::To(answer);
         }
-        original.changed().await.ok()?;
+        let look = until.min(Instant::now() + STILL_WAITED_FOR);
+        match tokio::time::timeout_at(look, original.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_closed)) => return Followed::Forgotten,
+            Err(_elapsed) if Instant::now() >= until => return Followed::LongEnough,
+            Err(_elapsed) if context.registry.is_deserted(duplicate) => {
+                return Followed::LongEnough;
+            }
+            Err(_elapsed) => {}
+        }
     }
 }
 

@@ -6,17 +6,13 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
-use tokio::{task::JoinHandle, time::Instant};
-use tracing::Instrument as _;
+use tokio::time::Instant;
 
-use placet_adapter::{
-    adapter::Conditions,
-    outcome::{AdapterError, Outcome as AdapterOutcome},
-};
+use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
-    dispatch::{Armed, Dispatch, Intent},
+    dispatch::{Armed, Intent},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
     run::{Reservation, RunKey},
@@ -24,10 +20,9 @@ use placet_ledger::{
     store::{Durability, StoreError},
 };
 use placet_policy::permit::Permit;
-use placet_telemetry::trace::AdapterFields;
 use placet_types::{
-    contract::file::TransportFile,
-    error::ErrorCode,
+    contract::credential::CredentialKind,
+    error::{ErrorCode, Refusal},
     ids::{ApprovalId, ToolCallId},
     mode::EngineMode,
 };
@@ -35,27 +30,25 @@ use placet_types::{
 use crate::{
     adapters::ports::Lease,
     call::{Brokered, Call, Gated, Invoked, Passage},
-    context::{Context, ledger_refusal},
+    context::{Context, ending_refusal, ledger_refusal},
+    credential_faults,
     desk::drift,
     stages::{
         again,
-        credential::Proof,
-        duplicate,
-        invoke::trace_headers,
-        recorded,
+        credential::{self, Proof},
+        duplicate, put_off, recorded,
         refuse::{self, Refused},
         resolve::{self, Late},
-        result::{self, Subject},
+        result::{self, EditedArgs, Subject},
+        sending::{self, Called, Leave},
         settle, unsettled,
     },
 };
 
-/// How often a call is decided again because policies changed on its way.
+/// How often a call is decided again because policies, or what is in force at the desk, changed on its way.
 const DECIDED_AGAIN_MAX: u32 = 20;
-/// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
-const GRACE_MS: u64 = 1_000;
-/// The same for one that goes on listening, and so says nothing.
-const GRACE_LISTENING_MS: u64 = 100;
+/// The pause before it is decided again for the desk once more.
+const DESK_PAUSE: Duration = Duration::from_millis(25);
 
 /// What `prepare` got ready.
 #[derive(Debug)]
@@ -78,6 +71,10 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
         // Declared since the decision; a place and a connection may have been waited for.
         drop(permit);
         return decide_again(context, passage, brokered, record);
+    }
+    if context.is_ending() {
+        drop(permit);
+        return refuse_passing(context, passage, brokered, ending_refusal()).await;
     }
     let call_id = record.as_ref().map_or_else(|| passage.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&passage, &brokered, (&permit, &call_id));
@@ -126,6 +123,8 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
             context.noticed(&error);
             if let (Some(record), Some(decision_id)) = (&record, subject.decision_id)
                 && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
+                // What is sent again is looked up before its next try.
+                && !again::is_repeated(&brokered)
             {
                 unsettled::take_back(context, record.record_id, decision_id);
             }
@@ -188,6 +187,15 @@ async fn not_dispatched(
         brokered.built.without_grants = true;
         return decide_again(context, passage, brokered, record);
     }
+    if matches!(error, LedgerError::DeskMoved) && brokered.built.decided_again < DECIDED_AGAIN_MAX {
+        // A freeze or a revocation that was acknowledged here or on another node, or one whose time has come.
+        context.desk.follow(context).await;
+        if brokered.built.decided_again > 0 {
+            // It may have been decided, and not be readable yet.
+            tokio::time::sleep(DESK_PAUSE).await;
+        }
+        return decide_again(context, passage, brokered, record);
+    }
     let mut refusal = ledger_refusal(&error);
     if matches!(error, LedgerError::PolicyMoved) {
         // Here, or on another node; which may have other policies than this one.
@@ -209,8 +217,19 @@ async fn not_dispatched(
         let call = Call { passage, stage: brokered };
         return duplicate::overtaken(context, call, record.clone()).await;
     }
+    refuse_passing(context, passage, brokered, refusal).await;
+}
+
+/// Refuses a call that was not sent, for a reason that may pass.
+async fn refuse_passing(
+    context: &Arc<Context>,
+    passage: Passage,
+    brokered: Brokered,
+    refusal: Refusal,
+) {
+    let transient = refuse::is_transient(refusal.code);
     let passing = refusal.code != ErrorCode::Internal;
-    let refused = Refused { passing, ..Refused::of(refusal, None) };
+    let refused = Refused { passing, transient, ..Refused::of(refusal, None) };
     refuse::brokered(context, Call { passage, stage: brokered }, refused).await;
 }
 
@@ -221,29 +240,26 @@ async fn dispatched(
     executing: Executing,
     (armed, ready): (Armed, Ready),
 ) {
-    let Armed { dispatch, settlement } = armed;
+    // What no other credential could help needs no second leave.
+    let spare =
+        executing.brokered.built.target.contract.credential.is_some().then(|| armed.spare());
+    let Armed { dispatch, mut settlement } = armed;
     let started = Instant::now();
     let ready = again::within_window(context, &executing.brokered, settlement.record(), ready);
-    let key = ready.proof.key;
-    let (outcome, late) = call_adapter(context, &executing.brokered, dispatch, ready).await;
-    if let (Some(key), AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_))) =
-        (key, &outcome)
-    {
-        // Its target knows better than we do how long it is good.
-        context.broker.forget(&key);
+    let leave = Leave { dispatch, spare, decision_id: executing.subject.decision_id.clone() };
+    let Called { outcome, late, is_fresh, second } =
+        sending::call(context, &executing.brokered, leave, ready).await;
+    if let Some(used) = second {
+        settlement.was_sent_with(used);
     }
+    note_credential(context, &executing.brokered, (&outcome, is_fresh)).await;
     let adapter_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
     note_answer(context, &passage, &executing.brokered, (&outcome, started.elapsed())).await;
-    let Executing { mut brokered, subject } = executing;
+    let Executing { brokered, subject } = executing;
+    let (record, call) = (settlement.record().cloned(), Call { passage, stage: brokered });
+    let unanswered = put_off::unanswered(context, call, record, (&outcome, late.as_ref())).await;
+    let Some(Call { passage, stage: mut brokered }) = unanswered else { return };
     let retries = brokered.built.retries;
-    if let Some(record) = settlement.record()
-        && late.is_none()
-        && matches!(outcome, AdapterOutcome::Unknown(_))
-        && again::may_repeat_keyed(context, &brokered, record)
-    {
-        let record = record.clone();
-        return again::send_again(context, Call { passage, stage: brokered }, record).await;
-    }
     let again = settlement.record_id().is_none()
         && retries < again::RETRIES_MAX
         && again::may_repeat(&brokered, &outcome);
@@ -303,74 +319,22 @@ async fn note_answer(
     }
 }
 
-/// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours. A task that does not end in its time
-/// is given back: what it answers after all is evidence still.
-async fn call_adapter(
+/// Whether the credential did: where not, somebody has to mend it, unless it was minted for one user, who may just not be allowed to.
+async fn note_credential(
     context: &Context,
     brokered: &Brokered,
-    dispatch: Dispatch,
-    ready: Ready,
-) -> (AdapterOutcome, Option<JoinHandle<Option<AdapterOutcome>>>) {
-    let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
-    let Ready { lease, proof, deadline } = ready;
-    let timeout = deadline.saturating_duration_since(Instant::now());
-    let span = adapter_span(brokered, dispatch.attempt());
-    let listen_ms = listening_ms(context, brokered);
-    let conditions = Conditions {
-        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
-        listen_ms,
-        credential: proof.credential,
-        trace: trace_headers(&span),
-    };
-    let connection = lease.connection();
-    let invoking = async move {
-        // A process that was paused must not begin what others may have taken over meanwhile.
-        if Instant::now() >= deadline {
-            drop(dispatch);
-            return None;
+    (outcome, is_fresh): (&AdapterOutcome, bool),
+) {
+    match outcome {
+        AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_)) => {
+            if brokered.binding.credential.kind != CredentialKind::TokenExchange {
+                credential_faults::note(context, brokered, credential::NOT_TAKEN).await;
+            }
         }
-        Some(connection.invoke(dispatch, conditions).await)
-    };
-    let mut task = tokio::spawn(invoking.instrument(span));
-    let grace_ms = if listen_ms > 0 { GRACE_LISTENING_MS } else { GRACE_MS };
-    let limit = timeout.saturating_add(Duration::from_millis(grace_ms));
-    let (outcome, late) = match tokio::time::timeout(limit, &mut task).await {
-        Ok(Ok(Some(outcome))) => (outcome, None),
-        Ok(Ok(None)) => {
-            // The tool was not asked, so its breaker hears nothing.
-            let reason = "its time ran out before it was sent".to_owned();
-            return (AdapterOutcome::NothingHappened(AdapterError::Unavailable(reason)), None);
-        }
-        Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
-        Err(_elapsed) => {
-            let reason = "the adapter did not answer within its latency budget".to_owned();
-            (AdapterOutcome::Unknown(reason), Some(task))
-        }
-    };
-    lease.report(&outcome);
-    (outcome, late)
-}
-
-/// For how long an answer is listened for that is late: only where a record waits for it, and while not too many others are late.
-fn listening_ms(context: &Context, brokered: &Brokered) -> u64 {
-    let may_have_acted = brokered.built.target.capability.is_write_class();
-    let is_heard = may_have_acted && context.late.available_permits() > 0;
-    if is_heard { context.settings.ledger.late_answers_ms } else { 0 }
-}
-
-/// The span of one attempt, below the invoke stage's.
-fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
-    let id = &brokered.binding.capability;
-    let is_mcp =
-        !matches!(brokered.built.target.contract.transport, TransportFile::Internal { .. });
-    let fields = AdapterFields {
-        adapter: id.adapter().as_str(),
-        mcp_server_id: is_mcp.then(|| id.adapter().as_str()),
-        mcp_method: is_mcp.then_some("tools/call"),
-        tool: id.capability().as_str(),
-        attempt,
-    };
-    placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
+        AdapterOutcome::NothingHappened(_) | AdapterOutcome::Unknown(_) => {}
+        AdapterOutcome::Done(_) if is_fresh => credential_faults::mended(context, brokered),
+        AdapterOutcome::Done(_) | AdapterOutcome::Failed(_) => {}
+    }
 }
 
 fn subject_of(
@@ -389,20 +353,14 @@ fn subject_of(
         approval_id: permit.approval_id().cloned(),
         traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
         accepted_at: passage.accepted_at,
-        edited_args: edited_args(brokered),
+        edited: edited(brokered),
     }
 }
 
-/// The arguments that run, fields marked sensitive masked, where an approver narrowed them.
-fn edited_args(brokered: &Brokered) -> Option<Value> {
-    let approval = approval_of(brokered).filter(|approval| !approval.edits.is_empty());
-    approval
-        .and_then(|_| result::shown_args(&brokered.built.target.capability, &brokered.built.args))
-}
-
-/// What an attempt costs: a keyed one that is repeated was paid for, since the target does it once.
-fn cents_of(brokered: &Brokered) -> u64 {
-    if again::is_repeated(brokered) { 0 } else { brokered.built.target.capability.cost_cents }
+/// What an approver made of the arguments.
+fn edited(brokered: &Brokered) -> Option<EditedArgs> {
+    let shown = || result::shown_args(&brokered.built.target.capability, &brokered.built.args);
+    EditedArgs::of(approval_of(brokered)?, || shown().unwrap_or(Value::Null))
 }
 
 fn intent_of(
@@ -430,7 +388,7 @@ fn intent_of(
                 on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
                 run_id: brokered.run.run_id.clone(),
             },
-            cents: cents_of(brokered),
+            cents: brokered.built.target.capability.cost_cents,
         },
         audit,
     }

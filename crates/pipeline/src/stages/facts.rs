@@ -12,11 +12,11 @@ use placet_ledger::{
     run::RunRecord,
 };
 use placet_policy::{
-    facts::{ApprovalFacts, ApprovalScope, BreakGlassFacts, Facts},
+    facts::{ApprovalFacts, ApprovalScope, BreakGlassFacts, BudgetView, Facts},
     verdict::Verdict,
 };
 use placet_types::{
-    desk::DeskBody,
+    desk::{DeskBasis, DeskBody},
     error::Refusal,
     ids::{DeskId, RecordId},
 };
@@ -25,7 +25,10 @@ use crate::{
     call::Brokered,
     context::Context,
     desk::force::Broken,
-    stages::gate::{authority_holds, budget_of},
+    stages::{
+        again,
+        gate::{authority_holds, authority_until, budget_of},
+    },
 };
 
 /// How many standing grants are tried for one call.
@@ -87,12 +90,18 @@ pub(crate) fn decide(
     circumstances: &Circumstances<'_>,
 ) -> Result<Decided, Refusal> {
     let now = context.ledger.store().now();
-    authority_holds(context, stage, now)?;
     let args = Value::Object(stage.built.args.clone());
     let capability = &stage.built.target.capability;
     let chain = &stage.identity.chain;
-    let open = context.desk.force.open();
+    let (open, rev) = context.desk.force.basis();
+    authority_holds(context, stage, now)?;
     let broken = open.broken(chain, &capability.id, now);
+    let stricter_at = [
+        open.stricter_at(chain.tenant(), capability.id.adapter(), now),
+        broken.as_ref().map(|broken| broken.until),
+        authority_until(stage),
+    ];
+    let desk = DeskBasis { rev, until: stricter_at.into_iter().flatten().min() };
     let glass = broken.as_ref().map(glass_facts);
     let facts = Facts {
         chain,
@@ -104,11 +113,12 @@ pub(crate) fn decide(
         mode_requested: stage.built.mode_requested,
         safety_mode: circumstances.run.safety_mode,
         engine_mode: context.engine_mode(),
-        budget: budget_of(circumstances.run),
+        budget: budget_for(stage, circumstances.run),
         now,
         approval: circumstances.approval,
         frozen: open.is_frozen(chain.tenant(), capability.id.adapter(), now),
         break_glass: glass.as_ref(),
+        desk,
         attested: true,
         key: circumstances.record,
     };
@@ -116,6 +126,20 @@ pub(crate) fn decide(
     let verdict = context.policy.load().decide(&facts, context.fresh_decision_id()?);
     context.metrics.decided(started.elapsed());
     Ok(Decided { verdict, broken: broken.map(|broken| broken.desk_id) })
+}
+
+/// What a call may use up of its run's budget. What it took when it was sent first, sent again it does not need once more.
+fn budget_for(stage: &Brokered, run: &RunRecord) -> BudgetView {
+    let left = budget_of(run);
+    if !again::is_repeated(stage) {
+        return left;
+    }
+    let taken = stage.built.target.capability.cost_cents;
+    BudgetView {
+        calls_left: left.calls_left.saturating_add(1),
+        cents_left: left.cents_left.saturating_add(taken),
+        ..left
+    }
 }
 
 fn glass_facts(broken: &Broken) -> BreakGlassFacts {

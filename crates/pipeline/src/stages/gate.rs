@@ -17,10 +17,11 @@ use placet_ledger::{
 use placet_policy::{
     facts::BudgetView,
     permit::Permit,
-    verdict::{Denial, DenialKind, Hold, Verdict},
+    verdict::{Decision, Denial, DenialKind, Hold, Verdict},
 };
 use placet_types::{
     approval::Requirement,
+    clock::Timestamp,
     digest::Digest,
     error::{ErrorCode, Problem, Refusal},
     mode::ApprovalMode,
@@ -31,7 +32,7 @@ use crate::{
     context::{Context, ledger_refusal, lookup_refusal},
     retention,
     stages::{
-        broker, duplicate, facts, hold, recorded,
+        again, broker, duplicate, facts, hold, recorded,
         refuse::{self, Refused},
     },
 };
@@ -88,8 +89,11 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
             }
             let capability = &call.stage.binding.capability;
             let per_minute = call.stage.built.target.contract.limits.calls_per_minute_max;
-            if let Err(refusal) =
-                context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute)
+            // What is sent or decided again counted the first time.
+            if !again::is_repeated(&call.stage)
+                && call.stage.built.decided_again == 0
+                && let Err(refusal) =
+                    context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute)
             {
                 let decision = permit.decision().clone();
                 let refused = Refused { passing: true, ..Refused::of(refusal, Some(&decision)) };
@@ -210,6 +214,9 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     }
     match resumed_of(context, record).await {
         Ok(resumed) => {
+            if let Err(refusal) = again::as_approved(&mut call.stage, &resumed) {
+                return refuse(context, call, refusal).await;
+            }
             call.stage.built.resumed = Some(Box::new(resumed));
             // In a task of its own: deciding needs stack, and this one's is half used.
             context.routes.gate(context, call);
@@ -244,11 +251,12 @@ fn risen(stage: &Brokered, permit: &Permit) -> Option<ApprovalMode> {
     (used && permit.mode_effective() > approval.mode).then_some(approval.mode)
 }
 
-/// A delegated call needs a delegation that still holds, however long it waited (TM-08), and no call rides on a token that was revoked.
+/// A call for a user needs a delegation that still holds, however long it waited (TM-08, TM-17), and no call rides on a token that was
+/// revoked.
 pub(crate) fn authority_holds(
     context: &Context,
     stage: &Brokered,
-    now: placet_types::clock::Timestamp,
+    now: Timestamp,
 ) -> Result<(), Refusal> {
     let tenant = stage.identity.chain.tenant();
     let is_revoked = |token: &ParkedToken| {
@@ -259,9 +267,7 @@ pub(crate) fn authority_holds(
     if stage.identity.bearers.iter().any(is_revoked) {
         return Err(broker::revoked());
     }
-    let delegated = stage.built.target.capability.mode_highest == ApprovalMode::Delegated
-        || stage.built.target.capability.also.contains(&ApprovalMode::Delegated);
-    if delegated && stage.identity.authority_until <= now {
+    if is_delegated(stage) && stage.identity.authority_until <= now {
         return Err(Refusal::new(
             ErrorCode::CredentialExpired,
             "the user's delegation has expired; get a new token and repeat the same call",
@@ -275,6 +281,23 @@ pub(crate) fn authority_holds(
         ));
     }
     Ok(())
+}
+
+/// Whether somebody else's authority is used, whatever the mode of the tool is called.
+fn is_delegated(stage: &Brokered) -> bool {
+    stage.identity.chain.on_behalf_of.is_some()
+        || stage.built.target.capability.mode_highest == ApprovalMode::Delegated
+        || stage.built.target.capability.also.contains(&ApprovalMode::Delegated)
+}
+
+/// When [`authority_holds`] ends by time alone.
+pub(crate) fn authority_until(stage: &Brokered) -> Option<Timestamp> {
+    let identity = &stage.identity;
+    let delegation = is_delegated(stage).then_some(identity.authority_until);
+    // The first moment at which they are older than they may be.
+    let groups = (!identity.user_groups.is_empty())
+        .then(|| identity.groups_as_of.plus_ms(CLAIMS_AGE_MS_MAX.saturating_add(1)));
+    delegation.into_iter().chain(groups).min()
 }
 
 /// `first`: whether this call is decided upon for the first time; a call counts once, however often it is decided again.
@@ -314,12 +337,24 @@ async fn held_by_policy(
     if let Some(waiting) = waiting {
         return reopen(context, call, waiting, held).await;
     }
+    let failed =
+        |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });
+    if record.as_ref().is_some_and(failed)
+        && let Some(resumed) = &mut call.stage.built.resumed
+        && resumed.approval.take().is_some()
+    {
+        // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
+        again::as_sent(&mut call.stage);
+        return context.routes.gate(context, call);
+    }
     let record = match record {
-        // A failed try that needs a new approval starts afresh under a new key only: its own key is spent.
+        // Sent already: nobody is asked whether it may be.
         Some(record)
             if !matches!(
                 record.state,
-                EffectState::Claimed { .. } | EffectState::Rearmed { .. }
+                EffectState::Claimed { .. }
+                    | EffectState::Rearmed { .. }
+                    | EffectState::FailedRetriable { .. }
             ) =>
         {
             let refusal = Refusal::new(
@@ -385,11 +420,21 @@ async fn reopen(
     }
 }
 
-/// What a caller is told of a denial: its kind, never a policy.
-const fn told(kind: DenialKind) -> &'static str {
-    match kind {
-        DenialKind::ModeUpgraded => "the call is stronger than the mode it asked for",
-        DenialKind::Ceiling => "the call is stronger than the run's safety mode allows",
+/// What a caller is told of a denial: its kind and the modes that were compared, never a policy.
+fn told(kind: DenialKind, decision: &Decision, ceiling: ApprovalMode) -> String {
+    let mode = decision.mode_effective;
+    let words = match kind {
+        DenialKind::ModeUpgraded => {
+            let asked = decision.mode_requested;
+            return format!(
+                "the call is stronger than the mode it asked for: it is `{mode}`, and asked for `{asked}`"
+            );
+        }
+        DenialKind::Ceiling => {
+            return format!(
+                "the call is stronger than its run may be: it is `{mode}`, and the run's `safety_mode` is `{ceiling}`"
+            );
+        }
         DenialKind::Budget => "the run has used up its budget",
         DenialKind::Error => "a policy could not be evaluated for this call, so it is refused",
         DenialKind::Lockdown | DenialKind::Policy => "policy does not allow this call",
@@ -397,11 +442,12 @@ const fn told(kind: DenialKind) -> &'static str {
         DenialKind::ApprovalRefused => "people denied this call",
         DenialKind::ApprovalExpired => "the approval of this call has run out of time",
         DenialKind::ApprovalChanged => "what was approved is not what would run",
-    }
+    };
+    words.to_owned()
 }
 
 async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
-    let message = told(denial.kind);
+    let message = told(denial.kind, &denial.decision, call.stage.run.safety_mode);
     if matches!(
         denial.kind,
         DenialKind::Policy
@@ -418,13 +464,8 @@ async fn denied(context: &Arc<Context>, call: Call<Brokered>, denial: Denial) {
 }
 
 async fn refuse(context: &Arc<Context>, call: Call<Brokered>, refusal: Refusal) {
-    let passing = matches!(
-        refusal.code,
-        ErrorCode::CredentialExpired
-            | ErrorCode::LedgerUnavailable
-            | ErrorCode::InProgress
-            | ErrorCode::Overloaded
-    );
-    let refused = Refused { passing, ..Refused::of(refusal, None) };
+    let transient = refuse::is_transient(refusal.code);
+    let passing = transient || refusal.code == ErrorCode::CredentialExpired;
+    let refused = Refused { passing, transient, ..Refused::of(refusal, None) };
     refuse::brokered(context, call, refused).await;
 }

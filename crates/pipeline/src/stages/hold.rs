@@ -8,10 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use placet_ledger::{
-    audit::AuditKind,
-    ledger::LedgerError,
-    parked::ParkedCall,
-    record::{EffectRecord, EffectState},
+    audit::AuditKind, ledger::LedgerError, parked::ParkedCall, record::EffectRecord,
     store::StoreError,
 };
 use placet_policy::{
@@ -51,10 +48,8 @@ pub(crate) async fn park(
     claimed: EffectRecord,
     (hold, budget): (Hold, BudgetView),
 ) {
-    if matches!(claimed.state, EffectState::Rearmed { .. }) {
-        // What is parked is the recorded call, whoever sent it again.
-        call.passage.goes_on_as(&claimed.call_id);
-    }
+    // What is parked is the recorded call, whoever sent it again.
+    call.passage.goes_on_as(&claimed.call_id);
     let proposal = match proposal_of(context, &call, &hold, budget).await {
         Ok(proposal) => proposal,
         Err(refusal) => {

@@ -17,7 +17,8 @@ use placet_types::{
 use crate::{
     adapters::ports::Lease,
     call::{Brokered, Call, Gated},
-    context::Context,
+    context::{Context, ending_refusal},
+    credential_faults,
     desk::drift,
     stages::{
         credential::{self, Proof, Unready},
@@ -53,7 +54,12 @@ async fn prepare(
             "the tool's adapter is not running; nothing was executed",
         )
     })?;
-    let lease = port.enter(deadline).await?;
+    let lease = tokio::select! {
+        biased;
+        // Whoever waits for a place is told at once, and not when its turn comes.
+        () = context.ending.cancelled() => return Err(ending_refusal().into()),
+        lease = port.enter(deadline) => lease?,
+    };
     let strictest = gated.permit.mode_effective() == ApprovalMode::Destructive
         || target.capability.mode_highest == ApprovalMode::Destructive;
     let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
@@ -103,7 +109,10 @@ fn shown(reason: &str) -> String {
 }
 
 async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unready) {
-    let Unready { refusal, remedy } = unready;
+    let Unready { refusal, remedy, fault } = unready;
+    if let Some(problem) = fault {
+        credential_faults::note(context, &call.stage.brokered, problem).await;
+    }
     let decision = call.stage.permit.decision().clone();
     // What is no longer what was approved voids the approval, and so does what no waiting mends; what is merely not there yet is waited for.
     let drifted = refusal.code == ErrorCode::ValidationError;
@@ -113,6 +122,7 @@ async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unr
     let is_final = remedy == Remedy::None;
     let refused = Refused {
         passing: !drifted && !is_final,
+        transient: !drifted && remedy == Remedy::Time,
         security: drifted || is_alarming(context, &call.stage.brokered, (&refusal, remedy)),
         needs_caller: remedy == Remedy::Caller,
         ..Refused::of(refusal, Some(&decision))

@@ -22,7 +22,7 @@ use crate::{
     context::{Context, lookup_refusal},
     registry::Owner,
     stages::{
-        result::{Subject, edited_args, refusal_of, unknown},
+        result::{Subject, edited, refusal_of, unknown},
         unsettled::{self, Finding},
     },
 };
@@ -200,7 +200,7 @@ pub(crate) async fn held(
 pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
     let parked = context.ledger.parked(record).await.ok();
     let mut subject = Subject::of_record(record, parked.as_ref());
-    subject.edited_args = edited_args(context, record, parked.as_ref()).await;
+    subject.edited = edited(context, record, parked.as_ref()).await;
     if let EffectState::Dispatched(attempt) = &record.state {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
@@ -215,7 +215,7 @@ pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reaso
         Err(LedgerError::Store(StoreError::Conflict)) => now(context, record).await,
         Err(error) => {
             context.noticed(&error);
-            if matches!(error, LedgerError::Store(StoreError::Unreachable(_))) {
+            if error.is_passing() {
                 let outcome = Outcome::Unknown(reason.to_owned());
                 let finding = Finding { outcome, result: result.clone(), is_probed: false };
                 unsettled::keep_trying(context, record.clone(), finding);

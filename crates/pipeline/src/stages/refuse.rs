@@ -8,7 +8,7 @@ use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind},
     ledger::LedgerError,
-    record::{EffectRecord, EffectState},
+    record::{Class, EffectRecord, EffectState},
 };
 use placet_policy::verdict::Decision;
 use placet_types::{
@@ -21,7 +21,7 @@ use crate::{
     call::{Brokered, Call, Passage},
     context::{Context, internal, ledger_refusal},
     rearm,
-    stages::recorded,
+    stages::{put_off, recorded},
     tokens::Tried,
 };
 
@@ -67,6 +67,8 @@ pub(crate) struct Refused<'a> {
     pub(crate) decision: Option<&'a Decision>,
     /// Whether the obstacle may go away: an approved call then stays approved and is tried again.
     pub(crate) passing: bool,
+    /// Whether time alone may take the obstacle away: a call that was sent before is then tried again.
+    pub(crate) transient: bool,
     /// Whether a security team wants to hear of it, whatever its code.
     pub(crate) security: bool,
     /// Whether its caller has to come back with another token.
@@ -76,14 +78,21 @@ pub(crate) struct Refused<'a> {
 impl<'a> Refused<'a> {
     /// A refusal for good.
     pub(crate) const fn of(refusal: Refusal, decision: Option<&'a Decision>) -> Self {
-        Self { refusal, decision, passing: false, security: false, needs_caller: false }
+        Self {
+            refusal,
+            decision,
+            passing: false,
+            transient: false,
+            security: false,
+            needs_caller: false,
+        }
     }
 }
 
 /// Refuses a brokered call before anything was sent.
 pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
     let Call { mut passage, stage } = call;
-    let Refused { refusal, decision, passing, security, needs_caller } = refused;
+    let Refused { refusal, decision, passing, transient, security, needs_caller } = refused;
     let needs_caller = needs_caller || refusal.code == ErrorCode::CredentialExpired;
     let security = security || is_security(refusal.code);
     let kind = if security { AuditKind::Security } else { AuditKind::Refused };
@@ -104,18 +113,14 @@ pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refus
             };
             return approved(context, Call { passage, stage }, event, (refusal, what_next)).await;
         }
-        context.note(event).await;
-        passage.leaves_record();
-        if matches!(resumed.record.state, EffectState::Rearmed { .. }) {
-            return rearmed(context, passage, &resumed.record, (refusal, passing)).await;
-        }
-        if matches!(resumed.record.state, EffectState::Dispatched(_)) {
-            // It was sent before this process began: that it may not be sent again says nothing about the first time.
-            let reason = format!("sending it again was refused: {}", refusal.code);
-            let answer = recorded::give_up(context, &resumed.record, &reason).await;
-            return passage.finish(answer);
-        }
-        return tell(context, passage, refusal, decision_id);
+        let told = (refusal, decision_id);
+        return recorded_before(
+            context,
+            Call { passage, stage },
+            event,
+            (told, passing, transient),
+        )
+        .await;
     }
     // Only what this call has claimed is its to give back: the key may be another's, who is about to use it.
     if passage.has_record() {
@@ -126,6 +131,43 @@ pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refus
         context.note(event).await;
     }
     passage.leaves_record();
+    tell(context, passage, refusal, decision_id);
+}
+
+/// Refuses a call that is recorded already and waits for nobody: one that was sent, is to be sent under another arm, or is tried again.
+async fn recorded_before(
+    context: &Arc<Context>,
+    call: Call<Brokered>,
+    event: AuditEvent,
+    ((refusal, decision_id), passing, transient): ((Refusal, Option<DecisionId>), bool, bool),
+) {
+    let Call { mut passage, stage } = call;
+    let Some(record) = stage.built.resumed.as_ref().map(|resumed| resumed.record.clone()) else {
+        return tell(context, passage, refusal, decision_id);
+    };
+    if !transient || stage.built.put_off == 0 {
+        // Of one obstacle the chain says once that it was in the way.
+        context.note(event).await;
+    }
+    if let EffectState::Dispatched(attempt) = &record.state {
+        // It was sent before: that it may not be sent again says nothing about the first time.
+        if transient && context.is_ending() {
+            return put_off::leave(context, passage);
+        }
+        if transient && matches!(attempt.class, Class::Keyed { .. }) {
+            tracing::info!(call_id = %passage.call_id, code = %refusal.code, "a call that was sent cannot be sent again now");
+            let call = Call { passage, stage };
+            return put_off::put_off(context, call, (record, refusal.code.as_str())).await;
+        }
+        passage.leaves_record();
+        let reason = format!("sending it again was refused: {}", refusal.code);
+        let answer = recorded::give_up(context, &record, &reason).await;
+        return passage.finish(answer);
+    }
+    passage.leaves_record();
+    if matches!(record.state, EffectState::Rearmed { .. }) {
+        return rearmed(context, passage, &record, (refusal, passing)).await;
+    }
     tell(context, passage, refusal, decision_id);
 }
 
@@ -302,6 +344,11 @@ pub(crate) fn tell(
         decision_id,
         trace_id,
     })));
+}
+
+/// Codes of what passes by itself.
+pub(crate) const fn is_transient(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::LedgerUnavailable | ErrorCode::InProgress | ErrorCode::Overloaded)
 }
 
 /// Codes that a security team wants to hear of (TM-15).

@@ -23,6 +23,7 @@ use placet_types::{
 
 use crate::{
     context::Context,
+    desk::resume,
     stages::{
         result::{Subject, error_of},
         settle,
@@ -31,6 +32,8 @@ use crate::{
 
 /// How often evidence is brought again when the record moved meanwhile.
 const TRIES: usize = 8;
+/// How long an answer is kept back for a ledger that is away, or for the end of its own attempt that is not written yet.
+const KEPT_FOR_LEDGER: Duration = Duration::from_secs(600);
 /// How long an answer is kept back for the end of another arm, and how often it is looked whether that has come.
 const KEPT_BACK: Duration = Duration::from_secs(1_200);
 const REST: Duration = Duration::from_millis(500);
@@ -84,6 +87,13 @@ async fn bring(
         let record = match context.ledger.store().effect(record_id).await {
             Ok(Some(record)) => record,
             Ok(None) => return,
+            Err(error) if error.is_passing() => {
+                context.noticed(&error.into());
+                if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
+                    return came_to_nothing(record_id, attempt, "the ledger is away");
+                }
+                continue;
+            }
             Err(error) => return context.noticed(&error.into()),
         };
         let by = Resolution::LateAnswer { attempt };
@@ -95,7 +105,19 @@ async fn bring(
                 if matches!(outcome, Outcome::Succeeded) && is_overtaken(&record, attempt) =>
             {
                 if since.elapsed() > KEPT_BACK || !rest(context).await {
-                    return tracing::warn!(%record_id, attempt, "a late answer came to nothing: another arm is under way still");
+                    return came_to_nothing(record_id, attempt, "another arm is under way still");
+                }
+            }
+            // That its outcome is unknown could not be written yet.
+            Err(LedgerError::WrongState(_)) if is_own(&record, attempt) => {
+                if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
+                    return came_to_nothing(record_id, attempt, "its attempt has not ended");
+                }
+            }
+            Err(error) if error.is_passing() => {
+                context.noticed(&error);
+                if since.elapsed() > KEPT_FOR_LEDGER || !rest(context).await {
+                    return came_to_nothing(record_id, attempt, "the ledger is away");
                 }
             }
             Err(error) => {
@@ -105,6 +127,15 @@ async fn bring(
             }
         }
     }
+}
+
+fn came_to_nothing(record_id: RecordId, attempt: u32, why: &str) {
+    tracing::warn!(%record_id, attempt, why, "a late answer came to nothing");
+}
+
+/// Whether the attempt is still under way, as far as the ledger knows.
+fn is_own(record: &EffectRecord, attempt: u32) -> bool {
+    matches!(&record.state, EffectState::Dispatched(sent) if sent.number == attempt)
 }
 
 /// Whether another arm is under way than the one of `attempt`.
@@ -144,6 +175,7 @@ pub(crate) async fn with(
     let resolved = context.ledger.resolve(record, evidence, result, event).await?;
     // From here on the ledger tells.
     context.registry.forget(&resolved.call_id);
+    resume::called_off(context, record).await;
     Ok(())
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Owns the shape of every answer that says what became of an effect. Does not decide what became of it.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use placet_adapter::outcome::Answer as AdapterAnswer;
-use placet_ledger::{parked::ParkedCall, record::EffectRecord};
+use placet_ledger::{approval::ApprovalRecord, parked::ParkedCall, record::EffectRecord};
 use placet_types::{
     clock::Timestamp,
     contract::Capability,
@@ -31,8 +33,25 @@ pub(crate) struct Subject {
     pub(crate) approval_id: Option<ApprovalId>,
     pub(crate) traceparent: Option<String>,
     pub(crate) accepted_at: Timestamp,
-    /// The arguments that ran, fields marked sensitive masked, where an approver narrowed them.
-    pub(crate) edited_args: Option<Value>,
+    /// What ran in the place of the agent's arguments, where an approver edited them.
+    pub(crate) edited: Option<EditedArgs>,
+}
+
+/// Arguments that an approver wrote, as their agent is told of them.
+#[derive(Debug, Clone)]
+pub(crate) struct EditedArgs {
+    /// Fields marked sensitive masked.
+    args: Value,
+    /// Where masked values changed.
+    masked: BTreeSet<String>,
+}
+
+impl EditedArgs {
+    /// What an agent is told, where the approval says that somebody edited its arguments.
+    pub(crate) fn of(approval: &ApprovalRecord, args: impl FnOnce() -> Value) -> Option<Self> {
+        let masked = approval.edits.iter().flat_map(|edit| &edit.masked).cloned().collect();
+        (!approval.edits.is_empty()).then(|| Self { args: args(), masked })
+    }
 }
 
 impl Subject {
@@ -49,12 +68,14 @@ impl Subject {
             approval_id: None,
             traceparent: parked.and_then(|p| p.traceparent.clone()),
             accepted_at: record.created_at,
-            edited_args: None,
+            edited: None,
         }
     }
 
     /// A result of this call.
     pub(crate) fn result(self, status: ResultStatus, at: Timestamp) -> ToolResultEnvelope {
+        let (edited_args, edited_masked) =
+            self.edited.map_or_else(Default::default, |edited| (Some(edited.args), edited.masked));
         ToolResultEnvelope {
             envelope_version: ResultVersion::V1,
             tool_call_id: self.call_id,
@@ -78,7 +99,8 @@ impl Subject {
             replayed: false,
             error: None,
             trace_context: self.traceparent,
-            edited_args: self.edited_args,
+            edited_args,
+            edited_masked,
         }
     }
 }
@@ -89,18 +111,19 @@ pub(crate) fn shown_args(capability: &Capability, args: &Map<String, Value>) -> 
     Some(schema.redact(&Value::Object(args.clone())))
 }
 
-/// The same of a recorded call, where its approval says that an approver narrowed them.
-pub(crate) async fn edited_args(
+/// What an approver made of the arguments of a recorded call.
+pub(crate) async fn edited(
     context: &Context,
     record: &EffectRecord,
     parked: Option<&ParkedCall>,
-) -> Option<Value> {
+) -> Option<EditedArgs> {
     let approval_id = record.state.approval_id()?;
     let approval = context.ledger.store().approval(approval_id).await.ok().flatten()?;
-    let args = &parked.filter(|_| !approval.edits.is_empty())?.envelope.args;
+    let args = &parked?.envelope.args;
     let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
     // A tool that is gone has no schema to say what may be shown.
-    Some(target.and_then(|target| shown_args(&target.capability, args)).unwrap_or(Value::Null))
+    let shown = || target.and_then(|target| shown_args(&target.capability, args));
+    EditedArgs::of(&approval, || shown().unwrap_or(Value::Null))
 }
 
 /// Puts an adapter's answer into a result; a write that names no change is said to have written its capability.

@@ -27,7 +27,7 @@ use crate::{
     stages::{
         invoke::{logged, unavailable},
         recorded, refuse,
-        result::{Subject, edited_args, error_of, fill, unknown},
+        result::{Subject, edited, error_of, fill, unknown},
         unsettled::{self, Finding},
     },
 };
@@ -176,7 +176,7 @@ impl Unsettled {
             )
         );
         if let Some(record) = &record
-            && matches!(error, LedgerError::Store(StoreError::Unreachable(_)))
+            && error.is_passing()
         {
             let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
             unsettled::keep_trying(context, record.clone(), finding);
@@ -237,7 +237,7 @@ pub(crate) async fn not_found(context: &Arc<Context>, record: &EffectRecord) -> 
 async fn subject_of(context: &Context, record: &EffectRecord) -> Subject {
     let parked = context.ledger.parked(record).await.ok();
     let mut subject = Subject::of_record(record, parked.as_ref());
-    subject.edited_args = edited_args(context, record, parked.as_ref()).await;
+    subject.edited = edited(context, record, parked.as_ref()).await;
     if let Some(attempt) = record.state.attempt() {
         subject.approval_id.clone_from(&attempt.approval_id);
         subject.decision_id = Some(attempt.decision_id.clone());
@@ -255,7 +255,7 @@ async fn recovered(
     match context.ledger.settle_recovered(record, outcome.clone(), &result).await {
         Ok(_) => recorded::of_result(result, false),
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
-        Err(error @ LedgerError::Store(StoreError::Unreachable(_))) => {
+        Err(error) if error.is_passing() => {
             context.noticed(&error);
             let finding = Finding { outcome, result, is_probed: true };
             unsettled::keep_trying(context, record.clone(), finding);

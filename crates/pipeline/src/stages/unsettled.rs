@@ -57,7 +57,7 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
                     }
                     return owner.registry.forget(&kept.call_id);
                 }
-                Err(LedgerError::Store(StoreError::Unreachable(_))) => {}
+                Err(error) if error.is_passing() => {}
                 // It was kept when the connection broke, or somebody else has ended it.
                 Err(LedgerError::Store(StoreError::Conflict)) => return,
                 Err(error) => {
@@ -83,7 +83,7 @@ pub(crate) fn take_back(context: &Arc<Context>, record_id: RecordId, decision_id
             let record = match owner.ledger.store().effect(record_id).await {
                 Ok(Some(record)) => record,
                 Ok(None) => return,
-                Err(StoreError::Unreachable(_)) => continue,
+                Err(error) if error.is_passing() => continue,
                 Err(error) => return owner.noticed(&error.into()),
             };
             let unsent = matches!(&record.state, EffectState::Dispatched(attempt) if attempt.decision_id == decision_id);
@@ -92,7 +92,7 @@ pub(crate) fn take_back(context: &Arc<Context>, record_id: RecordId, decision_id
             }
             match owner.ledger.settle_again(&record, unsent_outcome(), &not_sent(&owner, &record)).await {
                 Ok(kept) => return owner.registry.forget(&kept.call_id),
-                Err(LedgerError::Store(StoreError::Unreachable(_))) => {}
+                Err(error) if error.is_passing() => {}
                 Err(error) => return owner.noticed(&error),
             }
         }

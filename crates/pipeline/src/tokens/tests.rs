@@ -20,6 +20,8 @@ fn token(text: &str, expires_ms: i64) -> SubjectToken {
         client: None,
         issued_at: Some(Timestamp::from_ms(0)),
         expires_at: Timestamp::from_ms(expires_ms),
+        scopes: std::collections::BTreeSet::new(),
+        may_act: None,
     };
     SubjectToken::seal(text, facts)
 }

@@ -135,7 +135,7 @@ pub struct ReviewStanding {
     pub may_approve: bool,
     /// Whether the caller may say no now.
     pub may_deny: bool,
-    /// Whether the caller may narrow the arguments.
+    /// Whether the caller may change the arguments.
     pub may_edit: bool,
     /// Why not, in words, where the caller may not agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,7 +180,7 @@ pub struct OutcomeView {
     pub updated_at: Timestamp,
 }
 
-/// Narrower arguments, as an approver sends them. The approver agrees to them by that.
+/// Other arguments, as an approver sends them. The approver agrees by that to narrower ones, and does not decide on others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditRequest {
@@ -274,6 +274,9 @@ pub struct DeskEntryView {
     /// What the caller may do with it now.
     #[serde(default)]
     pub standing: EntryStanding,
+    /// In the answer to whoever made it: what they may not have expected of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// What the caller may do with an entry of the desk now, as policy sees it.
@@ -428,7 +431,7 @@ pub enum DeskEventKind {
     Asked,
     /// Somebody decided, and more have to.
     Voted,
-    /// Somebody narrowed the arguments.
+    /// Somebody changed the arguments.
     Edited,
     /// Another group is asked.
     Escalated,

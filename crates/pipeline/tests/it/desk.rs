@@ -7,6 +7,7 @@ mod grants;
 mod guests;
 mod inbox;
 mod nodes;
+mod overtaken;
 mod restarts;
 mod revocations;
 mod trail;

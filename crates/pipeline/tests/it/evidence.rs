@@ -10,14 +10,21 @@ use serde_json::json;
 use placet_ledger::{
     audit::AuditKind,
     record::{EffectState, Resolution},
-    store::Store,
+    store::{EffectQuery, Store},
     testing::Fault,
 };
-use placet_pipeline::settings::LedgerSettings;
+use placet_pipeline::{
+    settings::LedgerSettings,
+    views::{
+        RearmRequest,
+        desk::{DeskEventKind, InboxQuery},
+    },
+};
 use placet_policy::bundle::PolicyFile;
 use placet_types::{
     approval::VoteChoice,
     error::{ErrorCode, Execution},
+    mode::EngineMode,
 };
 
 use crate::fake::{Behaviour, Probing};
@@ -286,6 +293,40 @@ async fn a_late_answer_of_the_first_arm_counts_when_the_second_ends_unknown() {
 }
 
 #[tokio::test]
+async fn people_are_not_asked_any_more_once_it_comes_to_light_how_the_call_ended() {
+    let ledger = LedgerSettings { rearm_people: 1, ..quick() };
+    let world = World::with(Make { ledger, ..Make::default() }).await;
+    let mut call = plan("erase", "s1", "a");
+    call["run"]["run_budget"] = json!({"tool_latency_ms_max": 200});
+    world.witness.behave("erase", Behaviour::Slow(Duration::from_millis(3_000)));
+    let first = held(world.call(call.clone()).await);
+    world.vote("ben", &first, VoteChoice::Approve).await.unwrap();
+    assert_eq!(refused(world.end_of(&first).await).code, ErrorCode::OutcomeUnknown);
+    world.rearm("ben").await.unwrap();
+    world.reaches("pending_approval").await;
+    let again = held(world.call(call.clone()).await);
+    assert_ne!(again.approval_id, first.approval_id);
+    let waiting = async || {
+        world.engine.inbox(&world.person("ben").await, InboxQuery::default()).await.unwrap().total
+    };
+    assert_eq!(waiting().await, 1);
+    let mut news = world.engine.desk_events(&world.person("ben").await);
+    world.reaches("succeeded").await;
+    let next = tokio::time::timeout(Duration::from_secs(5), news.next()).await.unwrap().unwrap();
+    assert_eq!(
+        (next.kind, next.approval_id),
+        (DeskEventKind::Void, Some(again.approval_id.clone()))
+    );
+    assert_eq!(waiting().await, 0);
+    let ended = world.store.approval(&again.approval_id).await.unwrap().unwrap();
+    assert_eq!(ended.state.name(), "void");
+    let late = world.vote("ben", &again, VoteChoice::Approve).await;
+    assert!(late.is_err(), "{late:?}");
+    assert!(finished(world.call(call).await).replayed);
+    assert_eq!(world.witness.effects("erase").len(), 1);
+}
+
+#[tokio::test]
 async fn a_result_that_was_altered_is_not_given_again() {
     let world = World::new().await;
     finished(world.call(plan("note", "s1", "a")).await);
@@ -330,4 +371,54 @@ async fn a_re_arm_waits_until_a_node_that_was_taken_over_from_can_no_longer_send
     next.rearm("ben").await.unwrap();
     assert!(next.store.effect(record.record_id).await.unwrap().is_some());
     world.witness.refuses_connections.store(false, Ordering::SeqCst);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_comes_while_the_ledger_is_away_settles_the_call_later() {
+    // Before the outcome was called unknown, and after.
+    for away_after_ms in [100, 800] {
+        let world = World::new().await;
+        world.witness.behave("note", Behaviour::Slow(Duration::from_secs(2)));
+        let mut call = world.send(hasty("note")).await;
+        tokio::time::sleep(Duration::from_millis(away_after_ms)).await;
+        world.store.cut_off(true);
+        assert_eq!(refused(call.settled(0).await).execution, Execution::Unknown);
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(world.witness.effects("note").len(), 1, "it has answered meanwhile");
+        world.store.cut_off(false);
+        let record = world.reaches("succeeded").await;
+        let EffectState::Succeeded { resolved_by, .. } = &record.state else {
+            panic!("{record:?}")
+        };
+        assert_eq!(*resolved_by, Some(Resolution::LateAnswer { attempt: 1 }), "{away_after_ms}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_rearmed_call_is_tried_however_many_cannot_be_sent() {
+    const CALLS: usize = 101;
+    let ledger = LedgerSettings { rearm_people: 1, ..quick() };
+    let world = World::with(Make { ledger, ..Make::default() }).await;
+    world.witness.behave("note", Behaviour::Unknown);
+    for step in 0..CALLS {
+        refused(world.call(plan("note", &format!("s{step}"), "a")).await);
+    }
+    world.engine.set_engine_mode(EngineMode::Lockdown);
+    let query = EffectQuery { limit: 1_000, ..EffectQuery::default() };
+    let records = world.store.effects(&query).await.unwrap();
+    assert_eq!(records.len(), CALLS);
+    let ben = world.person("ben").await;
+    for record in &records {
+        let request = RearmRequest { evidence: "not in the target".to_owned() };
+        world.engine.rearm(&ben, record.record_id, request).await.unwrap();
+    }
+    let tried_before = world.store.audit().len();
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let audit = world.store.audit();
+    for record in &records {
+        let tried = audit.iter().skip(tried_before).filter(|event| {
+            event.kind == AuditKind::Refused && event.call_id.as_ref() == Some(&record.call_id)
+        });
+        assert!(tried.count() > 0, "{} is never tried", record.record_id);
+    }
 }

@@ -52,6 +52,8 @@ pub(crate) enum Probing {
 pub(crate) enum Behaviour {
     Slow(Duration),
     NothingHappened,
+    /// It refuses the call, since the tool is not what its contract says.
+    Drifts,
     Unknown,
     /// So many calls have an effect and no answer; the next ones are answered.
     Flaky(u32),
@@ -101,6 +103,7 @@ pub(crate) fn schema() -> Value {
     json!({
         "type": "object",
         "properties": {"what": {"type": "string"}, "pin": {"type": "string", "x-sensitive": true},
+            "most": {"type": "integer"},
             "codes": {"type": "array", "items": {"type": "string"}, "x-sensitive": true}},
         "required": ["what"],
         "additionalProperties": false
@@ -147,6 +150,9 @@ impl Adapter for FakeAdapter {
                 return Outcome::NothingHappened(AdapterError::Unavailable(
                     "connection refused".to_owned(),
                 ));
+            }
+            Some(Behaviour::Drifts) => {
+                return Outcome::NothingHappened(AdapterError::Drifted("another tool".to_owned()));
             }
             Some(Behaviour::Slow(pause)) => tokio::time::sleep(*pause).await,
             _ => {}

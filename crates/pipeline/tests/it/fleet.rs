@@ -9,7 +9,11 @@ use placet_ledger::{
     store::{EffectQuery, Store, StoreError},
     testing::Fault,
 };
-use placet_pipeline::answer::Answer;
+use placet_pipeline::{
+    answer::Answer,
+    engine::{ActivateError, StartError},
+    settings::LedgerSettings,
+};
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
     approval::VoteChoice,
@@ -17,7 +21,7 @@ use placet_types::{
 };
 
 use crate::fake::{Behaviour, Probing};
-use crate::world::{Make, World, bundle, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, quick, refused};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -273,6 +277,70 @@ async fn a_node_without_the_active_policies_decides_nothing_and_says_so() {
     finished(one.call(plan("note", "s4", "a")).await);
     finished(two.call(plan("note", "s5", "a")).await);
     assert_eq!(one.witness.effects("note").len(), 4);
+}
+
+#[tokio::test]
+async fn a_node_that_starts_with_replaced_policies_does_not_bring_them_back() {
+    let one = World::new().await;
+    let two = one.node().await;
+    let old = two.store.policy().await.unwrap().unwrap();
+    one.engine.activate(other_bundle()).await.unwrap();
+    let new = two.store.policy().await.unwrap().unwrap();
+    // The second one is started again, and its files are the old ones.
+    let again = |rolls_back| {
+        let store = Arc::new(two.store.node());
+        let ledger = LedgerSettings { rolls_back, ..quick() };
+        World::started(Make { store, ledger, ..Make::default() })
+    };
+    for rolls_back in [None, Some(old.epoch), Some(new.epoch.saturating_add(1))] {
+        let Err(StartError::Replaced(replaced)) = again(rolls_back).await else {
+            panic!("{rolls_back:?}: it starts")
+        };
+        assert_eq!((replaced.digest, replaced.active), (old.digest, new));
+        assert_eq!(replaced.replaced_by, new.digest);
+    }
+    assert_eq!(two.store.policy().await.unwrap(), Some(new));
+    finished(one.call(plan("note", "s1", "a")).await);
+    let three = again(Some(new.epoch)).await.unwrap();
+    let back = three.store.policy().await.unwrap().unwrap();
+    assert_eq!((back.epoch, back.digest), (new.epoch.saturating_add(1), old.digest));
+    let audit = three.store.audit();
+    let told = audit.iter().rfind(|event| event.kind == AuditKind::BundleActivated).unwrap();
+    assert_eq!(told.digests["activated"], old.digest);
+    let note = told.note.as_deref().unwrap();
+    assert!(note.starts_with("a roll-back") && note.contains(&new.digest.to_string()), "{note}");
+    finished(three.call(plan("note", "s2", "a")).await);
+    // It was for once: the same words do not bring them back from the next ones.
+    let mut third = other_bundle();
+    third.files[0].text.push_str("\n// once more\n");
+    three.engine.activate(third).await.unwrap();
+    assert!(matches!(again(Some(new.epoch)).await, Err(StartError::Replaced(_))));
+}
+
+#[tokio::test]
+async fn one_process_alone_starts_with_what_its_files_say() {
+    let one = World::new().await;
+    one.engine.activate(other_bundle()).await.unwrap();
+    let next = World::over(Arc::clone(&one.store), Arc::clone(&one.witness)).await;
+    finished(next.call(plan("note", "s1", "a")).await);
+}
+
+#[tokio::test]
+async fn a_promotion_that_the_ledger_does_not_confirm_is_not_called_made() {
+    for fault in [Fault::Uncertain, Fault::Refuse(StoreError::Unreachable("a moment".to_owned()))] {
+        let world = World::new().await;
+        world.store.fail_once_on(AuditKind::BundleActivated, fault);
+        let answer = world.engine.activate(other_bundle()).await;
+        assert!(matches!(answer, Err(ActivateError::NotKept(_))), "{answer:?}");
+        let why = tokio::time::timeout(Duration::from_secs(5), world.engine.stopped()).await;
+        assert!(why.unwrap().contains("promotion"));
+    }
+    let world = World::new().await;
+    let mut broken = bundle();
+    broken.files[0].text.push_str("permit (");
+    let answer = world.engine.activate(broken).await;
+    assert!(matches!(answer, Err(ActivateError::Bundle(_))), "{answer:?}");
+    finished(world.call(plan("note", "s1", "a")).await);
 }
 
 #[tokio::test]

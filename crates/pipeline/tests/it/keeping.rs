@@ -1,15 +1,23 @@
 //! How long things are kept: results, tombstones, keys that tell their age.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use placet_ledger::store::{Store, StoreError};
+use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
+    audit::AuditKind,
+    desk::{DESK_VERSION, DeskEntry},
+    store::{Admission, Changes, Durability, Store, StoreError},
+};
 use placet_pipeline::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_types::{
-    approval::VoteChoice,
+    approval::{Requirement, VoteChoice},
+    clock::Timestamp,
+    desk::{BreakGlass, DeskBody, Handover},
+    digest::Digest,
     error::{ErrorCode, Execution},
-    ids::TenantId,
+    ids::{ApprovalId, DeskId, PrincipalId, TenantId},
 };
 
 use crate::fake::Behaviour;
@@ -119,6 +127,82 @@ async fn what_approvers_were_shown_goes_with_the_result_in_the_time_of_its_tenan
     assert_eq!((kept.votes, kept.proposal), (approval.votes, approval.proposal));
 }
 
+/// Something that is over, but for break-glass records.
+fn entry(id: &str, body: DeskBody, now: Timestamp) -> DeskEntry {
+    let requirement = Requirement::new(BTreeMap::new(), 0, 1_000);
+    DeskEntry {
+        version: DESK_VERSION,
+        desk_id: DeskId::new(id).unwrap(),
+        tenant: TenantId::new("acme").unwrap(),
+        by: PrincipalId::new("fia").unwrap(),
+        reason: "away".to_owned(),
+        created_at: now,
+        starts_at: now,
+        expires_at: now.plus_ms(60_000),
+        body,
+        state: DeskEntry::first_state(&requirement),
+        requirement,
+        rev: 1,
+        votes: Vec::new(),
+        uses: 0,
+        claimed: None,
+    }
+}
+
+#[tokio::test]
+async fn what_is_over_at_the_desk_goes_with_its_tenant_s_tombstones_and_the_chain_says_so() {
+    let world = World::new().await;
+    let mut ids = Vec::new();
+    for (step, choice) in [("s1", VoteChoice::Approve), ("s2", VoteChoice::Deny)] {
+        let asked = held(world.call(plan("erase", step, "a")).await);
+        world.vote("ben", &asked, choice).await.unwrap();
+        world.end_of(&asked).await;
+        ids.push(asked.approval_id);
+    }
+    let now = world.store.now();
+    let handover = Handover { to: PrincipalId::new("ben").unwrap(), groups: BTreeSet::new() };
+    let glass = BreakGlass { ticket: "INC-1".to_owned(), agent: None, capability: None };
+    let mut changes = Changes::new(Durability::Synced, Admission::New);
+    changes.desk = vec![
+        entry("desk_handover", DeskBody::Handover(handover), now),
+        entry("desk_glass", DeskBody::BreakGlass(glass), now),
+    ];
+    world.store.commit(changes).await.unwrap();
+    let (handed, glass) =
+        (DeskId::new("desk_handover").unwrap(), DeskId::new("desk_glass").unwrap());
+    let are_there = async || {
+        let mut there = 0_usize;
+        for id in &ids {
+            there += usize::from(world.store.approval(id).await.unwrap().is_some());
+        }
+        there + usize::from(world.store.desk_entry(&handed).await.unwrap().is_some())
+    };
+    world.store.advance_ms(395 * DAY_MS);
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    assert_eq!(are_there().await, 3, "in the time of the tombstones they are kept");
+    world.store.advance_ms(10 * DAY_MS);
+    for _ in 0..500 {
+        if are_there().await == 0 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert_eq!(are_there().await, 0);
+    assert!(world.store.desk_entry(&glass).await.unwrap().is_some(), "nobody has reviewed it");
+    let audit = world.store.audit();
+    let told = |id: &ApprovalId| {
+        audit.iter().any(|event| {
+            event.kind == AuditKind::Forgotten && event.approval_id.as_ref() == Some(id)
+        })
+    };
+    assert!(ids.iter().all(told));
+    let handed = audit.iter().any(|event| {
+        event.kind == AuditKind::Forgotten
+            && event.note.as_deref() == Some("handover `desk_handover`")
+    });
+    assert!(handed);
+}
+
 #[tokio::test]
 async fn an_unknown_outcome_is_never_dropped() {
     let world = World::new().await;
@@ -129,4 +213,36 @@ async fn an_unknown_outcome_is_never_dropped() {
     assert_eq!(world.record().await.state.name(), "indeterminate");
     assert_eq!(refused(world.call(keyed(KEY)).await).code, ErrorCode::OutcomeUnknown);
     assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_shown_of_void_approvals_goes_however_many_older_ones_there_are() {
+    // More than one round looks at, with a batch of one.
+    const OLDER: usize = 210;
+    let retention = Retention { batch: 1, ..quick().retention };
+    let ledger = LedgerSettings { retention, ..quick() };
+    let world = World::with(Make { ledger, ..Make::default() }).await;
+    let asked = held(world.call(plan("erase", "s1", "x")).await);
+    let first = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
+    let tenant = first.chain.tenant().clone();
+    let mut last = first.proposal;
+    for number in 0..OLDER {
+        let shown = format!("shown {number}").into_bytes();
+        last = Digest::of(&shown);
+        let approval_id = ApprovalId::new(format!("apr_{number:04}")).unwrap();
+        let pending = ApprovalRecord { approval_id, proposal: last, rev: 1, ..first.clone() };
+        let void = pending.moved(ApprovalState::Void { reason: "drifted".to_owned() }).unwrap();
+        let mut changes = Changes::new(Durability::Synced, Admission::New);
+        changes.content.push((tenant.clone(), shown));
+        changes.approvals = vec![pending, void];
+        world.store.commit(changes).await.unwrap();
+    }
+    world.store.advance_ms(40 * DAY_MS);
+    for _ in 0..2_000 {
+        if world.store.content(&tenant, last).await.is_err() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("what was shown of the youngest of them is there still");
 }

@@ -11,6 +11,8 @@ mod world;
 #[cfg(test)]
 mod approvals;
 #[cfg(test)]
+mod attached;
+#[cfg(test)]
 mod calls;
 #[cfg(test)]
 mod desk;
@@ -26,6 +28,10 @@ mod fleet;
 mod keeping;
 #[cfg(test)]
 mod schedules;
+#[cfg(test)]
+mod sent_again;
+#[cfg(test)]
+mod stops;
 #[cfg(test)]
 mod told;
 #[cfg(test)]

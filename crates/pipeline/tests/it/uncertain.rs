@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use placet_ledger::{audit::AuditKind, testing::Fault};
+use placet_ledger::{audit::AuditKind, store::StoreError, testing::Fault};
 use placet_types::{
     approval::VoteChoice,
     error::{ErrorCode, Execution, Refusal},
@@ -79,4 +79,26 @@ async fn a_failure_after_an_attempt_that_nobody_knows_of_is_not_called_the_end()
             (ErrorCode::OutcomeUnknown, Execution::Unknown)
         );
     }
+}
+
+#[tokio::test]
+async fn a_result_that_finds_no_space_is_kept_when_there_is_some() {
+    let world = World::new().await;
+    world.store.fail_once_on(AuditKind::Settled, Fault::Refuse(StoreError::NoSpace));
+    says_unknown(&refused(world.call(plan("note", "s1", "a")).await));
+    world.reaches("succeeded").await;
+    let again = finished(world.call(plan("note", "s1", "a")).await);
+    assert!(again.replayed && again.output["did"] == "note");
+    assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test]
+async fn an_unknown_outcome_that_finds_no_space_is_kept_when_there_is_some() {
+    let world = World::new().await;
+    world.store.fail_once_on(AuditKind::Dispatched, Fault::Uncertain);
+    refused(world.call(plan("note", "s1", "a")).await);
+    world.store.fail_once_on(AuditKind::Settled, Fault::Refuse(StoreError::NoSpace));
+    let next = next(&world).await;
+    next.reaches("indeterminate").await;
+    assert!(!next.store.audit().is_empty());
 }

@@ -22,7 +22,7 @@ use placet_ledger::{
 };
 use placet_pipeline::{
     answer::{Answer, Held},
-    engine::{Connectors, Engine, EngineParts},
+    engine::{Connectors, Engine, EngineParts, StartError},
     settings::{LedgerSettings, Retention, Settings},
     submission::{Inbound, Submission},
     ticket::Ticket,
@@ -66,7 +66,7 @@ impl IdSource for Counter {
     }
 }
 
-fn contract(breaker_failures: u32) -> Contract {
+fn contract(breaker_failures: u32, places: u32, per_minute: u32) -> Contract {
     let adapter = AdapterName::new("fake").unwrap();
     let pins: BTreeMap<String, String> = live_tools(false)
         .into_iter()
@@ -83,10 +83,12 @@ fn contract(breaker_failures: u32) -> Contract {
         capability
     };
     let opaque = || json!({"class": "opaque"});
+    // `fetch` goes over a network, which needs a bound.
+    let per_minute = if per_minute == 0 { 1_000_000 } else { per_minute };
     let file: ContractFile = serde_json::from_value(json!({
         "contract_version": "placet.contract.v1", "adapter": "fake", "environment": "dev",
         "transport": {"type": "internal", "builtin": "fake", "root": "."}, "protocol_version": "1",
-        "limits": {"breaker_failures": breaker_failures},
+        "limits": {"breaker_failures": breaker_failures, "concurrency_max": places, "calls_per_minute_max": per_minute},
         "capabilities": {
             "look": capability("look", "read_only", Value::Null),
             "note": capability("note", "local_write", opaque()),
@@ -146,6 +148,10 @@ pub(crate) struct Make {
     pub(crate) witness: Arc<Witness>,
     pub(crate) calls: usize,
     pub(crate) breaker_failures: u32,
+    /// How many calls the adapter takes at a time.
+    pub(crate) places: u32,
+    /// How many calls of a tool it takes in a minute.
+    pub(crate) per_minute: u32,
     pub(crate) bundle: BundleSource,
     pub(crate) ledger: LedgerSettings,
     /// Where the engine keeps, if not in `store`.
@@ -163,6 +169,8 @@ impl Default for Make {
             witness: Arc::default(),
             calls: 10_000,
             breaker_failures: 1_000,
+            places: 8,
+            per_minute: 0,
             bundle: bundle(),
             ledger: quick(),
             kept_in: None,
@@ -222,11 +230,18 @@ impl World {
     }
 
     pub(crate) async fn with(make: Make) -> Self {
+        Self::started(make).await.unwrap()
+    }
+
+    /// An engine, if it starts.
+    pub(crate) async fn started(make: Make) -> Result<Self, StartError> {
         let Make {
             store,
             witness,
             calls,
             breaker_failures,
+            places,
+            per_minute,
             bundle,
             ledger,
             kept_in,
@@ -276,7 +291,7 @@ impl World {
                 Arc::<StandingClock>::clone(&clock),
             )
             .unwrap(),
-            contracts: vec![Arc::new(contract(breaker_failures))],
+            contracts: vec![Arc::new(contract(breaker_failures, places, per_minute))],
             directory: Arc::new(directory()),
             bundle,
             connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
@@ -285,9 +300,8 @@ impl World {
             metrics: Metrics::new(),
             notary,
         })
-        .await
-        .unwrap();
-        Self { engine, witness, store, key, clock, verifier }
+        .await?;
+        Ok(Self { engine, witness, store, key, clock, verifier })
     }
 
     /// Sends a call and waits until it is settled or held.

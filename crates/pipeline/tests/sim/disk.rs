@@ -217,6 +217,10 @@ impl Store for SimStore {
         self.memory.policy().await
     }
 
+    async fn desk_rev(&self) -> Result<u64, StoreError> {
+        self.memory.desk_rev().await
+    }
+
     fn is_shared(&self) -> bool {
         false
     }

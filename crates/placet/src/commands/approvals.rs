@@ -67,7 +67,7 @@ enum Action {
     Approve(decide::Decide),
     /// Say no; one is enough, unless its policies ask for more.
     Deny(decide::Decide),
-    /// Narrow the arguments of a held call; you agree to them by that, others decide anew.
+    /// Change the arguments of a held call; others decide anew, and on all but narrower ones only they.
     Edit(edit::Args),
     /// Decide several of the same kind at once; each is recorded by itself.
     Together(together::Args),

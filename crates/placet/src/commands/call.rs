@@ -11,6 +11,7 @@ use placet_server::documents::HeldDocument;
 use placet_types::{
     clock::{Clock as _, IdSource as _},
     envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::ErrorCode,
     ids::{ChannelName, IdempotencyKey, RequestId, RunId, StepId},
     json::{JsonLimits, parse_strict},
     mode::ApprovalMode,
@@ -115,7 +116,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
         idempotency_key: args.key.clone(),
         approval_mode_requested: args.mode,
         callback: args.callback.clone(),
-        wait_ms: args.wait.saturating_mul(1_000),
+        wait_ms: (args.wait > 0).then(|| args.wait.saturating_mul(1_000)),
         run: RunRequest {
             run_id,
             session_id: None,
@@ -152,6 +153,9 @@ pub(crate) fn arguments(
             Some(name) => (name, json_of(value)?),
             None => (name, Value::String(value.to_owned())),
         };
+        if name.is_empty() {
+            return Err(Failure::usage(format!("`--arg {pair}` names no argument")));
+        }
         if args.insert(name.to_owned(), value).is_some() {
             return Err(Failure::usage(format!("the argument `{name}` is there twice")));
         }
@@ -176,9 +180,24 @@ fn tell(reply: &Reply, submission: &Submission, program: &str) -> Outcome {
     if reply.status == StatusCode::ACCEPTED {
         output::line(held(&reply.read()?, submission, program));
     } else {
-        output::line(finished(&reply.document()?));
+        let finished = reply.document().map_err(|failure| hinted(failure, reply, submission))?;
+        output::line(self::finished(&finished));
     }
     Ok(exit_of(reply))
+}
+
+/// A refusal, with what it most likely takes where a call that does something was sent without a mode.
+fn hinted(failure: Failure, reply: &Reply, submission: &Submission) -> Failure {
+    let is_denied =
+        reply.problem().is_some_and(|problem| problem.error_code == ErrorCode::PolicyDenied);
+    let says_no_mode = submission.approval_mode_requested.is_none()
+        && submission.run.safety_mode == ApprovalMode::ReadOnly;
+    if is_denied && says_no_mode {
+        return failure.try_this(
+            "without --mode a run may only read: `placet tools` shows the mode that the tool has",
+        );
+    }
+    failure
 }
 
 /// A result as a person reads it.
@@ -187,7 +206,7 @@ fn finished(result: &ToolResultEnvelope) -> String {
         ResultStatus::Succeeded => "succeeded",
         ResultStatus::Failed => "failed",
         ResultStatus::Refused => "refused",
-        ResultStatus::Pending => "waits for people",
+        ResultStatus::Pending => "waits",
         ResultStatus::InProgress => "in progress",
         ResultStatus::Unknown => "outcome unknown",
     };
@@ -214,15 +233,24 @@ fn held(held: &HeldDocument, submission: &Submission, program: &str) -> String {
     let requirement = placet_policy::explain::requirement_line(&held.requirement);
     let request = submission.request_id.as_ref().map(RequestId::as_str).unwrap_or_default();
     let step = submission.step_id.as_ref().map(StepId::as_str).unwrap_or_default();
+    let (tool, id, until) = (&submission.tool, &held.approval_id, held.expires_at);
+    let again = format!("--run {} --request {request} --step {step}", submission.run.run_id);
+    if held.awaits_credential {
+        return format!(
+            "{tool} waits for its caller: people have agreed ({id}, until {until}), and it needs a new token\n  \
+             get a new token for the same principal, and send the same call again with it: {again}",
+        );
+    }
+    if held.state == "approved" {
+        return format!(
+            "{tool} has not run yet: people have agreed ({id}, until {until}), and it is tried again until then\n  \
+             the same call again collects the result: {again}",
+        );
+    }
     format!(
-        "{} waits for people: {requirement}\n  approval {} ({}), until {}\n  an approver types: {program} approvals approve {} --reason \"…\"\n  \
-         then the same call again collects the result: --run {} --request {request} --step {step}",
-        submission.tool,
-        held.approval_id,
+        "{tool} waits for people: {requirement}\n  approval {id} ({}), until {until}\n  an approver types: {program} approvals approve {id} --reason \"…\"\n  \
+         then the same call again collects the result: {again}",
         held.state,
-        held.expires_at,
-        held.approval_id,
-        submission.run.run_id,
     )
 }
 
@@ -237,7 +265,7 @@ mod tests {
     use placet_types::mode::ApprovalMode;
     use serde_json::json;
 
-    use super::{arguments, submission};
+    use super::{HeldDocument, arguments, held, submission};
     use crate::cli::{Cli, Command};
 
     fn parsed(object: Option<&str>, pairs: &[&str]) -> Result<serde_json::Value, String> {
@@ -265,11 +293,53 @@ mod tests {
             (Some("[1]"), &[][..]),
             (Some("{\"a\":1,\"a\":2}"), &[][..]),
             (None, &["novalue"][..]),
+            (None, &["=x"][..]),
+            (None, &[":=1"][..]),
             (None, &["a:=nope"][..]),
             (None, &["a=1", "a=2"][..]),
             (Some("{\"a\":1}"), &["a=2"][..]),
         ] {
             assert!(parsed(object, pairs).is_err(), "{object:?} {pairs:?}");
+        }
+    }
+
+    fn held_as(state: &str, awaits_credential: bool) -> String {
+        let document: HeldDocument = serde_json::from_value(json!({
+            "error_code": "APPROVAL_PENDING", "call_id": "call_1", "approval_id": "apr_1", "state": state,
+            "awaits_credential": awaits_credential, "expires_at": 0, "trace_id": "t",
+            "requirement": { "groups": { "approvers": 1 }, "quorum": 1, "expires_in_ms": 1_000, "reasons": [] },
+        }))
+        .unwrap();
+        let Command::Call(args) =
+            Cli::try_parse_from("placet call t__x --run r --request q --step s".split(' '))
+                .unwrap()
+                .command
+        else {
+            panic!("it is a call")
+        };
+        held(&document, &submission(&args).unwrap(), "placet")
+    }
+
+    #[test]
+    fn a_held_call_says_what_it_waits_for_and_what_to_do() {
+        let again = "--run r --request q --step s";
+        let pending = held_as("pending", false);
+        assert!(
+            pending.contains("waits for people") && pending.contains("approvals approve apr_1")
+        );
+        let caller = held_as("approved", true);
+        assert!(caller.starts_with("t__x waits for its caller: people have agreed"), "{caller}");
+        assert!(caller.contains("get a new token for the same principal"), "{caller}");
+        let soon = held_as("approved", false);
+        assert!(soon.contains("has not run yet") && soon.contains("tried again"), "{soon}");
+        for text in [&caller, &soon] {
+            assert!(
+                !text.contains("waits for people") && !text.contains("an approver types"),
+                "{text}"
+            );
+        }
+        for text in [pending, caller, soon] {
+            assert!(text.contains(again), "{text}");
         }
     }
 
@@ -287,7 +357,7 @@ mod tests {
             "placet call t__x --mode network --safety-mode destructive --run r --request q --wait 2",
         );
         assert_eq!(call.run.safety_mode, ApprovalMode::Destructive);
-        assert_eq!((call.wait_ms, call.request_id.unwrap().as_str()), (2_000, "q"));
+        assert_eq!((call.wait_ms, call.request_id.unwrap().as_str()), (Some(2_000), "q"));
         assert_ne!(of("placet call t__x").run.run_id, of("placet call t__x").run.run_id);
     }
 }

@@ -1,13 +1,12 @@
 //! `placet doctor`: looks at everything a start needs, leaves nothing behind, and says for each thing what to do.
 //!
-//! Owns the list of checks. Each is independent: one that fails does not hide the others.
+//! Owns the list of checks; those of the data folder are in [`folder`]. Each is independent: one that fails does not hide the others.
+
+mod folder;
 
 use std::{
-    fs,
-    io::{self, Write as _},
+    io,
     net::{SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
     sync::Arc,
 };
 
@@ -16,7 +15,6 @@ use placet_identity::{DevKey, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
 use placet_types::clock::Clock;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use crate::{
     clock::SystemClock,
@@ -32,11 +30,6 @@ use crate::{
     notices, output, storage,
     world::{self, World},
 };
-
-/// So much room is comfortable.
-const FREE_BYTES_GOOD: u64 = 2 << 30;
-/// How many syncs are measured.
-const SYNCS: u32 = 50;
 
 /// Check the whole set-up.
 #[derive(Debug, ClapArgs)]
@@ -99,7 +92,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         Err(failure) => checks.push(Check::of("configuration", &failure)),
         Ok(config) => {
             checks.push(configuration(&config));
-            checks.extend(data_folder(&config));
+            checks.extend(folder::checks(&config));
             checks.push(ledger(&config).await);
             checks.extend(contracts(&config));
             checks.extend(policies_and_issuers(&config).await);
@@ -113,12 +106,15 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         }
     }
     let failed = checks.iter().any(|check| check.level == Level::Fail);
+    let warned = checks.iter().any(|check| check.level == Level::Warn);
     if args.json {
         output::json(&checks);
     } else {
         checks.iter().for_each(told);
         let verdict = if failed {
             "something has to be mended before `placet serve` can start"
+        } else if warned {
+            "`placet serve` can start, once you have looked at what is marked `warn`"
         } else {
             "`placet serve` can start"
         };
@@ -149,112 +145,6 @@ fn configuration(config: &Config) -> Check {
             Check::ok("configuration", format!("{origin}, environment `{}`", config.environment))
         }
         Err(failure) => Check::of("configuration", &failure),
-    }
-}
-
-fn data_folder(config: &Config) -> Vec<Check> {
-    let folder = &config.data;
-    let about = "data folder";
-    let metadata = match fs::metadata(folder) {
-        Ok(metadata) if metadata.is_dir() => metadata,
-        Ok(_) => {
-            return vec![Check::fail(
-                about,
-                format!("`{}` is not a folder", folder.display()),
-                "name another with --data",
-            )];
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return vec![Check::ok(
-                about,
-                format!("`{}` is not there yet; the first start makes it", folder.display()),
-            )];
-        }
-        Err(error) => {
-            return vec![Check::fail(
-                about,
-                format!("`{}`: {error}", folder.display()),
-                "give its owner access",
-            )];
-        }
-    };
-    let mode = metadata.permissions().mode() & 0o777;
-    let open_to_others = mode & 0o077 != 0;
-    let mut checks = vec![if open_to_others {
-        Check::warn(
-            about,
-            format!("`{}` has mode {mode:03o}", folder.display()),
-            format!("chmod 700 {}", folder.display()),
-        )
-    } else {
-        Check::ok(about, format!("`{}`, for its owner only", folder.display()))
-    }];
-    checks.push(free_space(folder, config.free_space_bytes_min));
-    let holder = storage::lock_holder(folder);
-    checks.push(match &holder {
-        None => Check::ok("lock", "free"),
-        Some(holder) => Check::warn(
-            "lock",
-            format!("{holder} has the store open"),
-            "a second Placet cannot start on this folder",
-        ),
-    });
-    checks.push(sync_speed(folder));
-    checks
-}
-
-fn free_space(folder: &Path, bytes_min: u64) -> Check {
-    let about = "free space";
-    match rustix::fs::statvfs(folder) {
-        Err(error) => {
-            Check::warn(about, format!("cannot be found out: {error}"), "look at it yourself")
-        }
-        Ok(volume) => {
-            let free = volume.f_bavail.saturating_mul(volume.f_frsize);
-            let found = format!("{} MiB", free.div_euclid(1 << 20));
-            let least = bytes_min.div_euclid(1 << 20);
-            if free < bytes_min {
-                let todo = format!("below {least} MiB nothing new is taken: make room");
-                Check::fail(about, found, todo)
-            } else if free < bytes_min.max(FREE_BYTES_GOOD) {
-                Check::warn(about, found, format!("make room before it falls below {least} MiB"))
-            } else {
-                Check::ok(about, found)
-            }
-        }
-    }
-}
-
-/// How often the disk can say that something is on it: every write waits for that.
-fn sync_speed(folder: &Path) -> Check {
-    let about = "disk sync";
-    let measured = || -> io::Result<f64> {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        let began = Instant::now();
-        for _ in 0..SYNCS {
-            file.write_all(&[0; 4096])?;
-            file.as_file().sync_data()?;
-        }
-        Ok(f64::from(SYNCS) / began.elapsed().as_secs_f64().max(f64::EPSILON))
-    };
-    match measured() {
-        Err(error) => Check::fail(
-            about,
-            format!("cannot write: {error}"),
-            "give the owner of the process write access",
-        ),
-        Ok(rate) => {
-            let found = format!("{rate:.0} syncs per second; calls that arrive together share one");
-            if rate < 50.0 {
-                Check::warn(
-                    about,
-                    found,
-                    "writes will be slow: use a faster disk for the data folder",
-                )
-            } else {
-                Check::ok(about, found)
-            }
-        }
     }
 }
 
@@ -302,7 +192,11 @@ fn contracts(config: &Config) -> Vec<Check> {
     let callable = all.iter().filter(|capability| capability.is_callable()).count();
     checks.push(Check::ok(
         about,
-        format!("{} adapters, {} tools, {callable} callable", entries.len(), all.len()),
+        format!(
+            "{}, {}, {callable} callable",
+            output::counted(entries.len(), "adapter", "adapters"),
+            output::counted(all.len(), "tool", "tools")
+        ),
     ));
     for capability in
         all.iter().filter(|capability| capability.enabled && !capability.is_callable())
@@ -450,37 +344,5 @@ fn port((about, address): (&'static str, SocketAddr)) -> Check {
             format!("{address}: {error}"),
             "name another address in the configuration",
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, os::unix::fs::PermissionsExt as _};
-
-    use super::{Level, data_folder};
-    use crate::{
-        config::load::{Config, ConfigArgs},
-        environment::Environment,
-    };
-
-    #[test]
-    fn a_data_folder_that_others_can_read_is_a_warning_and_a_file_in_its_place_a_failure() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("placet.yaml");
-        fs::write(&file, "{}").unwrap();
-        let args =
-            ConfigArgs { config: Some(file), data: Some(dir.path().join("data")), ledger: None };
-        let config = Config::load(&args, &Environment::of([])).unwrap();
-        assert!(data_folder(&config).iter().all(|check| check.level == Level::Ok));
-        fs::create_dir(&config.data).unwrap();
-        fs::set_permissions(&config.data, fs::Permissions::from_mode(0o755)).unwrap();
-        let checks = data_folder(&config);
-        assert_eq!(checks[0].level, Level::Warn);
-        assert!(
-            checks.iter().any(|check| check.about == "disk sync" && check.level != Level::Fail)
-        );
-        fs::remove_dir(&config.data).unwrap();
-        fs::write(&config.data, "x").unwrap();
-        assert_eq!(data_folder(&config)[0].level, Level::Fail);
     }
 }

@@ -1,6 +1,6 @@
 //! `placet init`: a configuration to start from, on disk, so that a person can edit it.
 //!
-//! Owns the list of files. Invariant: nothing that is there already is touched; either all files are written or none is begun.
+//! Owns the list of files. Invariant: nothing that is there already is touched; one file that is in the way, and none is begun.
 
 use std::{
     fs::{self, OpenOptions},

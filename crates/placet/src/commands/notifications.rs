@@ -75,6 +75,10 @@ fn list(args: &ListArgs, environment: &Environment) -> Outcome {
         output::json(&json!(config));
         return Ok(Exit::Ok);
     }
+    if config.channels.is_empty() {
+        output::line("no channels are configured: they are named under `notifications:`");
+        return Ok(Exit::Ok);
+    }
     let rows = config.channels.iter().map(|(name, channel)| {
         let routes = config.routes.iter().filter(|route| route.channels.contains(name));
         let told: BTreeSet<&str> =

@@ -20,6 +20,7 @@ use crate::{
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, sealing, shipped,
     world::World,
+    yaml,
 };
 
 /// Start the engine and its HTTP doors.
@@ -34,10 +35,10 @@ pub(crate) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
     /// Where callers come in, whatever the file says [default: 127.0.0.1:7411].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     listen: Option<SocketAddr>,
     /// Where health and metrics are, whatever the file says [default: 127.0.0.1:7412].
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
     admin_listen: Option<SocketAddr>,
     /// How log lines look, whatever the file says.
     #[arg(long, value_name = "FORMAT")]
@@ -45,9 +46,18 @@ pub(crate) struct Args {
     /// Say where it listens as one line of JSON instead of a greeting.
     #[arg(long)]
     json: bool,
+    /// Bring policies, contracts and a directory back that were replaced, in the place of those of this epoch; the refusal of a start names
+    /// it. Only nodes that share a ledger need it.
+    #[arg(long, value_name = "EPOCH")]
+    roll_back_policies: Option<u64>,
     /// A fault drill: hold the answer of a file write or delete back, to rehearse a crash in between.
     #[arg(long, value_name = "MS", hide = true, default_value_t = 0)]
     drill_pause_after_effect_ms: u64,
+}
+
+/// An address to listen on.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_not_one| yaml::AN_ADDRESS.to_owned())
 }
 
 /// Serves until asked to stop.
@@ -56,6 +66,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     config.server.listen = args.listen.unwrap_or(config.server.listen);
     config.server.admin_listen = args.admin_listen.unwrap_or(config.server.admin_listen);
     config.telemetry.log_format = args.log.map_or(config.telemetry.log_format, log_format);
+    config.settings.ledger.rolls_back = args.roll_back_policies;
     let world = World::load(&config)?;
     let drills = Drills { pause_after_effect_ms: args.drill_pause_after_effect_ms };
     // Asked for before anything is open, so that no signal is missed.
@@ -92,7 +103,7 @@ fn ended_by(reason: &str) -> Failure {
             .try_this("do not start it again as it is: it would not go on from there either")
             .try_this("`placet audit verify` says more; restore the newest copy: a ledger that forgets would execute again");
     }
-    failure.try_this("start it again: it recovers what is recorded")
+    failure.try_this("mend what is named above, if it is still so, and start it again: it recovers what is recorded")
 }
 
 /// Serves, and on a signal lets open requests end; on a second one it ends at once.
@@ -107,7 +118,8 @@ async fn until_stopped(
         served = &mut served => return served.attempted("the doors broke"),
         () = signals.next() => {}
     }
-    tracing::info!("stopping: nothing new is taken, open calls get their time to end");
+    tracing::info!("stopping: nothing new is taken or sent, open calls get their time to end");
+    engine.begin_stop();
     asked.send_replace(true);
     let stop = async {
         let served = served.await;
@@ -166,16 +178,17 @@ fn greet(
         .iter()
         .map(|entry| entry.contract.capabilities.len())
         .fold(0, usize::saturating_add);
+    let tools = output::counted(tools, "tool", "tools");
+    let adapters = output::counted(world.contracts.len(), "adapter", "adapters");
     let policies = config.policies.as_ref().map_or_else(
         || format!("the {} shipped files", shipped::POLICIES.len()),
         |folder| folder.display().to_string(),
     );
     output::line(format!(
         "Placet {} listens on {scheme}://{listen} (health and metrics: http://{admin})\n\
-         data {} · {tools} tools of {} adapters · policies: {policies}\n{}",
+         data {} · {tools} of {adapters} · policies: {policies}\n{}",
         env!("CARGO_PKG_VERSION"),
         config.data.display(),
-        world.contracts.len(),
         running.recovered,
     ));
     if config.development_tokens && has_development_people(world) {

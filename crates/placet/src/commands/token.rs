@@ -20,6 +20,9 @@ use crate::{
     output,
 };
 
+/// The longest that a development token lives.
+const LIFETIME_S_MAX: u64 = 43_200;
+
 /// The tenant of the development directory.
 pub(crate) const DEV_TENANT: &str = "local";
 
@@ -98,8 +101,15 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     request.scopes = args.scopes.iter().cloned().collect();
     request.lifetime_s = args.ttl;
     request.act.clone_from(&args.for_agent);
+    let is_new = !DevKey::path(&config.data).try_exists().unwrap_or(true);
     let token =
         dev_key(&config)?.mint(&request, &SystemClock).attempted("the token cannot be minted")?;
+    if is_new {
+        output::note(format!(
+            "note: made a development key in `{}`; a Placet that has its data elsewhere does not know it (--data)",
+            config.data.display()
+        ));
+    }
     output::line(token);
     Ok(Exit::Ok)
 }
@@ -120,9 +130,14 @@ pub(crate) fn dev_key(config: &Config) -> Result<DevKey, Failure> {
 pub(crate) fn make_data_folder(config: &Config) -> Result<(), Failure> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&config.data);
     made.map_err(|error| {
-        Failure::new(format!("the data folder `{}` cannot be made", config.data.display()))
-            .because(error)
-            .try_this("name another one with --data")
+        let failure =
+            Failure::new(format!("the data folder `{}` cannot be made", config.data.display()));
+        let failure = if config.data.is_file() {
+            failure.because("there is a file of that name")
+        } else {
+            failure.because(error)
+        };
+        failure.try_this("name another one with --data")
     })
 }
 
@@ -139,8 +154,8 @@ fn lifetime(text: &str) -> Result<u64, String> {
         digits.parse().map_err(|_no_number| "write it as 90s, 30m or 12h".to_owned())?;
     number
         .checked_mul(factor)
-        .filter(|seconds| *seconds > 0)
-        .ok_or_else(|| "it must be at least a second".to_owned())
+        .filter(|seconds| (1..=LIFETIME_S_MAX).contains(seconds))
+        .ok_or_else(|| "it must be from one second to twelve hours".to_owned())
 }
 
 #[cfg(test)]
@@ -159,9 +174,18 @@ mod tests {
         assert_eq!(lifetime("90s"), Ok(90));
         assert_eq!(lifetime("30m"), Ok(1_800));
         assert_eq!(lifetime("12h"), Ok(43_200));
-        for wrong in
-            ["", "0", "h", "1d", "-1h", "1h2", "99999999999999999999h", "18446744073709551615h"]
-        {
+        for wrong in [
+            "",
+            "0",
+            "h",
+            "1d",
+            "-1h",
+            "1h2",
+            "99999999999999999999h",
+            "18446744073709551615h",
+            "13h",
+            "43201",
+        ] {
             assert!(lifetime(wrong).is_err(), "{wrong}");
         }
     }
@@ -189,12 +213,13 @@ mod tests {
         ] {
             assert!(token(line, data.path()).is_ok(), "{line}");
         }
-        for line in ["placet token agent a --for-agent b", "placet token user ana --ttl 13h"] {
-            assert!(token(line, data.path()).is_err(), "{line}");
-        }
-        for line in
-            ["placet token agent a b", "placet token agent -x", "placet token user a --tenant ../x"]
-        {
+        assert!(token("placet token agent a --for-agent b", data.path()).is_err());
+        for line in [
+            "placet token agent a b",
+            "placet token agent -x",
+            "placet token user a --tenant ../x",
+            "placet token user ana --ttl 13h",
+        ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

@@ -40,6 +40,12 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         output::json(&list);
         return Ok(Exit::Ok);
     }
+    if list.tools.is_empty() {
+        output::line(
+            "there are no tools that you may call: the directory has to know an agent, and policies decide what it sees",
+        );
+        return Ok(Exit::Ok);
+    }
     let rows = list.tools.iter().map(|tool| {
         let writes = if tool.writes { "yes" } else { "no" };
         [

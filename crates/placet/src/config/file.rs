@@ -321,6 +321,32 @@ pub(crate) struct LimitsFile {
     #[schemars(range(min = 1, max = 65_536))]
     #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
     pub(crate) connections_max: u64,
+    /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed. Callers
+    /// behind one translated address (NAT) or one balancer count together.
+    #[schemars(range(min = 1, max = 65_536))]
+    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
+    pub(crate) handshakes_per_address_max: u64,
+    /// How long the head of a request or a handshake may take, and a connection be idle, in milliseconds.
+    #[schemars(range(min = 1_000, max = 600_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
+    pub(crate) header_timeout_ms: u64,
+    /// How long a body may take to arrive, and a question to be answered, in milliseconds. Calls have limits of their own.
+    #[schemars(range(min = 1_000, max = 3_600_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 3_600_000, _>")]
+    pub(crate) request_timeout_ms: u64,
+    /// Streams of events of calls open at the same time, and as many of the desk; one more is `OVERLOADED`. One principal has a quarter
+    /// of them at most, one tenant three quarters.
+    #[schemars(range(min = 1, max = 65_536))]
+    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
+    pub(crate) streams_max: u64,
+    /// How often a silent stream of events sends a comment, in milliseconds: shorter than what stands in between waits.
+    #[schemars(range(min = 1_000, max = 600_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
+    pub(crate) heartbeat_ms: u64,
+    /// How long a stream of events may last, in milliseconds; its reader comes again.
+    #[schemars(range(min = 60_000, max = 86_400_000))]
+    #[serde(deserialize_with = "bounded::<60_000, 86_400_000, _>")]
+    pub(crate) stream_ms_max: u64,
     /// How old a server's tool list may be when a call is checked against its pin, in milliseconds.
     #[schemars(range(min = 0, max = 30_000))]
     #[serde(deserialize_with = "bounded::<0, 30_000, _>")]
@@ -355,6 +381,12 @@ impl Default for LimitsFile {
             stage_workers: 4,
             body_bytes_max: 1_048_576,
             connections_max: 1_024,
+            handshakes_per_address_max: 64,
+            header_timeout_ms: 10_000,
+            request_timeout_ms: 30_000,
+            streams_max: 256,
+            heartbeat_ms: 15_000,
+            stream_ms_max: 3_600_000,
             live_list_ms_max: 30_000,
             identity_refresh_ms: 60_000,
             answers_kept_ms: 600_000,

@@ -388,6 +388,13 @@ impl Reading<'_> {
             allowed_origins: file.http.allowed_origins.iter().cloned().collect(),
             body_bytes_max: narrow(file.limits.body_bytes_max),
             connections_max: u32::try_from(file.limits.connections_max).unwrap_or(u32::MAX),
+            handshakes_per_address_max: u32::try_from(file.limits.handshakes_per_address_max)
+                .unwrap_or(u32::MAX),
+            header_timeout_ms: file.limits.header_timeout_ms,
+            request_timeout_ms: file.limits.request_timeout_ms,
+            streams_max: narrow(file.limits.streams_max),
+            heartbeat_ms: file.limits.heartbeat_ms,
+            stream_ms_max: file.limits.stream_ms_max,
             drain_ms: file.limits.drain_ms,
             public_url: file.console.public_url.clone(),
             resource: is_url(&file.audience).then(|| file.audience.clone()),

@@ -47,8 +47,9 @@ impl TrustFile {
         let mut trust = Trust::default();
         for (at, path) in self.roots.iter().enumerate() {
             let key = format!("trust.roots.{at}");
-            let pem = std::fs::read(base.join(path))
-                .map_err(|error| FileProblem::at(file, &key, error.kind()))?;
+            let pem = std::fs::read(base.join(path)).map_err(|error| {
+                FileProblem::at(file, &key, format!("`{}`: {error}", path.display()))
+            })?;
             if trust.roots_pem.len().saturating_add(pem.len()) > ROOTS_BYTES_MAX {
                 return Err(FileProblem::at(file, key, "makes too many roots"));
             }

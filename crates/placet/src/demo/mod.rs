@@ -1,4 +1,4 @@
-//! `placet demo`: what Placet guarantees, shown on a real engine and real files, in about a minute.
+//! `placet demo`: what Placet guarantees, shown on a real engine and real files, in seconds.
 //!
 //! Owns the story: which steps there are, in which order, what each proves. Invariants: nothing but loopback is spoken to; every
 //! effect is looked at on the disk, not believed; a step that does not hold ends the demo with a code that is not zero; what was
@@ -20,7 +20,7 @@ use crate::{
     output,
 };
 
-/// Show what Placet guarantees, on real files, in about a minute.
+/// Show what Placet guarantees, on real files, in seconds.
 #[derive(Debug, ClapArgs)]
 #[command(
     after_help = "Nothing is needed but this program, and nothing but loopback is spoken to. Exit code 1 if anything does not hold."
@@ -120,7 +120,8 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let folder = tempfile::Builder::new()
         .prefix("placet-demo-")
         .tempdir()
-        .attempted("no temporary folder can be made")?;
+        .attempted("no temporary folder can be made")
+        .map_err(|failure| failure.try_this("name a folder that can be written with TMPDIR"))?;
     let began = Instant::now();
     output::line(format!(
         "Placet demo: a real engine and real files in {}, nothing but loopback.\n",

@@ -44,7 +44,7 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
     let mut beside = file.as_os_str().to_owned();
     beside.push(".unfinished");
     let beside = PathBuf::from(beside);
-    let what = format!("`{}` cannot be written", beside.display());
+    let what = format!("`{}` cannot be written", file.display());
     // It holds arguments and results.
     let opened = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside);
     let out = opened.attempted(&what)?;

@@ -50,6 +50,9 @@ pub struct ReviewCase {
     /// Who of the call's tenant has decided already.
     #[serde(default)]
     pub decided_by: BTreeSet<PrincipalId>,
+    /// Who of the call's tenant wrote the arguments in the place of its agent.
+    #[serde(default)]
+    pub authors: BTreeSet<PrincipalId>,
     /// Whether it is allowed.
     pub expect: ExpectedReview,
     /// All forbids that stood against it.
@@ -67,7 +70,7 @@ pub enum ReviewAct {
     Approve,
     /// Say no.
     Deny,
-    /// Narrow the arguments.
+    /// Change the arguments.
     Edit,
 }
 

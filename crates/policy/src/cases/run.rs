@@ -157,8 +157,13 @@ impl Runner<'_> {
             .as_ref()
             .map_err(|error| format!("the tool is quarantined: {error}"))?;
         let args = schema.validate(&case.args).map_err(|problems| {
-            let places: Vec<String> =
-                problems.iter().map(|one| format!("{}: {}", one.pointer, one.problem)).collect();
+            let places: Vec<String> = problems
+                .iter()
+                .map(|one| match one.pointer.as_str() {
+                    "" => one.problem.clone(),
+                    pointer => format!("{pointer}: {}", one.problem),
+                })
+                .collect();
             format!("the arguments do not fit the tool: {}", places.join("; "))
         })?;
         let chain = chain_of(&case.actor, case.user.as_ref());
@@ -195,6 +200,7 @@ impl Runner<'_> {
             approval: None,
             frozen: case.frozen,
             break_glass: break_glass.as_ref(),
+            desk: placet_types::desk::DeskBasis::default(),
             attested: case.attested,
             key: Some(RecordId::derive(&chain.key_scope(&capability.id), &key)),
         };

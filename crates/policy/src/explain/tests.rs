@@ -40,7 +40,7 @@ fn a_held_call_says_who_has_to_agree() {
         ops/remove waits for people
         mode: destructive; asked for: destructive; the contract's: destructive
         policy `gate-destructive` forbids it to the caller: The call cannot be undone: one approver agrees.
-        needs: 1 person in all, 1 person of `approvers`, within 1440 minutes"#]],
+        needs: 1 person in all, 1 person of `approvers`, within 24 hours"#]],
     );
 }
 
@@ -82,7 +82,7 @@ fn a_requirement_says_all_it_asks() {
     );
     assert_eq!(
         super::requirement_line(&requirement),
-        "3 people in all, 2 people of `security`, within 240 minutes"
+        "3 people in all, 2 people of `security`, within 4 hours"
     );
     requirement.deny_threshold = 2;
     requirement.fresh_auth_ms = Some(900_000);
@@ -95,6 +95,6 @@ fn a_requirement_says_all_it_asks() {
     }];
     assert_eq!(
         super::requirement_line(&requirement),
-        "3 people in all, 2 people of `security`, within 240 minutes; after 120 minutes 1 person of `managers` instead; 2 people saying no end it; signed in within 15 minutes; for each single call"
+        "3 people in all, 2 people of `security`, within 4 hours; after 2 hours 1 person of `managers` instead; 2 people saying no end it; signed in within 15 minutes; for each single call"
     );
 }

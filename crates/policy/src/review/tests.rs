@@ -46,6 +46,7 @@ impl Approval {
             fresh_auth_ms: None,
             expires_at: NOW.plus_ms(1_000),
             decided_by: &self.decided_by.iter().map(Voice::own).collect(),
+            authors: &BTreeSet::new(),
         };
         let reviewer = Reviewer { principal: reviewer, groups: &[].into() };
         match choice {
@@ -149,6 +150,7 @@ struct Click<'a> {
     fresh_auth_ms: Option<u64>,
     proved_ago_ms: Option<i64>,
     decided_by: &'a [&'a str],
+    authors: &'a [&'a str],
 }
 
 const CLICK: Click<'_> = Click {
@@ -157,6 +159,7 @@ const CLICK: Click<'_> = Click {
     fresh_auth_ms: None,
     proved_ago_ms: None,
     decided_by: &[],
+    authors: &[],
 };
 
 fn click(
@@ -179,6 +182,7 @@ fn click(
             fresh_auth_ms: click.fresh_auth_ms,
             expires_at: NOW.plus_ms(1_000),
             decided_by: &decided.iter().map(Voice::own).collect(),
+            authors: &click.authors.iter().map(|id| id.parse().unwrap()).collect(),
         },
         action,
         authenticated_at: click.proved_ago_ms.map(|ago| NOW.plus_ms(ago.saturating_neg())),
@@ -233,6 +237,26 @@ fn a_bundle_cannot_let_the_interested_decide_by_way_of_each_other() {
     assert!(!both("cleo", "ben", &["ben"]));
     assert!(!both("cleo", "ben", &["cleo"]));
     assert!(both("cleo", "ben", &["dan"]));
+}
+
+#[test]
+fn a_bundle_cannot_let_anybody_decide_on_what_they_wrote() {
+    let snapshot = open();
+    for action in [ReviewAction::Approve, ReviewAction::Deny, ReviewAction::Edit] {
+        let may = |one: Click<'_>| click(&snapshot, &one, action);
+        let refusal = may(Click { authors: &["dan", "ben"], ..CLICK }).unwrap_err();
+        assert_eq!((refusal.code, refusal.needs_fresh_auth), (ErrorCode::PolicyDenied, false));
+        assert_eq!(may(Click { authors: &["dan"], ..CLICK }), Ok(()));
+        let for_ben = |authors| {
+            let stands_for = Some(("ben", "approvers"));
+            may(Click { by: "cleo", stands_for, authors, ..CLICK })
+        };
+        assert_eq!(for_ben(&[]), Ok(()));
+        assert!(for_ben(&["ben"]).is_err() && for_ben(&["cleo"]).is_err());
+        // A fresh sign-in would not help.
+        let stale = Click { authors: &["ben"], fresh_auth_ms: Some(900_000), ..CLICK };
+        assert!(!may(stale).unwrap_err().needs_fresh_auth);
+    }
 }
 
 #[test]

@@ -44,7 +44,9 @@ impl Backend for Engine {
     }
 
     fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
-        VerifiedCaller::bind(token, None).map_err(|error| error.refusal())
+        let caller = VerifiedCaller::bind(token, None).map_err(|error| error.refusal())?;
+        self.saw(&caller);
+        Ok(caller)
     }
 
     fn principal(&self, caller: &VerifiedCaller) -> Principal {
@@ -183,6 +185,13 @@ impl Backend for Engine {
 
     fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
         Self::is_revoked(self, caller)
+    }
+
+    fn revoked(
+        &self,
+        caller: &VerifiedCaller,
+    ) -> impl Future<Output = Refusal> + Send + 'static + use<> {
+        Self::revoked(self, caller)
     }
 
     async fn records(

@@ -3,11 +3,16 @@
 //! Owns the page and its decision form. Invariant: the form names the digest of what the page shows, so that a page that is not the
 //! newest any more decides nothing.
 
+use std::collections::BTreeSet;
+
 use axum::{extract::State, response::Response};
 use http::StatusCode;
 use maud::{Markup, html};
 use placet_pipeline::views::ApprovalDetail;
-use placet_types::{clock::Timestamp, ids::ApprovalId};
+use placet_types::{
+    clock::Timestamp,
+    ids::{ApprovalId, PrincipalId},
+};
 
 use super::{
     Desk,
@@ -42,7 +47,7 @@ pub(super) async fn show<B: Backend>(
     let done = match query.get("done") {
         Some("approve") => Some("Your approval is recorded."),
         Some("deny") => Some("Your denial is recorded."),
-        Some("edit") => Some("The arguments are changed, and your agreement to them is recorded."),
+        Some("edit") => Some("The arguments are changed."),
         Some("fresh") => Some("You have signed in again. Now you can decide."),
         Some(_) | None => None,
     };
@@ -129,16 +134,46 @@ fn what(detail: &ApprovalDetail) -> Markup {
     html! {
         section.card aria-labelledby="what-title" {
             h2 #what-title { "What exactly will run" }
-            @if narrowed { p.notice.note { "An approver of the tenant that asks has narrowed the arguments." } }
+            @if narrowed { p.notice.note { "An approver of the tenant that asks has changed the arguments." } }
+            @if let Some(part) = &detail.part { (masked_changes(&part.edited_masked)) }
             @match edited {
                 None => { (tree::arguments(detail.preview())) }
                 Some(edited) => {
                     p.notice.warn {
-                        strong { (edited.by) } " narrowed the arguments; what differs from what the agent asked for is marked. "
+                        strong { (edited.by) } " changed the arguments; what differs from what the agent asked for is marked. "
                         "The reason: “" (edited.reason) "”"
                     }
+                    (authorship(&edited.authors))
+                    (masked_changes(&edited.masked))
                     (tree::difference(&edited.preview, detail.preview()))
                 }
+            }
+        }
+    }
+}
+
+/// Whose arguments they are, where they are not just less of the agent's.
+fn authorship(authors: &BTreeSet<PrincipalId>) -> Markup {
+    let names: Vec<&str> = authors.iter().map(PrincipalId::as_str).collect();
+    html! {
+        @if !names.is_empty() {
+            p.notice.warn {
+                "These arguments are not just fewer or smaller ones. " strong { (names.join(", ")) }
+                " wrote them, and does not decide on them: somebody else has to agree."
+            }
+        }
+    }
+}
+
+/// Where something changed that nobody is shown.
+fn masked_changes(places: &BTreeSet<String>) -> Markup {
+    html! {
+        @if !places.is_empty() {
+            div.notice.bad {
+                p { strong { "Masked values were changed too." } " You cannot see what they were or are; they are at:" }
+                ul { @for place in places {
+                    li { @if place.is_empty() { "all arguments" } @else { code { (place) } } }
+                } }
             }
         }
     }
@@ -208,7 +243,7 @@ fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str)
             }
             @if standing.may_edit || standing.grantable {
                 p.row {
-                    @if standing.may_edit { a.button href={ (path) "/edit" } { "Narrow the arguments" } }
+                    @if standing.may_edit { a.button href={ (path) "/edit" } { "Change the arguments" } }
                     @if standing.grantable { a.button href={ (path) "/grant" } { "Propose a standing grant" } }
                 }
             }

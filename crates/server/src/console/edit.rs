@@ -1,4 +1,4 @@
-//! Narrower arguments: the form and its handling.
+//! Other arguments: the form and its handling.
 //!
 //! Owns the reading of the JSON that an approver writes. Invariant: what cannot be read strictly changes nothing, and comes back with
 //! the place that is wrong.
@@ -106,13 +106,18 @@ async fn page<B: Backend>(
     (status, draft): (StatusCode, Draft),
 ) -> Result<Response, Trouble> {
     let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
-    let (title, now) = ("Narrow the arguments", desk.console.now());
+    let (title, now) = ("Change the arguments", desk.console.now());
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (id) } { (detail.approval.capability_id) } }
         h1 { (title) }
         p.lede {
             "What you write here runs instead, if enough people agree to it. It is checked like the agent’s own arguments, shown to the "
-            "next approver as a difference, and the agent is told that it was changed. By sending it you agree to it."
+            "next approver as a difference, and the agent is told that it was changed."
+        }
+        p {
+            "If it only asks for less (values left out, lists shortened, numbers nearer to zero), you agree to it by sending it. "
+            strong { "Anything else, and every change of a masked value, makes you its author:" }
+            " you do not decide on it any more, and somebody else has to agree."
         }
         @if detail.standing.may_edit { (form(&detail, visitor, &draft)) }
         @else { p.notice.bad { "You may not change the arguments of this call, or it does not wait any more." } }
@@ -139,14 +144,14 @@ fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, draft: &Draft) -> Mark
                 textarea #args.code name="args" spellcheck="false" required aria-invalid=[wrong.then_some("true")] aria-describedby="args-hint" {
                     "\n" (draft.args.as_deref().unwrap_or(&shown))
                 }
-                p #args-hint.hint { "Leave a masked value as it is to keep it; you cannot see it, and nobody after you can." }
+                p #args-hint.hint { "Leave a masked value as it is to keep it. Nobody after you can see what you put in its place, but they are told that it changed." }
             }
             div.field {
                 label for="reason" { "Why" }
                 textarea #reason name="reason" required maxlength="2000" { "\n" (draft.reason) }
             }
             div.row {
-                button.yes type="submit" { "Agree to these arguments instead" }
+                button.yes type="submit" { "Propose these arguments instead" }
                 a.button href={ "/approvals/" (detail.approval.approval_id) } { "Leave it as it is" }
             }
         }

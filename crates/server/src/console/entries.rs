@@ -179,11 +179,20 @@ fn list(entries: &[DeskEntryView], none: &str, now: Timestamp) -> Markup {
                 caption.unseen { "Entries, newest first" }
                 thead { tr {
                     th scope="col" { "What" } th scope="col" { "State" } th scope="col" { "By" }
-                    th scope="col" { "From" } th scope="col" { "Until" } th scope="col" { "Agreed" }
+                    th scope="col" { "From" } th scope="col" { "Until" } th scope="col" { (last_column(entries.first())) }
                 } }
                 tbody { @for entry in entries { (line(entry, now)) } }
             }
         }
+    }
+}
+
+/// What a list ends with: how much of a grant is used up; of anything else, who agreed to it.
+fn last_column(entry: Option<&DeskEntryView>) -> &'static str {
+    if entry.is_some_and(|entry| matches!(entry.body, DeskBody::Grant(_))) {
+        "Used"
+    } else {
+        "Agreed"
     }
 }
 
@@ -201,9 +210,9 @@ fn line(entry: &DeskEntryView, now: Timestamp) -> Markup {
             td data-label="By" { (entry.by) }
             td.nowrap data-label="From" { (words::relative(entry.starts_at, now)) }
             td.nowrap data-label="Until" { (words::relative(until, now)) }
-            td data-label="Agreed" {
+            td data-label=(last_column(Some(entry))) {
                 @match &entry.body {
-                    DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " uses" }
+                    DeskBody::Grant(grant) => { (entry.uses) " of " (grant.uses_max) " times" }
                     DeskBody::BreakGlass(_) | DeskBody::Freeze(_) | DeskBody::Handover(_) | DeskBody::Revocation(_) => {
                         @if entry.votes.is_empty() { span.soft { "–" } }
                         @for (at, vote) in entry.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) }

@@ -39,7 +39,7 @@ pub(super) async fn show<B: Backend>(
                 p { "Before it runs, the policies in force then look at it once more. If anything that was approved is different, nothing runs." }
                 p { "Nobody decides on a call of an agent they answer for, or one that is made for them. Nobody counts twice, also not in the place of a colleague." }
                 h3 { "If you cannot agree as it is" }
-                p { "You can deny it, or narrow its arguments: what you write then needs the remaining agreement, and the agent is told." }
+                p { "You can deny it, or change its arguments: what you write then needs the remaining agreement, and the agent is told. Whoever writes more than fewer or smaller values does not decide on them." }
                 h3 { "If it comes every day" }
                 p { "Propose a standing grant from the call’s page: the same people agree once, for a time, a number of uses and certain arguments." }
             }

@@ -210,7 +210,7 @@ fn list(wanted: &Wanted, inbox: &InboxView, now: Timestamp) -> Markup {
                     th scope="col" { "Kind" }
                     th scope="col" { (if wanted.is_waiting() { "Agreed" } else { "How it ended" }) }
                     th scope="col" { "Asked" }
-                    th scope="col" { (if wanted.is_waiting() { "Time left" } else { "Decided by" }) }
+                    th scope="col" { (if wanted.is_waiting() { "Ends" } else { "Decided by" }) }
                 }
             }
             tbody { @for item in &inbox.approvals { (line(wanted, item, now)) } }
@@ -257,7 +257,7 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
                 }
             }
             td.nowrap data-label="Asked" { (words::relative(approval.created_at, now)) }
-            td data-label=(if wanted.is_waiting() { "Time left" } else { "Decided by" }) {
+            td data-label=(if wanted.is_waiting() { "Ends" } else { "Decided by" }) {
                 @if wanted.is_waiting() { (words::relative(approval.expires_at, now)) }
                 @else if approval.votes.is_empty() { span.soft { "nobody" } }
                 @else { @for (at, vote) in approval.votes.iter().enumerate() { @if at > 0 { ", " } (vote.approver) } }

@@ -1,9 +1,9 @@
 //! What happens at the desk, to the open page: server-sent events that say to look again, never what is new.
 //!
-//! Owns the stream's life: it ends with its session, when its time is up and when the doors close. Holds a place among the streams until
-//! then.
+//! Owns the stream's life: it ends with its session, when its time is up and when the doors close; where the person's sign-in counts no
+//! more, with a last event at which the page looks again and says so. Holds a place among the streams until then.
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
 use axum::{
     extract::State,
@@ -13,24 +13,31 @@ use axum::{
     },
 };
 use futures::{Stream, stream};
-use tokio::{
-    sync::{OwnedSemaphorePermit, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     Desk,
     visitor::{Trouble, Visitor},
 };
-use crate::backend::{Backend, Feed};
+use crate::{
+    backend::{Backend, Feed},
+    events::{ENDED, Over},
+    streams::{About, Place},
+};
+
+/// How often the stream looks whether its session was ended on another node.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 struct Follower<F, C> {
     feed: F,
+    ended_elsewhere: Pin<Box<dyn Future<Output = ()> + Send>>,
+    over: Over,
+    is_over: bool,
     ends_at: Instant,
     closing: C,
     alive: watch::Receiver<()>,
     /// Free again when the stream is dropped.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// `GET /live`.
@@ -39,14 +46,24 @@ pub(super) async fn follow<B: Backend>(
     visitor: Visitor<B::Caller>,
 ) -> Result<Response, Trouble> {
     let config = desk.door.config();
-    let lifetime = Duration::from_millis(config.stream_ms_max);
-    let longest = Instant::now().checked_add(lifetime).unwrap_or_else(Instant::now);
+    let (console, session) = (Arc::clone(&desk.console), visitor.session);
+    let ended_elsewhere = async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if !console.sessions.is_there(session).await {
+                return;
+            }
+        }
+    };
     let follower = Follower {
+        ended_elsewhere: Box::pin(ended_elsewhere),
         feed: desk.door.backend.desk_events(&visitor.caller),
-        ends_at: longest.min(visitor.ends_at),
+        over: Box::pin(desk.door.backend.revoked(&visitor.caller)),
+        is_over: false,
+        ends_at: desk.door.stream_ends_at().min(visitor.ends_at),
         closing: Box::pin(desk.door.closing()),
         alive: visitor.alive,
-        _place: desk.door.stream_place()?,
+        _place: desk.door.stream_place(About::Desk, &visitor.caller)?,
     };
     let heartbeat =
         KeepAlive::new().interval(Duration::from_millis(config.heartbeat_ms)).text("alive");
@@ -68,7 +85,15 @@ where
 impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
     /// The name of the next event; none when the stream is at its end.
     async fn next(&mut self) -> Option<&'static str> {
+        if self.is_over {
+            return None;
+        }
         tokio::select! {
+            biased;
+            _ = &mut self.over => {
+                self.is_over = true;
+                Some(ENDED)
+            }
             event = self.feed.next() => match event {
                 Some(_) => Some("desk"),
                 None if self.feed.is_over() => None,
@@ -76,6 +101,7 @@ impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
             },
             // The other end of this is dropped with the session.
             _ = self.alive.changed() => None,
+            () = &mut self.ended_elsewhere => None,
             () = tokio::time::sleep_until(self.ends_at) => None,
             () = &mut self.closing => None,
         }

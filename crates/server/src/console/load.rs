@@ -29,8 +29,8 @@ pub(super) async fn show<B: Backend>(
             (charts::by_age(load).draw("by-age"))
             (charts::to_decision(load).draw("to-decision"))
             (charts::by_group(load).draw("by-group"))
+            @if let Some(words) = charts::decision_words(load) { p.card { (words) } }
         }
-        @if let Some(words) = charts::decision_words(load) { p #times.card data-live { (words) } }
     };
     Ok(Frame { title, place: Place::Load, now }.page(&visitor, &content))
 }

@@ -1,55 +1,60 @@
-//! Sessions: who is signed in, in memory, and the sign-ins that are under way.
+//! Sessions: who is signed in, on every node and over restarts.
 //!
-//! Owns their number, their lifetimes and the cookie's form. Invariants: an id is 256 random bits and only its digest is kept; a session
-//! that was unused too long, or is too old, is nobody's; signing in always makes a new one.
+//! Owns their lifetimes, how a kept session becomes a caller again, and the cookies' form. Who keeps them is
+//! [`placet_types::sessions::SessionStore`]. Invariants: an id is 256 random bits and only its digest is kept; a session that was unused too
+//! long, is too old, or was ended on any node, is nobody's; signing in always makes a new one; what a kept session proves is verified anew by
+//! each process that takes it up.
 
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use http::{HeaderMap, HeaderValue, header};
-use placet_identity::{Attempt, fresh_text};
+use placet_identity::{SignInProof, fresh_text};
 use placet_types::{
-    digest::Digest,
+    clock::Timestamp,
+    digest::{Digest, DigestBuilder},
     error::{ErrorCode, Refusal},
     principal::Principal,
+    sessions::{KeptSession, SessionLimits, SessionStore, SessionsUnavailable},
 };
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
 
 use super::ConsoleSettings;
 
-/// How long a sign-in may take.
-const ATTEMPT_AGE_MAX: Duration = Duration::from_secs(600);
-/// How many may be under way.
-const ATTEMPTS_MAX: usize = 4_096;
 /// How many sessions one person has; the oldest gives way.
 const SESSIONS_PER_PERSON_MAX: usize = 16;
 /// The longest cookie that is looked at.
 const COOKIE_BYTES_MAX: usize = 128;
+/// How much earlier than it was a use may be noted for the other nodes, at most, in milliseconds.
+const NOTED_WITHIN_MS_MAX: i64 = 60_000;
+/// How far ahead of the sessions' clock another may be, in milliseconds.
+const CLOCKS_APART_MS: i64 = 60_000;
 
 /// Everybody who is signed in.
 pub(super) struct Sessions<C> {
-    idle: Duration,
-    lifetime: Duration,
+    idle_ms: i64,
+    lifetime_ms: i64,
     count_max: usize,
-    all: Mutex<BTreeMap<Digest, Session<C>>>,
+    store: Arc<dyn SessionStore>,
+    /// Those that this process has taken up; never more than there may be.
+    known: Mutex<BTreeMap<Digest, Known<C>>>,
 }
 
 impl<C> fmt::Debug for Sessions<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions").field("count_max", &self.count_max).finish_non_exhaustive()
+        f.debug_struct("Sessions").field("store", &self.store).finish_non_exhaustive()
     }
 }
 
-struct Session<C> {
+/// A session that this process has taken up.
+struct Known<C> {
     caller: C,
     principal: Principal,
-    csrf: String,
-    started: Instant,
-    used: Instant,
+    started: Timestamp,
+    used: Timestamp,
     /// Dropped with the session, so that what follows it ends as well.
     alive: watch::Sender<()>,
 }
@@ -57,11 +62,23 @@ struct Session<C> {
 /// A session as a request sees it. It has no `Debug`: it holds the token of its forms.
 #[derive(Clone)]
 pub(super) struct Seen<C> {
+    pub(super) key: Digest,
     pub(super) caller: C,
     pub(super) principal: Principal,
     pub(super) csrf: String,
-    pub(super) ends_at: Instant,
+    /// For how much longer it lasts, in milliseconds.
+    pub(super) left_ms: u64,
     pub(super) alive: watch::Receiver<()>,
+}
+
+/// What a look at an id found.
+pub(super) enum Found<C> {
+    /// Somebody.
+    Somebody(Seen<C>),
+    /// A session that another process has begun, or this one before it was started anew: whoever asks says who it is of.
+    Kept(Box<SignInProof>),
+    /// Nobody.
+    Nobody,
 }
 
 /// Whether a request counts as a sign of life of its person.
@@ -76,121 +93,177 @@ pub(super) enum Use {
 impl<C: Clone> Sessions<C> {
     pub(super) fn new(settings: &ConsoleSettings) -> Self {
         Self {
-            idle: Duration::from_millis(settings.idle_ms),
-            lifetime: Duration::from_millis(settings.session_ms),
+            idle_ms: i64::try_from(settings.idle_ms).unwrap_or(i64::MAX),
+            lifetime_ms: i64::try_from(settings.session_ms).unwrap_or(i64::MAX),
             count_max: settings.sessions_max,
-            all: Mutex::default(),
+            store: Arc::clone(&settings.sessions),
+            known: Mutex::default(),
         }
     }
 
     /// Begins a session and gives its id, for the cookie.
-    pub(super) fn begin(&self, caller: C, principal: Principal) -> Result<String, Refusal> {
-        let text = || {
-            fresh_text().map_err(|error| {
-                Refusal::new(ErrorCode::Internal, "no session could be made").with_detail(error)
-            })
+    pub(super) async fn begin(
+        &self,
+        caller: C,
+        principal: Principal,
+        proof: &SignInProof,
+    ) -> Result<String, Refusal> {
+        let unmade = |error| {
+            Refusal::new(ErrorCode::Internal, "no session could be made").with_detail(error)
         };
-        let (id, csrf, now) = (text()?, text()?, Instant::now());
-        let mut all = lock(&self.all);
-        all.retain(|_, session| self.is_alive(session, now));
-        give_way(&mut all, &principal);
-        if all.len() >= self.count_max {
+        let id = fresh_text().map_err(unmade)?;
+        let sealed = proof.seal(&id).map_err(unmade)?;
+        let (key, now) = (Digest::of(id.as_bytes()), self.store.time());
+        let session = KeptSession {
+            key,
+            person: person(&principal),
+            began_at: proof.at(),
+            used_at: now,
+            sealed,
+        };
+        let limits = self.limits(now);
+        // What does not count at once would leave its person before a sign-in that never ends.
+        if !limits.counts(&session) {
+            return Err(Refusal::new(ErrorCode::Internal, "no session could be made")
+                .with_detail("the clocks of this process and of the ledger are far apart"));
+        }
+        let has_room = self.store.begin(session, limits).await.map_err(unavailable)?;
+        if !has_room {
             return Err(Refusal::new(ErrorCode::Overloaded, "too many people are signed in")
                 .with_retry_after_ms(60_000));
         }
-        let alive = watch::Sender::new(());
-        let session = Session { caller, principal, csrf, started: now, used: now, alive };
-        all.insert(Digest::of(id.as_bytes()), session);
+        self.take_up(key, (caller, principal), (proof.at(), now));
         Ok(id)
     }
 
     /// The session of an id, if it still counts.
-    pub(super) fn find(&self, id: &str, by: Use) -> Option<Seen<C>> {
-        let (key, now) = (Digest::of(id.as_bytes()), Instant::now());
-        let mut all = lock(&self.all);
-        let session = all.get_mut(&key)?;
-        if !self.is_alive(session, now) {
-            all.remove(&key);
-            return None;
+    pub(super) async fn find(&self, id: &str, by: Use) -> Result<Found<C>, Refusal> {
+        let key = Digest::of(id.as_bytes());
+        let Some(kept) = self.store.find(key).await.map_err(unavailable)? else {
+            drop(lock(&self.known).remove(&key));
+            return Ok(Found::Nobody);
+        };
+        let now = self.store.time();
+        let known = lock(&self.known).get(&key).map(|known| (known.started, known.used));
+        let Some((started, used)) = known else { return Ok(self.unknown(id, &kept, now)) };
+        let noted = kept.used_at;
+        let session = KeptSession { began_at: started, used_at: used.max(noted), ..kept };
+        if !self.limits(now).counts(&session) {
+            self.end_key(key).await?;
+            return Ok(Found::Nobody);
         }
         if by == Use::Person {
-            session.used = now;
+            // Not every click is a change of what all nodes share.
+            let within = NOTED_WITHIN_MS_MAX.min(self.idle_ms.checked_div(10).unwrap_or(0));
+            if now.since_ms(noted) >= within.max(1) {
+                self.store.used(key, now).await.map_err(unavailable)?;
+            }
         }
-        Some(Seen {
-            caller: session.caller.clone(),
-            principal: session.principal.clone(),
-            csrf: session.csrf.clone(),
-            ends_at: session.started.checked_add(self.lifetime).unwrap_or(now),
-            alive: session.alive.subscribe(),
-        })
-    }
-
-    /// Ends a session.
-    pub(super) fn end(&self, id: &str) {
-        drop(lock(&self.all).remove(&Digest::of(id.as_bytes())));
-    }
-
-    fn is_alive(&self, session: &Session<C>, now: Instant) -> bool {
-        now.duration_since(session.used) <= self.idle
-            && now.duration_since(session.started) <= self.lifetime
-    }
-}
-
-/// Makes room for one more session of a person.
-fn give_way<C>(all: &mut BTreeMap<Digest, Session<C>>, principal: &Principal) {
-    let theirs = |session: &Session<C>| {
-        session.principal.id == principal.id && session.principal.tenant_id == principal.tenant_id
-    };
-    while all.values().filter(|session| theirs(session)).count() >= SESSIONS_PER_PERSON_MAX {
-        let own = all.iter().filter(|(_, session)| theirs(session));
-        let Some(oldest) = own.min_by_key(|(_, session)| session.started).map(|(key, _)| *key)
-        else {
-            return;
-        };
-        drop(all.remove(&oldest));
-    }
-}
-
-/// The sign-ins that are under way.
-#[derive(Default)]
-pub(super) struct Attempts(Mutex<BTreeMap<Digest, Waiting>>);
-
-impl fmt::Debug for Attempts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Attempts").finish_non_exhaustive()
-    }
-}
-
-struct Waiting {
-    attempt: Attempt,
-    /// The browser that began it.
-    browser: Digest,
-    to: String,
-    since: Instant,
-}
-
-impl Attempts {
-    /// Remembers a sign-in that a browser began, and where it wants to go afterwards.
-    pub(super) fn remember(&self, attempt: Attempt, browser: &str, to: String) {
-        let now = Instant::now();
-        let mut all = lock(&self.0);
-        all.retain(|_, waiting| now.duration_since(waiting.since) <= ATTEMPT_AGE_MAX);
-        if all.len() >= ATTEMPTS_MAX {
-            let oldest = all.iter().min_by_key(|(_, waiting)| waiting.since).map(|(key, _)| *key);
-            drop(oldest.and_then(|oldest| all.remove(&oldest)));
+        let mut all = lock(&self.known);
+        let Some(known) = all.get_mut(&key) else { return Ok(Found::Nobody) };
+        if by == Use::Person {
+            known.used = known.used.max(now);
         }
-        let key = Digest::of(attempt.state().as_bytes());
-        let browser = Digest::of(browser.as_bytes());
-        all.insert(key, Waiting { attempt, browser, to, since: now });
+        let left_ms = self.lifetime_ms.saturating_sub(now.since_ms(known.started)).max(0);
+        Ok(Found::Somebody(Seen {
+            key,
+            caller: known.caller.clone(),
+            principal: known.principal.clone(),
+            csrf: form_token(id),
+            left_ms: u64::try_from(left_ms).unwrap_or(0),
+            alive: known.alive.subscribe(),
+        }))
     }
 
-    /// Takes the sign-in that belongs to a state, if the same browser is back in time. Either way it is over.
-    pub(super) fn take(&self, state: &str, browser: &str) -> Option<(Attempt, String)> {
-        let waiting = lock(&self.0).remove(&Digest::of(state.as_bytes()))?;
-        let in_time = waiting.since.elapsed() <= ATTEMPT_AGE_MAX;
-        let same = waiting.browser == Digest::of(browser.as_bytes());
-        (in_time && same).then_some((waiting.attempt, waiting.to))
+    /// A session that this process has not taken up yet. When it began is what its proof says: the row may say anything.
+    fn unknown(&self, id: &str, kept: &KeptSession, now: Timestamp) -> Found<C> {
+        let Some(proof) = SignInProof::unseal(id, &kept.sealed) else { return Found::Nobody };
+        let session = KeptSession { began_at: proof.at(), ..kept.clone() };
+        let is_ahead = proof.at().since_ms(now) > CLOCKS_APART_MS;
+        if is_ahead || !self.limits(now).counts(&session) {
+            return Found::Nobody;
+        }
+        Found::Kept(Box::new(proof))
     }
+
+    /// Takes a kept session up: it is of this caller, whom its proof proves.
+    pub(super) fn adopt(&self, id: &str, of: (C, Principal), proof: &SignInProof) {
+        // When it was used last is what the store knows.
+        self.take_up(Digest::of(id.as_bytes()), of, (proof.at(), proof.at()));
+    }
+
+    fn take_up(
+        &self,
+        key: Digest,
+        (caller, principal): (C, Principal),
+        (started, used): (Timestamp, Timestamp),
+    ) {
+        let since = self.store.time().plus_ms(self.lifetime_ms.saturating_neg());
+        let mut all = lock(&self.known);
+        if all.len() >= self.count_max {
+            all.retain(|_, known| known.started >= since);
+        }
+        while all.len() >= self.count_max {
+            // Whoever gives way is taken up again with their next request.
+            let oldest = all.iter().min_by_key(|(_, known)| known.started).map(|(key, _)| *key);
+            let Some(oldest) = oldest else { break };
+            drop(all.remove(&oldest));
+        }
+        let alive = watch::Sender::new(());
+        let known = Known { caller, principal, started, used, alive };
+        all.entry(key).or_insert(known);
+    }
+
+    /// Whether the session of a key is still there for those that follow it.
+    pub(super) async fn is_there(&self, key: Digest) -> bool {
+        let found = self.store.find(key).await;
+        if found.as_ref().is_ok_and(Option::is_none) {
+            drop(lock(&self.known).remove(&key));
+        }
+        // One that cannot be looked at for the moment is not over.
+        !found.is_ok_and(|found| found.is_none())
+    }
+
+    /// Ends a session, on every node.
+    pub(super) async fn end(&self, id: &str) -> Result<(), Refusal> {
+        self.end_key(Digest::of(id.as_bytes())).await
+    }
+
+    async fn end_key(&self, key: Digest) -> Result<(), Refusal> {
+        drop(lock(&self.known).remove(&key));
+        self.store.end(key).await.map_err(unavailable)
+    }
+
+    fn limits(&self, now: Timestamp) -> SessionLimits {
+        SessionLimits {
+            began_since: now.plus_ms(self.lifetime_ms.saturating_neg()),
+            used_since: now.plus_ms(self.idle_ms.saturating_neg()),
+            per_person: SESSIONS_PER_PERSON_MAX,
+            all: self.count_max,
+        }
+    }
+}
+
+/// Whose session it is, without saying so to who reads the rows.
+fn person(principal: &Principal) -> Digest {
+    DigestBuilder::new("placet.session-of.v1")
+        .field("tenant", principal.tenant_id.as_str())
+        .field("person", principal.id.as_str())
+        .finish()
+}
+
+/// What every form of a session brings along: made of its id, which no page shows.
+fn form_token(id: &str) -> String {
+    let digest = DigestBuilder::new("placet.form-token.v1").field("session", id).finish();
+    digest.to_string().trim_start_matches("sha256:").to_owned()
+}
+
+fn unavailable(error: SessionsUnavailable) -> Refusal {
+    Refusal::new(
+        ErrorCode::LedgerUnavailable,
+        "who is signed in cannot be looked up at present; try again in a moment",
+    )
+    .with_detail(error)
 }
 
 /// A lock is never held over anything that could panic half-way.

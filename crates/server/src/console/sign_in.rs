@@ -9,7 +9,9 @@ use axum::{
 };
 use http::{HeaderMap, StatusCode, header};
 use maud::{Markup, html};
-use placet_identity::{Callback, MintRequest, SignInError, fresh_text};
+use placet_identity::{
+    Beginning, Callback, MintRequest, SignInError, SignInProof, SignedIn, VerifiedToken, fresh_text,
+};
 use placet_types::{
     error::{ErrorCode, Refusal},
     principal::PrincipalKind,
@@ -22,7 +24,7 @@ use super::{
     session::Cookie,
     visitor::{PageQuery, Trouble, encoded, local_path, own_origin, trouble},
 };
-use crate::{backend::Backend, problem::Failure, request::Credentials};
+use crate::{backend::Backend, problem::Failure};
 
 const CALLBACK: &str = "/sign-in/callback";
 const SIGNED_OUT: &str = "/signed-out";
@@ -42,8 +44,7 @@ pub(super) async fn show<B: Backend>(
             h1 { (title) }
             @if query.get("ended").is_some() {
                 p.notice.warn {
-                    "Your session is not known here any more. It has ended, or another node of this service has it; nothing that you sent was taken. "
-                    "If you have just signed in, tell the operator: each browser has to stay with one node."
+                    "Your session has ended, so nothing that you sent was taken. Sign in again to go on where you were."
                 }
             }
             @if let Some(provider) = &settings.provider {
@@ -113,9 +114,9 @@ pub(super) async fn start<B: Backend>(
         trouble(ErrorCode::ValidationError, "the address of this service is not known")
     })?;
     let browser = browser(&desk, &headers)?;
-    let begun = provider.begin(&format!("{origin}{CALLBACK}"), is_fresh).await;
-    let (url, attempt) = begun.map_err(refused)?;
-    desk.console.attempts.remember(attempt, &browser, to);
+    let redirect_uri = format!("{origin}{CALLBACK}");
+    let begun = provider.begin(&browser, Beginning { redirect_uri, fresh: is_fresh, to }).await;
+    let url = begun.map_err(refused)?;
     let mut response = Redirect::to(url.as_str()).into_response();
     let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure());
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
@@ -138,17 +139,15 @@ pub(super) async fn callback<B: Backend>(
     let secure = desk.console.is_secure();
     let browser = Cookie::SignIn.read(&headers, secure).ok_or_else(unexpected)?;
     let text = |name| query.get(name).map(str::to_owned);
-    let state = text("state").ok_or_else(unexpected)?;
-    let (attempt, to) = desk.console.attempts.take(&state, &browser).ok_or_else(unexpected)?;
     let callback = Callback {
         code: text("code"),
-        state: Some(state),
+        state: Some(text("state").ok_or_else(unexpected)?),
         issuer: text("iss"),
         error: text("error"),
     };
-    let token = provider.finish(attempt, callback).await.map_err(refused)?;
-    let caller = desk.door.backend.signed_in(token)?;
-    enter(&desk, &headers, caller, &to)
+    let SignedIn { token, proof, to } =
+        provider.finish(&browser, callback).await.map_err(refused)?;
+    enter(&desk, &headers, (token, proof), &local_path(&to)).await
 }
 
 /// `POST /sign-in/development`.
@@ -179,31 +178,33 @@ pub(super) async fn development<B: Backend>(
         development.audience.clone(),
     );
     request.display.clone_from(&person.display);
+    let internal = |error: &dyn std::fmt::Display| Trouble(Failure::internal(&error.to_string()));
     let token = development.key.mint(&request, &*desk.console.settings.clock);
-    let token = token.map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
-    let bearer = format!("Bearer {token}");
-    let credentials =
-        Credentials { authorization: Some(&bearer), delegation: None, certificate: None };
-    let caller = desk.door.read(desk.door.backend.authenticate(credentials)).await?;
-    enter(&desk, &headers, caller, &local_path(fields.get("to").unwrap_or("/")))
+    let token = token.map_err(|error| internal(&error))?;
+    let proof = SignInProof::of_development(token, desk.console.now());
+    let token = development.verifier.verify_proof(&proof).await;
+    let token = token.map_err(|error| internal(&error))?;
+    let to = local_path(fields.get("to").unwrap_or("/"));
+    enter(&desk, &headers, (token, proof), &to).await
 }
 
 /// A new session in the place of the one that was there.
-fn enter<B: Backend>(
+async fn enter<B: Backend>(
     desk: &Desk<B>,
     headers: &HeaderMap,
-    caller: B::Caller,
+    (token, proof): (VerifiedToken, SignInProof),
     to: &str,
 ) -> Result<Response, Trouble> {
     let secure = desk.console.is_secure();
+    let caller = desk.door.backend.signed_in(token)?;
     let principal = desk.door.backend.principal(&caller);
     if principal.kind != PrincipalKind::User {
         return Err(trouble(ErrorCode::PolicyDenied, "the console is for people"));
     }
     if let Some(old) = Cookie::Session.read(headers, secure) {
-        desk.console.sessions.end(&old);
+        desk.console.sessions.end(&old).await?;
     }
-    let id = desk.console.sessions.begin(caller, principal)?;
+    let id = desk.console.sessions.begin(caller, principal, &proof).await?;
     let mut response = Redirect::to(to).into_response();
     let cookies = [Cookie::Session.set(&id, secure), Cookie::SignIn.clear(secure)];
     let cookies = cookies.into_iter().flatten().map(|cookie| (header::SET_COOKIE, cookie));
@@ -218,16 +219,16 @@ pub(super) async fn sign_out<B: Backend>(
     State(desk): State<Desk<B>>,
     headers: HeaderMap,
     form: Form<B::Caller>,
-) -> Response {
+) -> Result<Response, Trouble> {
     let secure = desk.console.is_secure();
-    if let Some(id) = Cookie::Session.read(&headers, secure) {
-        desk.console.sessions.end(&id);
-    }
     drop(form);
+    if let Some(id) = Cookie::Session.read(&headers, secure) {
+        desk.console.sessions.end(&id).await?;
+    }
     let mut response = Redirect::to(SIGNED_OUT).into_response();
     let cookie = Cookie::Session.clear(secure);
     response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
-    response
+    Ok(response)
 }
 
 /// `GET /signed-out`: with the way to sign out of the provider as well, as a link, because a form may not lead elsewhere.

@@ -9,13 +9,16 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::Request;
 
-use placet_identity::DevKey;
+use placet_identity::{DevKey, IdentityConfig, Verifier};
 use placet_types::clock::{Clock, Timestamp};
 
 use super::{ConsoleSettings, Development, DevelopmentPerson, headers::POLICY};
 use crate::{
     config::ServerConfig,
-    testing::{Fake, Reply, TestDoor},
+    testing::{
+        Fake, Reply, TestDoor,
+        sessions::{MemorySessions, NOW_MS},
+    },
 };
 
 const HOST: &str = "localhost:7411";
@@ -26,15 +29,21 @@ struct StoppedClock;
 
 impl Clock for StoppedClock {
     fn now(&self) -> Timestamp {
-        Timestamp::from_ms(1_790_000_000_000)
+        Timestamp::from_ms(NOW_MS)
     }
 }
 
 /// A door with the console, where `ana` of tenant-a can be chosen.
 fn settings() -> ConsoleSettings {
-    let mut settings = ConsoleSettings::new(Arc::new(StoppedClock));
+    let mut settings =
+        ConsoleSettings::new(Arc::new(StoppedClock), Arc::new(MemorySessions::default()));
+    let key = DevKey::generate().unwrap();
+    let (loopback, audiences) = ("127.0.0.1".parse().unwrap(), ["placet".to_owned()].into());
+    let issuer = key.issuer_config(loopback, "a".parse().unwrap(), audiences).unwrap();
+    let identity = IdentityConfig { issuers: vec![issuer], ..IdentityConfig::default() };
     settings.development = Some(Development {
-        key: DevKey::generate().unwrap(),
+        key,
+        verifier: Verifier::new(identity, Arc::new(StoppedClock), None).unwrap(),
         audience: "placet".to_owned(),
         people: vec![DevelopmentPerson {
             tenant: "a".parse().unwrap(),

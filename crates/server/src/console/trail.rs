@@ -23,7 +23,7 @@ pub(super) async fn show<B: Backend>(
     let steps = desk.door.read(desk.door.backend.trail(&visitor.caller, &id)).await?;
     let (title, now) = ("Audit trail", desk.console.now());
     let content = html! {
-        p.crumb { a href="/" { "Inbox" } " › call " (id) }
+        p.crumb { a href="/" { "Inbox" } " › " (id) }
         h1 { (title) }
         p.lede { "Every step that the audit chain holds of this call, in order. Each can be proved by its hash." }
         div #trail data-live {

@@ -3,14 +3,16 @@
 //! Owns what every handler checks first. Invariant: a handler that changes something takes a [`Form`](super::form::Form), and no form
 //! is read before session, origin and token fit.
 
-use std::str::FromStr;
+use std::{str::FromStr, time::Duration};
 
 use axum::{
     extract::{FromRequestParts, Query},
     response::{IntoResponse, Redirect, Response},
 };
 use http::{HeaderMap, HeaderName, Method, Uri, header, request::Parts};
+use placet_identity::SignInProof;
 use placet_types::{
+    digest::Digest,
     error::{ErrorCode, Refusal},
     principal::Principal,
 };
@@ -19,7 +21,7 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     Console, Desk, page,
-    session::{Cookie, Use},
+    session::{Cookie, Found, Seen, Use},
 };
 use crate::{backend::Backend, problem::Failure, request::Id};
 
@@ -32,6 +34,8 @@ const RETURN_BYTES_MAX: usize = 1_024;
 /// A person who is signed in. It has no `Debug`: it holds the token of the session's forms.
 #[derive(Clone)]
 pub(super) struct Visitor<C> {
+    /// The digest of the session's id.
+    pub(super) session: Digest,
     pub(super) caller: C,
     pub(super) principal: Principal,
     pub(super) csrf: String,
@@ -68,22 +72,77 @@ impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
         let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
         let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
         let was_signed_in = id.is_some();
-        let seen = id.and_then(|id| desk.console.sessions.find(&id, by));
-        // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
-        let seen = seen.filter(|seen| !desk.door.backend.is_revoked(&seen.caller));
+        let seen = match &id {
+            Some(id) => seen(desk, id, by).await.map_err(IntoResponse::into_response)?,
+            None => None,
+        };
         let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
+        let now = Instant::now();
         Ok(Self {
+            session: seen.key,
             caller: seen.caller,
             principal: seen.principal,
             csrf: seen.csrf,
-            ends_at: seen.ends_at,
+            ends_at: now.checked_add(Duration::from_millis(seen.left_ms)).unwrap_or(now),
             alive: seen.alive,
         })
     }
 }
 
-/// The way to the sign-in, and from there to where the person wanted to go. Whoever brings a session that nobody here knows is told so: it
-/// is over, or of another node.
+/// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified anew.
+async fn seen<B: Backend>(
+    desk: &Desk<B>,
+    id: &str,
+    by: Use,
+) -> Result<Option<Seen<B::Caller>>, Trouble> {
+    let sessions = &desk.console.sessions;
+    let mut found = sessions.find(id, by).await?;
+    if let Found::Kept(proof) = &found {
+        let Some(caller) = again(desk, proof).await? else { return Ok(None) };
+        let principal = desk.door.backend.principal(&caller);
+        sessions.adopt(id, (caller, principal), proof);
+        found = sessions.find(id, by).await?;
+    }
+    let Found::Somebody(seen) = found else { return Ok(None) };
+    // A session ends with what it was begun with, where that is revoked: a new sign-in begins another.
+    if desk.door.backend.is_revoked(&seen.caller) {
+        sessions.end(id).await?;
+        return Ok(None);
+    }
+    Ok(Some(seen))
+}
+
+/// Who signed in with this; nobody, where it is not accepted any more.
+async fn again<B: Backend>(
+    desk: &Desk<B>,
+    proof: &SignInProof,
+) -> Result<Option<B::Caller>, Trouble> {
+    let settings = &desk.console.settings;
+    let token = if proof.is_of_provider() {
+        let Some(provider) = &settings.provider else { return Ok(None) };
+        provider.again(proof).await.map_err(|error| (error.is_passing(), error.to_string()))
+    } else {
+        let Some(development) = &settings.development else { return Ok(None) };
+        let verified = development.verifier.verify_proof(proof).await;
+        verified.map_err(|error| (error.is_passing(), error.to_string()))
+    };
+    match token {
+        Ok(token) => Ok(Some(desk.door.backend.signed_in(token)?)),
+        Err((true, error)) => Err(Trouble::from(
+            Refusal::new(
+                ErrorCode::IdentityUnavailable,
+                "who you are cannot be checked at present; try again in a moment",
+            )
+            .with_detail(error),
+        )),
+        Err((false, error)) => {
+            tracing::info!(%error, "a session is not taken up: what it was begun with is not accepted any more");
+            Ok(None)
+        }
+    }
+}
+
+/// The way to the sign-in, and from there to where the person wanted to go. Whoever brings a session that is over is told so.
 fn to_sign_in(parts: &Parts, was_signed_in: bool) -> Response {
     let wanted = page_of(&parts.method, &parts.uri);
     let ended = if was_signed_in { "&ended=1" } else { "" };

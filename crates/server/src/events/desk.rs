@@ -1,7 +1,8 @@
 //! What happens at the desk, as server-sent events.
 //!
 //! Owns the stream's life: it begins with the answer's head, so that nothing is missed from then on; comments while nothing happens;
-//! says so when the reader fell behind; ends when its time is up or when the doors close. Holds a place among the streams until then.
+//! says so when the reader fell behind; ends when its time is up, when the doors close, or, with a last event that says so, when the
+//! reader's token counts no more. Holds a place among the streams until then.
 
 use std::time::Duration;
 
@@ -10,14 +11,17 @@ use axum::response::{
     sse::{Event, KeepAlive, Sse},
 };
 use futures::{Stream, stream};
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
+use tokio::time::Instant;
 
 use placet_pipeline::views::desk::DeskEvent;
+use placet_types::error::Refusal;
 
+use super::{Over, ended};
 use crate::{
     backend::{Backend, Feed},
     door::Door,
     problem::Failure,
+    streams::{About, Place},
 };
 
 /// The name of the event that says: some were missed, look at everything again.
@@ -27,18 +31,22 @@ pub(crate) const DESK: &str = "desk";
 
 struct Follower<F, C> {
     feed: F,
+    over: Over,
+    is_over: bool,
     ends_at: Instant,
     closing: C,
     /// Free again when the stream is dropped.
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 /// The events of the desk that `caller` may see.
 pub(crate) fn respond<B: Backend>(door: &Door<B>, caller: &B::Caller) -> Result<Response, Failure> {
     let follower = Follower {
-        _place: door.stream_place()?,
+        _place: door.stream_place(About::Desk, caller)?,
         feed: door.backend.desk_events(caller),
-        ends_at: door.stream_ends_at(caller),
+        over: Box::pin(door.over(caller)),
+        is_over: false,
+        ends_at: door.stream_ends_at(),
         closing: Box::pin(door.closing()),
     };
     let heartbeat =
@@ -55,6 +63,10 @@ where
         let event = match follower.next().await? {
             News::Of(event) => Event::default().event(DESK).json_data(&event),
             News::Missed => Ok(Event::default().event(BEHIND).data("{}")),
+            News::Over(refusal) => {
+                follower.is_over = true;
+                ended(&Failure::new(refusal))
+            }
         };
         Some((event, follower))
     })
@@ -63,12 +75,18 @@ where
 enum News {
     Of(DeskEvent),
     Missed,
+    Over(Refusal),
 }
 
 impl<F: Feed, C: Future<Output = ()> + Unpin> Follower<F, C> {
     /// What to send next; none when the stream is at its end.
     async fn next(&mut self) -> Option<News> {
+        if self.is_over {
+            return None;
+        }
         tokio::select! {
+            biased;
+            refusal = &mut self.over => Some(News::Over(refusal)),
             event = self.feed.next() => match event {
                 Some(event) => Some(News::Of(event)),
                 None if self.feed.is_over() => None,

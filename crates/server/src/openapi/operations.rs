@@ -131,7 +131,7 @@ fn submit_call() -> OperationBuilder {
         .build();
     call_answers(start("submitCall", "calls", "Sends a call through build, broker, gate, invoke and return"))
         .description(Some(
-            "Answers when the call is over, or is held for longer than `wait_ms`. Repeating the same call attaches to it.",
+            "Answers when the call is over, or is held for longer than `wait_ms`. Repeating the same call attaches to it, for `wait_ms` (absent: half a minute), and is then answered with `IN_PROGRESS`.",
         ))
         .parameter(key)
         .parameter(trace("traceparent"))
@@ -152,7 +152,8 @@ fn follow_call() -> OperationBuilder {
     let stream = ResponseBuilder::new()
         .description(
             "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the body that the call would be \
-             answered with at that moment. The stream ends after the last one.",
+             answered with at that moment. The stream ends after the last one, or with `ended`, the problem document of a token that counts \
+             no more.",
         )
         .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
         .build();

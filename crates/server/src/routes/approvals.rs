@@ -1,4 +1,4 @@
-//! Approvals: which ones wait, what they are about, deciding them, alone or together, and narrowing their arguments.
+//! Approvals: which ones wait, what they are about, deciding them, alone or together, and changing their arguments.
 //!
 //! Owns the routes; who may see and decide what is policy's.
 
@@ -65,7 +65,7 @@ pub(crate) async fn decide<B: Backend>(
     Ok(answer::json(&approval))
 }
 
-/// `POST /v1/approvals/{id}/edits`: narrower arguments in the place of those that people are asked about.
+/// `POST /v1/approvals/{id}/edits`: other arguments in the place of those that people are asked about.
 pub(crate) async fn edit<B: Backend>(
     State(door): State<Door<B>>,
     Caller(caller): Caller<B::Caller>,

@@ -18,7 +18,7 @@ use crate::{
     backend::{Backend, Follow},
     body::StrictJson,
     documents::Trail,
-    door::Door,
+    door::{Door, expired},
     events,
     problem::Failure,
     query::{Params, WAIT_MS_MAX},
@@ -35,12 +35,12 @@ pub(crate) async fn submit<B: Backend>(
 ) -> Result<Response, Failure> {
     params.finish()?;
     let (submission, inbound) = headers.complete(submission)?;
-    let wait_ms = submission.wait_ms;
+    let wait_ms = submission.wait_ms.unwrap_or(0);
     if wait_ms > WAIT_MS_MAX {
         return Err(wait_too_long());
     }
-    let mut ticket = door.backend.submit(caller, submission, inbound)?;
-    Ok(answer::respond(&settled(&door, &mut ticket, wait_ms).await))
+    let mut ticket = door.backend.submit(caller.clone(), submission, inbound)?;
+    Ok(answer::respond(&settled(&door, &caller, &mut ticket, wait_ms).await?))
 }
 
 fn wait_too_long() -> Failure {
@@ -51,13 +51,27 @@ fn wait_too_long() -> Failure {
     )
 }
 
-/// Waits for the end of a call; when the doors close, only for what is being executed already.
-async fn settled<B: Backend>(door: &Door<B>, ticket: &mut B::Ticket, wait_ms: u64) -> Answer {
-    tokio::select! {
-        answer = ticket.settled(wait_ms) => return answer,
-        () = door.closing() => {}
+/// Waits for the end of a call; when the doors close, only for what is being executed already. With a token that is revoked nothing is
+/// waited for; with one that expires, only for what is being executed already.
+async fn settled<B: Backend>(
+    door: &Door<B>,
+    caller: &B::Caller,
+    ticket: &mut B::Ticket,
+    wait_ms: u64,
+) -> Result<Answer, Failure> {
+    let left_ms = u64::try_from(door.backend.expires_in(caller).as_millis()).unwrap_or(u64::MAX);
+    let answer = tokio::select! {
+        biased;
+        refusal = door.backend.revoked(caller) => {
+            return Err(Failure::of_wait(refusal, &ticket.current()));
+        }
+        answer = ticket.settled(wait_ms.min(left_ms)) => answer,
+        () = door.closing() => return Ok(ticket.settled(0).await),
+    };
+    if left_ms < wait_ms && matches!(answer, Answer::Held(_)) {
+        return Err(Failure::of_wait(expired(), &answer));
     }
-    ticket.settled(0).await
+    Ok(answer)
 }
 
 /// `GET /v1/calls/{id}`: how a call stands, now or within `wait_ms`.
@@ -74,6 +88,10 @@ pub(crate) async fn get<B: Backend>(
     }
     let mut ticket = door.read(door.backend.follow(&caller, &id)).await?;
     let waited = tokio::select! {
+        biased;
+        refusal = door.over(&caller) => {
+            return Err(Failure::of_wait(refusal, &ticket.current()));
+        }
         answer = ticket.settled(wait_ms) => Some(answer),
         () = tokio::time::sleep(Duration::from_millis(wait_ms)) => None,
         () = door.closing() => None,

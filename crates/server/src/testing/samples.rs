@@ -47,6 +47,7 @@ pub(crate) fn finished() -> Answer {
         error: None,
         trace_context: None,
         edited_args: None,
+        edited_masked: BTreeSet::new(),
     }))
 }
 

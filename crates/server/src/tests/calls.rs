@@ -86,6 +86,56 @@ async fn asking_about_a_call_waits_no_longer_than_it_says_even_while_it_is_execu
 }
 
 #[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_call_with_a_token_that_is_revoked() {
+    for standing in [held(), Answer::InProgress(call_id())] {
+        let door = TestDoor::new();
+        door.fake.call.send_replace(standing.clone());
+        let revoke = async {
+            sleep(Duration::from_secs(1)).await;
+            door.fake.revoked.send_replace(true);
+        };
+        let before = Instant::now();
+        let (posted, asked, ()) = tokio::join!(
+            door.post("/v1/calls", waiting(600_000)),
+            door.get("/v1/calls/call-1?wait_ms=600000"),
+            revoke
+        );
+        for reply in [posted, asked] {
+            assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "CREDENTIAL_EXPIRED"));
+            assert_eq!(reply.json()["call_id"], "call-1");
+            let execution = if standing == held() { "not_executed" } else { "unknown" };
+            assert_eq!(reply.json()["execution"], execution);
+        }
+        assert!(before.elapsed() < Duration::from_secs(2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_people_ends_with_the_token_and_an_execution_is_still_answered() {
+    let fake = Fake { expires_in: Duration::from_secs(20), ..Fake::new() };
+    let door = TestDoor::with(fake, ServerConfig::default());
+    door.fake.call.send_replace(held());
+    let before = Instant::now();
+    let (posted, asked) = tokio::join!(
+        door.post("/v1/calls", waiting(600_000)),
+        door.get("/v1/calls/call-1?wait_ms=600000"),
+    );
+    for reply in [posted, asked] {
+        assert_eq!((reply.status.as_u16(), reply.code().as_str()), (401, "CREDENTIAL_EXPIRED"));
+    }
+    let lasted = before.elapsed();
+    assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(22), "{lasted:?}");
+
+    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    let finish = async {
+        sleep(Duration::from_secs(30)).await;
+        door.fake.call.send_replace(finished());
+    };
+    let (executed, ()) = tokio::join!(door.post("/v1/calls", waiting(600_000)), finish);
+    assert_eq!(executed.status, 200, "who asked for it had a token that counted");
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_doors_end_the_waiting_for_people_but_not_for_an_execution() {
     let door = TestDoor::new();
     door.fake.call.send_replace(held());

@@ -217,9 +217,26 @@ async fn a_stream_of_the_desk_ends_with_the_token_that_it_was_opened_with() {
     let door = TestDoor::with(fake, ServerConfig::default());
     let before = Instant::now();
     let mut body = follow(&door).await;
-    while frame(&mut body).await.is_some() {}
+    let mut last = String::new();
+    while let Some(next) = frame(&mut body).await {
+        last = next;
+    }
+    assert!(last.starts_with("event: ended\n") && last.contains("CREDENTIAL_EXPIRED"), "{last}");
     let lasted = before.elapsed();
     assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(25), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_of_the_desk_whose_readers_token_is_revoked_says_so_and_ends_at_once() {
+    let door = TestDoor::new();
+    let before = Instant::now();
+    let mut body = follow(&door).await;
+    door.fake.revoked.send_replace(true);
+    door.fake.happening.happen();
+    let last = frame(&mut body).await.unwrap();
+    assert!(last.starts_with("event: ended\n") && last.contains("CREDENTIAL_EXPIRED"), "{last}");
+    assert_eq!(frame(&mut body).await, None);
+    assert_eq!(before.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]
@@ -235,12 +252,15 @@ async fn a_stream_of_the_desk_ends_when_the_doors_close() {
 }
 
 #[tokio::test]
-async fn streams_of_the_desk_take_places_like_all_others() {
+async fn streams_of_the_desk_are_counted_apart_from_those_of_calls() {
     let door =
         TestDoor::with(Fake::new(), ServerConfig { streams_max: 1, ..ServerConfig::default() });
     let first = follow(&door).await;
     let second = Reply::of(door.open(get(EVENTS)).await).await;
     assert_eq!((second.status.as_u16(), second.code().as_str()), (503, "OVERLOADED"));
+    // Those who follow calls have places of their own, and take none from whoever decides.
+    let of_calls = door.open(get("/v1/calls/call-1/events")).await;
+    assert_eq!(of_calls.status().as_u16(), 200);
     drop(first);
     drop(follow(&door).await);
 }

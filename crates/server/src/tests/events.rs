@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::{body::Body, response::Response};
 use http_body_util::BodyExt as _;
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use placet_pipeline::answer::Answer;
@@ -95,9 +96,36 @@ async fn a_stream_ends_with_the_token_that_it_was_opened_with() {
     door.fake.call.send_replace(held());
     let before = Instant::now();
     let mut body = follow(&door).await;
-    while frame(&mut body).await.is_some() {}
+    assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
+    assert_eq!(frame(&mut body).await.unwrap(), ": alive\n\n");
+    let last = frame(&mut body).await.unwrap();
+    assert!(last.starts_with("event: ended\n") && last.contains("CREDENTIAL_EXPIRED"), "{last}");
+    assert_eq!(frame(&mut body).await, None);
     let lasted = before.elapsed();
     assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(25), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_whose_readers_token_is_revoked_says_so_and_ends_at_once() {
+    let door = TestDoor::new();
+    door.fake.call.send_replace(held());
+    let before = Instant::now();
+    let mut body = follow(&door).await;
+    assert!(frame(&mut body).await.unwrap().starts_with("event: held"));
+    door.fake.revoked.send_replace(true);
+    // What happens from then on is not theirs to see.
+    door.fake.call.send_replace(finished());
+    let last = frame(&mut body).await.unwrap();
+    let data = last.strip_prefix("event: ended\ndata: ").unwrap();
+    let problem: serde_json::Value = serde_json::from_str(data).unwrap();
+    assert_eq!(
+        (&problem["error_code"], &problem["status"]),
+        (&json!("CREDENTIAL_EXPIRED"), &json!(401))
+    );
+    assert_eq!(problem["call_id"], "call-1");
+    assert!(!last.contains("operator"), "{last}");
+    assert_eq!(frame(&mut body).await, None);
+    assert_eq!(before.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,6 +32,8 @@ pub(super) struct Hold(Mutex<Held>);
 struct Held {
     is_on: bool,
     waiting: BTreeSet<(TenantKey, Digest)>,
+    /// What was put off is being deleted.
+    is_in_hand: bool,
     writer_is_gone: bool,
 }
 
@@ -58,11 +60,22 @@ impl Hold {
     /// What was put off and is due now.
     fn take_due(&self) -> BTreeSet<(TenantKey, Digest)> {
         let mut held = self.held();
-        if held.is_on { BTreeSet::new() } else { std::mem::take(&mut held.waiting) }
+        if held.is_on || held.waiting.is_empty() {
+            return BTreeSet::new();
+        }
+        held.is_in_hand = true;
+        std::mem::take(&mut held.waiting)
     }
 
+    /// What was due is deleted, durably.
+    pub(super) fn done(&self) {
+        self.held().is_in_hand = false;
+    }
+
+    /// Whether anything that was put off is not deleted yet, by a writer that lives or not.
     pub(super) fn owes(&self) -> bool {
-        !self.held().waiting.is_empty()
+        let held = self.held();
+        held.is_in_hand || !held.waiting.is_empty()
     }
 
     pub(super) fn writer_goes(&self) {
@@ -75,8 +88,7 @@ impl Hold {
 
     /// Whether the writer has yet to delete what was put off. One that is gone leaves it to the next start.
     pub(super) fn is_unsettled(&self) -> bool {
-        let held = self.held();
-        !held.waiting.is_empty() && !held.writer_is_gone
+        self.owes() && !self.held().writer_is_gone
     }
 }
 

@@ -173,7 +173,9 @@ impl ContentStore {
         }
         self.forget_due()?;
         let erased = self.erase();
-        self.guard(erased)
+        self.guard(erased)?;
+        self.reader.hold.done();
+        Ok(())
     }
 
     fn keep(

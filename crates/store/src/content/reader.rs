@@ -78,7 +78,13 @@ impl ContentReader {
         self.hold.set(false);
     }
 
-    /// Whether the writer has yet to do so.
+    /// Whether anything that was put off is not deleted yet: no checkpoint may cover the entry that says so, since a start deletes only
+    /// what the entries after it say.
+    pub(crate) fn owes(&self) -> bool {
+        self.hold.owes()
+    }
+
+    /// Whether a writer that lives has yet to do so.
     pub(crate) fn is_unsettled(&self) -> bool {
         self.hold.is_unsettled()
     }

@@ -464,4 +464,5 @@ fn what_is_deleted_while_content_is_held_is_deleted_afterwards() {
     store.forget("acme", digests[1]).unwrap();
     drop(store);
     assert!(!reader.is_unsettled(), "nobody waits for a writer that is gone");
+    assert!(reader.owes(), "and nobody takes it for done");
 }

@@ -19,8 +19,9 @@ const TREE_HEAD: &str = "head";
 
 /// How often it is looked whether the writer has deleted what was held.
 const DELETIONS_WAIT: Duration = Duration::from_millis(20);
-/// How long the writer is waited for.
-const DELETIONS_WAIT_MAX: Duration = Duration::from_secs(30);
+/// How long the writer is waited for at a time.
+const DELETIONS_WAIT_MAX: Duration =
+    if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(30) };
 
 impl Keeper {
     /// Copies everything into an empty folder.
@@ -41,9 +42,8 @@ impl Keeper {
         copied
     }
 
-    /// Waits until what was to be deleted while content was held is deleted: no checkpoint may come before, since a start looks for
-    /// deletions only in the entries after it.
-    fn settle_deletions(&self) {
+    /// Waits until what was to be deleted while content was held is deleted, for a while.
+    pub(super) fn settle_deletions(&self) {
         let mut waited = Duration::ZERO;
         while self.content.is_unsettled() && waited < DELETIONS_WAIT_MAX {
             std::thread::park_timeout(DELETIONS_WAIT);

@@ -61,6 +61,12 @@ pub struct Entry {
     /// Contents that were deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forget_content: Vec<(TenantId, Digest)>,
+    /// Approvals that were dropped, with their last revision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forget_approvals: Vec<(ApprovalId, u64)>,
+    /// Entries of the approval desk that were dropped, with their last revision.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forget_desk: Vec<(DeskId, u64)>,
     /// Events.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audit: Vec<AuditEvent>,
@@ -114,6 +120,10 @@ struct EntryRef<'a> {
     #[serde(skip_serializing_if = "slice_is_empty")]
     forget_content: &'a [(TenantId, Digest)],
     #[serde(skip_serializing_if = "slice_is_empty")]
+    forget_approvals: &'a [(ApprovalId, u64)],
+    #[serde(skip_serializing_if = "slice_is_empty")]
+    forget_desk: &'a [(DeskId, u64)],
+    #[serde(skip_serializing_if = "slice_is_empty")]
     audit: &'a [AuditEvent],
 }
 
@@ -151,6 +161,8 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         refund: changes.refund.as_ref(),
         activate: changes.activate,
         forget_content: &changes.forget_content,
+        forget_approvals: &changes.forget_approvals,
+        forget_desk: &changes.forget_desk,
         audit: &changes.audit,
     };
     let only_audit = entry.effects.is_empty()
@@ -161,7 +173,9 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         && entry.reserve.is_none()
         && entry.refund.is_none()
         && entry.activate.is_none()
-        && entry.forget_content.is_empty();
+        && entry.forget_content.is_empty()
+        && entry.forget_approvals.is_empty()
+        && entry.forget_desk.is_empty();
     let kind = if only_audit { KIND_AUDIT } else { KIND_CHANGE };
     Ok((kind, serde_json::to_vec(&entry)?))
 }
@@ -181,6 +195,8 @@ pub(super) fn encode_imported(
         refund: None,
         activate: None,
         forget_content: Vec::new(),
+        forget_approvals: Vec::new(),
+        forget_desk: Vec::new(),
         audit: Vec::new(),
         imported: true,
     };
@@ -248,6 +264,10 @@ pub(super) struct Outline<'a> {
     pub(super) refund: Option<Reservation>,
     #[serde(default)]
     pub(super) forget_content: Vec<(TenantId, Digest)>,
+    #[serde(default)]
+    pub(super) forget_approvals: Vec<(ApprovalId, u64)>,
+    #[serde(default)]
+    pub(super) forget_desk: Vec<(DeskId, u64)>,
     #[serde(default)]
     pub(super) imported: bool,
 }

@@ -23,6 +23,8 @@ use crate::journal::medium::Medium;
 use crate::journal::{Frame, VisitError};
 use crate::sorted::{Marks, Merged, Source, TableError, TableSet, TableWriter};
 
+mod forget;
+
 /// How many bytes of edits are held in memory.
 const BYTES_MAX: usize = 64 << 20;
 /// What an edit takes in memory beside its bytes.
@@ -295,7 +297,7 @@ impl Delta {
             self.put_desk(seq, before, &spent)?;
         }
         self.forgotten.extend(outline.forget_content);
-        Ok(())
+        self.forget(seq, outline.forget_approvals, outline.forget_desk)
     }
 
     fn effect(

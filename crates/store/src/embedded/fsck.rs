@@ -117,6 +117,7 @@ struct Replay {
 impl Replay {
     fn take(&mut self, entry: &JournalEntry) -> Result<(), VisitError> {
         let Entry { effects, approvals, desk, spend, imported, .. } = &entry.entry;
+        self.forget(entry)?;
         for effect in effects {
             self.moves = self.moves.saturating_add(1);
             match effect {
@@ -151,6 +152,26 @@ impl Replay {
                 self.note(entry.seq, &format!("a use of `{desk_id}`, which is no grant in force"));
             }
             self.desk(entry.seq, (Some(&before), &used_once_more(&before)), true)?;
+        }
+        Ok(())
+    }
+
+    /// An entry that forgets something of the desk does nothing else, so its place among what an entry does is free.
+    fn forget(&mut self, entry: &JournalEntry) -> Result<(), VisitError> {
+        for (approval_id, _) in &entry.entry.forget_approvals {
+            self.moves = self.moves.saturating_add(1);
+            let key = keys::approval(approval_id);
+            let before = self.bodies.get(&key)?;
+            let before: Option<ApprovalRecord> =
+                before.map(|body| serde_json::from_slice(&body)).transpose()?;
+            let legal = before.is_some_and(|before| before.may_be_forgotten());
+            self.end(entry.seq, key, legal, "forgotten")?;
+        }
+        for (desk_id, _) in &entry.entry.forget_desk {
+            self.moves = self.moves.saturating_add(1);
+            let key = keys::desk(desk_id);
+            let legal = self.desk_entry(&key)?.is_some_and(|before| !before.is_open(entry.at));
+            self.end(entry.seq, key, legal, "forgotten")?;
         }
         Ok(())
     }

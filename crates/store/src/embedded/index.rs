@@ -233,6 +233,8 @@ impl Index {
                     counts.approvals = counts.approvals.saturating_add(1);
                 }
                 Op::Desk { before: None, .. } => counts.desk = counts.desk.saturating_add(1),
+                Op::ApprovalGone(_) => counts.approvals = counts.approvals.saturating_sub(1),
+                Op::DeskGone(_) => counts.desk = counts.desk.saturating_sub(1),
                 Op::Run(run, _) => {
                     let key = keys::run(&run.key);
                     if !self.knows(&key) && opened.insert(key) {
@@ -256,7 +258,11 @@ impl Index {
                 }
                 Op::Effect { after, .. } => drop(open.remove(&after.record_id)),
                 Op::Removed(before) => drop(open.remove(&before.record_id)),
-                Op::Approval { .. } | Op::Desk { .. } | Op::Run(..) => {}
+                Op::Approval { .. }
+                | Op::ApprovalGone(_)
+                | Op::Desk { .. }
+                | Op::DeskGone(_)
+                | Op::Run(..) => {}
             }
         }
     }

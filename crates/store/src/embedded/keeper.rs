@@ -95,6 +95,8 @@ pub(super) enum KeepError {
     Tree(#[from] TreeError),
     #[error("the next generation of the index cannot be opened: {0}")]
     Generation(String),
+    #[error("content is to be deleted still, and what says so is not left behind before")]
+    Owing,
     #[error("{0}")]
     Damaged(String),
     #[error("cannot {what} `{}`: {source}", .path.display())]
@@ -120,8 +122,17 @@ impl KeepError {
             | Self::Content(_)
             | Self::Tree(_)
             | Self::Generation(_)
+            | Self::Owing
             | Self::Damaged(_) => false,
         }
+    }
+
+    /// What whoever asks is told where nothing is broken, and it can be tried again.
+    fn is_passing(&self) -> Option<StoreError> {
+        if matches!(self, Self::Owing) {
+            return Some(StoreError::Unreachable(self.to_string()));
+        }
+        self.is_no_room().then_some(StoreError::NoSpace)
     }
 }
 
@@ -190,8 +201,8 @@ impl Keeper {
             };
             match done {
                 Ok(()) => {}
-                Err(error) if error.is_no_room() => {
-                    tracing::warn!(%error, "there is no room for a checkpoint; it is tried again");
+                Err(error) if error.is_passing().is_some() => {
+                    tracing::warn!(%error, "no checkpoint can be made for the moment; it is tried again");
                 }
                 Err(error) => {
                     drop(state.fail(&error.to_string()));
@@ -287,6 +298,12 @@ impl Keeper {
     }
 
     fn freeze(&mut self) -> Result<Frozen, KeepError> {
+        // A start deletes what the entries after the checkpoint say; what was put off and forgotten here would stay for ever. Deletions
+        // are put off by this thread alone, so none comes in between.
+        self.settle_deletions();
+        if self.content.owes() {
+            return Err(KeepError::Owing);
+        }
         let folder = generation::folder(&self.places.index, self.next_generation);
         self.next_generation = self.next_generation.saturating_add(1);
         if matches!(folder.try_exists(), Ok(true)) {
@@ -359,11 +376,11 @@ fn answer<T>(
             send(reply, Ok(done));
             Ok(())
         }
-        Err(error) if error.is_no_room() => {
-            send(reply, Err(StoreError::NoSpace));
-            Err(error)
-        }
         Err(error) => {
+            if let Some(passing) = error.is_passing() {
+                send(reply, Err(passing));
+                return Err(error);
+            }
             send(reply, Err(state.fail(&error.to_string())));
             Err(error)
         }

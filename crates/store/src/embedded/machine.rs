@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{self, Changes, Committed, StoreError};
@@ -22,7 +23,7 @@ use super::index::{BATCH_ENTRIES, Change, Index};
 use super::state::State;
 use crate::journal::JournalError;
 use crate::journal::writer::{Admission, AppliedFrame, Apply, ApplyFailed, Durability, Staged};
-use crate::rules::{Base, Op, Rules, Transaction, policy_after};
+use crate::rules::{Base, Op, Rules, Transaction, check_desk, desk_rev_after, policy_after};
 use crate::tree::LogTree;
 
 /// Changes with their entry, which the caller's thread has encoded.
@@ -66,8 +67,10 @@ pub(super) struct Machine {
     state: Arc<State>,
     index: Arc<Index>,
     effects: HashMap<RecordId, Riding<Option<Arc<EffectRecord>>>>,
-    approvals: HashMap<ApprovalId, Riding<Arc<ApprovalRecord>>>,
-    desk: HashMap<DeskId, Riding<Arc<DeskEntry>>>,
+    approvals: HashMap<ApprovalId, Riding<Option<Arc<ApprovalRecord>>>>,
+    desk: HashMap<DeskId, Riding<Option<Arc<DeskEntry>>>>,
+    /// How often what is in force at the desk has become stricter, with everything that is prepared.
+    desk_rev: u64,
     queue: VecDeque<Change>,
     tree: LogTree,
     on_sync: Option<SyncObserver>,
@@ -83,7 +86,8 @@ impl Machine {
         (tree, on_sync): (LogTree, Option<SyncObserver>),
     ) -> Self {
         let (effects, approvals, desk) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { state, index, effects, approvals, desk, queue: VecDeque::new(), tree, on_sync }
+        let queue = VecDeque::new();
+        Self { state, index, effects, approvals, desk, desk_rev: 0, queue, tree, on_sync }
     }
 
     /// The tree follows the journal.
@@ -125,6 +129,7 @@ impl Machine {
         for run in decided.runs.into_values() {
             self.state.board_run(seq, &run);
         }
+        self.desk_rev = desk_rev_after(self.desk_rev, &decided.ops);
         self.queue.push_back(Change { seq, ops: decided.ops });
     }
 
@@ -140,14 +145,14 @@ impl Machine {
                     }
                 }
                 Op::Removed(before) => self.effect_arrived(&before.record_id, change.seq),
-                Op::Approval { after, .. } => {
-                    let id = &after.approval_id;
+                Op::Approval { after: gone, .. } | Op::ApprovalGone(gone) => {
+                    let id = &gone.approval_id;
                     if self.approvals.get(id).is_some_and(|riding| riding.seq <= change.seq) {
                         self.approvals.remove(id);
                     }
                 }
-                Op::Desk { after, .. } => {
-                    let id = &after.desk_id;
+                Op::Desk { after: gone, .. } | Op::DeskGone(gone) => {
+                    let id = &gone.desk_id;
                     if self.desk.get(id).is_some_and(|riding| riding.seq <= change.seq) {
                         self.desk.remove(id);
                     }
@@ -188,6 +193,7 @@ impl Machine {
         })?;
         for change in &changes {
             self.arrived(change);
+            self.state.note_desk(&change.ops);
         }
         Ok(())
     }
@@ -196,8 +202,8 @@ impl Machine {
 /// A [`Transaction`] that has come to its end.
 struct Decided {
     effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
-    approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
-    desk: HashMap<DeskId, Arc<DeskEntry>>,
+    approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
+    desk: HashMap<DeskId, Option<Arc<DeskEntry>>>,
     runs: HashMap<RunKey, Arc<RunRecord>>,
     ops: Vec<Op>,
 }
@@ -215,14 +221,14 @@ impl Base for Machine {
         approval_id: &ApprovalId,
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
         match self.approvals.get(approval_id) {
-            Some(riding) => Ok(Some(Arc::clone(&riding.record))),
+            Some(riding) => Ok(riding.record.clone()),
             None => Ok(self.state.approval(&self.index, approval_id)?),
         }
     }
 
     fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
         match self.desk.get(desk_id) {
-            Some(riding) => Ok(Some(Arc::clone(&riding.record))),
+            Some(riding) => Ok(riding.record.clone()),
             None => Ok(self.state.desk_entry(&self.index, desk_id)?.map(Arc::new)),
         }
     }
@@ -250,10 +256,11 @@ impl Apply for Machine {
     fn prepare(&mut self, mut request: Request, out: &mut Staged) -> Result<Committed, StoreError> {
         // Refuses after a fault, whoever found it.
         drop(self.state.index()?);
+        check_desk(self.desk_rev, out.now(), &request.changes)?;
         let transaction = self.decide(&mut request, out.now())?;
         let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
         let decided = Decided { effects, approvals, desk, runs, ops };
-        let policy = policy_after(self.state.policy(), &request.changes)?;
+        let policy = policy_after(self.state.policy(), &PastPolicies::default(), &request.changes)?;
         out.answer_when(request.durability);
         for (tenant, bytes) in request.changes.content {
             out.blob(tenant.as_str(), bytes)?;

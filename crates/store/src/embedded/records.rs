@@ -93,7 +93,11 @@ impl Records {
                         let approval_id = after.approval_id.clone();
                         self.approvals.put(approval_id, change.seq, Arc::clone(after));
                     }
-                    Op::Removed(_) | Op::Desk { .. } | Op::Run(..) => {}
+                    Op::Removed(_)
+                    | Op::ApprovalGone(_)
+                    | Op::Desk { .. }
+                    | Op::DeskGone(_)
+                    | Op::Run(..) => {}
                 }
             }
         }

@@ -168,6 +168,10 @@ pub(super) fn edits_of(op: &Op, seq: u64, out: &mut Vec<Edit>) {
             approval(&after.approval_id, (before.as_ref(), &Slip::of_approval(after)), seq, out);
         }
         Op::Desk { before, after, body } => desk((before.as_deref(), after), seq, body, out),
+        Op::ApprovalGone(before) => {
+            approval_gone(&before.approval_id, &Slip::of_approval(before), out);
+        }
+        Op::DeskGone(before) => desk_gone(before, out),
         Op::Run(run, body) => out.push(run_edit(keys::run(&run.key), seq, body)),
     }
 }
@@ -220,16 +224,7 @@ pub(super) fn approval(
 ) {
     if let Some(before) = before.filter(|before| before.code != after.code || before.at != after.at)
     {
-        let place = Some((before.at, approval_id));
-        out.push((keys::approval_list(None, before.code, place), Vec::new()));
-        out.push((keys::approval_list(Some(&before.tenant), before.code, place), Vec::new()));
-        if let Some(capability) = &before.capability {
-            let list = keys::capability_list(&before.tenant, capability, before.code, place);
-            out.push((list, Vec::new()));
-        }
-        for guest in &before.guests {
-            out.push((keys::guest_list(guest, before.code, place), Vec::new()));
-        }
+        not_listed(approval_id, before, out);
     }
     let (tenant, place) = (after.tenant.as_str().as_bytes(), Some((after.at, approval_id)));
     out.push((keys::approval_list(None, after.code, place), tenant.to_vec()));
@@ -247,6 +242,40 @@ pub(super) fn approval(
     let key = keys::approval(approval_id);
     let value = encode_value(&key, seq, &after.encode());
     out.push((key, value));
+}
+
+/// Takes an approval out of the lists of its state.
+fn not_listed(approval_id: &ApprovalId, before: &Slip, out: &mut Vec<Edit>) {
+    let place = Some((before.at, approval_id));
+    out.push((keys::approval_list(None, before.code, place), Vec::new()));
+    out.push((keys::approval_list(Some(&before.tenant), before.code, place), Vec::new()));
+    if let Some(capability) = &before.capability {
+        let list = keys::capability_list(&before.tenant, capability, before.code, place);
+        out.push((list, Vec::new()));
+    }
+    for guest in &before.guests {
+        out.push((keys::guest_list(guest, before.code, place), Vec::new()));
+    }
+}
+
+/// The edits of an approval's end.
+pub(super) fn approval_gone(approval_id: &ApprovalId, before: &Slip, out: &mut Vec<Edit>) {
+    not_listed(approval_id, before, out);
+    let place = Some((before.at, approval_id));
+    out.push((keys::call_approval(&before.call_id, place), Vec::new()));
+    out.push((keys::approval(approval_id), Vec::new()));
+}
+
+/// The edits of the end of an entry of the approval desk.
+pub(super) fn desk_gone(before: &DeskEntry, out: &mut Vec<Edit>) {
+    let (kind, id, tenant) = (before.kind(), &before.desk_id, Some(&before.tenant));
+    if let Some(until) = before.open_until() {
+        out.push((keys::desk_open(None, kind, Some((until, id))), Vec::new()));
+        out.push((keys::desk_open(tenant, kind, Some((until, id))), Vec::new()));
+    }
+    out.push((keys::desk_by_age(None, kind, Some(before.place())), Vec::new()));
+    out.push((keys::desk_by_age(tenant, kind, Some(before.place())), Vec::new()));
+    out.push((keys::desk(id), Vec::new()));
 }
 
 /// The edits of a move of an entry of the approval desk, or its beginning. It stands in the index itself.

@@ -25,6 +25,7 @@ use super::keys;
 use super::records::{Records, decode_desk, decode_run};
 use crate::journal::JournalReader;
 use crate::present::Present;
+use crate::rules::{Op, desk_rev_after};
 use crate::sorted::TableError;
 
 /// Where the text of a fault goes once, and where [`super::EmbeddedStore::died`] listens.
@@ -43,6 +44,8 @@ pub(super) struct State {
     /// The last entry that the operating system has, as far as answers have told.
     written_seq: AtomicU64,
     policy: Mutex<Option<PolicyState>>,
+    /// How often what is in force at the desk has become stricter in entries that the index has. Of this process: no permit outlives it.
+    desk_rev: AtomicU64,
     /// The writer stamps entries by it too: an entry is never before what was measured when it was made.
     pub(super) present: Arc<Present>,
     pub(super) epoch: u64,
@@ -63,6 +66,7 @@ impl State {
             runs: Mutex::default(),
             written_seq: AtomicU64::new(0),
             policy: Mutex::new(None),
+            desk_rev: AtomicU64::new(0),
             present: Arc::new(Present::after(last_at_ms, clock)),
             epoch,
             health: watch::Sender::new(None),
@@ -77,6 +81,17 @@ impl State {
     /// Other policies decide from here on.
     pub(super) fn set_policy(&self, policy: Option<PolicyState>) {
         *self.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// How often what is in force at the desk has become stricter, as far as it can be read.
+    pub(super) fn desk_rev(&self) -> u64 {
+        self.desk_rev.load(Ordering::Acquire)
+    }
+
+    /// The index has what these changes made.
+    pub(super) fn note_desk(&self, ops: &[Op]) {
+        let rev = desk_rev_after(self.desk_rev(), ops);
+        self.desk_rev.fetch_max(rev, Ordering::AcqRel);
     }
 
     /// The index, while the store is open and sound.

@@ -113,6 +113,11 @@ impl Store for EmbeddedStore {
         Ok(self.state.policy())
     }
 
+    async fn desk_rev(&self) -> Result<u64, StoreError> {
+        drop(self.state.index()?);
+        Ok(self.state.desk_rev())
+    }
+
     fn is_shared(&self) -> bool {
         false
     }

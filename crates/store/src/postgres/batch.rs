@@ -1,6 +1,6 @@
 //! One transaction: the rows that a batch of commits touches, the decisions, and what is written.
 //!
-//! Owns the order in which rows are locked (the ledger's row where policies are activated, this node's epoch, effects, approvals, runs,
+//! Owns the order in which rows are locked (the ledger's row where policies are activated or the desk becomes stricter, this node's epoch, effects, approvals, runs,
 //! entries of the desk, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Not here: the
 //! rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
 //! fenced and its log ends where this node believes it does; entries are chained without gaps.
@@ -10,6 +10,8 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{Row as _, query};
 
+use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PastPolicies;
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::{Changes, Committed, PolicyState, StoreError};
@@ -19,10 +21,11 @@ use placet_types::ids::{RecordId, TenantId};
 
 use super::error::Trouble;
 use super::load::{Loaded, Standing};
+use super::policies;
 use super::rows::{self, RowError, column};
 use super::state::{Head, State};
 use super::write::{self, Entries};
-use crate::rules::{Rules, Transaction, policy_after};
+use crate::rules::{Rules, Transaction, check_desk, desk_rev_after, policy_after};
 
 /// Why a batch was not written.
 #[derive(Debug, thiserror::Error)]
@@ -98,15 +101,21 @@ pub(super) struct Own {
     pub(super) head: Head,
     pub(super) now_ms: i64,
     policy: Option<PolicyState>,
+    past: PastPolicies,
+    desk_rev: u64,
 }
 
-/// Locks this node's epoch and reads it.
+/// Locks this node's epoch and reads it; every node's, where a batch changes what binds all of them.
 pub(super) async fn lock_own(
     connection: &mut PgConnection,
     epoch: u64,
-    activates: bool,
+    batch: &[&Piece],
 ) -> Result<Own, Hitch> {
-    if activates {
+    let mut past = PastPolicies::default();
+    let activated = batch.iter().filter_map(|piece| piece.changes.activate);
+    let activated: Vec<Digest> = activated.map(|policy| policy.digest).collect();
+    let mut arranged = batch.iter().flat_map(|piece| &piece.changes.desk);
+    if !activated.is_empty() || arranged.any(DeskEntry::tightens) {
         query("SELECT id FROM placet.ledger WHERE id = 1 FOR UPDATE")
             .fetch_optional(&mut *connection)
             .await?;
@@ -114,9 +123,10 @@ pub(super) async fn lock_own(
         query("SELECT epoch FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL ORDER BY epoch FOR UPDATE")
             .fetch_all(&mut *connection)
             .await?;
+        past = policies::past(connection, &activated).await?;
     }
     let row = query(
-        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, \
+        "SELECT head_seq, head_hash, fenced_by, closed_ms, policy_epoch, policy_digest, desk_rev, \
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms \
          FROM placet.epochs WHERE epoch = $1 FOR UPDATE",
     )
@@ -136,6 +146,8 @@ pub(super) async fn lock_own(
         head: Head { seq: rows::number(row.try_get("head_seq")?), hash },
         now_ms: row.try_get("now_ms")?,
         policy: policy(&row)?,
+        past,
+        desk_rev: rows::number(row.try_get("desk_rev")?),
     })
 }
 
@@ -200,7 +212,7 @@ pub(super) async fn transact(
     mut log: Appender,
 ) -> Result<Outcome, Hitch> {
     let loaded = Loaded::load(connection, pieces).await?;
-    let mut standing = Standing::new(&loaded, own.policy);
+    let mut standing = Standing::new(&loaded, (own.policy, own.past.clone()), own.desk_rev);
     // By the present that ages are measured by, and not by the database's clock of this moment, which may have been set back.
     let at_ms = state.now().as_ms();
     let (mut head, mut entries, mut accepted) = (own.head, Entries::default(), Vec::new());
@@ -225,7 +237,11 @@ pub(super) async fn transact(
     write::put_desk(connection, &standing).await?;
     write::forget_content(connection, &accepted).await?;
     if standing.policy != own.policy {
-        write::activate(connection, standing.policy).await?;
+        policies::activate(connection, standing.policy).await?;
+        policies::put_past(connection, &own.past, &standing.past).await?;
+    }
+    if standing.desk_rev != own.desk_rev {
+        policies::tighten(connection, standing.desk_rev).await?;
     }
     write::put_tiles(connection, state.epoch, &log.take()).await?;
     write::put_entries(connection, state.epoch, (at_ms, own.head.seq), entries).await?;
@@ -239,17 +255,23 @@ fn decide(
     (state, at_ms): (&State, i64),
     piece: &Piece,
 ) -> Result<Vec<RecordId>, StoreError> {
-    let policy = policy_after(standing.policy, &piece.changes)?;
+    let policy = policy_after(standing.policy, &standing.past, &piece.changes)?;
     let now = Timestamp::from_ms(at_ms);
+    check_desk(standing.desk_rev, now, &piece.changes)?;
     let rules = Rules { epoch: state.epoch, now, claims: &state.claims };
     let mut transaction = Transaction::new(standing, Some(rules));
     transaction.take_in(&mut piece.changes.clone())?;
-    let Transaction { effects, approvals, desk, runs, .. } = transaction;
+    let Transaction { effects, approvals, desk, runs, ops, .. } = transaction;
+    let desk_rev = desk_rev_after(standing.desk_rev, &ops);
     let touched = effects.keys().copied().collect();
     standing.effects.extend(effects);
     standing.approvals.extend(approvals);
     standing.runs.extend(runs);
     standing.desk.extend(desk);
+    if let Some(next) = policy {
+        standing.past.activated(standing.policy, next, now);
+    }
     standing.policy = policy;
+    standing.desk_rev = desk_rev;
     Ok(touched)
 }

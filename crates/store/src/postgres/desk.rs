@@ -47,6 +47,27 @@ pub(super) async fn put(
     Ok(())
 }
 
+/// Deletes entries, each in the revision that was decided about.
+pub(super) async fn delete(
+    connection: &mut PgConnection,
+    gone: &[Arc<DeskEntry>],
+) -> Result<(), RowError> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<String> = gone.iter().map(|entry| entry.desk_id.as_str().to_owned()).collect();
+    let revs: Vec<i64> = gone.iter().map(|entry| column(entry.rev)).collect();
+    let done = query(
+        "DELETE FROM placet.desk AS d USING unnest($1::text[], $2::bigint[]) AS n (desk_id, rev) \
+         WHERE d.desk_id = n.desk_id AND d.rev = n.rev",
+    )
+    .bind(ids)
+    .bind(revs)
+    .execute(connection)
+    .await?;
+    every(done.rows_affected(), gone.len())
+}
+
 type Put<'q> = Query<'q, Postgres, sqlx::postgres::PgArguments>;
 
 fn statement(rows: &[&(Arc<DeskEntry>, u64)], fresh: bool) -> Result<Put<'static>, RowError> {

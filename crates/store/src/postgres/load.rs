@@ -11,6 +11,7 @@ use sqlx::{Row as _, query};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
+use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::EffectRecord;
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
@@ -86,9 +87,15 @@ impl Loaded {
         connection: &mut PgConnection,
         pieces: &[&Piece],
     ) -> Result<(), Hitch> {
-        let changed = pieces.iter().flat_map(|piece| &piece.changes.approvals);
-        let ids: BTreeSet<String> =
-            changed.map(|approval| approval.approval_id.as_str().to_owned()).collect();
+        let ids: BTreeSet<String> = pieces
+            .iter()
+            .flat_map(|piece| {
+                let Changes { approvals, forget_approvals, .. } = &piece.changes;
+                let gone = forget_approvals.iter().map(|(approval_id, _)| approval_id);
+                approvals.iter().map(|approval| &approval.approval_id).chain(gone)
+            })
+            .map(|approval_id| approval_id.as_str().to_owned())
+            .collect();
         if ids.is_empty() {
             return Ok(());
         }
@@ -142,8 +149,9 @@ impl Loaded {
         let ids: BTreeSet<String> = pieces
             .iter()
             .flat_map(|piece| {
-                let Changes { desk, spend, .. } = &piece.changes;
-                desk.iter().map(|entry| &entry.desk_id).chain(spend)
+                let Changes { desk, spend, forget_desk, .. } = &piece.changes;
+                let gone = forget_desk.iter().map(|(desk_id, _)| desk_id);
+                desk.iter().map(|entry| &entry.desk_id).chain(spend).chain(gone)
             })
             .map(|desk_id| desk_id.as_str().to_owned())
             .collect();
@@ -169,17 +177,24 @@ impl Loaded {
 pub(super) struct Standing<'a> {
     pub(super) loaded: &'a Loaded,
     pub(super) effects: HashMap<RecordId, Option<Arc<EffectRecord>>>,
-    pub(super) approvals: HashMap<ApprovalId, Arc<ApprovalRecord>>,
+    pub(super) approvals: HashMap<ApprovalId, Option<Arc<ApprovalRecord>>>,
     pub(super) runs: HashMap<RunKey, Arc<RunRecord>>,
-    pub(super) desk: HashMap<DeskId, Arc<DeskEntry>>,
+    pub(super) desk: HashMap<DeskId, Option<Arc<DeskEntry>>>,
     pub(super) policy: Option<PolicyState>,
+    pub(super) past: PastPolicies,
+    /// How often what is in force at the desk has become stricter.
+    pub(super) desk_rev: u64,
 }
 
 impl<'a> Standing<'a> {
-    pub(super) fn new(loaded: &'a Loaded, policy: Option<PolicyState>) -> Self {
+    pub(super) fn new(
+        loaded: &'a Loaded,
+        (policy, past): (Option<PolicyState>, PastPolicies),
+        desk_rev: u64,
+    ) -> Self {
         let (effects, approvals) = (HashMap::new(), HashMap::new());
         let (runs, desk) = (HashMap::new(), HashMap::new());
-        Self { loaded, effects, approvals, runs, desk, policy }
+        Self { loaded, effects, approvals, runs, desk, policy, past, desk_rev }
     }
 }
 
@@ -195,12 +210,17 @@ impl Base for Standing<'_> {
         &self,
         approval_id: &ApprovalId,
     ) -> Result<Option<Arc<ApprovalRecord>>, StoreError> {
-        let changed = self.approvals.get(approval_id);
-        Ok(changed.or_else(|| self.loaded.approvals.get(approval_id)).cloned())
+        Ok(match self.approvals.get(approval_id) {
+            Some(changed) => changed.clone(),
+            None => self.loaded.approvals.get(approval_id).cloned(),
+        })
     }
 
     fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<Arc<DeskEntry>>, StoreError> {
-        Ok(self.desk.get(desk_id).or_else(|| self.loaded.desk.get(desk_id)).cloned())
+        Ok(match self.desk.get(desk_id) {
+            Some(changed) => changed.clone(),
+            None => self.loaded.desk.get(desk_id).cloned(),
+        })
     }
 
     fn run(&self, key: &RunKey) -> Result<Option<Arc<RunRecord>>, StoreError> {

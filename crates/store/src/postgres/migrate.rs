@@ -16,6 +16,9 @@ pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
     (2, "desk", include_str!("../../migrations/0002_desk.sql")),
     (3, "guests", include_str!("../../migrations/0003_guests.sql")),
     (4, "guest lists", include_str!("../../migrations/0004_guest_lists.sql")),
+    (5, "console sessions", include_str!("../../migrations/0005_console_sessions.sql")),
+    (6, "replaced policies", include_str!("../../migrations/0006_replaced_policies.sql")),
+    (7, "desk rev", include_str!("../../migrations/0007_desk_rev.sql")),
 ];
 
 /// How often two nodes may get into each other's way while they make the tables.

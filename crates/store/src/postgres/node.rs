@@ -77,7 +77,7 @@ async fn try_start(
     // This row is the lock that starts and activations of policies meet at.
     let taken = query(
         "UPDATE placet.ledger SET next_epoch = next_epoch + 1 WHERE id = 1 \
-         RETURNING next_epoch - 1 AS epoch, store_id, policy_epoch, policy_digest, \
+         RETURNING next_epoch - 1 AS epoch, store_id, policy_epoch, policy_digest, desk_rev, \
            (extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms",
     )
     .fetch_one(&mut *connection)
@@ -85,8 +85,8 @@ async fn try_start(
     let (epoch, now_ms): (i64, i64) = (taken.try_get("epoch")?, taken.try_get("now_ms")?);
     query(
         "INSERT INTO placet.epochs (epoch, log, node, started_ms, lease_until, policy_epoch, policy_digest, head_seq, head_hash, \
-           head_at_ms, root) \
-         VALUES ($1, 'epoch-' || $1, $2, $3, clock_timestamp() + $4 * interval '1 second', $5, $6, 0, $7, $3, $8)",
+           head_at_ms, root, desk_rev) \
+         VALUES ($1, 'epoch-' || $1, $2, $3, clock_timestamp() + $4 * interval '1 second', $5, $6, 0, $7, $3, $8, $9)",
     )
     .bind(epoch)
     .bind(node)
@@ -96,6 +96,7 @@ async fn try_start(
     .bind(taken.try_get::<Option<Vec<u8>>, _>("policy_digest")?)
     .bind(Head::NONE.hash.as_slice())
     .bind(empty_root().as_bytes().as_slice())
+    .bind(taken.try_get::<i64, _>("desk_rev")?)
     .execute(&mut *connection)
     .await?;
     let fenced = query(

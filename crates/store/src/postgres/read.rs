@@ -94,6 +94,13 @@ pub(super) async fn policy(pool: &Pool) -> Result<Option<PolicyState>, StoreErro
     batch::policy(row).map_err(|error| unreadable(&error))
 }
 
+pub(super) async fn desk_rev(pool: &Pool) -> Result<u64, StoreError> {
+    let find = || query("SELECT desk_rev FROM placet.ledger WHERE id = 1");
+    let rows = pool.rows(find).await?;
+    let row = rows.first().ok_or_else(|| batch::forgotten("its own first row"))?;
+    row.try_get("desk_rev").map(number).map_err(|error| unreadable(&error))
+}
+
 pub(super) async fn content(
     pool: &Pool,
     tenant: &TenantId,

@@ -339,6 +339,36 @@ pub(super) async fn put_approvals(
     Ok(())
 }
 
+/// Deletes approvals, each in the revision that was decided about, and their places in the lists of guests.
+pub(super) async fn delete_approvals(
+    connection: &mut PgConnection,
+    gone: &[Arc<ApprovalRecord>],
+) -> Result<(), RowError> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let asked = Asked::of(gone.iter().map(|approval| &**approval));
+    query(
+        "DELETE FROM placet.guests AS g USING unnest($1::text[], $2::bytea[]) AS n (tenant, place) \
+         WHERE g.tenant = n.tenant AND g.place = n.place",
+    )
+    .bind(asked.tenants)
+    .bind(asked.places)
+    .execute(&mut *connection)
+    .await?;
+    let ids: Vec<String> = gone.iter().map(|one| one.approval_id.as_str().to_owned()).collect();
+    let revs: Vec<i64> = gone.iter().map(|one| column(one.rev)).collect();
+    let done = query(
+        "DELETE FROM placet.approvals AS a USING unnest($1::text[], $2::bigint[]) AS n (approval_id, rev) \
+         WHERE a.approval_id = n.approval_id AND a.rev = n.rev",
+    )
+    .bind(ids)
+    .bind(revs)
+    .execute(connection)
+    .await?;
+    every(done.rows_affected(), gone.len())
+}
+
 /// Which other tenants approvals ask, and how these stand.
 #[derive(Debug, Default)]
 struct Asked {

@@ -11,7 +11,6 @@ use sqlx::query;
 
 use placet_ledger::log::LogEntry;
 use placet_ledger::proof::tiles::TilePart;
-use placet_ledger::store::PolicyState;
 use placet_types::digest::Digest;
 use placet_types::ids::{DeskId, RecordId};
 
@@ -148,16 +147,20 @@ pub(super) async fn put_approvals_and_runs(
     connection: &mut PgConnection,
     standing: &Standing<'_>,
 ) -> Result<(), Hitch> {
-    let mut approvals: Vec<_> = standing
-        .approvals
-        .iter()
-        .map(|(approval_id, after)| {
-            let before = standing.loaded.approvals.get(approval_id).map_or(0, |before| before.rev);
-            (Arc::clone(after), before)
-        })
-        .collect();
+    let (mut approvals, mut gone) = (Vec::new(), Vec::new());
+    for (approval_id, after) in &standing.approvals {
+        let before = standing.loaded.approvals.get(approval_id);
+        match (after, before) {
+            (Some(after), before) => {
+                approvals.push((Arc::clone(after), before.map_or(0, |before| before.rev)));
+            }
+            (None, Some(before)) => gone.push(Arc::clone(before)),
+            (None, None) => {}
+        }
+    }
     approvals.sort_unstable_by(|(a, _), (b, _)| a.approval_id.cmp(&b.approval_id));
     rows::put_approvals(&mut *connection, &approvals).await?;
+    rows::delete_approvals(&mut *connection, &gone).await?;
     let runs: Vec<_> = standing
         .runs
         .iter()
@@ -172,32 +175,16 @@ pub(super) async fn put_desk(
     standing: &Standing<'_>,
 ) -> Result<(), Hitch> {
     let before = |id: &DeskId| standing.loaded.desk.get(id).map_or(0, |before| before.rev);
-    let changed = standing.desk.iter();
-    let mut changed: Vec<_> =
-        changed.map(|(desk_id, after)| (Arc::clone(after), before(desk_id))).collect();
-    changed.sort_unstable_by(|(a, _), (b, _)| a.desk_id.cmp(&b.desk_id));
-    Ok(desk::put(connection, &changed).await?)
-}
-
-/// Every node that lives has the active policies in its own row, which it locks for each transaction.
-pub(super) async fn activate(
-    connection: &mut PgConnection,
-    policy: Option<PolicyState>,
-) -> Result<(), Hitch> {
-    let Some(policy) = policy else { return Ok(()) };
-    for statement in [
-        query("UPDATE placet.ledger SET policy_epoch = $1, policy_digest = $2 WHERE id = 1"),
-        query(
-            "UPDATE placet.epochs SET policy_epoch = $1, policy_digest = $2 WHERE fenced_by IS NULL AND closed_ms IS NULL",
-        ),
-    ] {
-        statement
-            .bind(column(policy.epoch))
-            .bind(policy.digest.as_bytes().as_slice())
-            .execute(&mut *connection)
-            .await?;
+    let (mut changed, mut gone) = (Vec::new(), Vec::new());
+    for (desk_id, after) in &standing.desk {
+        match after {
+            Some(after) => changed.push((Arc::clone(after), before(desk_id))),
+            None => gone.extend(standing.loaded.desk.get(desk_id).cloned()),
+        }
     }
-    Ok(())
+    changed.sort_unstable_by(|(a, _), (b, _)| a.desk_id.cmp(&b.desk_id));
+    desk::put(&mut *connection, &changed).await?;
+    Ok(desk::delete(connection, &gone).await?)
 }
 
 pub(super) async fn put_tiles(

@@ -278,8 +278,8 @@ impl Writer {
         batch: &[Submission],
     ) -> Result<Prepared, Hitch> {
         raw_sql(AssertSqlSafe(Arc::clone(&self.begin))).execute(&mut *connection).await?;
-        let activates = batch.iter().any(|submission| submission.piece.changes.activate.is_some());
-        let own = lock_own(connection, self.state.epoch, activates).await?;
+        let pieces: Vec<&Piece> = batch.iter().map(|submission| &submission.piece).collect();
+        let own = lock_own(connection, self.state.epoch, &pieces).await?;
         let known = self.state.head();
         if let Some(outcome) = &self.doubt {
             if own.head == outcome.head && own.head != known {
@@ -293,7 +293,6 @@ impl Writer {
             return Err(Hitch::Stop(forgotten("entries of this node's log")));
         }
         self.state.note_clock(own.now_ms);
-        let pieces: Vec<&Piece> = batch.iter().map(|submission| &submission.piece).collect();
         let outcome = transact(connection, &self.state, &own, &pieces, self.log.clone()).await?;
         finish(connection, self.state.epoch, &outcome, self.terms.lease).await?;
         Ok(Prepared::Written(outcome))

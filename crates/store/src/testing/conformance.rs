@@ -9,6 +9,8 @@ pub(crate) use desk::{
     a_grant_is_used_exactly_as_often_as_it_says, a_grant_that_is_not_in_force_lets_nothing_pass,
     approvals_are_listed_in_both_orders_and_by_operation, desk_entries_are_listed_oldest_first,
     desk_entries_move_as_their_machine_says, open_desk_entries_are_those_that_may_still_matter,
+    what_is_over_at_the_desk_can_be_dropped_and_nothing_else,
+    what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
 };
 pub(crate) use guests::a_guest_tenant_finds_what_it_is_asked_about;
 
@@ -49,6 +51,8 @@ macro_rules! every_promise {
             open_desk_entries_are_those_that_may_still_matter,
             a_grant_is_used_exactly_as_often_as_it_says,
             a_grant_that_is_not_in_force_lets_nothing_pass,
+            what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
+            what_is_over_at_the_desk_can_be_dropped_and_nothing_else,
             effects_are_listed_in_one_order,
             open_effects_are_found_among_many_closed_ones,
             content_is_kept_per_tenant,

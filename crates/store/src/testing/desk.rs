@@ -42,6 +42,7 @@ pub(crate) fn desk_entry(id: &str, body: DeskBody, quorum: u32, now: Timestamp) 
         rev: 1,
         votes: Vec::new(),
         uses: 0,
+        claimed: None,
     }
 }
 
@@ -54,6 +55,7 @@ pub(crate) fn grant_body(uses_max: u32) -> DeskBody {
         contract_digest: Digest::of(b"contract"),
         pattern: ArgumentPattern(BTreeMap::new()),
         uses_max,
+        authors: BTreeSet::new(),
     }))
 }
 

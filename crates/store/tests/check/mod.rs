@@ -9,7 +9,8 @@ use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::Store as _;
 use placet_store::embedded::{EffectEntry, IndexVerdict, RecoveryReport, read_audit, verify};
 
-use super::support::{Account, Facts, acknowledged, call, claim, open, runtime};
+use super::support::records::claim;
+use super::support::{Account, Facts, acknowledged, call, open, runtime};
 
 /// Everything that must be true of a folder, given the account of what happened with it. Opens it, makes every call of `keys` once
 /// more, closes it, and reads it back.
@@ -58,7 +59,7 @@ fn chain(folder: &Path, facts: &Facts) -> Result<(), String> {
                 return Err("a record was removed".into());
             };
             let key = record.key.as_str().to_owned();
-            let before = states.get(&key).map_or_else(|| claim(&key, 1), EffectRecord::clone);
+            let before = states.get(&key).map_or_else(|| claim(&key, &[], 1), EffectRecord::clone);
             if !before.may_move_to(&record) || before.rev.saturating_add(1) != record.rev {
                 return Err(format!("`{key}`: {:?} became {:?}", before.state, record.state).into());
             }

@@ -2,8 +2,10 @@
 //! checks of a folder against such an account.
 //!
 //! Owns the account (one line for each fact, appended to a file outside the folder, so that a killed process loses none of it), the
-//! caller, and the checks I3 and I4. Not here: who kills, fails or alters what.
+//! caller, and the checks I3 and I4; the records are in [`records`]. Not here: who kills, fails or alters what.
 //! Invariant: a check reads the account and the folder only; it believes nothing that the caller has in memory.
+
+pub(crate) mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -13,9 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
-use placet_ledger::record::{
-    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
-};
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{
     Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _, StoreError,
 };
@@ -23,27 +23,16 @@ use placet_store::embedded::{
     EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport, SyncObserver,
 };
 use placet_store::journal::JournalError;
-use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
-use placet_types::ids::{
-    DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
-};
-use placet_types::principal::PrincipalKind;
+use placet_types::ids::TenantId;
 use tempfile::TempDir;
+
+use records::{Still, attempt, claim};
 
 /// Small, so that a handful of calls runs over into further segments.
 const SEGMENT_BYTES: u64 = 8 << 10;
 /// A result that gets a file of its own.
 const LARGE_BYTES: usize = (256 << 10) + 1;
-
-#[derive(Debug)]
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::from_ms(1_800_000_000_000)
-    }
-}
 
 /// A folder in memory where there is room: a killed process loses nothing of what it gave to the system there either.
 pub(crate) fn scratch() -> TempDir {
@@ -85,55 +74,6 @@ pub(crate) fn runtime(on_thread: impl Fn() + Send + Sync + 'static) -> tokio::ru
 
 pub(crate) fn tenant() -> TenantId {
     TenantId::new("acme").unwrap()
-}
-
-/// The claim of a key by a call that is named after it.
-pub(crate) fn claim(key: &str, epoch: u64) -> EffectRecord {
-    let scope = KeyScope {
-        tenant: tenant(),
-        kind: PrincipalKind::Agent,
-        agent: PrincipalId::new("scribe").unwrap(),
-        on_behalf_of: None,
-        capability: "notes/erase".parse().unwrap(),
-    };
-    let key = IdempotencyKey::new(key).unwrap();
-    EffectRecord {
-        version: RECORD_VERSION,
-        record_id: RecordId::derive(&scope, &key),
-        call_id: ToolCallId::new(format!("call-{}", key.as_str())).unwrap(),
-        scope,
-        parked: Digest::of(&parked(key.as_str())),
-        key,
-        run_id: RunId::new("run_1").unwrap(),
-        requested_digest: Digest::of(b"requested"),
-        created_at: Still.now(),
-        updated_at: Still.now(),
-        rev: 0,
-        arm: 1,
-        attempts: 0,
-        unknown: None,
-        state: EffectState::Claimed { epoch },
-    }
-}
-
-fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
-    Attempt {
-        number: 1,
-        token: dispatch_token(&record.record_id, record.arm),
-        class: Class::Opaque,
-        deadline_at: Still.now(),
-        first_dispatched_at: Still.now(),
-        after_unknown: false,
-        epoch,
-        adopted_by: None,
-        decision_id: DecisionId::new("dec_1").unwrap(),
-        bundle_digest: Digest::of(b"bundle"),
-        request_digest: Digest::of(b"request"),
-        contract_digest: Digest::of(b"contract"),
-        approval_id: None,
-        grant: None,
-        reserve: None,
-    }
 }
 
 pub(crate) fn parked(key: &str) -> Vec<u8> {
@@ -236,7 +176,7 @@ pub(crate) async fn call(
     key: &str,
     account: &mut Account,
 ) -> Result<(), StoreError> {
-    let claimed = claim(key, store.epoch());
+    let claimed = claim(key, &parked(key), store.epoch());
     let taken = match store.claim(claimed.clone()).await? {
         ClaimAnswer::Taken(record) => return replay(store, key, *record, account).await,
         ClaimAnswer::Claimed => claimed,
@@ -293,7 +233,7 @@ pub(crate) async fn note(store: &EmbeddedStore) -> Result<(), StoreError> {
 /// I3 and I4: what was acknowledged is there, in the state that was told or a later one.
 pub(crate) async fn acknowledged(store: &EmbeddedStore, facts: &Facts) -> Result<(), String> {
     for key in facts.sent.iter().chain(facts.effects.keys()) {
-        let found = store.effect(claim(key, 1).record_id).await;
+        let found = store.effect(claim(key, &[], 1).record_id).await;
         let found = found.map_err(|error| format!("`{key}` cannot be read: {error}"))?;
         let state = found.map_or("absent", |found| found.state.name());
         let may_be = match (facts.done.contains_key(key), facts.unknown.contains(key)) {

@@ -89,10 +89,13 @@ fn of_bound(kind: &ValidationErrorKind) -> Phrase {
         text: format!("{text} {limit}"),
         expected: bounded(limit),
     };
-    let count = |at: &str, count: u64, unit: &str| Phrase {
-        text: format!("must have at {at} {count} {unit}"),
+    let count = |at: &str, count: u64, unit: (&str, &str)| Phrase {
+        text: format!("must have at {at} {count} {}", if count == 1 { unit.0 } else { unit.1 }),
         expected: Some(Value::from(count)),
     };
+    let characters = ("character", "characters");
+    let elements = ("element", "elements");
+    let properties = ("property", "properties");
     match kind {
         Kind::Minimum { limit: bound } => limit("must be at least", bound),
         Kind::Maximum { limit: bound } => limit("must be at most", bound),
@@ -101,15 +104,15 @@ fn of_bound(kind: &ValidationErrorKind) -> Phrase {
         Kind::MultipleOf { multiple_of } => {
             limit("must be a multiple of", &Value::from(*multiple_of))
         }
-        Kind::MinLength { limit } => count("least", *limit, "characters"),
-        Kind::MaxLength { limit } => count("most", *limit, "characters"),
-        Kind::MinItems { limit } => count("least", *limit, "elements"),
-        Kind::MaxItems { limit } => count("most", *limit, "elements"),
+        Kind::MinLength { limit } => count("least", *limit, characters),
+        Kind::MaxLength { limit } => count("most", *limit, characters),
+        Kind::MinItems { limit } => count("least", *limit, elements),
+        Kind::MaxItems { limit } => count("most", *limit, elements),
         Kind::AdditionalItems { limit } => {
-            count("most", u64::try_from(*limit).unwrap_or(u64::MAX), "elements")
+            count("most", u64::try_from(*limit).unwrap_or(u64::MAX), elements)
         }
-        Kind::MinProperties { limit } => count("least", *limit, "properties"),
-        Kind::MaxProperties { limit } => count("most", *limit, "properties"),
+        Kind::MinProperties { limit } => count("least", *limit, properties),
+        Kind::MaxProperties { limit } => count("most", *limit, properties),
         Kind::UniqueItems => Phrase::plain("must not have the same element twice"),
         Kind::Contains => {
             Phrase::plain("does not have the right number of elements of the required form")

@@ -195,7 +195,8 @@ impl CredentialFile {
     /// The plan for a caller whose token has these scopes: narrower where the section says that it is to be.
     ///
     /// # Errors
-    /// The scopes that are needed and that the token lacks.
+    /// The scopes that are needed and that the token lacks; all of them where it has none that could be asked for: a token service that is
+    /// asked for none gives what it gives to everybody, which may be more than the token has.
     pub fn plan_within(
         &self,
         capability: &CapabilityName,
@@ -210,8 +211,9 @@ impl CredentialFile {
         if !lacking.is_empty() {
             return Err(lacking);
         }
+        let planned = plan.scopes.clone();
         plan.scopes.retain(|scope| granted.contains(scope));
-        Ok(plan)
+        if plan.scopes.is_empty() && !planned.is_empty() { Err(planned) } else { Ok(plan) }
     }
 
     /// Checks the section of a contract with this transport and these capabilities: the key that is wrong and why, if one is.

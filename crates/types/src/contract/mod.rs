@@ -18,6 +18,7 @@ use crate::{
 
 pub mod credential;
 pub mod file;
+mod network;
 pub mod process;
 pub mod repeating;
 
@@ -310,7 +311,7 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
             if key.is_empty() { "credential".to_owned() } else { format!("credential.{key}") };
         return rule(&place, problem);
     }
-    Ok(())
+    network::check(file).or_else(|(place, problem)| rule(&place, problem))
 }
 
 /// Characters that hide or reorder what a reader sees.

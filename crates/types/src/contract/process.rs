@@ -12,12 +12,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessFile {
-    /// Whether programs with the rights of others (set-user-ID, file capabilities) give it those, as `sudo` and old `ping` do.
+    /// Whether programs with the rights of others (set-user-ID, file capabilities) give it those, as `sudo` and old `ping` do. Unless Placet is root,
+    /// `command` itself is no such program but one that starts it: else no bounds could be set to it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub gains_privileges: bool,
     /// Its address space, in bytes; for each process by itself. Node and Java reserve far more than they use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes_max: Option<NonZeroU64>,
+    /// Which connections it may open. Nothing bounds them, so a capability over a network needs `unconfined` here: the word of whoever reviewed the
+    /// program that it goes only where it should.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<ChildNetwork>,
     /// Files and sockets that a process of it has open at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files_max: Option<NonZeroU64>,
@@ -30,6 +35,14 @@ pub struct ProcessFile {
     /// The largest file that it writes, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_bytes_max: Option<NonZeroU64>,
+}
+
+/// Which connections a child process may open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ChildNetwork {
+    /// Any: what it opens does not go through Placet's egress.
+    Unconfined,
 }
 
 impl ProcessFile {

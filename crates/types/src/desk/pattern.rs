@@ -1,9 +1,9 @@
 //! Which arguments a standing grant covers.
 //!
-//! Owns the rules and the check. Invariant: what no rule speaks of is not covered, so that an argument nobody thought of never slips
-//! under a grant.
+//! Owns the rules and the check. Invariants: what no rule speaks of is not covered, so that an argument nobody thought of never slips
+//! under a grant; of a masked value a rule says that it stays as it is, or may be anything, and so no answer about a rule tells of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,11 @@ pub enum PatternError {
     /// A place that is no JSON Pointer.
     #[error("`{0}` is not a JSON Pointer to an argument, such as `/amount` (RFC 6901)")]
     Pointer(String),
+    /// A rule about a masked value.
+    #[error(
+        "`{0}` is shown masked: there a rule says that the value stays as it is shown, or that it may be anything"
+    )]
+    Masked(String),
     /// A rule that says nothing.
     #[error("the rule for `{0}` covers nothing")]
     Empty(String),
@@ -98,6 +103,38 @@ impl ArgumentPattern {
             }
         }
         Ok(())
+    }
+
+    /// The pattern with the real values in the place of those that its author was shown masked. What stands at the places of `sensitive`, or
+    /// below or above them, is not compared with any other value, so that nobody finds it out by trying.
+    ///
+    /// # Errors
+    /// [`PatternError::Masked`] where a rule asks anything else of such a place. It does not depend on what stands there.
+    pub fn unmasked(
+        self,
+        sensitive: &BTreeSet<String>,
+        (shown, real): (&Value, &Value),
+    ) -> Result<Self, PatternError> {
+        let mut rules = BTreeMap::new();
+        for (place, rule) in self.0 {
+            let is_masked = sensitive.iter().any(|hidden| is_related(&place, hidden));
+            let rule = match (rule, shown.pointer(&place), real.pointer(&place)) {
+                (rule, ..) if !is_masked => rule,
+                (ArgumentRule::Any(any), ..) => ArgumentRule::Any(any),
+                (ArgumentRule::Equals(kept), Some(shown), Some(real)) if kept == *shown => {
+                    ArgumentRule::Equals(real.clone())
+                }
+                (
+                    ArgumentRule::Equals(_)
+                    | ArgumentRule::OneOf(_)
+                    | ArgumentRule::AtMost(_)
+                    | ArgumentRule::StartsWith(_),
+                    ..,
+                ) => return Err(PatternError::Masked(place)),
+            };
+            rules.insert(place, rule);
+        }
+        Ok(Self(rules))
     }
 
     /// Whether the pattern covers these arguments: every rule that pins a value finds it, and every value has a rule.
@@ -154,6 +191,15 @@ fn pointer_to(place: &str, name: &str) -> String {
     format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 
+/// Whether one of the places is the other, or holds it.
+#[must_use]
+pub fn is_related(one: &str, other: &str) -> bool {
+    let is_in = |inner: &str, outer: &str| {
+        inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    is_in(one, other) || is_in(other, one)
+}
+
 fn is_pointer(place: &str) -> bool {
     let escapes = place.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
     place.len() <= POINTER_BYTES_MAX && place.starts_with('/') && place.len() > 1 && escapes
@@ -161,6 +207,8 @@ fn is_pointer(place: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::{Anything, ArgumentPattern, ArgumentRule, PatternError};
@@ -242,6 +290,48 @@ mod tests {
         ] {
             assert_eq!(pattern(&[("/a", rule)]).check(), Err(PatternError::Empty("/a".to_owned())));
         }
+    }
+
+    #[test]
+    fn of_a_masked_value_a_rule_says_only_that_it_stays_or_may_be_anything() {
+        let sensitive = BTreeSet::from(["/account".to_owned(), "/card/pan".to_owned()]);
+        let shown = json!({ "note": "x", "account": "[sensitive]", "card": { "n": 1, "pan": "[sensitive]" } });
+        let real = |account: u64| json!({ "note": "x", "account": account, "card": { "n": 1, "pan": "p" } });
+        let tried = |place: &str, rule: &ArgumentRule, account: u64| {
+            pattern(&[(place, rule.clone())]).unmasked(&sensitive, (&shown, &real(account)))
+        };
+        let equals = ArgumentRule::Equals;
+        for (place, rule) in [
+            ("/account", ArgumentRule::AtMost(471_112)),
+            ("/account", equals(json!(471_112))),
+            ("/account", ArgumentRule::OneOf(vec![json!("[sensitive]")])),
+            ("/account", ArgumentRule::StartsWith("[".to_owned())),
+            ("/account/deeper", equals(json!(1))),
+            ("/card", equals(json!({ "n": 1, "pan": "p" }))),
+            ("/card/pan", ArgumentRule::StartsWith("p".to_owned())),
+        ] {
+            // The same answer whatever stands there.
+            for account in [1, 471_112, 999_999] {
+                let refused = tried(place, &rule, account);
+                assert_eq!(refused, Err(PatternError::Masked(place.to_owned())), "{rule:?}");
+            }
+        }
+        for (place, rule, is) in [
+            ("/account", equals(json!("[sensitive]")), equals(json!(471_112))),
+            ("/card", equals(shown["card"].clone()), equals(json!({ "n": 1, "pan": "p" }))),
+            ("/account", ArgumentRule::Any(Anything::Value), ArgumentRule::Any(Anything::Value)),
+            (
+                "/note",
+                ArgumentRule::StartsWith("x".to_owned()),
+                ArgumentRule::StartsWith("x".to_owned()),
+            ),
+            ("/accounts", equals(json!(2)), equals(json!(2))),
+        ] {
+            assert_eq!(tried(place, &rule, 471_112), Ok(pattern(&[(place, is)])));
+        }
+        let whole = BTreeSet::from([String::new()]);
+        let any = pattern(&[("/note", equals(json!("x")))]);
+        assert!(any.unmasked(&whole, (&json!("[sensitive]"), &real(1))).is_err());
     }
 
     #[test]

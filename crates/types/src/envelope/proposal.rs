@@ -1,5 +1,7 @@
 //! `contextos.tool_proposal.v1`: a held call with the evidence frozen for its approvers (TM-09).
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,7 +74,7 @@ pub struct Evidence {
     /// Calls of the same capability by the same agent that people decided on before, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub similar: Vec<SimilarCall>,
-    /// The arguments that the agent asked for, where an approver narrowed them.
+    /// The arguments that the agent asked for, where an approver changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<EditedFrom>,
 }
@@ -116,7 +118,7 @@ pub struct SimilarDecision {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EditedFrom {
-    /// Who narrowed the arguments.
+    /// Who changed the arguments.
     pub by: PrincipalId,
     /// Why.
     pub reason: String,
@@ -126,6 +128,12 @@ pub struct EditedFrom {
     pub preview: Value,
     /// The digest of the request as the agent made it.
     pub request_digest: Digest,
+    /// Who wrote arguments that are not narrower than those before. They do not decide on them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub authors: BTreeSet<PrincipalId>,
+    /// Where values that are masked changed since the agent asked, as JSON Pointers (RFC 6901) into the arguments, as they were or are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub masked: BTreeSet<String>,
 }
 
 /// The version tag of a guest's part.
@@ -172,12 +180,15 @@ pub struct GuestPart {
     pub contract_digest: Option<Digest>,
     /// The bundle that held the call.
     pub bundle_digest: Digest,
-    /// How often an approver of the asking tenant narrowed the arguments.
+    /// How often an approver of the asking tenant changed the arguments.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub edits: u32,
     /// When that was last done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_at: Option<Timestamp>,
+    /// Where values that are masked changed since the agent asked, as JSON Pointers (RFC 6901) into the arguments, as they were or are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub edited_masked: BTreeSet<String>,
     /// What is asked of the tenant's own groups, under which terms, and the policies that ask them.
     pub requirement: Requirement,
     /// How many further groups of the tenant were asked after a while of silence.
@@ -213,7 +224,7 @@ pub struct Asking<'a> {
     pub requirement: &'a Requirement,
     /// How many of its escalations were made.
     pub escalated: u32,
-    /// How often the arguments were narrowed.
+    /// How often the arguments were changed.
     pub edits: u32,
     /// When that was last done.
     pub edited_at: Option<Timestamp>,
@@ -250,6 +261,10 @@ impl GuestPart {
             bundle_digest: asking.bundle_digest,
             edits: asking.edits,
             edited_at: asking.edited_at,
+            edited_masked: evidence
+                .and_then(|evidence| evidence.edited.as_ref())
+                .map(|edited| edited.masked.clone())
+                .unwrap_or_default(),
             requirement: asking.requirement.part_of(guest),
             escalated: u32::try_from(own).unwrap_or(u32::MAX),
             asked_at: asking.asked_at,

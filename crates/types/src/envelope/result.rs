@@ -1,5 +1,7 @@
 //! `contextos.tool_result.v1` (TM-03).
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -83,9 +85,12 @@ pub struct ToolResultEnvelope {
     /// The W3C `traceparent` of the call's span.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_context: Option<String>,
-    /// The arguments that ran, fields marked sensitive masked, where an approver narrowed those that were sent.
+    /// The arguments that ran, fields marked sensitive masked, where an approver changed those that were sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_args: Option<Value>,
+    /// Where an approver changed values that are masked in `edited_args`, as JSON Pointers (RFC 6901) into the arguments, as they were or are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub edited_masked: BTreeSet<String>,
 }
 
 /// Why a call did not succeed.

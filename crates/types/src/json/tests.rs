@@ -352,12 +352,15 @@ fn a_document_of_a_wrong_form_says_where_but_not_what() {
         (r#"{"tool":7,"retries":[]}"#, "`/tool`: invalid type: integer, expected a string"),
         (
             r#"{"tool":"a","retries":[1,"s3cret"]}"#,
-            "`/retries/1`: invalid type: string, expected u8",
+            "`/retries/1`: invalid type: string, expected a whole number from 0 to 255",
         ),
-        (r#"{"tool":"a","retries":[1,300]}"#, "`/retries/1`: invalid value: integer, expected u8"),
+        (
+            r#"{"tool":"a","retries":[1,300]}"#,
+            "`/retries/1`: invalid value: integer, expected a whole number from 0 to 255",
+        ),
         (
             r#"{"tool":"a","retries":"s3cret, expected s3cret"}"#,
-            "`/retries`: invalid type: string, expected a sequence",
+            "`/retries`: invalid type: string, expected a list",
         ),
     ] {
         assert_eq!(typed(text).expect_err(text).to_string(), message);
@@ -405,7 +408,7 @@ fn a_structure_is_read_by_name_and_never_by_position() {
     }
     assert_eq!(
         typed(r#"["a",[1]]"#).expect_err("an array").to_string(),
-        "the document: invalid type: sequence, expected struct Envelope"
+        "the document: invalid type: sequence, expected an object"
     );
     for (text, pointer) in [
         (r#"{"inner":["a",[]]}"#, "/inner"),

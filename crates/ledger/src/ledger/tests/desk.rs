@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use placet_types::{
     approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
     desk::{DeskBody, Grant, pattern::ArgumentPattern},
+    envelope::proposal::EditedFrom,
     ids::{ApprovalId, DeskId, GroupId, PrincipalId},
     mode::ApprovalMode,
+    narrowing::Change,
 };
 
 use super::world::{Call, World, chain, event, store_error, vote, yes};
@@ -20,10 +22,45 @@ use crate::{
     testing::ready,
 };
 
+/// A change to narrower arguments.
+pub(super) fn less() -> Change {
+    Change { narrower: true, masked: BTreeSet::new() }
+}
+
+/// A change to other arguments.
+pub(super) fn other() -> Change {
+    Change { narrower: false, masked: BTreeSet::new() }
+}
+
+/// What the next approvers are shown of an edit.
+pub(super) fn shown(approval: &ApprovalRecord, editor: &Vote, change: &Change) -> EditedFrom {
+    let editors = editor.voices().map(|voice| voice.person).filter(|_| !change.narrower);
+    let masked = approval.edits.iter().flat_map(|edit| &edit.masked).chain(&change.masked);
+    EditedFrom {
+        by: editor.approver.clone(),
+        reason: "too much".to_owned(),
+        at: editor.at,
+        preview: serde_json::Value::Null,
+        request_digest: approval.request_digest,
+        authors: approval.authors().chain(editors).cloned().collect(),
+        masked: masked.cloned().collect(),
+    }
+}
+
 /// The arguments of `call` narrowed to `note`, with an agreement of `editor`.
 pub(super) fn edit(
     world: &World,
     (call, note): (&Call, &str),
+    approval: &ApprovalRecord,
+    (editor, requirement): (Vote, &Requirement),
+) -> (Call, Result<ApprovalRecord, LedgerError>) {
+    change(world, (call, note, &less()), approval, (editor, requirement))
+}
+
+/// The same with other arguments.
+pub(super) fn change(
+    world: &World,
+    (call, note, change): (&Call, &str, &Change),
     approval: &ApprovalRecord,
     (editor, requirement): (Vote, &Requirement),
 ) -> (Call, Result<ApprovalRecord, LedgerError>) {
@@ -33,7 +70,8 @@ pub(super) fn edit(
     let mut proposal = world.proposal(&narrowed, 1);
     proposal.requirement = requirement.clone();
     proposal.expires_at = approval.expires_at;
-    let narrowing = Narrowed { parked: &parked, proposal: &proposal };
+    proposal.evidence.edited = Some(shown(approval, &editor, change));
+    let narrowing = Narrowed { parked: &parked, proposal: &proposal, change };
     let edited = ready(world.ledger.edit_approval(approval, narrowing, editor, event()));
     (narrowed, edited)
 }
@@ -58,12 +96,14 @@ pub(super) fn grant(world: &World, id: &str, uses_max: u32, quorum: u32) -> Desk
             contract_digest: pay.binding.contract_digest,
             pattern: ArgumentPattern(BTreeMap::new()),
             uses_max,
+            authors: BTreeSet::new(),
         })),
         state: DeskEntry::first_state(&requirement),
         requirement,
         rev: 1,
         votes: Vec::new(),
         uses: 0,
+        claimed: None,
     }
 }
 
@@ -126,6 +166,83 @@ fn an_editor_who_is_enough_approves_by_editing() {
 }
 
 #[test]
+fn whoever_writes_other_arguments_does_not_decide_on_them() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 1);
+    // Cyd had it handed over by Bob: the words are Bob's as well.
+    let cyd = Vote { stands_for: Some(PrincipalId::new("bob").unwrap()), ..yes(&held, "cyd") };
+    let (changed, edited) =
+        change(&world, (&call, "all else", &other()), &held, (cyd, &held.requirement));
+    let edited = edited.unwrap();
+    assert_eq!((&edited.state, edited.votes.len()), (&ApprovalState::Pending, 0));
+    assert!(matches!(world.record(&call).state, EffectState::PendingApproval { .. }));
+    let sent = world.dispatch(&changed, &world.record(&call), Some(&edited));
+    assert!(sent.is_err(), "nobody has agreed");
+    let for_bob =
+        |who| Vote { stands_for: Some(PrincipalId::new("bob").unwrap()), ..yes(&edited, who) };
+    for vote in [
+        yes(&edited, "cyd"),
+        yes(&edited, "bob"),
+        Vote { choice: VoteChoice::Deny, ..yes(&edited, "cyd") },
+        for_bob("dan"),
+    ] {
+        let refused = ready(world.ledger.vote(&edited, vote, event()));
+        assert!(matches!(refused, Err(LedgerError::Vote(VoteError::Author))));
+    }
+    // Nor do they edit once more, and somebody who narrows it further does not lift that.
+    let (_, again) =
+        edit(&world, (&call, "some"), &edited, (yes(&edited, "bob"), &held.requirement));
+    assert!(matches!(again, Err(LedgerError::Vote(VoteError::Author))));
+    let two = Requirement { quorum: 2, ..held.requirement.clone() };
+    let (last, next) = edit(&world, (&call, "some"), &edited, (yes(&edited, "ann"), &two));
+    let next = next.unwrap();
+    let refused = ready(world.ledger.vote(&next, yes(&next, "cyd"), event()));
+    assert!(matches!(refused, Err(LedgerError::Vote(VoteError::Author))));
+    let done = ready(world.ledger.vote(&next, yes(&next, "dan"), event())).unwrap();
+    assert_eq!(done.state, ApprovalState::Approved);
+    world.dispatch(&last, &world.record(&call), Some(&done)).unwrap();
+}
+
+#[test]
+fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
+    let world = World::new();
+    let call = world.call("erase", "all of it", "k1");
+    let held = world.held(&call, 1);
+    let masked = BTreeSet::from(["/account".to_owned()]);
+    let wrong = Change { narrower: true, masked: masked.clone() };
+    let (_, refused) =
+        change(&world, (&call, "a", &wrong), &held, (yes(&held, "bob"), &held.requirement));
+    assert!(matches!(refused, Err(LedgerError::EditMismatch)));
+    let right = Change { narrower: false, masked };
+    // What approvers are shown says nothing of it.
+    let narrowed = world.call("erase", "a", "k1");
+    let mut parked = world.parked(&narrowed);
+    parked.requested_digest = world.parked(&call).requested_digest;
+    let mut proposal = world.proposal(&narrowed, 1);
+    let told = shown(&held, &yes(&held, "bob"), &right);
+    for silent in [
+        None,
+        Some(EditedFrom { masked: BTreeSet::new(), ..told.clone() }),
+        Some(EditedFrom { authors: BTreeSet::new(), ..told }),
+    ] {
+        proposal.evidence.edited = silent;
+        let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &right };
+        let refused =
+            ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
+        assert!(matches!(refused, Err(LedgerError::EditMismatch)));
+    }
+    let (_, edited) =
+        change(&world, (&call, "a", &right), &held, (yes(&held, "bob"), &held.requirement));
+    let edited = edited.unwrap();
+    assert_eq!((&edited.state, &edited.edits[0].masked), (&ApprovalState::Pending, &right.masked));
+    // A later edit may not drop it.
+    let (_, next) = edit(&world, (&call, "b"), &edited, (yes(&edited, "ann"), &held.requirement));
+    let shown = ready(world.ledger.proposal(&next.unwrap())).unwrap();
+    assert_eq!(shown.evidence.edited.unwrap().masked, right.masked);
+}
+
+#[test]
 fn an_edit_that_came_too_late_changes_nothing() {
     let world = World::new();
     let call = world.call("erase", "all of it", "k1");
@@ -159,7 +276,14 @@ fn an_edit_of_another_call_is_refused() {
         (world.parked(&other), world.proposal(&other, 1)),
         (crate::parked::ParkedCall { requested_digest, ..good.clone() }, world.proposal(&call, 1)),
     ] {
-        let narrowing = Narrowed { parked: &parked, proposal: &proposal };
+        let proposal = placet_types::envelope::proposal::ToolProposalEnvelope {
+            evidence: placet_types::envelope::proposal::Evidence {
+                edited: Some(shown(&held, &yes(&held, "bob"), &less())),
+                ..proposal.evidence
+            },
+            ..proposal
+        };
+        let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &less() };
         let refused =
             ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
         assert!(matches!(refused, Err(LedgerError::EditMismatch)));

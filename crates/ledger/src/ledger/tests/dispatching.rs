@@ -12,7 +12,7 @@ use crate::{
     dispatch::Armed,
     ledger::{LedgerError, Outcome},
     record::EffectState,
-    store::{Durability, StoreError},
+    store::{Admission, Changes, Durability, Store as _, StoreError},
     testing::ready,
 };
 
@@ -33,6 +33,36 @@ fn a_permit_becomes_a_dispatch_of_exactly_its_call() {
     assert_eq!(attempt.request_digest, call.binding.digest());
     assert_eq!(world.calls_used(), 1);
     assert_eq!(world.store.audit().last().unwrap().kind, AuditKind::Dispatched);
+}
+
+#[test]
+fn a_permit_from_before_a_freeze_dispatches_nothing() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let claimed = world.claim(&call);
+    let permit = world.permit(&call, None);
+    let mut changes = Changes::new(Durability::Synced, Admission::New);
+    changes.desk.push(world.freeze());
+    ready(world.store.commit(changes)).unwrap();
+    let commits = world.store.commits();
+    let outcome = ready(world.ledger.dispatch(
+        permit,
+        world.intent(&call),
+        &claimed,
+        None,
+        world.dedup(&call),
+    ));
+    assert!(matches!(outcome, Err(LedgerError::DeskMoved)));
+    assert_eq!(world.store.commits(), commits);
+    assert!(matches!(world.record(&call).state, EffectState::Claimed { .. }));
+    // A read is not exempt.
+    let look = world.call("look", "a.txt", "k2");
+    let reading = world.ledger.dispatch_read(
+        world.permit(&look, None),
+        world.intent(&look),
+        Durability::Written,
+    );
+    assert!(matches!(ready(reading), Err(LedgerError::DeskMoved)));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use placet_types::{
 
 use super::world::{Call, World, event, result, store_error, vote};
 use crate::{
-    approval::ApprovalState,
+    approval::{ApprovalRecord, ApprovalState},
     audit::AuditKind,
     dispatch::Armed,
     ledger::{LedgerError, Outcome},
@@ -205,6 +205,113 @@ fn a_call_that_is_held_anew_takes_the_place_of_what_was_parked() {
     ready(world.ledger.hold(&rearmed, &parked, &proposal, event())).unwrap();
     assert_eq!(parked_at(&rearmed), Err(StoreError::ContentMissing(rearmed.parked)));
     assert_eq!(parked_at(&world.record(&call)), Ok(()));
+}
+
+/// A call of which one arm is unknown, and about which people are asked whether it is sent again.
+fn asked_again(world: &World, call: &Call) -> (EffectRecord, ApprovalRecord) {
+    let rearmed = rearm(world, &lost(world, call), "olga", false).unwrap();
+    let approval =
+        ready(world.ledger.hold(&rearmed, &world.parked(call), &world.proposal(call, 1), event()))
+            .unwrap();
+    (world.record(call), approval)
+}
+
+#[test]
+fn an_approval_ends_with_the_call_that_it_waited_to_send_again() {
+    for is_agreed in [false, true] {
+        let world = World::new();
+        let call = world.call("erase", "a.txt", "k1");
+        let (mut record, mut approval) = asked_again(&world, &call);
+        if is_agreed {
+            let yes = vote(&approval, "ada", VoteChoice::Approve);
+            approval = ready(world.ledger.vote(&approval, yes, event())).unwrap();
+            record = world.record(&call);
+            assert_eq!(record.state.name(), "approved");
+        }
+        let commits = world.store.commits();
+        let late = (Outcome::Succeeded, Resolution::LateAnswer { attempt: 1 });
+        let envelope = result(&call, ResultStatus::Succeeded);
+        ready(world.ledger.resolve(&record, late, &envelope, event())).unwrap();
+        assert_eq!(world.store.commits(), commits.saturating_add(1), "both or neither");
+        let ended = ready(world.store.approval(&approval.approval_id)).unwrap().unwrap();
+        let ApprovalState::Void { reason } = &ended.state else { panic!("{:?}", ended.state) };
+        assert!(reason.contains("succeeded"), "{reason}");
+        assert_eq!(world.record(&call).state.name(), "succeeded");
+        let told = world.store.audit();
+        let [.., resolved, over] = &told[..] else { panic!("{told:?}") };
+        assert_eq!((resolved.kind, over.kind), (AuditKind::Resolved, AuditKind::ApprovalEnded));
+        assert_eq!(over.approval_id.as_ref(), Some(&approval.approval_id));
+        let late_vote = vote(&ended, "ada", VoteChoice::Approve);
+        assert!(ready(world.ledger.vote(&ended, late_vote, event())).is_err());
+    }
+}
+
+/// A call that failed before its effect, and about which people are asked when it is tried again.
+fn failed_and_held(world: &World, call: &Call) -> ApprovalRecord {
+    let later = Outcome::FailedRetriable(placet_types::error::ErrorCode::AdapterUnavailable);
+    let failed = settled(world, call, later);
+    let (parked, proposal) = (world.parked(call), world.proposal(call, 1));
+    let approval = ready(world.ledger.hold(&failed, &parked, &proposal, event())).unwrap();
+    let gone = ready(world.store.content(&failed.scope.tenant, failed.state.result().unwrap()));
+    assert!(matches!(gone, Err(StoreError::ContentMissing(_))), "nobody finds it again");
+    approval
+}
+
+#[test]
+fn a_call_that_failed_is_held_and_goes_on_with_its_next_attempt() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let approval = failed_and_held(&world, &call);
+    assert_eq!(world.record(&call).state.name(), "pending_approval");
+    let yes = vote(&approval, "ada", VoteChoice::Approve);
+    let approval = ready(world.ledger.vote(&approval, yes, event())).unwrap();
+    let approved = world.record(&call);
+    let armed = world.dispatch(&call, &approved, Some(&approval)).unwrap();
+    let sent = world.record(&call);
+    assert_eq!((sent.attempts, sent.arm), (2, approved.arm), "attempts go on");
+    let envelope = result(&call, ResultStatus::Succeeded);
+    ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &envelope)).unwrap();
+    assert_eq!(world.record(&call).state.name(), "succeeded");
+}
+
+#[test]
+fn an_approval_of_a_call_that_failed_ends_as_that_of_a_new_one() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let approval = failed_and_held(&world, &call);
+    let void = ApprovalState::Void { reason: "the tool changed".to_owned() };
+    ready(world.ledger.end_approval(&approval, void, event())).unwrap();
+    assert!(world.is_absent(&call), "nothing has happened, so the key is free");
+
+    for deny in [true, false] {
+        let world = World::new();
+        let call = world.call("erase", "a.txt", "k1");
+        let approval = failed_and_held(&world, &call);
+        if deny {
+            let no = vote(&approval, "ada", VoteChoice::Deny);
+            ready(world.ledger.vote(&approval, no, event())).unwrap();
+        } else {
+            ready(world.ledger.end_approval(&approval, ApprovalState::Expired, event())).unwrap();
+        }
+        assert_eq!(world.record(&call).state.name(), "denied");
+    }
+}
+
+#[test]
+fn evidence_that_crosses_a_vote_is_brought_again() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (record, approval) = asked_again(&world, &call);
+    let no = vote(&approval, "ada", VoteChoice::Deny);
+    ready(world.ledger.vote(&approval, no, event())).unwrap();
+    let late = || (Outcome::Succeeded, Resolution::LateAnswer { attempt: 1 });
+    let envelope = result(&call, ResultStatus::Succeeded);
+    let crossed = ready(world.ledger.resolve(&record, late(), &envelope, event()));
+    assert_eq!(store_error(crossed), StoreError::Conflict);
+    let after = world.record(&call);
+    ready(world.ledger.resolve(&after, late(), &envelope, event())).unwrap();
+    let denied = ready(world.store.approval(&approval.approval_id)).unwrap().unwrap();
+    assert_eq!(denied.state, ApprovalState::Denied);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! A dispatch is settled once, and "nothing happened" is said only where that is known.
 
 use placet_types::{
+    binding::CredentialUse,
+    contract::credential::CredentialKind,
+    digest::Digest,
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::ErrorCode,
 };
@@ -53,6 +56,41 @@ fn each_outcome_has_its_state() {
         let armed = dispatched(&world, &call);
         assert_eq!(settled(&world, &call, armed, outcome).state.name(), state);
     }
+}
+
+#[test]
+fn a_second_try_is_of_the_same_attempt_and_its_credential_is_on_the_record() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let armed = dispatched(&world, &call);
+    let commits = world.store.commits();
+    let spare = armed.spare();
+    assert!(!format!("{spare:?}").is_empty());
+    let Armed { dispatch, mut settlement } = armed;
+    let again = spare.as_nothing_happened();
+    assert_eq!(
+        format!("{again:?}"),
+        format!("{dispatch:?}"),
+        "token, attempt, deadline, arguments"
+    );
+    assert_eq!(world.store.commits(), commits, "the record says that it is out all the while");
+    let used = CredentialUse {
+        kind: CredentialKind::TokenExchange,
+        source: "corp".to_owned(),
+        subject: None,
+        actor: None,
+        audience: None,
+        resource: None,
+        scopes: Vec::new(),
+        expires_at: None,
+        digest: Some(Digest::of(b"second")),
+        reused: false,
+    };
+    settlement.was_sent_with(used.clone());
+    let done = result(&call, ResultStatus::Succeeded);
+    ready(world.ledger.settle(settlement, Outcome::Succeeded, &done)).unwrap();
+    let event = world.store.audit().pop().unwrap();
+    assert_eq!((event.kind, event.credential.as_deref()), (AuditKind::Settled, Some(&used)));
 }
 
 #[test]

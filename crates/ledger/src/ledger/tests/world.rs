@@ -150,6 +150,18 @@ impl World {
     }
 
     /// What the bundle says to it under a standing grant, which it takes for one whoever agreed.
+    /// A freeze of all adapters that is in force.
+    pub(super) fn freeze(&self) -> DeskEntry {
+        serde_json::from_value(json!({
+            "version": 1, "desk_id": "desk_1", "tenant": "acme", "by": "dora", "reason": "year end",
+            "created_at": self.now(), "starts_at": self.now(), "expires_at": self.now().plus_ms(60_000),
+            "body": { "kind": "freeze", "name": "year end" },
+            "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
+            "rev": 1, "votes": [], "state": { "state": "active" },
+        }))
+        .unwrap()
+    }
+
     pub(super) fn permit_under(&self, call: &Call, grant: &DeskEntry) -> Permit {
         let agreed = Vote {
             groups: BTreeSet::from([GroupId::new("leads").unwrap()]),
@@ -191,6 +203,7 @@ impl World {
                 approval: facts.as_ref(),
                 frozen: false,
                 break_glass: None,
+                desk: placet_types::desk::DeskBasis::default(),
                 attested: true,
                 key: Some(call.record_id),
             },
@@ -407,6 +420,7 @@ pub(super) fn result(call: &Call, status: ResultStatus) -> ToolResultEnvelope {
         error: None,
         trace_context: None,
         edited_args: None,
+        edited_masked: BTreeSet::new(),
     }
 }
 

@@ -13,7 +13,7 @@ use super::{ran, send, two_groups, world};
 use crate::world::{World, bundle, finished, held, plan};
 
 /// The shipped policies with the gates of the example, which a broken glass opens.
-fn breakable() -> BundleSource {
+pub(super) fn breakable() -> BundleSource {
     let mut source = bundle();
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies");
     let text = std::fs::read_to_string(folder.join("examples/break-glass.cedar")).unwrap();
@@ -115,6 +115,48 @@ async fn a_delegate_decides_for_a_colleague_and_the_record_names_both() {
     world.end("finn", &handover).await.unwrap();
     let later = held(world.call(send("s2", "b")).await);
     assert!(world.vote("leo", &later, VoteChoice::Approve).await.is_err());
+}
+
+#[tokio::test]
+async fn what_only_a_token_said_is_handed_over_for_a_day_since_the_token() {
+    const HOUR: i64 = 3_600_000;
+    let world = world(two_groups()).await;
+    let nora = world.person_in("nora", "finance").await;
+    world.store.advance_ms(23 * HOUR);
+    let arrange =
+        serde_json::from_value(json!({"kind": "handover", "to": "leo", "groups": ["finance"]}));
+    let request = placet_pipeline::views::desk::DeskRequest {
+        arrange: arrange.unwrap(),
+        reason: "away".to_owned(),
+        starts_at: None,
+        lasts_ms: 8 * 3_600_000,
+    };
+    world.engine.arrange(&nora, request).await.unwrap();
+    let asked = held(world.call(send("s1", "a")).await);
+    assert!(world.seen("leo", &asked).await.standing.may_approve);
+    world.store.advance_ms(2 * HOUR);
+    let leo = world.person("leo").await;
+    let gone = world.engine.approval(&leo, &asked.approval_id).await;
+    assert_eq!(gone.unwrap_err().code, ErrorCode::NotFound, "an old token counts again");
+}
+
+#[tokio::test]
+async fn nobody_fills_the_desk() {
+    let world = world(two_groups()).await;
+    let duty = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
+    let mut made = Vec::new();
+    for _ in 0..20 {
+        made.push(world.arrange("finn", duty.clone(), 3_600_000).await.unwrap());
+    }
+    let full = world.arrange("finn", duty.clone(), 3_600_000).await.unwrap_err();
+    assert_eq!(
+        (full.code, full.problems[0].pointer.as_str()),
+        (ErrorCode::ValidationError, "/arrange")
+    );
+    assert!(full.problems[0].problem.contains("20 open handovers"), "{full:?}");
+    world.arrange("fia", duty.clone(), 3_600_000).await.unwrap();
+    world.end("finn", &made[0]).await.unwrap();
+    world.arrange("finn", duty, 3_600_000).await.unwrap();
 }
 
 #[tokio::test]

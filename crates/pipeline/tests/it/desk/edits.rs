@@ -1,25 +1,39 @@
-//! Narrowed arguments: another request, decided on anew, and the agent is told.
+//! Other arguments: another request, decided on anew and never by whoever wrote them, and the agent is told.
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
-use super::{send, two_groups, world};
-use crate::world::{Make, World, bundle, finished, held, plan};
+use super::{gated, send, two_groups, world};
+use crate::fake::Behaviour;
+use crate::world::{Make, World, bundle, finished, held, plan, refused};
+
+/// A call to erase a lot.
+fn all() -> Value {
+    let mut call = plan("erase", "s1", "all");
+    call["args"]["most"] = json!(9);
+    call
+}
+
+/// Its arguments, narrowed.
+fn some() -> Value {
+    json!({ "what": "all", "most": 3 })
+}
 
 #[tokio::test]
 async fn an_edit_by_one_of_two_needs_the_other_and_runs_as_edited() {
     let world = world(two_groups()).await;
     let mut call = send("s1", "everything");
     call["args"]["pin"] = json!("4711-secret");
+    call["args"]["most"] = json!(9);
     let asked = held(world.call(call.clone()).await);
     let before = world.seen("cy", &asked).await;
     world.vote("cy", &asked, VoteChoice::Approve).await.unwrap();
     let shown = world.seen("ben", &asked).await.proposal.unwrap().call.args;
     assert_eq!(shown["pin"], "[sensitive]");
-    let args = json!({ "what": "a little", "pin": "[sensitive]" });
+    let args = json!({ "what": "everything", "most": 3, "pin": "[sensitive]" });
     let edited = world.edit("ben", &asked, args).await.unwrap();
     assert_eq!((edited.state.as_str(), edited.edits), ("pending", 1));
     assert_ne!(edited.digest, before.approval.digest);
@@ -28,24 +42,124 @@ async fn an_edit_by_one_of_two_needs_the_other_and_runs_as_edited() {
     assert!(next.standing.may_approve && !next.standing.completes, "{:?}", next.standing);
     let replaced = next.proposal.unwrap().evidence.edited.unwrap();
     assert_eq!(
-        (replaced.by.as_str(), &replaced.preview["what"], &replaced.preview["pin"]),
-        ("ben", &json!("everything"), &json!("[sensitive]"))
+        (replaced.by.as_str(), &replaced.preview["most"], &replaced.preview["pin"]),
+        ("ben", &json!(9), &json!("[sensitive]"))
     );
+    assert!(replaced.authors.is_empty() && replaced.masked.is_empty(), "{replaced:?}");
     assert_eq!(replaced.request_digest, before.proposal.unwrap().evidence.request_digest);
     assert_eq!(world.vote("finn", &asked, VoteChoice::Approve).await.unwrap(), "approved");
     let result = finished(world.end_of(&asked).await);
-    assert_eq!(result.output["args"], json!({ "what": "a little", "pin": "4711-secret" }));
+    assert_eq!(
+        result.output["args"],
+        json!({ "what": "everything", "most": 3, "pin": "4711-secret" })
+    );
     let told = result.edited_args.unwrap();
-    assert_eq!(told, json!({ "what": "a little", "pin": "[sensitive]" }));
+    assert_eq!(told, json!({ "what": "everything", "most": 3, "pin": "[sensitive]" }));
+    assert!(result.edited_masked.is_empty());
     // The agent's retry finds the call that it made.
     assert!(finished(world.call(call).await).replayed);
     assert_eq!(world.witness.effects("send").len(), 1);
 }
 
 #[tokio::test]
+async fn whoever_writes_other_arguments_does_not_decide_on_them_however_few_are_asked() {
+    let world = world(bundle()).await;
+    let asked = held(world.call(all()).await);
+    // Neither a text that begins so, nor more of something, nor something of one's own.
+    let edited = world.edit("ben", &asked, json!({ "what": "al", "most": 9 })).await.unwrap();
+    assert_eq!((edited.state.as_str(), edited.votes.len()), ("pending", 0));
+    assert!(world.witness.effects("erase").is_empty(), "its author let it run");
+    let own = world.vote("ben", &asked, VoteChoice::Approve).await.unwrap_err();
+    assert_eq!(own.code, ErrorCode::PolicyDenied);
+    assert!(own.message.contains("you wrote these arguments"), "{}", own.message);
+    assert!(world.vote("ben", &asked, VoteChoice::Deny).await.is_err());
+    assert!(world.edit("ben", &asked, some()).await.is_err());
+    assert!(world.grant("ben", &asked, 5).await.is_err());
+    let standing = world.seen("ben", &asked).await.standing;
+    assert!(
+        !(standing.may_approve || standing.may_deny || standing.may_edit || standing.grantable)
+    );
+    assert!(standing.why_not.unwrap().contains("somebody else"));
+    let next = world.seen("cy", &asked).await;
+    assert!(next.standing.completes, "{:?}", next.standing);
+    let shown = next.proposal.unwrap().evidence.edited.unwrap();
+    assert_eq!(shown.authors.iter().map(|one| one.as_str()).collect::<Vec<_>>(), ["ben"]);
+    assert_eq!(world.vote("cy", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    let result = finished(world.end_of(&asked).await);
+    assert_eq!(result.output["args"], json!({ "what": "al", "most": 9 }));
+    let told = result.edited_args.unwrap();
+    assert_eq!((told, result.edited_masked.len()), (json!({ "what": "al", "most": 9 }), 0));
+}
+
+#[tokio::test]
+async fn an_author_decides_neither_for_a_colleague_nor_through_one_nor_on_a_grant() {
+    let world = world(bundle()).await;
+    let asked = held(world.call(all()).await);
+    for (person, to) in [("cy", "ben"), ("ben", "leo")] {
+        let handed = json!({ "kind": "handover", "to": to, "groups": ["approvers"] });
+        world.arrange(person, handed, 3_600_000).await.unwrap();
+    }
+    let wide = json!({ "what": "everything", "most": 9 });
+    assert_eq!(world.edit("ben", &asked, wide).await.unwrap().state, "pending");
+    for person in ["ben", "leo"] {
+        let refused = world.vote(person, &asked, VoteChoice::Approve).await.unwrap_err();
+        assert_eq!(refused.code, ErrorCode::PolicyDenied, "{person}");
+    }
+    let grant = world.grant("cy", &asked, 5).await.unwrap();
+    let placet_types::desk::DeskBody::Grant(body) = &grant.body else { panic!("{grant:?}") };
+    assert_eq!(body.authors.iter().map(|one| one.as_str()).collect::<Vec<_>>(), ["ben"]);
+    assert_eq!(world.vote("cy", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+}
+
+#[tokio::test]
+async fn a_changed_masked_value_is_shown_as_changed_and_nobody_sees_it() {
+    let world = world(bundle()).await;
+    let mut call = all();
+    call["args"]["pin"] = json!("471112-old");
+    call["args"]["codes"] = json!(["one", "two"]);
+    let asked = held(world.call(call.clone()).await);
+    let before = world.seen("cy", &asked).await;
+    let masked = json!({ "what": "all", "most": 9, "pin": "908070-new", "codes": "[sensitive]" });
+    let edited = world.edit("ben", &asked, masked).await.unwrap();
+    assert_eq!(edited.state, "pending", "what nobody sees is never narrower");
+    let after = world.seen("cy", &asked).await;
+    let (before, after_text) = (before.proposal.unwrap().evidence, format!("{after:?}"));
+    let evidence = after.proposal.unwrap().evidence;
+    assert_eq!(evidence.preview, before.preview);
+    assert!(!after_text.contains("908070") && !after_text.contains("471112"), "{after_text}");
+    let shown = evidence.edited.unwrap();
+    assert_eq!(shown.masked.iter().map(String::as_str).collect::<Vec<_>>(), ["/pin"]);
+    assert!(shown.authors.iter().any(|one| one.as_str() == "ben"));
+    // Fewer of what nobody sees are no better, and what was changed before is still said.
+    let fewer = json!({ "what": "all", "most": 3, "pin": "[sensitive]", "codes": ["one"] });
+    assert_eq!(world.edit("cy", &asked, fewer).await.unwrap().state, "pending");
+    for person in ["ben", "cy"] {
+        assert!(world.vote(person, &asked, VoteChoice::Approve).await.is_err(), "{person}");
+    }
+    let shown = world.seen("eve", &asked).await.proposal.unwrap().evidence.edited.unwrap();
+    assert_eq!(shown.masked.iter().map(String::as_str).collect::<Vec<_>>(), ["/codes", "/pin"]);
+}
+
+#[tokio::test]
+async fn the_agent_is_told_where_masked_values_changed() {
+    let world = world(bundle()).await;
+    let mut call = all();
+    call["args"]["pin"] = json!("471112-old");
+    let asked = held(world.call(call.clone()).await);
+    let masked = json!({ "what": "all", "most": 9, "pin": "908070-new" });
+    world.edit("ben", &asked, masked).await.unwrap();
+    assert_eq!(world.vote("cy", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    for result in [finished(world.end_of(&asked).await), finished(world.call(call).await)] {
+        assert_eq!(result.output["args"]["pin"], "908070-new");
+        assert_eq!(result.edited_args.unwrap()["pin"], "[sensitive]");
+        assert_eq!(result.edited_masked.iter().map(String::as_str).collect::<Vec<_>>(), ["/pin"]);
+    }
+}
+
+#[tokio::test]
 async fn the_editor_alone_is_enough_where_one_is_and_the_edit_survives_a_restart() {
     let world = world(bundle()).await;
-    let asked = held(world.call(plan("erase", "s1", "all")).await);
+    let asked = held(world.call(all()).await);
     world.witness.refuses_connections.store(true, std::sync::atomic::Ordering::SeqCst);
     let next = World::with(Make {
         store: Arc::new(world.store.restarted()),
@@ -53,7 +167,7 @@ async fn the_editor_alone_is_enough_where_one_is_and_the_edit_survives_a_restart
         ..Make::default()
     })
     .await;
-    let edited = next.edit("ben", &asked, json!({ "what": "some" })).await.unwrap();
+    let edited = next.edit("ben", &asked, some()).await.unwrap();
     assert_eq!(edited.state, "approved");
     let last = World::with(Make {
         store: Arc::new(next.store.restarted()),
@@ -63,8 +177,69 @@ async fn the_editor_alone_is_enough_where_one_is_and_the_edit_survives_a_restart
     .await;
     world.witness.refuses_connections.store(false, std::sync::atomic::Ordering::SeqCst);
     let result = finished(last.end_of(&asked).await);
-    assert_eq!(result.output["args"], json!({ "what": "some" }));
+    assert_eq!(result.output["args"], some());
     assert_eq!(world.witness.effects("erase").len(), 1);
+}
+
+#[tokio::test]
+async fn an_edited_call_that_could_not_be_sent_is_tried_again_as_edited() {
+    let world = world(bundle()).await;
+    let asked = held(world.call(all()).await);
+    world.witness.behave("erase", Behaviour::NothingHappened);
+    assert_eq!(world.edit("ben", &asked, some()).await.unwrap().state, "approved");
+    let failed = refused(world.end_of(&asked).await);
+    assert_eq!((failed.code, failed.code.retryable()), (ErrorCode::AdapterUnavailable, true));
+    // The client knows nothing but what it sent; twice in vain, then it runs.
+    let failed = refused(world.call(all()).await);
+    assert_eq!((failed.code, failed.code.retryable()), (ErrorCode::AdapterUnavailable, true));
+    world.witness.behave_well();
+    let result = finished(world.call(all()).await);
+    assert_eq!(result.output["args"], some());
+    assert_eq!(result.edited_args, Some(some()));
+    assert_eq!((result.tool_call_id.clone(), result.replayed), (asked.call_id.clone(), false));
+    assert_eq!(world.witness.effects("erase").len(), 1);
+    let again = finished(world.call(all()).await);
+    assert!(again.replayed && again.output == result.output);
+    // The edited arguments are another call's, not this one's.
+    let mut other = all();
+    other["args"]["most"] = json!(3);
+    let other = refused(world.call(other).await);
+    assert_eq!(other.code, ErrorCode::IdempotencyConflict);
+}
+
+#[tokio::test]
+async fn an_edited_call_that_failed_and_needs_more_people_now_asks_about_what_was_sent() {
+    let world = world(bundle()).await;
+    let asked = held(world.call(all()).await);
+    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.edit("ben", &asked, some()).await.unwrap();
+    refused(world.end_of(&asked).await);
+    world.witness.behave_well();
+    let stricter = gated(
+        "erase",
+        "@approver_group(\"approvers\") @quorum(\"2\") @expires(\"24h\")",
+        "context.req.approval.total >= 2",
+    );
+    world.engine.activate(stricter).await.unwrap();
+    let again = held(world.call(all()).await);
+    assert_ne!(again.approval_id, asked.approval_id);
+    let shown = world.seen("ben", &again).await.proposal.unwrap();
+    assert_eq!(shown.call.args, *json!({ "what": "all", "most": 9 }).as_object().unwrap());
+    assert!(world.witness.effects("erase").is_empty());
+}
+
+#[tokio::test]
+async fn an_edited_call_that_failed_is_not_tried_again_after_its_approval() {
+    let world = world(bundle()).await;
+    let asked = held(world.call(all()).await);
+    world.witness.behave("erase", Behaviour::NothingHappened);
+    world.edit("ben", &asked, some()).await.unwrap();
+    refused(world.end_of(&asked).await);
+    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    world.witness.behave_well();
+    let late = refused(world.call(all()).await);
+    assert_eq!(late.code, ErrorCode::ApprovalExpired);
+    assert!(world.witness.effects("erase").is_empty());
 }
 
 #[tokio::test]

@@ -9,7 +9,8 @@ use placet_pipeline::answer::Answer;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
 use super::{gated, of, ran, send, two_groups, world};
-use crate::world::{Make, World, bundle, finished, held, plan};
+use crate::fake::Behaviour;
+use crate::world::{Make, World, bundle, finished, held, plan, refused};
 
 #[tokio::test]
 async fn a_grant_needs_the_people_of_the_call_and_then_lets_such_calls_pass() {
@@ -56,6 +57,33 @@ async fn of_many_calls_at_once_no_more_pass_than_the_grant_has_uses() {
         }
     }
     assert_eq!((passed, world.witness.effects("erase").len()), (3, 3));
+}
+
+#[tokio::test]
+async fn a_call_that_failed_under_the_last_use_of_a_grant_asks_people_when_it_is_tried_again() {
+    for choice in [VoteChoice::Approve, VoteChoice::Deny] {
+        let world = world(bundle()).await;
+        let asked = held(world.call(plan("erase", "s0", "x")).await);
+        world.grant("ben", &asked, 1).await.unwrap();
+        world.witness.behave("erase", Behaviour::NothingHappened);
+        let failed = refused(world.call(plan("erase", "s1", "x")).await);
+        assert_eq!(failed.code, ErrorCode::AdapterUnavailable);
+        world.witness.behave_well();
+        let again = held(world.call(plan("erase", "s1", "x")).await);
+        assert_ne!(again.approval_id, asked.approval_id);
+        let same = held(world.call(plan("erase", "s1", "x")).await);
+        assert_eq!((&same.approval_id, &same.call_id), (&again.approval_id, &again.call_id));
+        world.vote("ben", &again, choice).await.unwrap();
+        let end = world.end_of(&again).await;
+        if choice == VoteChoice::Approve {
+            assert_eq!(finished(end).tool_call_id, again.call_id);
+            assert!(finished(world.call(plan("erase", "s1", "x")).await).replayed);
+        } else {
+            assert_eq!(refused(end).code, ErrorCode::ApprovalDenied);
+        }
+        let wanted = usize::from(choice == VoteChoice::Approve);
+        assert_eq!(world.witness.effects("erase").len(), wanted);
+    }
 }
 
 #[tokio::test]
@@ -128,6 +156,49 @@ async fn a_pattern_covers_what_it_says_and_its_secrets_are_not_shown() {
     assert!(ran(&world.call(with("s2", "tmp/b", "4711-secret")).await));
     held(world.call(with("s3", "tmp/b", "0815")).await);
     held(world.call(with("s4", "tmp/../etc", "4711-secret")).await);
+}
+
+#[tokio::test]
+async fn nobody_finds_out_a_masked_value_by_trying_patterns() {
+    let world = world(bundle()).await;
+    let mut call = plan("erase", "s1", "tmp/a");
+    call["args"]["pin"] = json!("4711-secret");
+    call["args"]["codes"] = json!(["one", "two"]);
+    let asked = held(world.call(call).await);
+    let digest = world.seen("ben", &asked).await.approval.digest;
+    let asks = async |rules: serde_json::Value, lasts_ms: u64| {
+        let wanted = json!({"kind": "grant", "approval_id": asked.approval_id, "uses_max": 9, "digest": digest, "pattern": rules});
+        world.arrange("ben", wanted, lasts_ms).await
+    };
+    let with = |place: &str, rule: serde_json::Value| {
+        let mut rules = json!({"/what": {"any": "value"}, "/pin": {"any": "value"}, "/codes": {"any": "value"}});
+        rules[place] = rule;
+        rules
+    };
+    // One that is right and one that is wrong are answered alike, also by a form that could not be entered.
+    for (place, right, wrong) in [
+        ("/pin", json!({"starts_with": "4711"}), json!({"starts_with": "0"})),
+        ("/pin", json!({"equals": "4711-secret"}), json!({"equals": "0"})),
+        ("/pin", json!({"one_of": ["4711-secret", "0"]}), json!({"one_of": ["0"]})),
+        ("/codes/0", json!({"equals": "one"}), json!({"equals": "two"})),
+        ("/codes", json!({"equals": ["one", "two"]}), json!({"equals": ["one"]})),
+    ] {
+        for lasts_ms in [60_000, 1] {
+            let (right, wrong) = (with(place, right.clone()), with(place, wrong.clone()));
+            let right = asks(right, lasts_ms).await.unwrap_err();
+            let wrong = asks(wrong, lasts_ms).await.unwrap_err();
+            assert_eq!((&right.message, &right.problems), (&wrong.message, &wrong.problems));
+            let at = if lasts_ms == 1 { "/lasts_ms" } else { "/arrange/pattern" };
+            assert_eq!(right.problems[0].pointer, at, "{right:?}");
+        }
+    }
+    // Nor does the form tell whether the rest of a pattern covers the call.
+    for what in ["tmp/", "var/"] {
+        let refused = asks(with("/what", json!({"starts_with": what})), 1).await.unwrap_err();
+        assert_eq!(refused.problems[0].pointer, "/lasts_ms");
+    }
+    let kept = with("/pin", json!({"equals": "[sensitive]"}));
+    assert!(asks(kept, 60_000).await.unwrap().in_force);
 }
 
 #[tokio::test]

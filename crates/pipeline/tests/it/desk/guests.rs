@@ -211,9 +211,13 @@ async fn an_edit_does_not_send_a_call_to_another_tenant() {
     world.edit("finn", &asked, json!({ "what": "globex", "pin": "other" })).await.unwrap();
     let after = world.seen("gil@globex", &asked).await;
     let edits = |seen: &ApprovalDetail| seen.part.as_ref().unwrap().edits;
+    let masked = after.part.as_ref().unwrap().edited_masked.iter();
+    assert_eq!(masked.map(String::as_str).collect::<Vec<_>>(), ["/pin"]);
     assert_eq!((edits(&before), edits(&after)), (0, 1));
     assert_ne!(after.approval.digest, before.approval.digest);
-    assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    assert_eq!(world.vote("gil@globex", &asked, VoteChoice::Approve).await.unwrap(), "pending");
+    // Finn wrote it: somebody else has to agree at home.
+    assert_eq!(world.vote("fia", &asked, VoteChoice::Approve).await.unwrap(), "approved");
     finished(world.end_of(&asked).await);
 }
 

@@ -4,14 +4,16 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use placet_ledger::store::Store as _;
 use placet_pipeline::{
-    answer::Answer,
+    answer::{Answer, Held},
+    settings::LedgerSettings,
     views::desk::{DeskEventKind, InboxQuery},
 };
-use placet_types::approval::VoteChoice;
+use placet_types::{approval::VoteChoice, mode::EngineMode};
 
 use super::ran;
-use crate::world::{World, finished, held, plan};
+use crate::world::{Make, World, finished, held, plan, quick};
 
 /// Waits until something holds.
 async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
@@ -47,19 +49,51 @@ async fn the_inbox_of_one_node_follows_what_happens_on_the_other() {
 }
 
 #[tokio::test]
+async fn an_agreement_is_carried_out_however_many_older_ones_cannot_be() {
+    // Five of them are one round's reading.
+    let page = || LedgerSettings { approvals_page: 1, ..quick() };
+    let one = World::with(Make { ledger: page(), ..Make::default() }).await;
+    let two = one.node().await;
+    two.engine.set_engine_mode(EngineMode::Lockdown);
+    let stuck = |tool: &str, step: &str| {
+        let mut call = plan(tool, step, "a");
+        call["run"] = json!({"run_id": "small", "safety_mode": "destructive", "run_budget": {"calls_max": 1}});
+        call
+    };
+    let mut older = Vec::new();
+    for number in 0..7 {
+        older.push(held(one.call(stuck("erase", &format!("s{number}"))).await));
+    }
+    finished(one.call(stuck("note", "last")).await);
+    for asked in &older {
+        one.vote("ben", asked, VoteChoice::Approve).await.unwrap();
+    }
+    let asked = held(one.call(plan("erase", "s1", "a")).await);
+    two.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(one.end_of(&asked).await);
+    assert_eq!(one.witness.effects("erase").len(), 1);
+    let of = async |asked: &Held| one.store.approval(&asked.approval_id).await.unwrap().unwrap();
+    for asked in &older {
+        assert_eq!(of(asked).await.state.name(), "approved", "its run has nothing left");
+    }
+}
+
+#[tokio::test]
 async fn two_nodes_that_decide_and_edit_at_once_lead_to_one_effect() {
     let one = World::new().await;
     let two = one.node().await;
-    let asked = held(one.call(plan("erase", "s1", "all")).await);
+    let mut call = plan("erase", "s1", "all");
+    call["args"]["most"] = json!(9);
+    let asked = held(one.call(call).await);
     soon("both see it", async || waiting(&two).await == 1).await;
     let (vote, edit) = tokio::join!(
         one.vote("ben", &asked, VoteChoice::Approve),
-        two.edit("cy", &asked, json!({ "what": "some" })),
+        two.edit("cy", &asked, json!({ "what": "all", "most": 3 })),
     );
     assert!(vote.is_ok() || edit.is_ok(), "{vote:?} {edit:?}");
     let result = finished(one.end_of(&asked).await);
     let edited = result.edited_args.is_some();
-    assert_eq!(result.output["args"]["what"], if edited { "some" } else { "all" });
+    assert_eq!(result.output["args"]["most"], if edited { 3 } else { 9 });
     assert_eq!(one.witness.effects("erase").len(), 1);
 }
 

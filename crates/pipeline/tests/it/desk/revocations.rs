@@ -125,11 +125,28 @@ async fn a_revocation_lasts_at_least_as_long_as_any_token_and_names_somebody() {
 }
 
 #[tokio::test]
+async fn a_revocation_of_somebody_who_never_came_counts_and_says_so() {
+    let world = World::new().await;
+    let bot = world.agent().await;
+    world.engine.saw(&bot);
+    let name = subject(&bot);
+    let seen = world.revoke("dora", &name).await.unwrap();
+    assert_eq!(seen.hint, None);
+    let unseen = world.revoke("dora", "misspelt").await.unwrap();
+    assert!(unseen.in_force, "it may come still");
+    assert!(unseen.hint.unwrap().contains("no token of this subject has come"));
+    // Who may not revoke is not told who has come.
+    let refusal = world.revoke("eve", "misspelt").await.unwrap_err();
+    assert!(!format!("{refusal} {:?}", refusal.problems).contains("no token of this subject"));
+}
+
+#[tokio::test]
 async fn a_revocation_of_one_node_counts_on_the_other_and_after_a_restart() {
     let one = World::new().await;
     let two = one.node().await;
     let bot = two.agent().await;
     assert!(!two.engine.is_revoked(&bot));
+    let told = two.engine.revoked(&bot);
     let entry = one.revoke("dora", &subject(&bot)).await.unwrap();
     let seen = async {
         while !two.engine.is_revoked(&bot) {
@@ -139,6 +156,9 @@ async fn a_revocation_of_one_node_counts_on_the_other_and_after_a_restart() {
     tokio::time::timeout(Duration::from_secs(20), seen)
         .await
         .expect("the other node never sees it");
+    let told = tokio::time::timeout(Duration::from_secs(1), told);
+    let told = told.await.expect("whoever waits there is told");
+    assert_eq!(told.code, ErrorCode::CredentialExpired);
     assert!(two.is_out(&bot, "s1").await);
     // The next process knows it before it takes anything in.
     let next =

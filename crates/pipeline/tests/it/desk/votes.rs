@@ -4,9 +4,12 @@ use std::sync::{Arc, atomic::Ordering};
 
 use serde_json::json;
 
-use placet_pipeline::views::{
-    DecisionRequest,
-    desk::{TogetherItem, TogetherRequest},
+use placet_pipeline::{
+    answer::Held,
+    views::{
+        DecisionRequest,
+        desk::{TogetherItem, TogetherRequest},
+    },
 };
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
@@ -273,9 +276,8 @@ async fn a_call_that_has_become_stronger_than_what_people_agreed_to_does_not_run
     assert!(world.witness.effects("erase").is_empty());
 }
 
-/// A person's groups that only an old token told of do not count when the call is taken up: it goes back, and they are asked again.
-#[tokio::test]
-async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
+/// A call that two people of `finance` have to agree to.
+async fn waits_for_two_of_finance() -> (World, Held) {
     let gate = gated(
         "send",
         "@approver_group(\"finance:2\") @quorum(\"2\") @expires(\"72h\")",
@@ -283,6 +285,13 @@ async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
     );
     let world = world(gate).await;
     let asked = held(world.call(send("s1", "a")).await);
+    (world, asked)
+}
+
+/// A person's groups that only an old token told of do not count when the call is taken up: it goes back, and they are asked again.
+#[tokio::test]
+async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
+    let (world, asked) = waits_for_two_of_finance().await;
     let una = world.person_in("una", "finance").await;
     assert_eq!(world.decides(&una, &asked, VoteChoice::Approve).await.unwrap(), "pending");
     let before = world.seen("eve", &asked).await.approval.digest;
@@ -318,13 +327,7 @@ async fn an_agreement_that_counts_no_more_is_asked_for_anew() {
 /// Nobody is left who could agree: it ends by its time, as every approval does.
 #[tokio::test]
 async fn what_nobody_agrees_to_anew_expires() {
-    let gate = gated(
-        "send",
-        "@approver_group(\"finance:2\") @quorum(\"2\") @expires(\"72h\")",
-        &format!("context.req.approval.total >= 2 && {}", of("finance", 2)),
-    );
-    let world = world(gate).await;
-    let asked = held(world.call(send("s1", "a")).await);
+    let (world, asked) = waits_for_two_of_finance().await;
     let una = world.person_in("una", "finance").await;
     world.decides(&una, &asked, VoteChoice::Approve).await.unwrap();
     world.store.advance_ms(25 * 3_600_000);

@@ -22,7 +22,7 @@ use placet_types::{
             CapabilityFile, ContractFile, ContractVersion, DataClass, DedupFile, EnvValue,
             LimitsFile, TenantsFile, TransportFile,
         },
-        process::ProcessFile,
+        process::{ChildNetwork, ProcessFile},
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName},
     mode::{ApprovalMode, Effect},
@@ -41,6 +41,9 @@ use crate::{
 
 /// Where the programs of a system are.
 const FOLDERS: [&str; 3] = ["/usr/local/bin", "/usr/bin", "/bin"];
+
+/// The rate that a contract over a network begins with.
+const NETWORK_CALLS_PER_MINUTE: u32 = 60;
 
 /// Write a contract from a live MCP server, or from an existing mcpServers file.
 #[derive(Debug, ClapArgs)]
@@ -228,6 +231,7 @@ pub(crate) fn contract_of(
             Err(why) => notes.push(format!("`{}` is left out: {why}", tool.name)),
         }
     }
+    let (transport, limits) = over_network(source, options, &mut notes);
     let file = ContractFile {
         contract_version: ContractVersion::V1,
         adapter: source.name.clone(),
@@ -235,15 +239,35 @@ pub(crate) fn contract_of(
         description: live.server.clone().unwrap_or_default(),
         tenants: TenantsFile::default(),
         data_class: DataClass::Internal,
-        transport: source.transport.clone(),
+        transport,
         protocol_version: live.protocol_version.clone(),
         credential: source.credential.clone(),
-        limits: LimitsFile::default(),
+        limits,
         capabilities,
     };
     Contract::from_file(file.clone())
         .attempted(format!("no contract can be made of `{}`", source.name))?;
     Ok(Imported { file, notes })
+}
+
+/// Transport and limits as the mode needs them: over a network, a rate, and of a child process the word that nothing bounds where it connects to.
+fn over_network(
+    source: &Source,
+    options: &ImportOptions,
+    notes: &mut Vec<String>,
+) -> (TransportFile, LimitsFile) {
+    let (mut transport, mut limits) = (source.transport.clone(), LimitsFile::default());
+    if options.mode == ApprovalMode::Network {
+        limits.calls_per_minute_max = NETWORK_CALLS_PER_MINUTE;
+        notes.push(format!(
+            "`limits.calls_per_minute_max` is {NETWORK_CALLS_PER_MINUTE}: set what is usual for it"
+        ));
+        if let TransportFile::McpStdio { process, .. } = &mut transport {
+            process.network = Some(ChildNetwork::Unconfined);
+            notes.push("`transport.process.network` is `unconfined`: nothing bounds where its process connects to".to_owned());
+        }
+    }
+    (transport, limits)
 }
 
 /// One tool as a capability, with remarks for the operator.

@@ -4,9 +4,12 @@
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
+use async_trait::async_trait;
 use placet_adapter::adapter::{Adapter, Connector as _};
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
-use placet_adapter_mcp::connector::{Endpoint, McpConnector, McpSettings, SecretLookup};
+use placet_adapter_mcp::connector::{
+    Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions,
+};
 use placet_types::contract::{Contract, LiveTool, file::TransportFile};
 use secrecy::SecretString;
 
@@ -36,9 +39,13 @@ struct InHand {
     configured: ConfiguredSecrets,
 }
 
+#[async_trait]
 impl SecretLookup for InHand {
-    fn secret(&self, name: &str) -> Result<SecretString, String> {
-        self.secrets.get(name).cloned().map_or_else(|| self.configured.secret(name), Ok)
+    async fn secret(&self, name: &str) -> Result<SecretVersions, String> {
+        match self.secrets.get(name) {
+            Some(value) => Ok(SecretVersions { newest: value.clone(), previous: None }),
+            None => self.configured.secret(name).await,
+        }
     }
 }
 

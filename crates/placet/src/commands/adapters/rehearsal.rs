@@ -14,11 +14,11 @@ use placet_adapter::{
     adapter::{Conditions, Credential, Dispatch, TraceHeaders},
     conformance::Bench,
 };
-use placet_adapter_mcp::connector::SecretLookup as _;
 use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     dispatch::Intent,
     ledger::Ledger,
+    policies::Activation,
     record::{EffectRecord, EffectState, RECORD_VERSION},
     run::{Reservation, RunKey, RunRecord},
     store::{ClaimAnswer, Durability, Store},
@@ -119,7 +119,10 @@ impl Rehearsal {
         let file = PolicyFile { name: "check.cedar".to_owned(), text: POLICY.to_owned() };
         let bundle = BundleSource::new([file]);
         let activated = AuditEvent::new(AuditKind::BundleActivated);
-        let epoch = ledger.activate(bundle.digest(), activated).await.attempted(what)?;
+        let epoch = ledger
+            .activate(bundle.digest(), Activation::Promotion, activated)
+            .await
+            .attempted(what)?;
         let snapshot = Snapshot::compile(
             &bundle,
             &[Arc::clone(&contract)],
@@ -184,6 +187,7 @@ impl Rehearsal {
             approval: None,
             frozen: false,
             break_glass: None,
+            desk: placet_types::desk::DeskBasis::default(),
             attested: true,
             key,
         };
@@ -297,7 +301,7 @@ impl Bench for Rehearsal {
                     return Err("its credential is minted for a caller, and a rehearsal has none"
                         .to_owned());
                 };
-                let secret = self.secrets.secret(name)?;
+                let secret = self.secrets.at_once(name)?;
                 let header = credential.header.to_ascii_lowercase();
                 let value = if header == "authorization" {
                     SecretString::from(format!("Bearer {}", secret.expose_secret()))

@@ -1,4 +1,4 @@
-//! `placet approvals edit`: narrower arguments for a held call.
+//! `placet approvals edit`: other arguments for a held call.
 //!
 //! Owns where the arguments come from and how the difference is told.
 
@@ -22,7 +22,9 @@ use crate::{
     placet approvals show apr_01J… --json | jq .proposal.evidence.preview > args.json\n  \
     placet approvals edit apr_01J… --args args.json --reason \"only May\" --digest sha256:…\n  \
     echo '{\"path\": \"may.txt\"}' | placet approvals edit apr_01J… --args - --reason \"only May\" --digest sha256:…\n\n\
-    A masked value that comes back as it was shown keeps its value. The digest changes: whoever agreed before has to look again.")]
+    A masked value that comes back as it was shown keeps its value. The digest changes: whoever agreed before has to look again.\n\
+    You agree to arguments that only ask for less: values left out, lists shortened, numbers nearer to zero. Of all others, and of changed \
+    masked values, you are the author: somebody else has to agree to them.")]
 pub(super) struct Args {
     /// The approval.
     id: ApprovalId,
@@ -58,6 +60,10 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
         output::line("what differs from what the agent asked for:");
         for line in difference::lines(&edited.preview, &evidence.preview) {
             output::line(format!("  {line}"));
+        }
+        let more = show::masked_changes(&edited.masked).into_iter();
+        for line in more.chain(show::authorship(&edited.authors)) {
+            output::line(format!("  {}", line.trim_start()));
         }
     }
     output::line(format!("new digest {}", detail.approval.digest));

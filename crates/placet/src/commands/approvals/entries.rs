@@ -116,6 +116,9 @@ pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) 
     let request = DeskRequest { arrange, reason, starts_at, lasts_ms };
     let entry: DeskEntryView = client.post(&["v1", "desk"], &request).await?.document()?;
     told(&entry, json, text);
+    if let Some(hint) = &entry.hint {
+        output::note(format!("note: {hint}"));
+    }
     Ok(Exit::Ok)
 }
 

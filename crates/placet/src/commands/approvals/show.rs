@@ -2,10 +2,12 @@
 //!
 //! Owns the order and the words: who wants what, exactly what will run, why it waits, who said what, what a yes would do.
 
+use std::collections::BTreeSet;
+
 use placet_pipeline::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
-    ids::ApprovalId,
+    ids::{ApprovalId, PrincipalId},
 };
 
 use super::{difference, words};
@@ -40,8 +42,9 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
         lines.extend(earlier(&proposal.evidence.similar));
     }
     if let Some(part) = &detail.part {
-        let narrowed = if part.edits > 0 { ", as an approver there has narrowed them" } else { "" };
-        lines.push(format!("  arguments {:#}{narrowed}", part.preview));
+        let edited = if part.edits > 0 { ", as an approver there has changed them" } else { "" };
+        lines.push(format!("  arguments {:#}{edited}", part.preview));
+        lines.extend(masked_changes(&part.edited_masked));
     }
     lines.extend(standing(detail));
     if let Some(outcome) = &detail.outcome {
@@ -149,12 +152,31 @@ fn arguments(evidence: &Evidence) -> Vec<String> {
     if let Some(edited) = &evidence.edited {
         lines.push(format!("  edited    by {} at {}: {}", edited.by, edited.at, edited.reason));
         let changed = difference::lines(&edited.preview, &evidence.preview);
-        if changed.is_empty() {
+        if changed.is_empty() && edited.masked.is_empty() {
             lines.push("            only masked values differ".to_owned());
         }
         lines.extend(changed.into_iter().map(|line| format!("            {line}")));
+        lines.extend(masked_changes(&edited.masked));
+        lines.extend(authorship(&edited.authors));
     }
     lines
+}
+
+/// Where something changed that nobody is shown.
+pub(super) fn masked_changes(places: &BTreeSet<String>) -> Option<String> {
+    let names = places.iter().map(|place| if place.is_empty() { "all arguments" } else { place });
+    let names: Vec<&str> = names.collect();
+    let what = "            masked values changed, which nobody is shown, at";
+    (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+}
+
+/// Whose arguments they are, where they are not just less of the agent's.
+pub(super) fn authorship(authors: &BTreeSet<PrincipalId>) -> Option<String> {
+    let names: Vec<&str> = authors.iter().map(PrincipalId::as_str).collect();
+    let who = names.join(", ");
+    (!names.is_empty()).then(|| {
+        format!("            they are not just less: {who} wrote them and does not decide, somebody else has to agree")
+    })
 }
 
 /// How people decided before.
@@ -215,7 +237,7 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
         });
     }
     if standing.may_edit {
-        said.push("you may narrow the arguments (`placet approvals edit`)".to_owned());
+        said.push("you may change the arguments (`placet approvals edit`)".to_owned());
     }
     if standing.grantable {
         said.push(

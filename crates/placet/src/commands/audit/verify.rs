@@ -38,7 +38,7 @@ use crate::{
 #[derive(Debug, ClapArgs)]
 pub(super) struct Args {
     /// The hash of the last entry as you noted it earlier; the chain, or one of several, must still contain it at its end.
-    #[arg(long, value_name = "HEX")]
+    #[arg(long, value_name = "HEX", value_parser = head)]
     pub(super) head: Option<String>,
     /// The public key that checkpoints are signed with, as you noted it earlier [default: that of the data folder].
     #[arg(long, value_name = "VKEY")]
@@ -109,12 +109,14 @@ impl Walk {
 /// Verifies the chain.
 pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
+    // A key that is none must not go unnoticed where there happens to be nothing to check with it.
+    let named = args.key.as_deref().map(read_key).transpose()?;
     let choice = storage::choice(&config, &config.data)?;
     let journal = match &choice {
         Choice::Embedded => Some(journal(&config)?),
         Choice::Postgres(_) => None,
     };
-    let signed = match signed(args, &config, journal.is_none()) {
+    let signed = match signed(args, &config, (named, journal.is_none())) {
         Ok(signed) => signed,
         Err(Wrong::Unusable(failure)) => return Err(failure),
         Err(Wrong::Checkpoint(why)) => return Ok(wrong(json, &why)),
@@ -154,6 +156,14 @@ fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Si
     }
 }
 
+/// A head as it is printed, in either case.
+fn head(text: &str) -> Result<String, String> {
+    let is_head = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_head
+        .then(|| text.to_owned())
+        .ok_or_else(|| "a head is written as 64 hexadecimal digits".to_owned())
+}
+
 /// The journal's folder.
 pub(super) fn journal(config: &Config) -> Result<PathBuf, Failure> {
     let journal = storage::journal_folder(&config.data);
@@ -173,7 +183,11 @@ enum Wrong {
 }
 
 /// The checkpoints: what was signed last in this folder, and those that were named. Of a database there are several logs.
-fn signed(args: &Args, config: &Config, is_shared: bool) -> Result<Vec<Signed>, Wrong> {
+fn signed(
+    args: &Args,
+    config: &Config,
+    (named, is_shared): (Option<SealPublic>, bool),
+) -> Result<Vec<Signed>, Wrong> {
     let mut files: Vec<(PathBuf, String)> = args
         .checkpoint
         .iter()
@@ -183,7 +197,7 @@ fn signed(args: &Args, config: &Config, is_shared: bool) -> Result<Vec<Signed>, 
     if files.is_empty() {
         return Ok(Vec::new());
     }
-    let key = key(args, config).map_err(Wrong::Unusable)?;
+    let key = named.map_or_else(|| own_key(config), Ok).map_err(Wrong::Unusable)?;
     let mut signed = Vec::with_capacity(files.len());
     for (path, origin) in files {
         let text = read_text(&path).map_err(Wrong::Unusable)?;
@@ -229,10 +243,7 @@ fn own_notes(config: &Config, is_shared: bool) -> Result<Vec<(PathBuf, String)>,
     Ok(notes)
 }
 
-fn key(args: &Args, config: &Config) -> Result<SealPublic, Failure> {
-    if let Some(text) = &args.key {
-        return read_key(text);
-    }
+fn own_key(config: &Config) -> Result<SealPublic, Failure> {
     let file = sealing::key_file(config, &config.data);
     let key = SealKey::open(&file).map_err(|error| {
         Failure::new("there is no key to check the checkpoints with")
@@ -302,8 +313,9 @@ fn told(report: &VerifyReport, head: &str, sealed: Option<u64>) {
         _ => String::new(),
     };
     output::line(format!(
-        "ok: {} entries in {} segments, every link of the chain verified{span}",
-        report.frames, report.segments
+        "ok: {} in {}, every link of the chain verified{span}",
+        output::counted(report.frames, "entry", "entries"),
+        output::counted(report.segments, "segment", "segments"),
     ));
     if report.torn_bytes > 0 {
         output::line(format!(

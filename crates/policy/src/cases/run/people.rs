@@ -31,6 +31,7 @@ impl Runner<'_> {
             fresh_auth_ms: case.fresh_auth_ms,
             expires_at: NOW.plus_ms(case.expires_in_ms),
             decided_by: &decided_by,
+            authors: &case.authors,
         };
         let colleague = case.stands_for.as_ref().map(|colleague| {
             let mut principal = person.clone();

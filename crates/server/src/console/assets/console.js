@@ -68,6 +68,8 @@
     feed = new EventSource("/live");
     feed.addEventListener("desk", soon);
     feed.addEventListener("behind", soon);
+    // The sign-in counts no more: the next look says so.
+    feed.addEventListener("ended", refresh);
     // What happened between the making of the page and the beginning of the stream was told to nobody.
     feed.addEventListener("open", soon);
   };

@@ -1,4 +1,4 @@
-//! What else approvers are shown: earlier calls, what it uses up, digests; and what became of the call.
+//! What else approvers are shown: what the agent refers to, earlier calls, what it uses up, digests; and what became of the call.
 //!
 //! Owns these parts of the page.
 
@@ -16,10 +16,24 @@ use crate::console::{tree, words};
 pub(super) fn further(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     html! {
         @if let Some(proposal) = &detail.proposal {
+            (references(&proposal.call.evidence_refs))
             (similar(&proposal.evidence.similar, now))
             (uses(detail, proposal))
         }
         (digests(detail))
+    }
+}
+
+/// What the agent names as its reasons: text, and never a link, since nobody here knows where it would lead.
+fn references(named: &[String]) -> Markup {
+    html! {
+        @if !named.is_empty() {
+            section.card aria-labelledby="references-title" {
+                h2 #references-title { "What the agent refers to" }
+                p.small.soft { "In the agent’s words. Nothing of it was opened or checked here." }
+                ul.list { @for reference in named { li { code { (reference) } } } }
+            }
+        }
     }
 }
 
@@ -34,7 +48,7 @@ fn similar(calls: &[SimilarCall], now: Timestamp) -> Markup {
                         li {
                             a href={ "/approvals/" (call.approval_id) } { (words::minute(call.asked_at)) } " "
                             (words::state(&call.state))
-                            @if let Some(outcome) = &call.outcome { " " span.small.soft { "the call: " (words::spaced(&outcome.to_lowercase())) } }
+                            @if let Some(outcome) = call.outcome.as_ref().filter(|outcome| !outcome.eq_ignore_ascii_case(&call.state)) { " " span.small.soft { "ended as “" (words::spaced(outcome).to_lowercase()) "”" } }
                             @if call.same_request { " " (words::mark(words::Tone::Note, "the very same request")) }
                             @if !call.decisions.is_empty() {
                                 br;

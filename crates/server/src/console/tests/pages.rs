@@ -131,6 +131,7 @@ fn hostile() -> ApprovalDetail {
         json!({ attack: [attack, { "deep": attack }], "</textarea>": "</textarea><script>" });
     detail.proposal.as_mut().unwrap().evidence.credential.source = Some(attack.to_owned());
     detail.proposal.as_mut().unwrap().evidence.credential.scopes = vec![attack.to_owned()];
+    detail.proposal.as_mut().unwrap().call.evidence_refs = vec![attack.to_owned()];
     for reason in detail.proposal.as_mut().unwrap().requirement.reasons.iter_mut() {
         reason.policy = attack.to_owned();
         reason.reason = attack.to_owned();
@@ -149,6 +150,22 @@ fn hostile() -> ApprovalDetail {
         .unwrap(),
     );
     detail
+}
+
+#[tokio::test]
+async fn what_the_agent_refers_to_is_shown_as_text_and_never_as_a_link() {
+    let browser = Browser::signed_in().await;
+    let bare = checked(&browser.get("/approvals/approval-1").await);
+    assert!(!bare.contains("What the agent refers to"));
+    let mut detail = crate::testing::sample_detail();
+    detail.proposal.as_mut().unwrap().call.evidence_refs =
+        vec!["https://tickets.example/4711?a=1&b=2".to_owned(), "ticket <b>12</b>".to_owned()];
+    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    let page = checked(&browser.get("/approvals/approval-1").await);
+    assert!(page.contains("What the agent refers to"), "{page}");
+    assert!(page.contains("<code>https://tickets.example/4711?a=1&amp;b=2</code>"), "{page}");
+    assert!(page.contains("ticket &lt;b&gt;12&lt;/b&gt;"), "{page}");
+    assert!(!page.contains("href=\"https://tickets"), "{page}");
 }
 
 /// What somebody of another tenant is shown of a call.
@@ -182,7 +199,7 @@ async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
         "Asked by",
         "<strong>acme</strong>",
         "globex/credit-approvers",
-        "has narrowed the arguments",
+        "has changed the arguments",
         "your agreement counts for globex",
         r#"name="digest""#,
     ] {
@@ -255,6 +272,48 @@ async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
 }
 
 #[tokio::test]
+async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_changed() {
+    let browser = Browser::signed_in().await;
+    let mut detail = crate::testing::sample_detail();
+    let evidence = &mut detail.proposal.as_mut().unwrap().evidence;
+    evidence.preview = json!({ "path": "a.txt", "iban": "[sensitive]" });
+    let edited = json!({
+        "by": "ben", "reason": "another account", "at": 1, "preview": evidence.preview,
+        "request_digest": evidence.request_digest, "authors": ["ben"], "masked": ["/iban", "/<img src=x>"]
+    });
+    evidence.edited = Some(serde_json::from_value(edited).unwrap());
+    browser.door.fake.desk.lock().unwrap().detail = Some(detail.clone());
+    let text = checked(&browser.get("/approvals/approval-1").await);
+    for words in [
+        "somebody else has to agree",
+        "Masked values were changed too.",
+        "<code>/iban</code>",
+        "&lt;img src=x&gt;",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!text.contains("<img"));
+    // What is only narrower is nobody's but the agent's.
+    let edited = detail.proposal.as_mut().unwrap().evidence.edited.as_mut().unwrap();
+    edited.authors.clear();
+    edited.masked.clear();
+    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    let text = checked(&browser.get("/approvals/approval-1").await);
+    assert!(text.contains("changed the arguments"), "{text}");
+    assert!(
+        !text.contains("Masked values were changed") && !text.contains("does not decide"),
+        "{text}"
+    );
+    let mut guest = as_guest("x");
+    guest.part.as_mut().unwrap().edited_masked = ["/iban".to_owned()].into();
+    browser.door.fake.desk.lock().unwrap().detail = Some(guest);
+    let text = checked(&browser.get("/approvals/approval-1").await);
+    assert!(
+        text.contains("Masked values were changed too.") && text.contains("<code>/iban</code>")
+    );
+}
+
+#[tokio::test]
 async fn what_another_tenant_has_is_answered_like_what_nobody_has() {
     let door = Browser::door(settings());
     let browser = Browser::on(door).await;
@@ -324,4 +383,15 @@ async fn a_page_hears_that_something_happened_and_not_what() {
     );
     assert!(end.await.unwrap().is_none());
     assert_eq!(browser.get("/").await.status, 303);
+}
+
+#[tokio::test]
+async fn a_page_hears_that_its_persons_sign_in_is_revoked_and_then_nothing_more() {
+    let browser = Browser::signed_in().await;
+    let mut stream = browser.door.open(page("/live", Some(&browser.session))).await;
+    browser.door.fake.revoked.send_replace(true);
+    browser.door.fake.happening.happen();
+    let frame = http_body_util::BodyExt::frame(stream.body_mut()).await.unwrap().unwrap();
+    assert_eq!(frame.into_data().unwrap(), "event: ended\ndata: look\n\n");
+    assert!(http_body_util::BodyExt::frame(stream.body_mut()).await.is_none());
 }

@@ -2,61 +2,139 @@
 
 use std::{sync::Arc, time::Duration};
 
-use placet_identity::fresh_text;
-use placet_types::principal::Principal;
+use placet_identity::{SignInProof, fresh_text};
+use placet_types::{
+    digest::Digest,
+    principal::Principal,
+    sessions::{KeptSession, SessionLimits, SessionStore},
+};
 use serde_json::json;
 
 use super::{Browser, StoppedClock, checked, cookie, form_post, page, settings};
-use crate::console::{
-    ConsoleSettings,
-    session::{Sessions, Use},
-    visitor::local_path,
+use crate::{
+    console::{
+        ConsoleSettings,
+        session::{Found, Sessions, Use},
+        visitor::local_path,
+    },
+    testing::sessions::MemorySessions,
 };
+
+/// A console that nobody can sign in to.
+fn bare() -> ConsoleSettings {
+    ConsoleSettings::new(Arc::new(StoppedClock), Arc::new(MemorySessions::default()))
+}
 
 fn person(id: &str) -> Principal {
     serde_json::from_value(json!({ "kind": "user", "tenant_id": "a", "id": id })).unwrap()
 }
 
-fn sessions(change: impl FnOnce(&mut ConsoleSettings)) -> Sessions<String> {
-    let mut settings = ConsoleSettings::new(Arc::new(StoppedClock));
+/// Two nodes that share what they keep.
+fn two_nodes(change: impl FnOnce(&mut ConsoleSettings)) -> [Sessions<String>; 2] {
+    let shared = Arc::new(MemorySessions::going());
+    let mut settings = ConsoleSettings::new(Arc::new(StoppedClock), shared);
     change(&mut settings);
-    Sessions::new(&settings)
+    [Sessions::new(&settings), Sessions::new(&settings)]
+}
+
+/// What somebody signs in with now.
+fn proof(all: &ConsoleSettings) -> SignInProof {
+    SignInProof::of_development("a.b.c".to_owned(), all.sessions.time())
+}
+
+/// Whether there is somebody; one that was begun elsewhere is taken up.
+async fn is_known(node: &Sessions<String>, id: &str, by: Use) -> bool {
+    match node.find(id, by).await.unwrap() {
+        Found::Somebody(_) => true,
+        Found::Nobody => false,
+        Found::Kept(proof) => {
+            node.adopt(id, ("c".to_owned(), person("ana")), &proof);
+            matches!(node.find(id, by).await.unwrap(), Found::Somebody(_))
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_session_ends_when_it_is_unused_or_too_old_and_a_page_s_own_looks_do_not_keep_it() {
-    let all = sessions(|settings| {
-        settings.idle_ms = 1_000;
-        settings.session_ms = 2_500;
+    let mut settings = None;
+    let [one, two] = two_nodes(|all| {
+        all.idle_ms = 1_000;
+        all.session_ms = 2_500;
+        settings = Some(all.clone());
     });
+    let settings = settings.unwrap();
+    let with = proof(&settings);
+    let begin = || one.begin("c".to_owned(), person("ana"), &with);
     let step = || tokio::time::advance(Duration::from_millis(700));
-    let used = all.begin("c".to_owned(), person("ana")).unwrap();
-    let watched = all.begin("c".to_owned(), person("ana")).unwrap();
+    let (used, watched) = (begin().await.unwrap(), begin().await.unwrap());
     step().await;
-    assert!(all.find(&used, Use::Person).is_some() && all.find(&watched, Use::Page).is_some());
+    assert!(is_known(&one, &used, Use::Person).await && is_known(&one, &watched, Use::Page).await);
     step().await;
-    assert!(all.find(&used, Use::Person).is_some());
-    assert!(all.find(&watched, Use::Person).is_none(), "nobody did anything");
+    assert!(
+        is_known(&two, &used, Use::Person).await,
+        "what was done on one node counts on another"
+    );
+    assert!(!is_known(&two, &watched, Use::Person).await, "nobody did anything");
     step().await;
-    assert!(all.find(&used, Use::Person).is_some());
+    assert!(is_known(&one, &used, Use::Person).await, "the other way round");
     step().await;
-    assert!(all.find(&used, Use::Person).is_none(), "it is too old");
+    assert!(!is_known(&one, &used, Use::Person).await, "it is too old");
+    assert!(!is_known(&two, &used, Use::Person).await, "on every node");
+    assert!(settings.sessions.find(Digest::of(used.as_bytes())).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_person_has_few_sessions_and_all_together_have_a_limit() {
-    let all = sessions(|settings| settings.sessions_max = 20);
-    let first = all.begin("c".to_owned(), person("ana")).unwrap();
+    let mut settings = None;
+    let [one, two] = two_nodes(|all| {
+        all.sessions_max = 20;
+        settings = Some(all.clone());
+    });
+    let settings = settings.unwrap();
+    let begin = async |node: &Sessions<String>, id: &str| {
+        node.begin("c".to_owned(), person(id), &proof(&settings)).await
+    };
+    let first = begin(&one, "ana").await.unwrap();
     for _ in 0..16 {
         tokio::time::advance(Duration::from_millis(1)).await;
-        all.begin("c".to_owned(), person("ana")).unwrap();
+        begin(&two, "ana").await.unwrap();
     }
-    assert!(all.find(&first, Use::Person).is_none(), "the oldest gave way");
+    assert!(!is_known(&one, &first, Use::Person).await, "the oldest gave way");
     for id in ["b", "c", "d", "e"] {
-        all.begin("c".to_owned(), person(id)).unwrap();
+        begin(&one, id).await.unwrap();
     }
-    assert!(all.begin("c".to_owned(), person("f")).is_err());
+    assert!(begin(&two, "f").await.is_err());
     assert_eq!(fresh_text().unwrap().len(), 43);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_somebody_altered_or_copied_to_another_key_lets_nobody_in() {
+    let mut settings = None;
+    let [one, two] = two_nodes(|all| settings = Some(all.clone()));
+    let settings = settings.unwrap();
+    let id = one.begin("c".to_owned(), person("ana"), &proof(&settings)).await.unwrap();
+    let kept = settings.sessions.find(Digest::of(id.as_bytes())).await.unwrap().unwrap();
+    assert!(!String::from_utf8_lossy(&kept.sealed).contains("a.b.c"));
+    let limits = SessionLimits {
+        began_since: kept.began_at,
+        used_since: kept.used_at,
+        per_person: 9,
+        all: 9,
+    };
+    // Under a cookie of one's own, what is sealed does not open.
+    let own = "x".repeat(43);
+    let copied = KeptSession { key: Digest::of(own.as_bytes()), ..kept.clone() };
+    assert!(settings.sessions.begin(copied, limits).await.unwrap());
+    assert!(!is_known(&two, &own, Use::Person).await);
+    // Sealed under it, the moment of the sign-in is part of what is verified: the row's word for it does not count.
+    let long_ago =
+        SignInProof::of_development("a.b.c".to_owned(), kept.began_at.plus_ms(-(9 * 3_600_000)));
+    let own = "y".repeat(43);
+    let sealed = long_ago.seal(&own).unwrap();
+    let old = KeptSession { key: Digest::of(own.as_bytes()), sealed, ..kept };
+    assert!(settings.sessions.begin(old, limits).await.unwrap());
+    assert!(!is_known(&two, &own, Use::Person).await);
+    assert!(is_known(&two, &id, Use::Person).await);
 }
 
 #[tokio::test]
@@ -78,7 +156,7 @@ async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
 async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revoked() {
     let browser = Browser::signed_in().await;
     assert_eq!(browser.get("/").await.status, 200);
-    browser.door.fake.revoked.store(true, std::sync::atomic::Ordering::SeqCst);
+    browser.door.fake.revoked.send_replace(true);
     let away = browser.get("/help").await;
     assert_eq!(
         (away.status.as_u16(), away.header("location")),
@@ -88,26 +166,66 @@ async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revo
 }
 
 #[tokio::test]
-async fn whoever_comes_with_a_session_of_another_node_is_told_so_and_nothing_is_done() {
-    let (here, there) = (Browser::signed_in().await, Browser::door(settings()));
-    let form = |path: &str| form_post(path, &here.cookie(), "form_token=x&decision=approve");
-    for (stray, back) in [
+async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any() {
+    let shared = settings();
+    let here = Browser::on(Browser::door(shared.clone())).await;
+    let there = Browser::door(shared.clone());
+    let elsewhere = Browser { door: there, session: here.session.clone(), csrf: here.csrf.clone() };
+    assert_eq!(elsewhere.get("/help?a=b").await.status, 200);
+    // The form of a page of one node is taken by another.
+    let posted = elsewhere.post("/together/decision", "decision=approve").await;
+    assert_ne!((posted.status.as_u16(), posted.header("location")), (303, Some("/sign-in")));
+    assert_ne!(posted.status, 403, "{}", posted.text());
+    let forged = form_post("/sign-out", &elsewhere.cookie(), "form_token=x");
+    assert_eq!(elsewhere.send(forged).await.status, 403);
+    assert_eq!(here.get("/help").await.status, 200);
+
+    assert_eq!(elsewhere.post("/sign-out", "").await.status, 303);
+    let form = |path: &str| form_post(path, &here.cookie(), &format!("form_token={}", here.csrf));
+    for (late, back) in [
         (page("/help?a=b", Some(&here.session)), "%2Fhelp%3Fa%3Db"),
         (form("/approvals/apr_1/decision"), "%2Fapprovals%2Fapr_1"),
         (form("/together/decision"), "%2F"),
     ] {
-        let away = there.send(stray).await;
+        let away = here.send(late).await;
         let to = away.header("location").unwrap().to_owned();
         assert_eq!(
             (away.status.as_u16(), to.clone()),
             (303, format!("/sign-in?to={back}&ended=1"))
         );
-        let told = checked(&there.send(page(&to, Some(&here.session))).await);
-        assert!(told.contains("another node") && told.contains("nothing that you sent"), "{told}");
+        let told = checked(&here.send(page(&to, Some(&here.session))).await);
+        assert!(told.contains("has ended") && told.contains("nothing that you sent"), "{told}");
     }
-    let first = checked(&there.send(page("/sign-in?to=/help", None)).await);
-    assert!(!first.contains("another node"), "{first}");
-    assert_eq!(here.get("/help").await.status, 200, "at home it goes on");
+    let first = checked(&here.send(page("/sign-in?to=/help", None)).await);
+    assert!(!first.contains("has ended"), "{first}");
+    let anew = Browser::door(shared);
+    assert_eq!(anew.send(page("/help", Some(&here.session))).await.status, 303);
+}
+
+#[tokio::test]
+async fn a_session_of_a_key_that_is_not_accepted_any_more_is_nobody_s() {
+    let shared = settings();
+    let here = Browser::on(Browser::door(shared.clone())).await;
+    let other = settings();
+    let changed = ConsoleSettings { sessions: shared.sessions, ..other };
+    let there = Browser::door(changed);
+    assert_eq!(there.send(page("/help", Some(&here.session))).await.status, 303);
+    assert_eq!(here.get("/help").await.status, 200, "where it was begun it lasts as before");
+}
+
+#[tokio::test]
+async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_is_signed_out() {
+    let sessions = Arc::new(MemorySessions::default());
+    let kept: Arc<dyn SessionStore> = Arc::<MemorySessions>::clone(&sessions);
+    let shared = ConsoleSettings { sessions: kept, ..settings() };
+    let here = Browser::on(Browser::door(shared)).await;
+    sessions.is_away.store(true, std::sync::atomic::Ordering::SeqCst);
+    for reply in [here.get("/").await, here.post("/sign-out", "").await] {
+        assert_eq!(reply.status, 503);
+        assert!(cookie(&reply, "placet").is_none());
+    }
+    sessions.is_away.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(here.get("/").await.status, 200);
 }
 
 #[tokio::test]
@@ -129,7 +247,7 @@ async fn a_sign_in_that_another_browser_began_is_refused() {
 
 #[tokio::test]
 async fn without_a_way_to_sign_in_the_page_says_what_is_missing() {
-    let door = Browser::door(ConsoleSettings::new(Arc::new(StoppedClock)));
+    let door = Browser::door(bare());
     let text = checked(&door.send(page("/sign-in", None)).await);
     assert!(text.contains("console.sign_in") && !text.contains("Development"), "{text}");
     let form = form_post("/sign-in/development", "placet-sign-in=AAAA", "form_token=AAAA&person=0");
@@ -174,7 +292,5 @@ async fn the_development_sign_in_is_refused_off_loopback() {
     assert!(settings().is_refused_on("0.0.0.0".parse().unwrap()));
     assert!(settings().is_refused_on("192.0.2.1".parse().unwrap()));
     assert!(!settings().is_refused_on("127.0.0.1".parse().unwrap()));
-    assert!(
-        !ConsoleSettings::new(Arc::new(StoppedClock)).is_refused_on("0.0.0.0".parse().unwrap())
-    );
+    assert!(!bare().is_refused_on("0.0.0.0".parse().unwrap()));
 }

@@ -76,7 +76,7 @@ pub(super) fn edit_approval() -> OperationBuilder {
         "reason": "only the file of May",
         "digest": DIGEST,
     });
-    identified(start("editApproval", "approvals", "Narrows the arguments of a held call"))
+    identified(start("editApproval", "approvals", "Changes the arguments of a held call"))
         .description(Some(
             "The arguments are validated and decided anew, and everybody else decides on what then would run; whoever edits \
              agrees to it by that. A field that was shown masked and is sent as it was shown keeps its value.",
@@ -204,9 +204,10 @@ pub(super) fn act() -> OperationBuilder {
 pub(super) fn follow() -> OperationBuilder {
     let stream = ResponseBuilder::new()
         .description(
-            "Server-sent events from the moment of the answer's head on: `desk`, whose data are a `DeskEvent`, and `behind` when \
+            "Server-sent events from the moment of the answer's head on: `desk`, whose data are a `DeskEvent`, `behind` when \
              some were missed and everything has to be looked at again. A comment comes while nothing happens. The stream ends \
-             after a while; connect again and look at the inbox.",
+             after a while; connect again and look at the inbox. `ended` is the last event of a token that counts no more: its \
+             data are the problem document.",
         )
         .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
         .build();

@@ -160,3 +160,52 @@ async fn a_backup_has_the_content_of_its_records_whatever_is_buried_meanwhile() 
     }
     assert!(looked_at > 0, "every backup came too late");
 }
+
+/// Whether any file below `folder` has these bytes in it.
+fn is_somewhere(folder: &Path, bytes: &[u8]) -> bool {
+    fs::read_dir(folder).unwrap().any(|entry| {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            return is_somewhere(&path, bytes);
+        }
+        fs::read(&path).unwrap().windows(bytes.len()).any(|window| window == bytes)
+    })
+}
+
+#[tokio::test]
+async fn what_was_put_off_is_deleted_by_the_next_start_whenever_the_process_dies() {
+    let (folder, after) = (tempdir().unwrap(), tempdir().unwrap());
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let secret = b"the result that nobody may keep".to_vec();
+    let result = Digest::of(&secret);
+    let sent = make(&*store, "key", false).await;
+    let settled = moved(&sent, EffectState::Succeeded { result, resolved_by: None });
+    let mut changes = puts(&[&settled]);
+    changes.content.push((tenant("acme"), secret.clone()));
+    store.commit(changes).await.unwrap();
+    // As while a backup copies.
+    store.content.hold();
+    let (was, settled_at) = ("succeeded".to_owned(), settled.updated_at);
+    let tombstone = EffectState::Tombstone { was, code: None, settled_at };
+    let mut changes = puts(&[&moved(&settled, tombstone)]);
+    changes.forget_content.push((tenant("acme"), result));
+    store.commit(changes).await.unwrap();
+    assert!(store.content(&tenant("acme"), result).await.is_ok(), "it is put off");
+    // A start looks only at what comes after the checkpoint, so there is none before it is done; and nothing is broken.
+    let made = store.checkpoint().await;
+    assert!(matches!(made, Err(StoreError::Unreachable(_))), "{made:?}");
+    // The process dies here.
+    copy_folder(folder.path(), after.path());
+    assert!(is_somewhere(&after.path().join("content"), &secret));
+    let (next, _) = open(&on(after.path(), &FaultyDisk::default()));
+    let gone = Err(StoreError::ContentMissing(result));
+    assert_eq!(next.content(&tenant("acme"), result).await, gone);
+    assert!(!is_somewhere(&after.path().join("content"), &secret));
+    // This one lives on: it deletes, and then makes its checkpoint.
+    store.content.release();
+    let covered = store.checkpoint().await.unwrap();
+    assert!(covered.seq >= 3, "{covered:?}");
+    assert_eq!(store.content(&tenant("acme"), result).await, gone);
+    assert!(!is_somewhere(&folder.path().join("content"), &secret));
+}

@@ -9,7 +9,7 @@ use super::*;
 use crate::embedded::{export, fsck, import, keys, verify};
 use crate::transfer::{ExportItem, ExportWriter, ExportedLog};
 use placet_ledger::desk::{DeskEntry, DeskState};
-use placet_ledger::store::DeskQuery;
+use placet_ledger::store::{ApprovalQuery, DeskQuery};
 use placet_types::digest::Digest;
 
 /// Everything that happened, for an export: records of all kinds, archived ones, content, and content that was deleted.
@@ -234,6 +234,32 @@ async fn the_thorough_check_replays_every_move_and_compares_everything() {
 
     fs::remove_dir_all(folder.path().join("archive")).unwrap();
     assert!(!fsck(&config).unwrap().is_complete);
+}
+
+#[tokio::test]
+async fn what_was_dropped_from_the_desk_is_gone_after_a_restart_and_in_an_index_made_anew() {
+    use crate::testing::conformance::what_is_over_at_the_desk_can_be_dropped_and_nothing_else;
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&store);
+    what_is_over_at_the_desk_can_be_dropped_and_nothing_else(shared).await;
+    store.close().await.unwrap();
+    let report = fsck(&config).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    for anew in [false, true] {
+        if anew {
+            fs::remove_dir_all(folder.path().join("index")).unwrap();
+        }
+        let (store, _) = open(&config);
+        let gone = placet_types::ids::ApprovalId::new("apr_0").unwrap();
+        assert_eq!(store.approval(&gone).await.unwrap(), None, "{anew}");
+        assert_eq!(desk_of(&*store, "desk_2").await, None, "{anew}");
+        let query = ApprovalQuery { limit: 9, ..ApprovalQuery::default() };
+        assert_eq!(store.approvals(&query).await.unwrap().len(), 1, "{anew}");
+        store.close().await.unwrap();
+    }
+    assert!(fsck(&config).unwrap().is_sound());
 }
 
 /// A journal in which a record goes where none may: made by a writer that checks nothing.

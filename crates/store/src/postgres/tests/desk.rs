@@ -1,7 +1,11 @@
 //! The approval desk in a shared database: many nodes at once, tables of an earlier build, and lists of many.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::store::{ApprovalQuery, DeskQuery};
+use placet_types::desk::DeskBasis;
+use placet_types::sessions::SessionStore as _;
 use sqlx::Row as _;
 
 use super::*;
@@ -40,6 +44,50 @@ async fn a_grant_is_used_exactly_as_often_as_it_says_by_all_nodes_together() {
     assert_eq!(nodes[1].desk_entries(&none).await.unwrap(), Vec::new());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_node_dispatches_what_was_permitted_before_a_freeze_once_that_is_acknowledged() {
+    let database = database().await;
+    let mut nodes = Vec::new();
+    for number in 0..3 {
+        nodes.push(open(database.config(&format!("node-{number}"))).await);
+    }
+    let under = |store: &PostgresStore, key: &str, rev: u64| {
+        let mut changes = puts(&[&dispatched(store, &claim(store, key))]);
+        changes.expect_desk = Some(DeskBasis { rev, until: None });
+        changes
+    };
+    for round in 0..10_u64 {
+        let acknowledged = Arc::new(AtomicBool::new(false));
+        let mut racers = tokio::task::JoinSet::new();
+        for (place, node) in nodes.iter().enumerate() {
+            let (node, acknowledged) = (Arc::clone(node), Arc::clone(&acknowledged));
+            racers.spawn(async move {
+                for number in 0.. {
+                    let is_late = acknowledged.load(Ordering::SeqCst);
+                    let key = format!("{round}-{place}-{number}");
+                    match node.commit(under(&node, &key, round)).await {
+                        Ok(_) => assert!(!is_late, "{key} was dispatched inside the freeze"),
+                        Err(StoreError::DeskMoved) => return,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            });
+        }
+        let freezing = usize::try_from(round % 3).unwrap();
+        let freeze = desk_entry(&format!("freeze-{round}"), freeze_body(), 0, nodes[0].now());
+        put_desk(&*nodes[freezing], &freeze).await;
+        acknowledged.store(true, Ordering::SeqCst);
+        racers.join_all().await;
+        for node in &nodes {
+            assert_eq!(node.desk_rev().await.unwrap(), round + 1);
+        }
+    }
+    // A node that starts later begins where the others are.
+    let late = open(database.config("node-3")).await;
+    assert_eq!(late.commit(under(&late, "late", 9)).await, Err(StoreError::DeskMoved));
+    late.commit(under(&late, "late", 10)).await.unwrap();
+}
+
 #[tokio::test]
 async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
     let database = database().await;
@@ -49,7 +97,9 @@ async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
     hold(&*store, &claimed, &asked).await;
     store.close().await.unwrap();
     let before = "DROP TABLE placet.desk; DROP INDEX placet.approvals_place; DROP INDEX placet.approvals_tenant_state; \
-         DROP INDEX placet.approvals_capability; DROP TABLE placet.guests; DELETE FROM placet.migrations WHERE version >= 2";
+         DROP INDEX placet.approvals_capability; DROP TABLE placet.guests; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; \
+         ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.epochs DROP COLUMN desk_rev; \
+         DELETE FROM placet.migrations WHERE version >= 2";
     drop(database.sql(before).await);
     let store = open(database.config("node-1")).await;
     let query = ApprovalQuery {
@@ -83,7 +133,9 @@ async fn lists_of_guests_of_the_build_before_learn_how_their_approvals_stand() {
     changes.approvals.push(denied.clone());
     store.commit(changes).await.unwrap();
     store.close().await.unwrap();
-    let before = "ALTER TABLE placet.guests DROP COLUMN state; DELETE FROM placet.migrations WHERE version >= 4";
+    let before = "ALTER TABLE placet.guests DROP COLUMN state; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; \
+         ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.epochs DROP COLUMN desk_rev; \
+         DELETE FROM placet.migrations WHERE version >= 4";
     drop(database.sql(before).await);
     let store = open(database.config("node-1")).await;
     let list = |state: &str| {
@@ -155,4 +207,16 @@ async fn lists_of_approvals_are_read_from_an_index() {
         assert!(plan.contains(index), "{plan}");
         assert!(!plan.contains("Seq Scan"), "{plan}");
     }
+}
+
+#[tokio::test]
+async fn sessions_of_the_console_are_those_of_all_nodes() {
+    let database = database().await;
+    let (one, two) = (open(database.config("one")).await, open(database.config("two")).await);
+    crate::sessions::tests::keeps_sessions(&*one).await;
+    let ben = placet_types::digest::Digest::of(b"ben");
+    let find = |store: Arc<PostgresStore>| async move { store.find(ben).await.unwrap() };
+    assert!(find(Arc::clone(&two)).await.is_some());
+    two.end(ben).await.unwrap();
+    assert!(find(one).await.is_none());
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use placet_ledger::approval::ApprovalState;
 use placet_ledger::record::{Attempt, EffectState};
 use placet_ledger::run::RunRecord;
-use placet_ledger::store::{EffectQuery, PolicyState};
+
+use placet_ledger::store::{Changes, EffectQuery, PolicyState};
 use placet_types::digest::Digest;
 use placet_types::run_context::RunBudget;
 
@@ -196,6 +197,76 @@ async fn policies_are_activated_for_all_nodes_at_once() {
     let third = open(database.config("node-3")).await;
     assert_eq!(third.commit(under(&third, "c", 1)).await, Err(StoreError::PolicyMoved));
     third.commit(under(&third, "c", 2)).await.unwrap();
+}
+
+fn activates(epoch: u64, name: &str, rolls_back: Option<u64>) -> Changes {
+    let mut changes = synced();
+    changes.activate = Some(PolicyState { epoch, digest: Digest::of(name.as_bytes()) });
+    changes.rolls_back = rolls_back;
+    changes
+}
+
+#[tokio::test]
+async fn policies_that_were_replaced_come_back_only_by_a_roll_back_that_names_what_is_active() {
+    let database = database().await;
+    let [first, second] = two(&database).await;
+    first.commit(activates(1, "old", None)).await.unwrap();
+    first.commit(activates(2, "new", None)).await.unwrap();
+    first.commit(activates(3, "newer", None)).await.unwrap();
+    let refused = |answer: Result<_, StoreError>| match answer {
+        Err(StoreError::PoliciesReplaced(replaced)) => *replaced,
+        other => panic!("{other:?}"),
+    };
+    // By whichever node, one that starts later too.
+    let third = open(database.config("node-3")).await;
+    for store in [&first, &second, &third] {
+        let replaced = refused(store.commit(activates(4, "old", None)).await);
+        assert_eq!(replaced.digest, Digest::of(b"old"));
+        assert_eq!(replaced.replaced_by, Digest::of(b"new"));
+        assert_eq!(replaced.active, PolicyState { epoch: 3, digest: Digest::of(b"newer") });
+        let age = store.now().since_ms(replaced.replaced_at);
+        assert!((0..60_000).contains(&age), "replaced {age} ms ago");
+    }
+    refused(second.commit(activates(4, "new", Some(2))).await);
+    // Nothing of a refused activation is kept, whatever else it was to do.
+    assert_eq!(second.policy().await.unwrap().unwrap().epoch, 3);
+    second.commit(activates(4, "new", Some(3))).await.unwrap();
+    // What was rolled back is a thing of the past now; what it was rolled back to is not.
+    refused(third.commit(activates(5, "newer", None)).await);
+    third.commit(activates(4, "new", None)).await.unwrap();
+    third.commit(activates(5, "newest", None)).await.unwrap();
+    assert_eq!(refused(first.commit(activates(6, "new", None)).await).active.epoch, 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_an_old_node_and_a_new_one_that_start_at_once_the_old_one_never_wins() {
+    let database = database().await;
+    let stores = two(&database).await;
+    let start = async |store: &PostgresStore, name: &str, sure: u64| {
+        let digest = Digest::of(name.as_bytes());
+        for _ in 0..100 {
+            let epoch = match store.policy().await.unwrap() {
+                Some(active) if active.digest == digest => active.epoch,
+                active => active.map_or(0, |active| active.epoch) + 1,
+            };
+            match store.commit(activates(epoch, name, None)).await {
+                Ok(_) => return true,
+                Err(StoreError::Conflict) => {}
+                Err(StoreError::PoliciesReplaced(_)) => return false,
+                Err(error) => panic!("round {sure}: {error}"),
+            }
+        }
+        panic!("round {sure}: never decided");
+    };
+    assert!(start(&stores[0], "bundle-0", 0).await);
+    for round in 1..=20 {
+        let (old, new) = (format!("bundle-{}", round - 1), format!("bundle-{round}"));
+        let (_, came_up) =
+            tokio::join!(start(&stores[0], &old, round), start(&stores[1], &new, round));
+        assert!(came_up, "round {round}: what is new is taken");
+        let active = stores[0].policy().await.unwrap().unwrap();
+        assert_eq!(active, PolicyState { epoch: round + 1, digest: Digest::of(new.as_bytes()) });
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

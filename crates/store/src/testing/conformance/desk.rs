@@ -6,7 +6,7 @@ use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, Store, StoreError};
 use placet_types::clock::Timestamp;
-use placet_types::desk::DeskKind;
+use placet_types::desk::{DeskBasis, DeskKind};
 
 use super::super::*;
 
@@ -113,6 +113,55 @@ pub(crate) async fn a_grant_that_is_not_in_force_lets_nothing_pass(store: Arc<dy
     // A refused commit is no use either.
     assert_eq!(store.commit(dispatching("now")).await, Err(StoreError::Conflict));
     assert_eq!(desk_of(&*store, "now").await.unwrap().uses, 1);
+}
+
+/// A dispatch by a permit that knew of so many times that the desk became stricter, and until when that lasts.
+fn under(store: &dyn Store, key: &str, rev: u64, until: Option<Timestamp>) -> Changes {
+    let mut changes = puts(&[&dispatched(store, &claim(store, key))]);
+    changes.expect_desk = Some(DeskBasis { rev, until });
+    changes
+}
+
+pub(crate) async fn what_was_permitted_before_the_desk_became_stricter_is_not_dispatched(
+    store: Arc<dyn Store>,
+) {
+    let now = store.now();
+    let rev = async || store.desk_rev().await.unwrap();
+    let first = rev().await;
+    store.commit(under(&*store, "a", first, None)).await.unwrap();
+    // What allows more, or is only asked for, changes nothing for those who knew less.
+    let glass = desk_entry("glass", glass_body(), 0, now);
+    let asked_for = desk_entry("asked", freeze_body(), 1, now);
+    for entry in
+        [&glass, &asked_for, &grant("grant", 3, now), &desk_entry("duty", handover_body(), 0, now)]
+    {
+        put_desk(&*store, entry).await;
+    }
+    store.commit(spends("grant")).await.unwrap();
+    let grant = desk_of(&*store, "grant").await.unwrap();
+    put_desk(&*store, &grant.ended(note("ben", now)).unwrap()).await;
+    assert_eq!(rev().await, first);
+    let agreed = asked_for.cast(desk_vote(&asked_for, "ben"), store.now()).unwrap();
+    let stricter = [
+        desk_entry("freeze", freeze_body(), 0, now),
+        agreed,
+        glass.ended(note("ben", now)).unwrap(),
+    ];
+    for (number, entry) in stricter.iter().enumerate() {
+        let before = rev().await;
+        put_desk(&*store, entry).await;
+        let key = format!("b{number}");
+        let stale = store.commit(under(&*store, &key, before, None)).await;
+        assert_eq!(stale, Err(StoreError::DeskMoved), "{entry:?}");
+        assert_eq!(store.effect(claim(&*store, &key).record_id).await.unwrap(), None);
+        assert_eq!(rev().await, before + 1);
+        store.commit(under(&*store, &key, before + 1, None)).await.unwrap();
+    }
+    // By time alone.
+    let last = rev().await;
+    let over = store.commit(under(&*store, "c", last, Some(now))).await;
+    assert_eq!(over, Err(StoreError::DeskMoved));
+    store.commit(under(&*store, "c", last, Some(store.now().plus_ms(60_000)))).await.unwrap();
 }
 
 async fn desk_list(store: &dyn Store, query: DeskQuery) -> String {
@@ -255,4 +304,76 @@ async fn paged(store: &dyn Store, query: &ApprovalQuery, limit: usize) -> Vec<Ap
             return found;
         }
     }
+}
+
+/// What a list of approvals holds.
+async fn approvals_of(store: &dyn Store, query: ApprovalQuery) -> Vec<String> {
+    let found = store.approvals(&ApprovalQuery { limit: 9, ..query }).await.unwrap();
+    found.iter().map(|approval| approval.approval_id.as_str().to_owned()).collect()
+}
+
+pub(crate) async fn what_is_over_at_the_desk_can_be_dropped_and_nothing_else(
+    store: Arc<dyn Store>,
+) {
+    let mut all = Vec::new();
+    for number in 0..2 {
+        let claimed = claim(&*store, &format!("key-{number}"));
+        let asked = ApprovalRecord {
+            guests: [tenant("globex")].into(),
+            ..approval(&claimed, &format!("apr_{number}"), store.now().as_ms())
+        };
+        hold(&*store, &claimed, &asked).await;
+        all.push(asked);
+    }
+    let denied = approval_moved(&all[0], ApprovalState::Denied);
+    let mut changes = synced();
+    changes.approvals.push(denied.clone());
+    store.commit(changes).await.unwrap();
+    let (open, over) = (grant("desk_1", 1, store.now()), grant("desk_2", 1, store.now()));
+    put_desk(&*store, &open).await;
+    put_desk(&*store, &over).await;
+    let ended = over.ended(note("ben", store.now())).unwrap();
+    put_desk(&*store, &ended).await;
+
+    let forget = |approvals: &[(&ApprovalRecord, u64)], desk: &[(&DeskEntry, u64)]| {
+        let mut changes = synced();
+        let gone = |(one, rev): &(&ApprovalRecord, u64)| (one.approval_id.clone(), *rev);
+        changes.forget_approvals = approvals.iter().map(gone).collect();
+        changes.forget_desk = desk.iter().map(|(one, rev)| (one.desk_id.clone(), *rev)).collect();
+        changes
+    };
+    for wrong in [
+        forget(&[(&denied, denied.rev), (&all[1], all[1].rev)], &[]),
+        forget(&[(&denied, denied.rev - 1)], &[]),
+        forget(&[], &[(&ended, ended.rev), (&open, open.rev)]),
+        forget(&[], &[(&ended, ended.rev - 1)]),
+    ] {
+        assert_eq!(store.commit(wrong).await, Err(StoreError::Conflict));
+        assert_eq!(store.approval(&denied.approval_id).await.unwrap().as_ref(), Some(&denied));
+        assert_eq!(desk_of(&*store, "desk_2").await.as_ref(), Some(&ended));
+    }
+    let both = || forget(&[(&denied, denied.rev)], &[(&ended, ended.rev)]);
+    store.commit(both()).await.unwrap();
+    assert_eq!(store.commit(both()).await, Err(StoreError::Conflict), "they are gone");
+    assert_eq!(store.approval(&denied.approval_id).await.unwrap(), None);
+    assert_eq!(store.approval_of_call(&denied.call_id).await.unwrap(), None);
+    let (acme, globex) = (Some(tenant("acme")), Some(tenant("globex")));
+    for query in [
+        ApprovalQuery::default(),
+        ApprovalQuery { tenant: acme.clone(), ..ApprovalQuery::default() },
+        ApprovalQuery { guest: globex, ..ApprovalQuery::default() },
+        ApprovalQuery { tenant: acme.clone(), newest_first: true, ..ApprovalQuery::default() },
+        ApprovalQuery {
+            tenant: acme,
+            capability: Some(denied.capability.clone()),
+            ..ApprovalQuery::default()
+        },
+    ] {
+        assert_eq!(approvals_of(&*store, query.clone()).await, ["apr_1"], "{query:?}");
+        let of_state = ApprovalQuery { state: Some("denied".to_owned()), ..query };
+        assert!(approvals_of(&*store, of_state).await.is_empty());
+    }
+    assert_eq!(desk_of(&*store, "desk_2").await, None);
+    let entries = store.desk_entries(&DeskQuery { limit: 9, ..DeskQuery::default() }).await;
+    assert_eq!(entries.unwrap(), [open]);
 }

@@ -31,7 +31,7 @@ fn contract(dedup: &Value, change: impl FnOnce(&mut Value)) -> Result<Contract, 
     let mut file = json!({
         "contract_version": "placet.contract.v1", "adapter": "bank", "environment": "test",
         "transport": {"type": "mcp_http", "url": "https://bank.example/mcp"},
-        "protocol_version": "2025-11-25",
+        "protocol_version": "2025-11-25", "limits": {"calls_per_minute_max": 60},
         "capabilities": {
             "pay": {"input_schema": schema(), "mode": "destructive", "effect": "write", "dedup": dedup},
             "status": {"input_schema": schema(), "mode": "read_only", "effect": "none"},

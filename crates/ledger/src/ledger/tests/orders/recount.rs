@@ -62,7 +62,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    fn names(&self) -> Vec<usize> {
+    pub(super) fn names(&self) -> Vec<usize> {
         std::iter::once(self.who).chain(self.for_whom).collect()
     }
 
@@ -107,6 +107,8 @@ pub(super) struct Story {
     /// The argument of what would run; the last one counts.
     pub(super) notes: Vec<String>,
     pub(super) said: Vec<Said>,
+    /// Who wrote other arguments.
+    pub(super) authors: BTreeSet<usize>,
     pub(super) escalated: bool,
     pub(super) stands: Stands,
 }
@@ -114,7 +116,14 @@ pub(super) struct Story {
 impl Story {
     pub(super) fn new(asked: Asked, note: &str) -> Self {
         let notes = vec![note.to_owned()];
-        Self { asked, notes, said: Vec::new(), escalated: false, stands: Stands::Pending }
+        Self {
+            asked,
+            notes,
+            said: Vec::new(),
+            authors: BTreeSet::new(),
+            escalated: false,
+            stands: Stands::Pending,
+        }
     }
 
     pub(super) fn edits(&self) -> usize {
@@ -130,6 +139,7 @@ impl Story {
             && self.is_asked(said)
             && said.on_edit == self.edits()
             && !said.names().iter().any(spoke)
+            && !said.names().iter().any(|name| self.authors.contains(name))
     }
 
     /// Of another tenant only those who are asked may speak at all.
@@ -147,6 +157,14 @@ impl Story {
         self.notes.push(note.to_owned());
         self.asked = self.asked.and(asked);
         self.says(Said { on_edit: self.edits(), yes: true, ..said });
+    }
+
+    /// Somebody writes other arguments, which they do not decide on.
+    pub(super) fn rewrites(&mut self, said: &Said, note: &str, asked: &Asked) {
+        self.notes.push(note.to_owned());
+        self.asked = self.asked.and(asked);
+        self.authors.extend(said.names());
+        self.count();
     }
 
     pub(super) fn escalates(&mut self) {
@@ -181,8 +199,9 @@ impl Story {
 
     /// Whether enough different people have said yes to what is shown now, whoever they said it for.
     pub(super) fn is_satisfied(&self) -> bool {
-        let yes: Vec<&Said> =
-            self.said.iter().filter(|said| said.yes && said.on_edit == self.edits()).collect();
+        let wrote = |said: &Said| said.names().iter().any(|name| self.authors.contains(name));
+        let now = self.said.iter().filter(|said| said.yes && said.on_edit == self.edits());
+        let yes: Vec<&Said> = now.filter(|said| !wrote(said)).collect();
         let of = |group: &str| yes.iter().filter(|said| said.groups().contains(&group)).count();
         let agrees = |(group, wanted): (&&'static str, &usize)| {
             of(group) >= *wanted || (*group == "leads" && self.escalated && of("managers") >= 1)

@@ -6,6 +6,7 @@ use super::{Play, recount::Stands};
 pub(super) struct Seen {
     ran: usize,
     ran_edited: usize,
+    ran_rewritten: usize,
     ran_escalated: usize,
     ran_with_guests: usize,
     ran_after_nothing: usize,
@@ -20,6 +21,7 @@ impl Seen {
             let ran = !play.executed[number].is_empty();
             self.ran += usize::from(ran);
             self.ran_edited += usize::from(ran && story.edits() > 0);
+            self.ran_rewritten += usize::from(ran && !story.authors.is_empty());
             self.ran_escalated += usize::from(ran && story.escalated);
             self.ran_with_guests += usize::from(ran && number == 1);
             self.ran_after_nothing += usize::from(play.executed[number].len() > 1);
@@ -32,7 +34,10 @@ impl Seen {
     /// Whether everything happened often enough.
     pub(super) fn is_all(&self) -> bool {
         let often = self.ran > 20 && self.denied > 20 && self.uses > 10;
-        let rare = self.ran_edited > 0 && self.ran_escalated > 0 && self.ran_with_guests > 0;
+        let rare = self.ran_edited > 0
+            && self.ran_rewritten > 0
+            && self.ran_escalated > 0
+            && self.ran_with_guests > 0;
         often && rare && self.ran_after_nothing > 0 && self.unknown > 0
     }
 }

@@ -11,6 +11,8 @@ pub(super) enum Step {
     Look(usize, usize),
     Vote(usize, usize, usize, Option<usize>, bool),
     Edit(usize, usize, usize, u32),
+    /// An edit to other arguments, in their own name or a colleague's.
+    Rewrite(usize, usize, usize, Option<usize>),
     Escalate(usize, usize),
     Expire(usize, usize),
     Void(usize, usize),
@@ -40,6 +42,8 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(node, call, who, for_whom, yes)| Step::Vote(node, call, who, for_whom, yes)),
         2 => (node(), call(), who(), 1..4_u32)
             .prop_map(|(node, call, who, quorum)| Step::Edit(node, call, who, quorum)),
+        1 => (node(), call(), who(), for_whom())
+            .prop_map(|(node, call, who, for_whom)| Step::Rewrite(node, call, who, for_whom)),
         2 => (node(), call()).prop_map(|(node, call)| Step::Escalate(node, call)),
         1 => (node(), call()).prop_map(|(node, call)| Step::Expire(node, call)),
         1 => (node(), call()).prop_map(|(node, call)| Step::Void(node, call)),
@@ -67,6 +71,13 @@ pub(super) fn beginning(which: u32) -> Vec<Step> {
             asked.into_iter().chain([agrees(1), agrees(3), Step::Redeem(0, 0)]).collect()
         }
         2 => vec![Step::Edit(0, 0, 0, 2), agrees(1), Step::Redeem(0, 0)],
+        3 => {
+            let written = [Step::Rewrite(0, 0, 0, None), agrees(0)];
+            written
+                .into_iter()
+                .chain([agrees(1), agrees(2), agrees(3), Step::Redeem(0, 0)])
+                .collect()
+        }
         _ => Vec::new(),
     }
 }

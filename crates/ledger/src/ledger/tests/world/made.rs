@@ -68,6 +68,7 @@ pub(super) fn contract() -> Contract {
         "environment": "dev",
         "transport": { "type": "internal", "builtin": "files", "root": "notes" },
         "protocol_version": "files/1",
+        "limits": { "calls_per_minute_max": 60 },
         "capabilities": {
             "pay": { "input_schema": schema, "mode": "network", "effect": "write", "dedup": { "class": "opaque" }, "pin": pin },
             "look": { "input_schema": schema, "mode": "read_only", "effect": "none", "pin": pin },

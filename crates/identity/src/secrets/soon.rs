@@ -1,0 +1,163 @@
+//! Reading a secret where nothing may block: on a thread for blocking, one reading at a time for each file, and with a limit of time.
+//!
+//! Owns the wait and how old a value may be that is used because its file does not answer. A mount that hangs keeps one thread for each of
+//! its secrets, however many calls there are. Invariant: what is given in the place of an answer was the file's value a bounded time ago.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout_at},
+};
+
+use super::{Entry, LiveSecret, SecretError, SecretSource, Secrets};
+
+/// How long a file may take to answer.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// How long ago a value may have been seen in a file that does not answer now.
+const OLD_MAX: Duration = Duration::from_mins(5);
+
+type Answer = Option<Result<LiveSecret, SecretError>>;
+
+/// A reading that is under way.
+#[derive(Debug, Clone)]
+pub(super) struct Look {
+    began_at: Instant,
+    answer: watch::Receiver<Answer>,
+}
+
+impl Secrets {
+    /// The secret's value as it is now, and the one before it, without blocking the thread. Of a file that does not answer within a second,
+    /// as on a mount that hangs, the last value is given for five minutes.
+    ///
+    /// # Errors
+    /// As for [`Secrets::get`], and [`SecretError::TooSlow`] when the file does not answer and nothing is known that is young enough.
+    pub async fn live_soon(&self, name: &str) -> Result<LiveSecret, SecretError> {
+        let Some(entry) = self.entries.get(name) else {
+            return Err(SecretError::Unknown { name: name.to_owned() });
+        };
+        let SecretSource::File(path) = &entry.source else { return self.live(name) };
+        let mut look = self.look(entry, name);
+        let until = look.began_at.checked_add(ANSWER_MAX).unwrap_or(look.began_at);
+        let answered = timeout_at(until, look.answer.wait_for(Option::is_some)).await;
+        if let Ok(Ok(answer)) = answered
+            && let Some(answer) = answer.clone()
+        {
+            return answer;
+        }
+        let too_slow = || SecretError::TooSlow { name: name.to_owned(), path: path.clone() };
+        let mut live = entry.live();
+        live.alarm(name, path, "it does not answer");
+        let now = Instant::now();
+        let is_young = live.seen_at.is_some_and(|seen| now.duration_since(seen) < OLD_MAX);
+        if is_young { live.live(name, now) } else { Err(too_slow()) }
+    }
+
+    /// The reading that is under way, or a new one.
+    fn look(&self, entry: &Arc<Entry>, name: &str) -> Look {
+        let mut under_way = entry.look.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that was interrupted has no sender any more.
+        if let Some(look) = &*under_way
+            && look.answer.has_changed().is_ok()
+            && look.answer.borrow().is_none()
+        {
+            return look.clone();
+        }
+        let (told, answer) = watch::channel(None);
+        let look = Look { began_at: Instant::now(), answer };
+        *under_way = Some(look.clone());
+        let (secrets, name) = (self.clone(), name.to_owned());
+        drop(tokio::task::spawn_blocking(move || {
+            told.send_replace(Some(secrets.live(&name)));
+        }));
+        look
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use secrecy::ExposeSecret as _;
+
+    use super::*;
+
+    fn in_file(value: &str) -> (tempfile::NamedTempFile, Secrets) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), value).unwrap();
+        let source = SecretSource::File(file.path().to_owned());
+        (file, Secrets::new(BTreeMap::from([("api".to_owned(), source)])))
+    }
+
+    /// The file does not answer from now on, until what is given back is dropped.
+    fn hang(secrets: &Secrets) -> watch::Sender<Answer> {
+        let (stuck, answer) = watch::channel(None);
+        let look = Look { began_at: Instant::now(), answer };
+        *secrets.entries["api"].look.lock().unwrap() = Some(look);
+        stuck
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_hangs_gives_its_last_value_for_a_bounded_time_and_then_a_typed_refusal() {
+        let (file, secrets) = in_file("first");
+        assert_eq!(secrets.live_soon("api").await.unwrap().newest.expose_secret(), "first");
+        let stuck = hang(&secrets);
+        let asked_at = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(secrets.live_soon("api").await.unwrap().newest.expose_secret(), "first");
+        }
+        assert_eq!(asked_at.elapsed(), ANSWER_MAX, "only the first ones wait");
+        tokio::time::advance(OLD_MAX).await;
+        let refused = secrets.live_soon("api").await.unwrap_err();
+        let path = file.path().to_owned();
+        assert_eq!(refused, SecretError::TooSlow { name: "api".to_owned(), path });
+        assert!(!refused.to_string().contains("first"));
+        // It answers again.
+        drop(stuck);
+        std::fs::write(file.path(), "second").unwrap();
+        let live = secrets.live_soon("api").await.unwrap();
+        assert_eq!(live.newest.expose_secret(), "second");
+        assert_eq!(live.previous.unwrap().expose_secret(), "first");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_that_never_answered_is_refused_in_time() {
+        let (_file, secrets) = in_file("first");
+        let _stuck = hang(&secrets);
+        let asked_at = Instant::now();
+        let refused = secrets.live_soon("api").await.unwrap_err();
+        assert!(matches!(refused, SecretError::TooSlow { .. }), "{refused:?}");
+        assert_eq!(asked_at.elapsed(), ANSWER_MAX);
+    }
+
+    #[test]
+    fn a_look_that_hung_does_not_bring_an_old_value_back() {
+        let (file, secrets) = in_file("second");
+        let hung = secrets.entries["api"].live().begin();
+        secrets.get("api").unwrap();
+        let late =
+            secrets.entries["api"].live().take(hung, Ok("first".into()), ("api", file.path()));
+        let live = late.unwrap();
+        assert_eq!((live.newest.expose_secret(), live.previous.is_none()), ("second", true));
+    }
+
+    #[test]
+    fn what_was_live_is_known_without_a_look_even_when_it_was_taken_back() {
+        let (file, secrets) = in_file("first");
+        assert!(secrets.known("api").is_empty(), "nobody was given anything");
+        for value in ["first", "second", "third"] {
+            std::fs::write(file.path(), value).unwrap();
+            secrets.get("api").unwrap();
+        }
+        file.close().unwrap();
+        secrets.get("api").unwrap_err();
+        let mut known: Vec<_> =
+            secrets.known("api").iter().map(|one| one.expose_secret().to_owned()).collect();
+        known.sort();
+        assert_eq!(known, ["first", "second", "third"]);
+        assert!(secrets.known("other").is_empty());
+    }
+}

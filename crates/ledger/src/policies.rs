@@ -1,0 +1,183 @@
+//! Which policies become the active ones, and which do not come back by themselves.
+//!
+//! Owns the rule about policies that were replaced: a mere start does not bring them back, since the node that is started may
+//! have been left behind with old files. Not here: where the past is kept. Invariant: of policies that a later activation replaced, only a
+//! roll-back that names what it replaces makes the active ones again.
+
+use std::{collections::BTreeMap, fmt};
+
+use placet_types::{clock::Timestamp, digest::Digest};
+
+use crate::store::{PolicyState, StoreError};
+
+/// What activates policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// A process that starts with them.
+    Start {
+        /// The epoch of the policies that an operator said may be rolled back.
+        rolls_back: Option<u64>,
+    },
+    /// Somebody who wants these and no others, whatever was active before.
+    Promotion,
+}
+
+impl Activation {
+    /// Whether policies that were replaced may take the place of `active`.
+    pub(crate) fn rolls_back(self, active: PolicyState) -> bool {
+        match self {
+            Self::Start { rolls_back } => rolls_back == Some(active.epoch),
+            Self::Promotion => true,
+        }
+    }
+}
+
+/// Policies that do not become active, because they were active before and were replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReplacedPolicies {
+    /// Those that were to be activated.
+    pub digest: Digest,
+    /// When they were replaced.
+    pub replaced_at: Timestamp,
+    /// By which.
+    pub replaced_by: Digest,
+    /// Those that are active now.
+    pub active: PolicyState,
+}
+
+impl fmt::Display for ReplacedPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { digest, replaced_at, replaced_by, active } = self;
+        write!(
+            f,
+            "`{digest}` (policies, contracts and directory together) was replaced at {replaced_at} by `{replaced_by}`"
+        )?;
+        if active.digest == *replaced_by {
+            write!(f, ", which is active in epoch {}", active.epoch)
+        } else {
+            write!(f, "; `{}` is active in epoch {}", active.digest, active.epoch)
+        }
+    }
+}
+
+/// How policies ended that were active once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Replaced {
+    /// When they were replaced.
+    pub at: Timestamp,
+    /// By which.
+    pub by: Digest,
+}
+
+/// The policies that were active and are not any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PastPolicies(BTreeMap<Digest, Replaced>);
+
+impl PastPolicies {
+    /// These.
+    #[must_use]
+    pub fn new(past: impl IntoIterator<Item = (Digest, Replaced)>) -> Self {
+        Self(past.into_iter().collect())
+    }
+
+    /// How these ended, if they were active and are not any more.
+    #[must_use]
+    pub fn get(&self, digest: &Digest) -> Option<Replaced> {
+        self.0.get(digest).copied()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = (&Digest, Replaced)> {
+        self.0.iter().map(|(digest, replaced)| (digest, *replaced))
+    }
+
+    /// Whether `next` may take the place of `current`; `rolls_back` is the epoch of the policies that may be rolled back.
+    ///
+    /// # Errors
+    /// [`StoreError::PoliciesReplaced`] when `next` were replaced by a later activation, and `current` may not be rolled back.
+    pub fn check(
+        &self,
+        current: Option<PolicyState>,
+        next: PolicyState,
+        rolls_back: Option<u64>,
+    ) -> Result<(), StoreError> {
+        let Some(active) = current.filter(|active| active.digest != next.digest) else {
+            return Ok(());
+        };
+        match self.get(&next.digest) {
+            Some(Replaced { at, by }) if rolls_back != Some(active.epoch) => {
+                Err(StoreError::PoliciesReplaced(Box::new(ReplacedPolicies {
+                    digest: next.digest,
+                    replaced_at: at,
+                    replaced_by: by,
+                    active,
+                })))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// `next` take the place of `current` at this time.
+    pub fn activated(&mut self, current: Option<PolicyState>, next: PolicyState, at: Timestamp) {
+        if let Some(before) = current.filter(|before| before.digest != next.digest) {
+            self.0.insert(before.digest, Replaced { at, by: next.digest });
+        }
+        self.0.remove(&next.digest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(epoch: u64, name: &str) -> PolicyState {
+        PolicyState { epoch, digest: Digest::of(name.as_bytes()) }
+    }
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_ms(ms)
+    }
+
+    /// `old`, then `new`, then `newer`.
+    fn past() -> (PastPolicies, PolicyState) {
+        let mut past = PastPolicies::default();
+        past.activated(None, of(1, "old"), at(10));
+        past.activated(Some(of(1, "old")), of(2, "new"), at(20));
+        past.activated(Some(of(2, "new")), of(3, "newer"), at(30));
+        (past, of(3, "newer"))
+    }
+
+    #[test]
+    fn what_was_replaced_says_by_what_and_when_and_what_is_active() {
+        let (past, active) = past();
+        let refused = past.check(Some(active), of(4, "old"), None).unwrap_err();
+        let StoreError::PoliciesReplaced(replaced) = refused else { panic!("{refused}") };
+        assert_eq!((replaced.replaced_at, replaced.replaced_by), (at(20), of(2, "new").digest));
+        assert_eq!(replaced.active, active);
+        let said = replaced.to_string();
+        for name in ["old", "new", "newer"] {
+            assert!(said.contains(&of(0, name).digest.to_string()), "{said}");
+        }
+        assert!(said.contains(&at(20).to_string()) && said.contains("epoch 3"), "{said}");
+    }
+
+    #[test]
+    fn only_a_roll_back_of_what_is_active_brings_them_back() {
+        let (past, active) = past();
+        assert!(past.check(Some(active), of(4, "old"), Some(2)).is_err(), "of another epoch");
+        assert_eq!(past.check(Some(active), of(4, "old"), Some(3)), Ok(()));
+        assert_eq!(past.check(Some(active), of(4, "unheard of"), None), Ok(()));
+        assert_eq!(past.check(Some(active), active, None), Ok(()));
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_a_thing_of_the_past_and_what_came_back_is_not() {
+        let (mut past, active) = past();
+        past.activated(Some(active), of(4, "old"), at(40));
+        assert_eq!(past.get(&of(0, "old").digest), None);
+        let refused = past.check(Some(of(4, "old")), of(5, "newer"), None);
+        assert!(matches!(refused, Err(StoreError::PoliciesReplaced(_))), "{refused:?}");
+        // The permission of the roll-back is used up.
+        assert!(past.check(Some(of(4, "old")), of(5, "new"), Some(3)).is_err());
+    }
+}

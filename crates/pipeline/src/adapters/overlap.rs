@@ -1,0 +1,80 @@
+//! Which of two live versions of a secret a target takes at this moment.
+//!
+//! Owns what was learned of it, so that in an overlap not every call begins with the version that was just refused, and a call that meets
+//! the target's change-over has the other one left for its second try. Invariant: the newest version is looked at again and again.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use placet_types::digest::Digest;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+/// How often one call tries the newest version again.
+const AGAIN_AFTER: Duration = Duration::from_secs(5);
+
+/// What was learned of a target.
+#[derive(Debug, Default)]
+pub(crate) struct Overlap(Mutex<Option<Refused>>);
+
+#[derive(Debug)]
+struct Refused {
+    newest: Digest,
+    again_at: Instant,
+}
+
+impl Overlap {
+    /// Whether the version before `newest` is the one to begin with. Of all calls that ask when it is time to try the newest again, one does.
+    pub(crate) fn begins_with_previous(&self, newest: &SecretString) -> bool {
+        let mut known = self.lock();
+        let Some(refused) = known.as_mut().filter(|refused| refused.newest == digest(newest))
+        else {
+            return false;
+        };
+        let now = Instant::now();
+        let waits = now < refused.again_at;
+        if !waits {
+            refused.again_at = now + AGAIN_AFTER;
+        }
+        waits
+    }
+
+    /// A version was taken after another one was refused.
+    pub(crate) fn learn(&self, refused: &SecretString, newest: &SecretString) {
+        let is_newest = refused.expose_secret() == newest.expose_secret();
+        let again_at = Instant::now() + AGAIN_AFTER;
+        *self.lock() = is_newest.then(|| Refused { newest: digest(newest), again_at });
+    }
+
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn lock(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn digest(secret: &SecretString) -> Digest {
+    Digest::of(secret.expose_secret().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_version_that_is_taken_is_begun_with_and_the_newest_is_tried_again_by_one() {
+        let (old, new) = (SecretString::from("old"), SecretString::from("new"));
+        let overlap = Overlap::default();
+        assert!(!overlap.begins_with_previous(&new));
+        overlap.learn(&new, &new);
+        assert!(overlap.begins_with_previous(&new));
+        assert!(!overlap.begins_with_previous(&"newer".into()), "nobody has refused that one");
+        tokio::time::advance(AGAIN_AFTER).await;
+        assert!(!overlap.begins_with_previous(&new), "one tries it again");
+        assert!(overlap.begins_with_previous(&new), "and the others do not");
+        // The target has changed over: the one before was refused.
+        overlap.learn(&old, &new);
+        assert!(!overlap.begins_with_previous(&new));
+    }
+}

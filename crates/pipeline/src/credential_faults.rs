@@ -1,0 +1,179 @@
+//! Credentials that only an operator can mend: noted in the chain, where the sender of messages finds them.
+//!
+//! Owns how often: an outage is one note, and one more for each day that it lasts. Invariants: what is noted names a secret or a token
+//! service and says in our own words what is wrong; no word of a token service or a target is in it, and no secret.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_types::{
+    binding::{CredentialPlan, CredentialUse},
+    clock::Timestamp,
+    error::ErrorCode,
+    ids::TenantId,
+};
+
+use crate::{call::Brokered, context::Context};
+
+/// How long after it was noted the same is noted again, where it went well in between, in milliseconds.
+const ANEW_AFTER_MS: i64 = 3_600_000;
+/// The same where it never did.
+const AGAIN_AFTER_MS: i64 = 86_400_000;
+/// How many are remembered; what is beyond that is in the log alone.
+const REMEMBERED_MAX: usize = 10_000;
+
+/// What was noted of late.
+#[derive(Debug, Default)]
+pub(crate) struct CredentialFaults(Mutex<HashMap<Fault, Noted>>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Fault {
+    tenant: TenantId,
+    source: String,
+    problem: &'static str,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Noted {
+    at: Timestamp,
+    is_mended: bool,
+}
+
+impl CredentialFaults {
+    fn is_news(&self, fault: Fault, now: Timestamp) -> bool {
+        let is_old = |noted: &Noted| {
+            let after_ms = if noted.is_mended { ANEW_AFTER_MS } else { AGAIN_AFTER_MS };
+            now.since_ms(noted.at) >= after_ms
+        };
+        let mut noted = self.lock();
+        if noted.get(&fault).is_some_and(|noted| !is_old(noted)) {
+            return false;
+        }
+        if noted.len() >= REMEMBERED_MAX {
+            noted.retain(|_, noted| !is_old(noted));
+        }
+        let has_room = noted.len() < REMEMBERED_MAX;
+        if has_room {
+            noted.insert(fault, Noted { at: now, is_mended: false });
+        }
+        has_room
+    }
+
+    fn mended(&self, tenant: &TenantId, source: &str) {
+        let mut noted = self.lock();
+        for (fault, noted) in noted.iter_mut() {
+            if fault.tenant == *tenant && fault.source == source {
+                noted.is_mended = true;
+            }
+        }
+    }
+
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn lock(&self) -> MutexGuard<'_, HashMap<Fault, Noted>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A call had no credential, or one that its target does not take, and no caller can mend that.
+pub(crate) async fn note(context: &Context, brokered: &Brokered, problem: &'static str) {
+    let plan = &brokered.binding.credential;
+    let tenant = brokered.identity.chain.tenant().clone();
+    let source = plan.source.clone().unwrap_or_default();
+    let fault = Fault { tenant: tenant.clone(), source: source.clone(), problem };
+    if !context.credential_faults.is_news(fault, context.ledger.store().now()) {
+        return;
+    }
+    let capability = brokered.binding.capability.clone();
+    tracing::error!(%capability, source, problem, "an operator has to mend a credential");
+    let mut event = AuditEvent::new(AuditKind::Security);
+    event.tenant = Some(tenant);
+    event.capability = Some(capability);
+    event.code = Some(ErrorCode::CredentialRefused);
+    event.credential = Some(Box::new(planned(plan, source)));
+    event.note = Some(problem.to_owned());
+    context.note(event).await;
+}
+
+/// A call went well with the credential of this plan.
+pub(crate) fn mended(context: &Context, brokered: &Brokered) {
+    if let Some(source) = &brokered.binding.credential.source {
+        context.credential_faults.mended(brokered.identity.chain.tenant(), source);
+    }
+}
+
+fn planned(plan: &CredentialPlan, source: String) -> CredentialUse {
+    CredentialUse {
+        kind: plan.kind,
+        source,
+        subject: None,
+        actor: None,
+        audience: plan.audience.clone(),
+        resource: plan.resource.clone(),
+        scopes: Vec::new(),
+        expires_at: None,
+        digest: None,
+        reused: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: i64 = 3_600_000;
+
+    fn fault(tenant: &str, source: &str, problem: &'static str) -> Fault {
+        Fault { tenant: tenant.parse().unwrap(), source: source.to_owned(), problem }
+    }
+
+    fn at(ms: i64) -> Timestamp {
+        Timestamp::from_ms(ms)
+    }
+
+    #[test]
+    fn an_outage_is_one_note_and_another_for_each_day_of_it() {
+        let faults = CredentialFaults::default();
+        let one = || fault("acme", "corp", "it is not accepted");
+        assert!(faults.is_news(one(), at(0)));
+        for ms in [1, HOUR, 23 * HOUR] {
+            assert!(!faults.is_news(one(), at(ms)), "{ms}");
+        }
+        assert!(faults.is_news(one(), at(24 * HOUR)));
+        assert!(!faults.is_news(one(), at(25 * HOUR)));
+    }
+
+    #[test]
+    fn another_tenant_source_or_problem_is_another_outage() {
+        let faults = CredentialFaults::default();
+        assert!(faults.is_news(fault("acme", "corp", "a"), at(0)));
+        assert!(faults.is_news(fault("globex", "corp", "a"), at(0)));
+        assert!(faults.is_news(fault("acme", "vault", "a"), at(0)));
+        assert!(faults.is_news(fault("acme", "corp", "b"), at(0)));
+    }
+
+    #[test]
+    fn what_was_mended_and_breaks_again_is_news_but_not_within_the_hour() {
+        let faults = CredentialFaults::default();
+        let one = || fault("acme", "corp", "a");
+        assert!(faults.is_news(one(), at(0)));
+        faults.mended(&"acme".parse().unwrap(), "corp");
+        assert!(!faults.is_news(one(), at(HOUR - 1)), "it goes to and fro");
+        assert!(faults.is_news(one(), at(HOUR)));
+        faults.mended(&"acme".parse().unwrap(), "other");
+        faults.mended(&"globex".parse().unwrap(), "corp");
+        assert!(!faults.is_news(one(), at(3 * HOUR)), "others were mended");
+    }
+
+    #[test]
+    fn more_than_can_be_remembered_are_not_noted_and_old_ones_make_room() {
+        let faults = CredentialFaults::default();
+        for number in 0..REMEMBERED_MAX {
+            assert!(faults.is_news(fault("acme", &number.to_string(), "a"), at(0)));
+        }
+        assert!(!faults.is_news(fault("acme", "one more", "a"), at(HOUR)));
+        assert!(faults.is_news(fault("acme", "one more", "a"), at(24 * HOUR)));
+    }
+}

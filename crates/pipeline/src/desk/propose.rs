@@ -1,0 +1,151 @@
+//! Proposing a standing grant from a call that waits.
+//!
+//! Owns what a grant may cover. Who may propose one is asked as an approval of that call would be. Invariants: a standing grant is approved under
+//! the requirement of the very call it was proposed from, and covers that call; no answer tells of a value that is shown masked.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::approval::{ApprovalRecord, ApprovalState, VoteError};
+use placet_policy::review::ReviewAction;
+use placet_types::{
+    approval::{Requirement, VoteChoice},
+    clock::Timestamp,
+    desk::{
+        DeskBody, DeskKind, GRANT_USES_MAX, Grant,
+        pattern::{ArgumentPattern, PatternError},
+    },
+    digest::Digest,
+    error::{ErrorCode, Refusal},
+    ids::ApprovalId,
+};
+
+use super::{
+    arrange::{self, Terms, invalid},
+    decide::{self, not_counted, vote_of},
+    entries, guest, people,
+};
+use crate::{
+    call::Target,
+    context::{Context, ledger_refusal},
+    views::desk::{DeskEntryView, DeskRequest},
+};
+
+/// What a standing grant is wanted for.
+pub(crate) struct Wanted {
+    pub(crate) approval_id: ApprovalId,
+    pub(crate) pattern: Option<ArgumentPattern>,
+    pub(crate) uses_max: u32,
+    pub(crate) digest: Digest,
+}
+
+/// Proposes a grant, to which whoever proposes it agrees.
+pub(crate) async fn grant(
+    context: &Arc<Context>,
+    caller: &VerifiedCaller,
+    (request, wanted): (DeskRequest, Wanted),
+) -> Result<DeskEntryView, Refusal> {
+    check_form(&request, &wanted, context.ledger.store().now())?;
+    let approval = people::visible(context, caller, &wanted.approval_id).await?;
+    if guest::is_guest(caller, &approval) {
+        let told = "people of another tenant agree to single calls, and to nothing that stands";
+        return Err(Refusal::new(ErrorCode::PolicyDenied, told));
+    }
+    if wanted.digest != approval.shown() {
+        return Err(not_counted(&VoteError::Stale));
+    }
+    let capacity = decide::review(context, caller, (&approval, ReviewAction::Approve)).await?;
+    arrange::must_have_room(context, caller, DeskKind::Grant)?;
+    let terms = terms(context, &approval, wanted).await?;
+    let proposed = arrange::drafted(context, caller, &request, terms)?;
+    arrange::make(context, caller, &proposed).await?;
+    // Whoever proposes it agrees to it.
+    let now = context.ledger.store().now();
+    let word = (VoteChoice::Approve, request.reason.as_str(), proposed.terms());
+    let vote = vote_of((caller, &capacity), word, now);
+    let agreed = proposed.cast(vote, now).map_err(|error| not_counted(&error))?;
+    let said =
+        if capacity.stands_for.is_some() { "agreed to, for a colleague" } else { "agreed to" };
+    arrange::keep(context, caller, (&agreed, said)).await.map_err(|error| {
+        context.noticed(&error);
+        ledger_refusal(&error)
+    })?;
+    context.desk.arranged(context, agreed.clone()).await;
+    Ok(entries::view_of(context, caller, &agreed))
+}
+
+/// Everything about the form: whatever is wrong with it is said before anything is compared with the arguments.
+fn check_form(request: &DeskRequest, wanted: &Wanted, now: Timestamp) -> Result<(), Refusal> {
+    arrange::window_of(request, DeskKind::Grant, now)?;
+    if !(1..=GRANT_USES_MAX).contains(&wanted.uses_max) {
+        return Err(invalid("/arrange/uses_max", format!("must be 1 to {GRANT_USES_MAX}")));
+    }
+    wanted.pattern.as_ref().map_or(Ok(()), |pattern| pattern.check().map_err(no_pattern))
+}
+
+fn no_pattern(error: PatternError) -> Refusal {
+    invalid("/arrange/pattern", error.to_string())
+}
+
+async fn terms(
+    context: &Context,
+    approval: &ApprovalRecord,
+    wanted: Wanted,
+) -> Result<Terms, Refusal> {
+    if approval.requirement.once_only {
+        return Err(Refusal::new(
+            ErrorCode::PolicyDenied,
+            "a policy that holds this call has people decide on every single one: no standing grant covers it",
+        ));
+    }
+    if approval.state != ApprovalState::Pending {
+        return Err(not_counted(&VoteError::Late { state: approval.state.name() }));
+    }
+    let record = context.ledger.store().effect(approval.record_id).await;
+    let record = record.map_err(|error| ledger_refusal(&error.into()))?;
+    let record = record.ok_or_else(|| not_counted(&VoteError::Late { state: "over" }))?;
+    let parked = context.ledger.parked(&record).await.map_err(|error| ledger_refusal(&error))?;
+    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
+    let args = Value::Object(parked.envelope.args.clone());
+    let pattern = match wanted.pattern {
+        None => ArgumentPattern::exactly(&args),
+        Some(pattern) => unmasked(target.as_ref(), pattern, &args)?,
+    };
+    // With the real values in it, it may be too long.
+    pattern.check().map_err(no_pattern)?;
+    if !pattern.covers(&args) {
+        let problem = "does not cover the call it is proposed from";
+        return Err(invalid("/arrange/pattern", problem));
+    }
+    Ok(Terms {
+        body: DeskBody::Grant(Box::new(Grant {
+            approval_id: approval.approval_id.clone(),
+            chain: approval.chain.clone(),
+            capability: approval.capability.clone(),
+            mode: approval.mode,
+            contract_digest: parked.binding.contract_digest,
+            pattern,
+            uses_max: wanted.uses_max,
+            authors: approval.authors().cloned().collect(),
+        })),
+        // The same people, without those who are asked only because the first ones are silent.
+        requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },
+    })
+}
+
+/// The pattern with the values back that its author was shown masked, of which it says nothing else.
+fn unmasked(
+    target: Option<&Target>,
+    pattern: ArgumentPattern,
+    args: &Value,
+) -> Result<ArgumentPattern, Refusal> {
+    let schema = target.and_then(|target| target.capability.arguments.as_ref().ok());
+    // Without it nobody knows what is masked.
+    let schema = schema
+        .ok_or_else(|| Refusal::new(ErrorCode::ApprovalVoid, "the tool is not offered any more"))?;
+    let mut sensitive = schema.sensitive_pointers(args);
+    sensitive.extend(schema.sensitive_pointers(&entries::instance_of(&pattern)));
+    pattern.unmasked(&sensitive, (&schema.redact(args), args)).map_err(no_pattern)
+}

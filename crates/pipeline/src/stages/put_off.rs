@@ -1,0 +1,119 @@
+//! Put off: a call that was sent before, and that something keeps from being sent again for the moment.
+//!
+//! Owns when it is tried again. Invariants: what passes by itself never makes the outcome of a keyed call unknown while its target still
+//! knows the token; nothing is sent from here, every try goes through the gate; and a process that ends leaves it to the next one.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{task::JoinHandle, time::Instant};
+
+use placet_adapter::outcome::Outcome;
+use placet_ledger::record::{Attempt, EffectRecord, EffectState};
+use placet_types::error::{ErrorCode, Execution, Refusal};
+
+use crate::{
+    adapters::ports::backoff,
+    answer::Answer,
+    call::{Brokered, Call, Passage},
+    context::Context,
+    fleet, recovery,
+    stages::{again, recorded, refuse},
+};
+
+/// After how many tries they become rare, and how rare: an obstacle that has lasted for some ten minutes may last for hours.
+const SOON_MAX: u32 = 30;
+const LATER: Duration = Duration::from_secs(300);
+
+/// Has a keyed call whose target did not answer sent again, now or later, and settles nothing then; any other one is given back. A call that
+/// was taken over is tried until its window closes, any other one a few times within its latency budget.
+pub(crate) async fn unanswered(
+    context: &Arc<Context>,
+    call: Call<Brokered>,
+    record: Option<EffectRecord>,
+    (outcome, late): (&Outcome, Option<&JoinHandle<Option<Outcome>>>),
+) -> Option<Call<Brokered>> {
+    let open = |record: &EffectRecord| matches!(&record.state, EffectState::Dispatched(attempt) if recovery::is_within_window(context, attempt));
+    let Some(record) = record.filter(open) else { return Some(call) };
+    let is_unknown = matches!(outcome, Outcome::Unknown(_));
+    if call.stage.built.recovered && again::is_unanswered(outcome) {
+        late.inspect(|task| task.abort());
+        put_off(context, call, (record, "its target did not answer")).await;
+    } else if is_unknown && context.is_ending() {
+        late.inspect(|task| task.abort());
+        leave(context, call.passage);
+    } else if is_unknown && late.is_none() && again::may_repeat_keyed(context, &call.stage, &record)
+    {
+        again::send_again(context, call, record).await;
+    } else {
+        return Some(call);
+    }
+    None
+}
+
+/// Has a call that was sent before tried again after a while. One that this process sent first has a caller who waits for it, and only as
+/// long as its latency budget lasts; one that was taken over is tried until its window closes.
+pub(crate) async fn put_off(
+    context: &Arc<Context>,
+    call: Call<Brokered>,
+    (mut record, why): (EffectRecord, &str),
+) {
+    let Call { passage, stage: mut brokered } = call;
+    loop {
+        let tries = brokered.built.put_off;
+        let pause = if tries < SOON_MAX { backoff(tries) } else { LATER };
+        let late = |deadline: Instant| deadline <= Instant::now() + pause;
+        if !brokered.built.recovered && brokered.built.deadline.is_none_or(late) {
+            let reason = format!("sending it again was refused: {why}");
+            return passage.finish(recorded::give_up(context, &record, &reason).await);
+        }
+        tokio::select! {
+            biased;
+            () = context.ending.cancelled() => return leave(context, passage),
+            () = tokio::time::sleep(pause) => {}
+        }
+        brokered.built.put_off = tries.saturating_add(1);
+        brokered.built.decided_again = 0;
+        // Its last try may have been kept though nobody could be told so; and somebody may have ended it.
+        match context.ledger.store().effect(record.record_id).await {
+            Ok(Some(now)) => record = now,
+            Ok(None) => break,
+            Err(error) => {
+                context.noticed(&error.into());
+                continue;
+            }
+        }
+        let EffectState::Dispatched(attempt) = &record.state else { break };
+        if !fleet::is_ours(context, &record) {
+            break;
+        }
+        let attempt: Attempt = attempt.clone();
+        if !recovery::is_within_window(context, &attempt) {
+            passage.let_go();
+            return recovery::by_class(context, record, &attempt).await;
+        }
+        if brokered.built.recovered {
+            brokered.built.deadline = None;
+        }
+        if let Some(resumed) = &mut brokered.built.resumed {
+            resumed.record = record;
+        }
+        return context.routes.gate(context, Call { passage, stage: brokered });
+    }
+    match recorded::now(context, &record).await {
+        // Somebody else works on it, and tells; if that is another node, the ledger does.
+        Answer::Held(_) | Answer::InProgress(_) => {
+            drop(context.watch(&record));
+            passage.let_go();
+        }
+        end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
+    }
+}
+
+/// The process ends: the next one, or another node, takes the call over and sends it again.
+pub(crate) fn leave(context: &Context, passage: Passage) {
+    let message = "the call was sent, and the engine stops before it is known how it ended; repeat it with the same key";
+    let refusal = Refusal::new(ErrorCode::InProgress, message)
+        .with_execution(Execution::Unknown)
+        .with_retry_after_ms(1_000);
+    refuse::tell(context, passage, refusal, None);
+}

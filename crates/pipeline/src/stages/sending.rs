@@ -1,0 +1,182 @@
+//! Sending: the adapter is called, and once more with another credential where its target refused the first before anything happened.
+//!
+//! Owns the call and the second try. Not here: tries that need a permit of their own, which `again` owns. Invariants: a second try is of
+//! the same attempt, with the same token and until the same deadline; it is made only against an answer which says that nothing happened
+//! because of the credential, only with another credential, and there is no third.
+
+use std::time::Duration;
+
+use tokio::{task::JoinHandle, time::Instant};
+use tracing::Instrument as _;
+
+use placet_adapter::{
+    adapter::{Conditions, Credential},
+    outcome::{AdapterError, Outcome as AdapterOutcome},
+};
+use placet_ledger::dispatch::{Dispatch, Spare};
+use placet_telemetry::trace::AdapterFields;
+use placet_types::{
+    binding::CredentialUse, contract::file::TransportFile, ids::DecisionId, mode::EngineMode,
+};
+
+use crate::{
+    adapters::ports::Lease,
+    call::Brokered,
+    context::Context,
+    stages::{
+        credential::{self, Proof},
+        execute::Ready,
+        invoke::trace_headers,
+    },
+};
+
+/// How much longer than its deadline an adapter may take to say that it is over, in milliseconds.
+const GRACE_MS: u64 = 1_000;
+/// The same for one that goes on listening, and so says nothing.
+const GRACE_LISTENING_MS: u64 = 100;
+
+/// What came of calling the adapter.
+#[derive(Debug)]
+pub(crate) struct Called {
+    pub(crate) outcome: AdapterOutcome,
+    /// The task that may still hear an answer.
+    pub(crate) late: Option<JoinHandle<Option<AdapterOutcome>>>,
+    /// Whether the credential was new to its target.
+    pub(crate) is_fresh: bool,
+    /// The credential of the second try, if there was one.
+    pub(crate) second: Option<CredentialUse>,
+}
+
+/// What is sent.
+#[derive(Debug)]
+pub(crate) struct Leave {
+    pub(crate) dispatch: Dispatch,
+    /// For a second try; none where no other credential could help.
+    pub(crate) spare: Option<Spare>,
+    pub(crate) decision_id: Option<DecisionId>,
+}
+
+/// Calls the adapter.
+pub(crate) async fn call(
+    context: &Context,
+    brokered: &Brokered,
+    leave: Leave,
+    ready: Ready,
+) -> Called {
+    let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
+    let Ready { lease, mut proof, deadline } = ready;
+    let Leave { dispatch, spare, decision_id } = leave;
+    let with = proof.credential.take();
+    let mut tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
+    let mut second = None;
+    if was_refused(&tried.outcome) {
+        forget(context, &proof);
+        if let Some(spare) = spare
+            && context.engine_mode() != EngineMode::Lockdown
+            && let Some(mut other) =
+                credential::another(context, brokered, (&proof, decision_id), deadline).await
+        {
+            second.clone_from(&other.used);
+            let with = other.credential.take();
+            let dispatch = spare.as_nothing_happened();
+            tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
+            if was_refused(&tried.outcome) {
+                forget(context, &other);
+            } else {
+                credential::learn(context, brokered, (&proof, &other));
+                tracing::warn!(capability = %brokered.binding.capability, "a target refused the credential and took another live one");
+            }
+            proof = other;
+        }
+    }
+    if tried.was_asked {
+        lease.report(&tried.outcome);
+    }
+    let is_fresh = proof.used.as_ref().is_some_and(|used| !used.reused);
+    Called { outcome: tried.outcome, late: tried.late, is_fresh, second }
+}
+
+fn was_refused(outcome: &AdapterOutcome) -> bool {
+    matches!(outcome, AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_)))
+}
+
+/// A target knows better than we do how long a credential is good.
+fn forget(context: &Context, proof: &Proof) {
+    if let Some(key) = proof.key {
+        context.broker.forget(&key);
+    }
+}
+
+struct Tried {
+    outcome: AdapterOutcome,
+    late: Option<JoinHandle<Option<AdapterOutcome>>>,
+    was_asked: bool,
+}
+
+/// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours. A task that does not end in its time
+/// is given back: what it answers after all is evidence still.
+async fn try_once(
+    context: &Context,
+    brokered: &Brokered,
+    (dispatch, credential): (Dispatch, Option<Credential>),
+    (lease, deadline): (&Lease, Instant),
+) -> Tried {
+    let timeout = deadline.saturating_duration_since(Instant::now());
+    let span = adapter_span(brokered, dispatch.attempt());
+    let listen_ms = listening_ms(context, brokered);
+    let conditions = Conditions {
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        listen_ms,
+        credential,
+        trace: trace_headers(&span),
+    };
+    let connection = lease.connection();
+    let invoking = async move {
+        // A process that was paused must not begin what others may have taken over meanwhile.
+        if Instant::now() >= deadline {
+            drop(dispatch);
+            return None;
+        }
+        Some(connection.invoke(dispatch, conditions).await)
+    };
+    let mut task = tokio::spawn(invoking.instrument(span));
+    let grace_ms = if listen_ms > 0 { GRACE_LISTENING_MS } else { GRACE_MS };
+    let limit = timeout.saturating_add(Duration::from_millis(grace_ms));
+    let (outcome, late) = match tokio::time::timeout(limit, &mut task).await {
+        Ok(Ok(Some(outcome))) => (outcome, None),
+        Ok(Ok(None)) => {
+            // The tool was not asked, so its breaker hears nothing.
+            let reason = "its time ran out before it was sent".to_owned();
+            let outcome = AdapterOutcome::NothingHappened(AdapterError::Unavailable(reason));
+            return Tried { outcome, late: None, was_asked: false };
+        }
+        Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
+        Err(_elapsed) => {
+            let reason = "the adapter did not answer within its latency budget".to_owned();
+            (AdapterOutcome::Unknown(reason), Some(task))
+        }
+    };
+    Tried { outcome, late, was_asked: true }
+}
+
+/// For how long an answer is listened for that is late: only where a record waits for it, and while not too many others are late.
+fn listening_ms(context: &Context, brokered: &Brokered) -> u64 {
+    let may_have_acted = brokered.built.target.capability.is_write_class();
+    let is_heard = may_have_acted && context.late.available_permits() > 0;
+    if is_heard { context.settings.ledger.late_answers_ms } else { 0 }
+}
+
+/// The span of one attempt, below the invoke stage's.
+fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
+    let id = &brokered.binding.capability;
+    let is_mcp =
+        !matches!(brokered.built.target.contract.transport, TransportFile::Internal { .. });
+    let fields = AdapterFields {
+        adapter: id.adapter().as_str(),
+        mcp_server_id: is_mcp.then(|| id.adapter().as_str()),
+        mcp_method: is_mcp.then_some("tools/call"),
+        tool: id.capability().as_str(),
+        attempt,
+    };
+    placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
+}

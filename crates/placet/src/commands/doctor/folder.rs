@@ -1,0 +1,192 @@
+//! `placet doctor`: the data folder.
+//!
+//! Owns what is looked at in it and around it. Leaves nothing behind: a folder that is not there is not made.
+
+use std::{
+    fs,
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+};
+
+use tokio::time::Instant;
+
+use super::Check;
+use crate::{config::load::Config, storage};
+
+/// So much room is comfortable.
+const FREE_BYTES_GOOD: u64 = 2 << 30;
+/// How many syncs are measured.
+const SYNCS: u32 = 50;
+
+/// Looks at the folder: who may read it, how much room there is, who holds it, how fast its disk is.
+pub(super) fn checks(config: &Config) -> Vec<Check> {
+    let folder = &config.data;
+    let about = "data folder";
+    let metadata = match fs::metadata(folder) {
+        Ok(metadata) if metadata.is_dir() => metadata,
+        Ok(_) => {
+            return vec![Check::fail(
+                about,
+                format!("`{}` is not a folder", folder.display()),
+                "name another with --data",
+            )];
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return vec![absent(folder)],
+        Err(error) => {
+            return vec![Check::fail(
+                about,
+                format!("`{}`: {error}", folder.display()),
+                "give its owner access",
+            )];
+        }
+    };
+    let mode = metadata.permissions().mode() & 0o777;
+    let open_to_others = mode & 0o077 != 0;
+    let mut checks = vec![if open_to_others {
+        Check::warn(
+            about,
+            format!("`{}` has mode {mode:03o}", folder.display()),
+            format!("chmod 700 {}", folder.display()),
+        )
+    } else {
+        Check::ok(about, format!("`{}`, for its owner only", folder.display()))
+    }];
+    checks.push(free_space(folder, config.free_space_bytes_min));
+    let holder = storage::lock_holder(folder);
+    checks.push(match &holder {
+        None => Check::ok("lock", "free"),
+        Some(holder) => Check::warn(
+            "lock",
+            format!("{holder} has the store open"),
+            "a second Placet cannot start on this folder",
+        ),
+    });
+    checks.push(sync_speed(folder));
+    checks
+}
+
+/// A data folder that is not there: the first start makes it, where it may.
+fn absent(folder: &Path) -> Check {
+    let about = "data folder";
+    let above = folder
+        .ancestors()
+        .skip(1)
+        .map(|above| if above.as_os_str().is_empty() { Path::new(".") } else { above })
+        .find(|above| above.try_exists().unwrap_or(false))
+        .unwrap_or(Path::new("."));
+    let tried = above.join(".placet-doctor");
+    let made = match fs::create_dir(&tried) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.and_then(|()| fs::remove_dir(&tried)),
+    };
+    match made {
+        Ok(()) => Check::ok(
+            about,
+            format!("`{}` is not there yet; the first start makes it", folder.display()),
+        ),
+        Err(error) => Check::fail(
+            about,
+            format!(
+                "`{}` is not there, and cannot be made in `{}`: {}",
+                folder.display(),
+                above.display(),
+                error
+            ),
+            "name another with --data, or give its owner write access",
+        ),
+    }
+}
+
+fn free_space(folder: &Path, bytes_min: u64) -> Check {
+    let about = "free space";
+    match rustix::fs::statvfs(folder) {
+        Err(error) => {
+            Check::warn(about, format!("cannot be found out: {error}"), "look at it yourself")
+        }
+        Ok(volume) => {
+            let free = volume.f_bavail.saturating_mul(volume.f_frsize);
+            let found = format!("{} MiB", free.div_euclid(1 << 20));
+            let least = bytes_min.div_euclid(1 << 20);
+            if free < bytes_min {
+                let todo = format!("below {least} MiB nothing new is taken: make room");
+                Check::fail(about, found, todo)
+            } else if free < bytes_min.max(FREE_BYTES_GOOD) {
+                Check::warn(about, found, format!("make room before it falls below {least} MiB"))
+            } else {
+                Check::ok(about, found)
+            }
+        }
+    }
+}
+
+/// How often the disk can say that something is on it: every write waits for that.
+fn sync_speed(folder: &Path) -> Check {
+    let about = "disk sync";
+    let measured = || -> io::Result<f64> {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        let began = Instant::now();
+        for _ in 0..SYNCS {
+            file.write_all(&[0; 4096])?;
+            file.as_file().sync_data()?;
+        }
+        Ok(f64::from(SYNCS) / began.elapsed().as_secs_f64().max(f64::EPSILON))
+    };
+    match measured() {
+        Err(error) => Check::fail(
+            about,
+            format!("cannot write: {error}"),
+            if error.kind() == io::ErrorKind::StorageFull {
+                "make room"
+            } else {
+                "give the owner of the process write access"
+            },
+        ),
+        Ok(rate) => {
+            let found = format!("{rate:.0} syncs per second; calls that arrive together share one");
+            if rate < 50.0 {
+                Check::warn(
+                    about,
+                    found,
+                    "writes will be slow: use a faster disk for the data folder",
+                )
+            } else {
+                Check::ok(about, found)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use super::checks;
+    use crate::{
+        commands::doctor::Level,
+        config::load::{Config, ConfigArgs},
+        environment::Environment,
+    };
+
+    #[test]
+    fn a_data_folder_that_others_can_read_is_a_warning_and_a_file_in_its_place_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("placet.yaml");
+        fs::write(&file, "{}").unwrap();
+        let args =
+            ConfigArgs { config: Some(file), data: Some(dir.path().join("data")), ledger: None };
+        let config = Config::load(&args, &Environment::of([])).unwrap();
+        assert!(checks(&config).iter().all(|check| check.level == Level::Ok));
+        let nowhere = ConfigArgs { data: Some("/proc/nowhere/data".into()), ..args };
+        let nowhere = Config::load(&nowhere, &Environment::of([])).unwrap();
+        assert_eq!(checks(&nowhere)[0].level, Level::Fail, "nothing can be made in /proc");
+        fs::create_dir(&config.data).unwrap();
+        fs::set_permissions(&config.data, fs::Permissions::from_mode(0o755)).unwrap();
+        let found = checks(&config);
+        assert_eq!(found[0].level, Level::Warn);
+        assert!(found.iter().any(|check| check.about == "disk sync" && check.level != Level::Fail));
+        fs::remove_dir(&config.data).unwrap();
+        fs::write(&config.data, "x").unwrap();
+        assert_eq!(checks(&config)[0].level, Level::Fail);
+    }
+}

@@ -1,0 +1,103 @@
+//! What binds every node: which policies are active, which were replaced, and how often the desk became stricter.
+//!
+//! Owns what is written of that. Not here: the rule (`placet_ledger::policies`). Invariant: what is read and written here is under
+//! the lock of the ledger's row, so that of two nodes that activate at once one sees what the other did.
+
+use sqlx::postgres::PgConnection;
+use sqlx::{Row as _, query};
+
+use placet_ledger::policies::{PastPolicies, Replaced};
+use placet_ledger::store::PolicyState;
+use placet_types::clock::Timestamp;
+use placet_types::digest::Digest;
+
+use super::batch::{Hitch, forgotten};
+use super::rows::column;
+
+/// How these policies ended, those of them that were active and are not any more.
+pub(super) async fn past(
+    connection: &mut PgConnection,
+    digests: &[Digest],
+) -> Result<PastPolicies, Hitch> {
+    let keys: Vec<Vec<u8>> = digests.iter().map(|digest| digest.as_bytes().to_vec()).collect();
+    let found = query(
+        "SELECT digest, replaced_ms, replaced_by FROM placet.replaced_policies WHERE digest = ANY($1)",
+    )
+    .bind(keys)
+    .fetch_all(connection)
+    .await?;
+    let mut past = Vec::with_capacity(found.len());
+    for row in &found {
+        let by = digest(row.try_get("replaced_by")?)?;
+        let at = Timestamp::from_ms(row.try_get("replaced_ms")?);
+        past.push((digest(row.try_get("digest")?)?, Replaced { at, by }));
+    }
+    Ok(PastPolicies::new(past))
+}
+
+fn digest(bytes: Vec<u8>) -> Result<Digest, Hitch> {
+    let bytes = bytes.try_into();
+    bytes
+        .map(Digest::from_bytes)
+        .map_err(|_short| Hitch::Stop(forgotten("which policies were replaced")))
+}
+
+/// Notes what became of the past.
+pub(super) async fn put_past(
+    connection: &mut PgConnection,
+    before: &PastPolicies,
+    after: &PastPolicies,
+) -> Result<(), Hitch> {
+    for (digest, _) in before.all().filter(|(digest, _)| after.get(digest).is_none()) {
+        query("DELETE FROM placet.replaced_policies WHERE digest = $1")
+            .bind(digest.as_bytes().as_slice())
+            .execute(&mut *connection)
+            .await?;
+    }
+    for (digest, replaced) in after.all() {
+        query(
+            "INSERT INTO placet.replaced_policies (digest, replaced_ms, replaced_by) VALUES ($1, $2, $3) \
+             ON CONFLICT (digest) DO UPDATE SET replaced_ms = excluded.replaced_ms, replaced_by = excluded.replaced_by",
+        )
+        .bind(digest.as_bytes().as_slice())
+        .bind(replaced.at.as_ms())
+        .bind(replaced.by.as_bytes().as_slice())
+        .execute(&mut *connection)
+        .await?;
+    }
+    Ok(())
+}
+
+/// Every node that lives has the active policies in its own row, which it locks for each transaction.
+pub(super) async fn activate(
+    connection: &mut PgConnection,
+    policy: Option<PolicyState>,
+) -> Result<(), Hitch> {
+    let Some(policy) = policy else { return Ok(()) };
+    for statement in [
+        query("UPDATE placet.ledger SET policy_epoch = $1, policy_digest = $2 WHERE id = 1"),
+        query(
+            "UPDATE placet.epochs SET policy_epoch = $1, policy_digest = $2 WHERE fenced_by IS NULL AND closed_ms IS NULL",
+        ),
+    ] {
+        statement
+            .bind(column(policy.epoch))
+            .bind(policy.digest.as_bytes().as_slice())
+            .execute(&mut *connection)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Every node that lives has the number in its own row, as it has the policies.
+pub(super) async fn tighten(connection: &mut PgConnection, desk_rev: u64) -> Result<(), Hitch> {
+    for statement in [
+        query("UPDATE placet.ledger SET desk_rev = $1 WHERE id = 1"),
+        query(
+            "UPDATE placet.epochs SET desk_rev = $1 WHERE fenced_by IS NULL AND closed_ms IS NULL",
+        ),
+    ] {
+        statement.bind(column(desk_rev)).execute(&mut *connection).await?;
+    }
+    Ok(())
+}

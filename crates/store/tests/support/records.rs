@@ -1,0 +1,74 @@
+//! The records of the programs that hurt a data folder: the claim of a key, an attempt, and a clock that stands still.
+//!
+//! Owns what stands in them where it does not matter to the test. What happens to them is the tests'.
+
+use placet_ledger::record::{
+    Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
+};
+use placet_types::{
+    clock::{Clock, Timestamp},
+    digest::Digest,
+    ids::{
+        DecisionId, IdempotencyKey, KeyScope, PrincipalId, RecordId, RunId, TenantId, ToolCallId,
+    },
+    principal::PrincipalKind,
+};
+
+#[derive(Debug)]
+pub(crate) struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_ms(1_800_000_000_000)
+    }
+}
+
+/// The claim of a key by a call that is named after it.
+pub(crate) fn claim(key: &str, parked: &[u8], epoch: u64) -> EffectRecord {
+    let scope = KeyScope {
+        tenant: TenantId::new("acme").unwrap(),
+        kind: PrincipalKind::Agent,
+        agent: PrincipalId::new("scribe").unwrap(),
+        on_behalf_of: None,
+        capability: "notes/erase".parse().unwrap(),
+    };
+    let key = IdempotencyKey::new(key).unwrap();
+    EffectRecord {
+        version: RECORD_VERSION,
+        record_id: RecordId::derive(&scope, &key),
+        call_id: ToolCallId::new(format!("call-{}", key.as_str())).unwrap(),
+        scope,
+        parked: Digest::of(parked),
+        key,
+        run_id: RunId::new("run_1").unwrap(),
+        requested_digest: Digest::of(b"requested"),
+        created_at: Still.now(),
+        updated_at: Still.now(),
+        rev: 0,
+        arm: 1,
+        attempts: 0,
+        unknown: None,
+        state: EffectState::Claimed { epoch },
+    }
+}
+
+/// The first time that it is sent.
+pub(crate) fn attempt(record: &EffectRecord, epoch: u64) -> Attempt {
+    Attempt {
+        number: 1,
+        token: dispatch_token(&record.record_id, record.arm),
+        class: Class::Opaque,
+        deadline_at: Still.now(),
+        first_dispatched_at: Still.now(),
+        after_unknown: false,
+        epoch,
+        adopted_by: None,
+        decision_id: DecisionId::new("dec_1").unwrap(),
+        bundle_digest: Digest::of(b"bundle"),
+        request_digest: Digest::of(b"request"),
+        contract_digest: Digest::of(b"contract"),
+        approval_id: None,
+        grant: None,
+        reserve: None,
+    }
+}

@@ -1,0 +1,98 @@
+//! Whether edited arguments ask for less than those before them.
+//!
+//! Owns what *narrower* means, and which masked values an edit changed. Who may edit, and what follows from an edit that is not narrower, is
+//! not decided here. Invariants: whoever wrote narrower arguments wrote no value that was not there before, but for numbers nearer to zero; a
+//! change at or under a place that the schema marks sensitive is never narrower.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Number, Value};
+
+use crate::argument_schema::ArgumentSchema;
+
+/// The largest integer up to which every integer is a double, and compares exactly with one.
+const EXACT_MAX: u128 = 1 << 53;
+
+/// What an edit did to arguments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// Whether nothing but less is asked for.
+    pub narrower: bool,
+    /// Where masked values changed, as JSON Pointers (RFC 6901): into the arguments before or after, or both. The empty one stands for all
+    /// arguments.
+    pub masked: BTreeSet<String>,
+}
+
+impl Change {
+    /// What became of the arguments of a tool with this schema.
+    #[must_use]
+    pub fn of(schema: &ArgumentSchema, before: &Value, after: &Value) -> Self {
+        let mut sensitive = schema.sensitive_pointers(before);
+        sensitive.extend(schema.sensitive_pointers(after));
+        Self::at(&sensitive, before, after)
+    }
+
+    /// The same, where the places of masked values, before and after, are known.
+    #[must_use]
+    pub fn at(sensitive: &BTreeSet<String>, before: &Value, after: &Value) -> Self {
+        let changed = |place: &&String| before.pointer(place) != after.pointer(place);
+        let masked: BTreeSet<String> = sensitive.iter().filter(changed).cloned().collect();
+        Self { narrower: masked.is_empty() && is_narrower(before, after), masked }
+    }
+}
+
+/// Whether every place is equal but that members were left out, lists lost elements, or numbers moved towards zero and kept their sign. Zero
+/// has none: to many tools it means that there is no limit.
+#[must_use]
+pub fn is_narrower(before: &Value, after: &Value) -> bool {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => after
+            .iter()
+            .all(|(name, inner)| before.get(name).is_some_and(|outer| is_narrower(outer, inner))),
+        (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
+            before.iter().zip(after).all(|(outer, inner)| is_narrower(outer, inner))
+        }
+        (Value::Array(before), Value::Array(after)) => {
+            let mut rest = before.iter();
+            // Each is looked for after the one found before it.
+            after.iter().all(|kept| rest.any(|one| one == kept))
+        }
+        (Value::Number(before), Value::Number(after)) => {
+            before == after || is_nearer_to_zero(before, after)
+        }
+        (
+            Value::Null
+            | Value::Bool(_)
+            | Value::String(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_),
+            _,
+        ) => before == after,
+    }
+}
+
+fn is_nearer_to_zero(before: &Number, after: &Number) -> bool {
+    match (integer(before), integer(after)) {
+        (Some(before), Some(after)) => {
+            after != 0
+                && before.signum() == after.signum()
+                && after.unsigned_abs() <= before.unsigned_abs()
+        }
+        (before_exact, after_exact) => {
+            let mut integers = before_exact.into_iter().chain(after_exact);
+            let (Some(before), Some(after)) = (before.as_f64(), after.as_f64()) else {
+                return false;
+            };
+            integers.all(|integer| integer.unsigned_abs() <= EXACT_MAX)
+                && ((0.0 < after && after <= before) || (before <= after && after < 0.0))
+        }
+    }
+}
+
+fn integer(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+}
+
+#[cfg(test)]
+mod tests;
