@@ -366,7 +366,8 @@ async fn a_node_with_replaced_policies_does_not_start_unless_an_operator_says_so
     let two = wrong.without_args().arg("--roll-back-policies").arg("2");
     let b = two.start().await;
     two.agent(&b).await.call(&write("c.txt", "s3")).await.succeeded();
-    assert_eq!(a.ask("/readyz").await.status, 503, "it does not have the active policies");
+    let lacks_them = || async { a.ask("/readyz").await.status == 503 };
+    until("the other node lacks the active policies", lacks_them).await;
     let noted = "SELECT count(*) FROM placet.entries WHERE convert_from(payload, 'UTF8') LIKE '%a roll-back: %'";
     assert_eq!(database.number(noted).await, 1);
     // The option is used up: with the new policies active again it brings nothing back.

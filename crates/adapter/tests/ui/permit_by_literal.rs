@@ -8,6 +8,7 @@ fn forge(decision: Decision) -> Permit {
         record: None,
         approval_id: None,
         grant: None,
+        desk: placet_types::desk::DeskBasis::default(),
         write_class: false,
     }
 }

@@ -70,7 +70,7 @@ fn problems_say_where_and_what() {
         schema.clone(),
         json!({"path": "", "mode": "delete", "depth": 11, "tags": ["a", "a", 3], "when": "now", "kind": 1, "step": 2.2}),
         &expect![[r#"
-            `/path`: must have at least 1 characters  (/properties/path/minLength)
+            `/path`: must have at least 1 character  (/properties/path/minLength)
             `/path`: must match the pattern `^[a-z./]+$`  (/properties/path/pattern)
             `/mode`: must be one of "read", "write", 7  (/properties/mode/enum)
             `/depth`: must be at most 10  (/properties/depth/maximum)
