@@ -217,8 +217,13 @@ fn masked(context: &Context, entry: &DeskEntry, grant: &Grant) -> ArgumentPatter
             grant.pattern.0.iter().map(|(place, rule)| (place.clone(), mask_rule(rule))).collect(),
         );
     };
-    let sensitive = schema.sensitive_pointers(&instance_of(&grant.pattern));
-    let hides = |place: &str| sensitive.iter().any(|hidden| is_related(place, hidden));
+    let instance = instance_of(&grant.pattern);
+    let sensitive = schema.sensitive_pointers(&instance);
+    // A place that the instance does not have cannot be looked up in the schema.
+    let hides = |place: &str| {
+        instance.pointer(place).is_none()
+            || sensitive.iter().any(|hidden| is_related(place, hidden))
+    };
     let rules = grant.pattern.0.iter().map(|(place, rule)| {
         let rule = if hides(place) { mask_rule(rule) } else { rule.clone() };
         (place.clone(), rule)

@@ -120,6 +120,20 @@ impl Force {
         self.renew_now(context).await
     }
 
+    /// As [`Self::renew`], unless a reading that began after this was asked for is done by then: after a freeze many calls ask at once.
+    pub(crate) async fn renew_once(
+        &self,
+        context: &Context,
+    ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+        let asked = Instant::now();
+        let _one_at_a_time = self.renewing.lock().await;
+        let read_at = *self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if read_at.is_some_and(|began| began >= asked) {
+            return Ok(Vec::new());
+        }
+        self.renew_now(context).await
+    }
+
     async fn renew_now(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
         let began = Instant::now();
         let read = self.read(context).await;
@@ -142,16 +156,21 @@ impl Force {
         // First: what becomes stricter meanwhile is noticed when a call is dispatched.
         let mut next = Open { rev: store.desk_rev().await?, ..Open::default() };
         let before = self.open();
+        let mut known: HashMap<DeskId, Arc<DeskEntry>> = before
+            .by_tenant
+            .values()
+            .flatten()
+            .map(|entry| (entry.desk_id.clone(), Arc::clone(entry)))
+            .collect();
         let mut changed = Vec::new();
         loop {
             let page = store.desk_entries(&query).await?;
             let Some(last) = page.last() else { break };
             query.after = Some(last.desk_id.clone());
             for entry in page {
-                let known = before.find(&entry.tenant, &entry.desk_id);
-                let entry = match known {
+                let entry = match known.remove(&entry.desk_id) {
                     Some(known) if known.rev == entry.rev => known,
-                    _ => {
+                    Some(_) | None => {
                         let entry = Arc::new(entry);
                         changed.push(Arc::clone(&entry));
                         entry
@@ -160,10 +179,9 @@ impl Force {
                 next.by_tenant.entry(entry.tenant.clone()).or_default().push(entry);
             }
         }
-        for entry in before.by_tenant.values().flatten() {
-            if next.find(&entry.tenant, &entry.desk_id).is_none()
-                && let Some(entry) = store.desk_entry(&entry.desk_id).await?
-            {
+        // What is left of them is over.
+        for desk_id in known.keys() {
+            if let Some(entry) = store.desk_entry(desk_id).await? {
                 changed.push(Arc::new(entry));
             }
         }
@@ -175,10 +193,6 @@ impl Force {
 impl Open {
     fn of(&self, tenant: &TenantId) -> impl Iterator<Item = &Arc<DeskEntry>> {
         self.by_tenant.get(tenant).into_iter().flatten()
-    }
-
-    fn find(&self, tenant: &TenantId, desk_id: &DeskId) -> Option<Arc<DeskEntry>> {
-        self.of(tenant).find(|entry| entry.desk_id == *desk_id).cloned()
     }
 
     /// Whether calls of this adapter are frozen.

@@ -123,7 +123,7 @@ impl Desk {
 
     /// Reads what is in force again, where other nodes may have changed it.
     pub(crate) async fn follow(&self, context: &Context) {
-        for entry in self.renew(context).await {
+        for entry in self.renewed(context, self.force.renew_once(context).await) {
             self.bell.entry(&entry, context.ledger.store().now());
         }
     }

@@ -107,6 +107,11 @@ async fn terms(
     let record = record.map_err(|error| ledger_refusal(&error.into()))?;
     let record = record.ok_or_else(|| not_counted(&VoteError::Late { state: "over" }))?;
     let parked = context.ledger.parked(&record).await.map_err(|error| ledger_refusal(&error))?;
+    // Read after the approval: what was written meanwhile is not what its digest was about.
+    let waits = record.state.approval_id() == Some(&approval.approval_id);
+    if !waits || parked.binding.digest() != approval.request_digest {
+        return Err(not_counted(&VoteError::Stale));
+    }
     let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
     let args = Value::Object(parked.envelope.args.clone());
     let pattern = match wanted.pattern {

@@ -371,7 +371,31 @@ async fn held_by_policy(
             Err(refusal) => return refuse(context, call, refusal).await,
         },
     };
-    hold::park(context, call, record, (held, budget)).await;
+    match was_edited(context, &record).await {
+        Ok(false) => hold::park(context, call, record, (held, budget)).await,
+        Ok(true) => {
+            let refusal = Refusal::new(
+                ErrorCode::ApprovalVoid,
+                "an approver wrote these arguments; send the call again as a new step or with a new key",
+            );
+            refuse::brokered(context, call, Refused::of(refusal, Some(&held.decision))).await;
+        }
+        Err(refusal) => {
+            let refused = Refused { passing: true, ..Refused::of(refusal, Some(&held.decision)) };
+            refuse::brokered(context, call, refused).await;
+        }
+    }
+}
+
+/// Whether an arm before this one ran arguments that an approver had written: put before people once more, nothing would tell them
+/// whose they are, and their author could agree to them.
+async fn was_edited(context: &Context, record: &EffectRecord) -> Result<bool, Refusal> {
+    let before = record.unknown.as_ref().and_then(|unknown| unknown.attempt.approval_id.as_ref());
+    let Some(approval_id) = before else { return Ok(false) };
+    let approval = context.ledger.store().approval(approval_id).await;
+    let approval = approval.map_err(|error| lookup_refusal(&error))?;
+    // One that is not kept any more cannot say so.
+    Ok(approval.is_none_or(|approval| !approval.edits.is_empty()))
 }
 
 /// Why an approval cannot go back to its approvers under another requirement.

@@ -109,7 +109,8 @@ impl ArgumentPattern {
     /// below or above them, is not compared with any other value, so that nobody finds it out by trying.
     ///
     /// # Errors
-    /// [`PatternError::Masked`] where a rule asks anything else of such a place. It does not depend on what stands there.
+    /// [`PatternError::Masked`] where a rule asks anything else of such a place, which does not depend on what stands there;
+    /// [`PatternError::Pointer`] where a rule names a member of a list as if it were an object's.
     pub fn unmasked(
         self,
         sensitive: &BTreeSet<String>,
@@ -117,6 +118,9 @@ impl ArgumentPattern {
     ) -> Result<Self, PatternError> {
         let mut rules = BTreeMap::new();
         for (place, rule) in self.0 {
+            if !can_be_in(&place, real) {
+                return Err(PatternError::Pointer(place));
+            }
             let is_masked = sensitive.iter().any(|hidden| is_related(&place, hidden));
             let rule = match (rule, shown.pointer(&place), real.pointer(&place)) {
                 (rule, ..) if !is_masked => rule,
@@ -198,6 +202,27 @@ pub fn is_related(one: &str, other: &str) -> bool {
         inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     is_in(one, other) || is_in(other, one)
+}
+
+/// Whether these arguments could have this place: where they hold a list, its elements go by number.
+fn can_be_in(place: &str, args: &Value) -> bool {
+    let mut at = Some(args);
+    place.split('/').skip(1).all(|token| match at {
+        Some(Value::Array(items)) => {
+            let is_number = token.bytes().all(|byte| byte.is_ascii_digit())
+                && (token == "0" || !token.starts_with('0'));
+            at = token.parse().ok().and_then(|index: usize| items.get(index));
+            is_number && !token.is_empty()
+        }
+        Some(Value::Object(fields)) => {
+            at = fields.get(&token.replace("~1", "/").replace("~0", "~"));
+            true
+        }
+        Some(_) | None => {
+            at = None;
+            true
+        }
+    })
 }
 
 fn is_pointer(place: &str) -> bool {
@@ -332,6 +357,21 @@ mod tests {
         let whole = BTreeSet::from([String::new()]);
         let any = pattern(&[("/note", equals(json!("x")))]);
         assert!(any.unmasked(&whole, (&json!("[sensitive]"), &real(1))).is_err());
+    }
+
+    #[test]
+    fn an_element_of_a_list_goes_by_its_number() {
+        let args = json!({ "list": [{ "secret": "s" }], "/": { "0": 1 } });
+        let sensitive = BTreeSet::from(["/list/0/secret".to_owned()]);
+        let any = || ArgumentRule::Any(Anything::Value);
+        for place in ["/list/+", "/list/-", "/list/00", "/list/x/secret", "/list/"] {
+            let rules = pattern(&[(place, any()), ("/list/0/secret", any())]);
+            let refused = rules.unmasked(&sensitive, (&args, &args));
+            assert_eq!(refused, Err(PatternError::Pointer(place.to_owned())));
+        }
+        for place in ["/list/0", "/list/7/secret", "/~1/0", "/none/+"] {
+            assert!(pattern(&[(place, any())]).unmasked(&sensitive, (&args, &args)).is_ok());
+        }
     }
 
     #[test]

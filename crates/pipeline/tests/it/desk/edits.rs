@@ -243,6 +243,21 @@ async fn an_edited_call_that_failed_is_not_tried_again_after_its_approval() {
 }
 
 #[tokio::test]
+async fn an_edited_call_that_is_re_armed_is_not_put_before_people_as_the_agents_own() {
+    let world = world(bundle()).await;
+    world.witness.behave("erase", Behaviour::Unknown);
+    let asked = held(world.call(all()).await);
+    world.edit("ben", &asked, json!({ "what": "al", "most": 9 })).await.unwrap();
+    assert_eq!(world.vote("cy", &asked, VoteChoice::Approve).await.unwrap(), "approved");
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::OutcomeUnknown);
+    world.witness.behave_well();
+    world.rearm("ben").await.unwrap();
+    world.rearm("dora").await.unwrap();
+    assert_eq!(world.reaches("indeterminate").await.arm, 1);
+    assert_eq!(world.witness.effects("erase").len(), 1);
+}
+
+#[tokio::test]
 async fn an_edit_that_does_not_fit_or_changes_nothing_is_refused() {
     let world = world(bundle()).await;
     let asked = held(world.call(plan("erase", "s1", "all")).await);
