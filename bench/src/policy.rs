@@ -175,6 +175,7 @@ impl Subject {
                 cents_left: 0,
                 window_ends: NOW.plus_ms(3_600_000),
             },
+            taint: &BTreeSet::new(),
             now: NOW,
             approval: None,
             frozen: false,

@@ -8,6 +8,7 @@
 pub mod checker;
 pub mod history;
 pub mod machine;
+pub mod port;
 pub mod postgres;
 pub mod report;
 pub mod witness;

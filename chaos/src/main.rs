@@ -30,7 +30,7 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use placet_chaos::{history::fault::FaultKind, machine, postgres, witness};
+use placet_chaos::{history::fault::FaultKind, machine, port, postgres, witness};
 
 use schedule::Store;
 

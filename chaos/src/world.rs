@@ -23,7 +23,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::{postgres::free_port, setup};
+use crate::{port::free_port, setup};
 
 const START: Duration = Duration::from_secs(20);
 

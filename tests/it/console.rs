@@ -3,8 +3,9 @@
 //! Owns the set-up: who exists, a tool that gives money back, a gate that wants two people. What the people do stands in
 //! `tests/console/desk.mjs`, and each of its checks is a line of its output.
 
-use std::{env, fs, net::TcpListener, process::Stdio, time::Duration};
+use std::{env, fs, process::Stdio, time::Duration};
 
+use placet_chaos::port::free_port;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
@@ -65,11 +66,6 @@ pub(crate) fn script(name: &str) -> Command {
         .stdin(Stdio::null())
         .kill_on_drop(true);
     command
-}
-
-/// A port that was free a moment ago: the provider has to know where the console will be.
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// The shipped policies, with a gate that wants two people for what cannot be undone.
@@ -174,7 +170,8 @@ async fn placet(provider: &Provider, port: u16) -> (Setup, Placet) {
 
 #[tokio::test]
 async fn people_decide_in_the_browser() {
-    let port = free_port();
+    // The provider has to know where the console will be.
+    let port = free_port().unwrap();
     let base = format!("http://127.0.0.1:{port}");
     let provider = Provider::start(&base).await;
     let (setup, placet) = placet(&provider, port).await;

@@ -21,7 +21,7 @@ use crate::{
 /// A digest of nothing that anybody was shown.
 const STALE: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 
-/// A running Placet with five people: `ana` owns the agent, `ben` and `cleo` approve, `dora` is in no group, `rita` audits.
+/// A running Placet with six people: `ana` owns the agent, `ben`, `cleo` and `emma` approve, `dora` is in no group, `rita` audits.
 struct Desk {
     setup: Setup,
     placet: Placet,
@@ -45,6 +45,7 @@ impl Desk {
             "ana": { "groups": [] },
             "ben": { "groups": ["approvers", "operators", "emergency", "freeze-approvers"] },
             "cleo": { "groups": ["approvers"] },
+            "emma": { "groups": ["approvers"] },
             "dora": { "groups": [] },
             "rita": { "groups": ["auditors"] },
         });
@@ -217,7 +218,11 @@ async fn a_grant_of_two_people_lets_calls_run_until_it_is_ended() {
     let wrong = desk.types("ben", &["freezes", "lift", &grant, "--reason", "oops"]).await;
     assert_eq!(wrong.code, Some(2), "a grant is no freeze: {wrong:?}");
     assert!(wrong.err.contains("standing grant"), "{wrong:?}");
-    let active = desk.reads("cleo", &and(&agree, &terms)).await;
+    // It covers more than the call, so that whoever proposed it does not count.
+    refused(&desk.types("ben", &and(&agree, &terms)).await, "POLICY_DENIED");
+    let one = desk.reads("cleo", &and(&agree, &terms)).await;
+    assert_eq!(one["state"], "proposed", "{one:#}");
+    let active = desk.reads("emma", &and(&agree, &terms)).await;
     assert_eq!(active["state"], "active", "{active:#}");
 
     desk.setup.put("reports/c.txt", "x");

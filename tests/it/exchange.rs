@@ -3,6 +3,8 @@
 //! Owns the set-up: who exists, a server behind exchanged tokens, and the words that make the provider refuse. What is asserted is what the
 //! server was shown, not what Placet says of it.
 
+mod contracts;
+mod fleet;
 mod refusals;
 mod revocation;
 mod scopes;
@@ -171,9 +173,29 @@ pub(crate) const DIRECTORY: &str = r#"{ "tenants": { "acme": {
     "agents": { "agent-1": { "owner": "ana" } }
 } } }"#;
 
+/// A set-up that exchanges tokens at the provider.
+fn exchanging(setup: Setup, provider: &Provider) -> Setup {
+    setup
+        .with("directory", json!("directory.yaml"))
+        .with("issuers", provider.issuers())
+        .with("development_tokens", json!(true))
+        .with("secrets", secrets())
+        .with("sts", provider.services())
+        .with("telemetry", json!({ "log_filter": "debug" }))
+        .env("CLIENT_SECRET", CLIENT_SECRET)
+}
+
+fn secrets() -> Value {
+    json!({ "sts-key": { "file": "sts-key.pem" }, "sts-secret": "${CLIENT_SECRET}" })
+}
+
 impl World {
     async fn new() -> Self {
-        let setup = Setup::new().with("contracts", json!("contracts"));
+        Self::of(Setup::new()).await
+    }
+
+    async fn of(setup: Setup) -> Self {
+        let setup = setup.with("contracts", json!("contracts"));
         let provider = Provider::start(&setup).await;
         let guarded = Guarded::start(&setup, &provider.issuer).await;
         fs::write(setup.path("directory.yaml"), DIRECTORY).unwrap();
@@ -191,17 +213,7 @@ impl World {
         search["effect"] = json!("none");
         search.as_object_mut().unwrap().remove("dedup");
         contract["capabilities"]["send"]["mode"] = json!("destructive");
-        let secrets =
-            json!({ "sts-key": { "file": "sts-key.pem" }, "sts-secret": "${CLIENT_SECRET}" });
-        let setup = setup
-            .contract("mail", &contract)
-            .with("directory", json!("directory.yaml"))
-            .with("issuers", provider.issuers())
-            .with("development_tokens", json!(true))
-            .with("secrets", secrets)
-            .with("sts", provider.services())
-            .with("telemetry", json!({ "log_filter": "debug" }))
-            .env("CLIENT_SECRET", CLIENT_SECRET);
+        let setup = exchanging(setup.contract("mail", &contract), &provider);
         let placet = setup.start().await;
         Self { setup, provider, guarded, placet }
     }
@@ -261,12 +273,17 @@ impl World {
 
     /// How a call for alice stands.
     async fn look(&self, call_id: &str, wait_ms: u32) -> Reply {
-        let request = self
-            .agent()
-            .request(http::Method::GET, &format!("/v1/calls/{call_id}?wait_ms={wait_ms}"));
+        self.look_at(&self.placet, call_id, wait_ms).await
+    }
+
+    /// The same, as a node says it.
+    async fn look_at(&self, node: &Placet, call_id: &str, wait_ms: u32) -> Reply {
+        let agent = node.client(Some(self.provider.agent.clone()));
+        let path = format!("/v1/calls/{call_id}?wait_ms={wait_ms}");
+        let request = agent.request(http::Method::GET, &path);
         let request =
             request.header("placet-delegation", format!("Bearer {}", self.provider.alice));
-        self.agent().send(request.body(bytes::Bytes::new()).unwrap()).await
+        agent.send(request.body(bytes::Bytes::new()).unwrap()).await
     }
 
     /// Waits until a call for alice has ended well.
@@ -473,28 +490,4 @@ async fn a_revoked_user_is_asked_for_a_new_token_and_the_approval_stays() {
     assert_eq!(said(&world.end_of(&call_id).await)["sub"], "alice");
     assert_eq!(world.guarded.calls(), 1);
     assert!(!world.placet.log().contains("locked out"));
-}
-
-#[tokio::test]
-async fn a_contract_that_names_no_token_service_stops_the_start() {
-    let world = World::new().await;
-    world.placet.stop().await;
-    for (key, value, word) in [
-        ("sts", json!("elsewhere"), "`elsewhere`"),
-        ("scopes", json!(["mail.*"]), "wildcard"),
-        ("type", json!("passthrough"), "passthrough"),
-        ("resource", json!("mail"), "absolute URI"),
-    ] {
-        let mut contract = world.setup.read_contract("mail");
-        let good = contract.to_string();
-        contract["credential"][key] = value;
-        fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
-        world.setup.refuses().await.says(&[word]);
-        fs::write(world.setup.contract_file("mail"), good).unwrap();
-    }
-    let mut contract = world.setup.read_contract("mail");
-    contract["credential"]["sts"] = json!("basic");
-    contract["credential"]["actor"] = json!("gateway");
-    fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
-    world.setup.refuses().await.says(&["private_key_jwt"]);
 }

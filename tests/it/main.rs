@@ -62,6 +62,8 @@ mod signed_in;
 mod spiffe;
 mod strangers;
 #[cfg(test)]
+mod taint;
+#[cfg(test)]
 mod traces;
 #[cfg(test)]
 mod vault;

@@ -29,21 +29,22 @@ use crate::{
         setup::{Setup, plan},
         until, within,
     },
+    vault::{look, with_server},
     workspace,
 };
 
-const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+pub(crate) const KEY: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 const OLD_KEY: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX";
 
 /// A message that was taken.
 #[derive(Debug, Clone)]
-struct Taken {
+pub(crate) struct Taken {
     headers: Value,
     body: String,
 }
 
 impl Taken {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap()
     }
 
@@ -58,7 +59,7 @@ impl Taken {
 
 /// A receiver that refuses some messages and then takes all.
 #[derive(Debug, Clone, Default)]
-struct Receiver {
+pub(crate) struct Receiver {
     taken: Arc<Mutex<Vec<Taken>>>,
     refused: Arc<Mutex<Vec<String>>>,
     refuses: Arc<AtomicUsize>,
@@ -66,7 +67,7 @@ struct Receiver {
 }
 
 impl Receiver {
-    async fn start(refuses: usize) -> Self {
+    pub(crate) async fn start(refuses: usize) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let receiver =
@@ -76,11 +77,11 @@ impl Receiver {
         receiver
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hook", self.port)
     }
 
-    fn taken(&self) -> Vec<Taken> {
+    pub(crate) fn taken(&self) -> Vec<Taken> {
         self.taken.lock().unwrap().clone()
     }
 
@@ -88,7 +89,7 @@ impl Receiver {
         self.taken().iter().map(Taken::kind).collect()
     }
 
-    async fn gets(&self, kinds: &[&str]) {
+    pub(crate) async fn gets(&self, kinds: &[&str]) {
         until(&format!("{kinds:?} arrive"), || async { self.taken().len() >= kinds.len() }).await;
         assert_eq!(self.kinds(), kinds);
     }
@@ -264,6 +265,47 @@ async fn a_caller_is_told_the_end_over_a_channel_of_its_tenant_and_over_no_other
     );
     assert!(text(&told["data"], "result_digest").starts_with("sha256:"), "{told:#}");
     assert!(told["data"].get("reasons").is_none(), "{told:#}");
+}
+
+#[tokio::test]
+async fn operators_are_told_once_of_a_static_secret_that_its_target_takes_no_more() {
+    let receiver = Receiver::start(0).await;
+    let routes = json!([{ "events": ["credential_refused"], "channels": ["ops"] }]);
+    let secret = crate::harness::search::plain_canary("remote");
+    let setup = told(Setup::new(), &receiver, &routes);
+    fs::write(setup.path("remote"), &secret).unwrap();
+    let (setup, server) = with_server(setup).await;
+    let mut contract = setup.read_contract("remote");
+    contract["credential"]["secret"] = json!("remote");
+    let file = |name: &str| json!({ "file": name });
+    let setup = setup.contract("remote", &contract).with(
+        "secrets",
+        json!({ "key": file("key"), "old": file("old"), "remote": file("remote") }),
+    );
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    look(&agent, "s1").await.succeeded();
+    server.takes_only("another one");
+    for step in ["s2", "s3"] {
+        look(&agent, step).await.refused(403, "CREDENTIAL_REFUSED");
+    }
+    receiver.gets(&["operator.credential_refused"]).await;
+    let one = receiver.taken().remove(0);
+    assert!(verifies(KEY, &one) && verifies_elsewhere(KEY, &one), "{one:?}");
+    assert!(!one.body.contains(&secret), "{}", one.body);
+    let told = one.json();
+    assert_eq!(
+        (&told["data"]["source"], &told["data"]["kind"], &told["data"]["operation"]),
+        (&json!("remote"), &json!("static_secret"), &json!("remote/look"))
+    );
+    assert!(text(&told["data"], "problem").contains("does not accept the credential"), "{told:#}");
+    // What was mended is told of by nobody, and what breaks again within the hour was told of.
+    server.takes_only(&secret);
+    look(&agent, "s4").await.succeeded();
+    server.takes_only("another one");
+    look(&agent, "s5").await.refused(403, "CREDENTIAL_REFUSED");
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    receiver.gets(&["operator.credential_refused"]).await;
 }
 
 #[tokio::test]

@@ -61,6 +61,7 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
         conformance: None,
         cost_cents: 0,
+        result_taint: std::collections::BTreeSet::new(),
         enabled: true,
         pin,
         server_hints: None,

@@ -241,7 +241,7 @@ impl McpAdapter {
     ) -> Outcome {
         let result = match answer {
             Ok(result) => result,
-            Err(error) => return judge_fault(failure::of_request(&error), capability),
+            Err(error) => return self.judge_fault(failure::of_request(&error), capability),
         };
         if let ServerResult::CallToolResult(result) = &result {
             return self.judge_result(result, capability);
@@ -261,25 +261,28 @@ impl McpAdapter {
         if result.is_error == Some(true) { Outcome::Failed(answer) } else { Outcome::Done(answer) }
     }
 
+    fn judge_fault(&self, fault: Fault, capability: &Capability) -> Outcome {
+        match fault {
+            Fault::Nothing(error) => Outcome::NothingHappened(error),
+            Fault::Garbled(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
+            // The server ran into it somewhere: what it had changed by then is not known.
+            // Its words may quote the arguments, and a reason goes to the log and the journal: the code is enough there.
+            Fault::Reported { code, .. } if capability.is_write_class() => {
+                Outcome::Unknown(format!("the server reports error {code}"))
+            }
+            Fault::Reported { code, message } => {
+                let bytes_max = self.limits.result_bytes_max;
+                Outcome::Failed(answer::of_error(code, &message, bytes_max))
+            }
+        }
+    }
+
     /// How results of a capability are kept.
     fn keeping(&self, capability: &CapabilityName) -> Keeping<'_> {
         Keeping {
             bytes_max: self.limits.result_bytes_max,
             output_schema: self.output_schemas.get(capability),
         }
-    }
-}
-
-fn judge_fault(fault: Fault, capability: &Capability) -> Outcome {
-    match fault {
-        Fault::Nothing(error) => Outcome::NothingHappened(error),
-        Fault::Garbled(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
-        // The server ran into it somewhere: what it had changed by then is not known.
-        // Its words may quote the arguments, and a reason goes to the log and the journal: the code is enough there.
-        Fault::Reported { code, .. } if capability.is_write_class() => {
-            Outcome::Unknown(format!("the server reports error {code}"))
-        }
-        Fault::Reported { code, message } => Outcome::Failed(answer::of_error(code, &message)),
     }
 }
 

@@ -13,14 +13,12 @@ use placet_types::{
     json::{JsonLimits, check_value},
 };
 
-use crate::text::{is_hidden, printable};
+use crate::text::{is_hidden, whole};
 
 /// The most sources that are named.
 const CITATIONS_MAX: usize = 100;
 /// The longest address of a source.
 const URI_BYTES_MAX: usize = 2_048;
-/// The longest title of a source.
-const TITLE_BYTES_MAX: usize = 512;
 
 /// How results of one capability are kept.
 #[derive(Debug, Clone, Copy)]
@@ -47,11 +45,12 @@ pub(crate) fn of_result(result: &CallToolResult, keeping: Keeping<'_>) -> Answer
 }
 
 /// The answer in an error that a server reports of a call that changes nothing.
-pub(crate) fn of_error(code: i32, message: &str) -> Answer {
-    let output = json!({
+pub(crate) fn of_error(code: i32, message: &str, bytes_max: u64) -> Answer {
+    let said = json!({
         "content": [{ "type": "text", "text": message }],
         "error": { "code": code },
     });
+    let output = keep(&said, bytes_max).unwrap_or_else(|why| withheld(&why));
     Answer { output, citations: Vec::new(), mutations: Vec::new() }
 }
 
@@ -110,7 +109,7 @@ fn keep(value: &Value, bytes_max: u64) -> Result<Value, String> {
         members_max: 100_000,
         nodes_max: 1_000_000,
     };
-    check_value(value, &limits).map_err(|error| printable(&error.to_string(), 300))
+    check_value(value, &limits).map_err(|error| whole(&error.to_string()))
 }
 
 fn schema_notes(result: &CallToolResult, schema: Option<&ArgumentSchema>) -> Vec<String> {
@@ -137,7 +136,6 @@ fn citation(block: &ContentBlock) -> Option<Citation> {
         return None;
     };
     let usable = !uri.is_empty() && uri.len() <= URI_BYTES_MAX && !uri.contains(is_hidden);
-    let title =
-        title.filter(|title| !title.is_empty()).map(|title| printable(title, TITLE_BYTES_MAX));
+    let title = title.filter(|title| !title.is_empty()).map(|title| whole(title));
     usable.then(|| Citation { uri: uri.clone(), title })
 }

@@ -31,7 +31,7 @@ use crate::{
     http::EgressHttp,
     listener::Listener,
     stdio,
-    text::printable,
+    text::{printable, whole},
 };
 
 /// Finds secrets of the configuration by name, at the moment a connection needs them.
@@ -134,8 +134,8 @@ impl McpConnector {
             ) => self
                 .open(endpoint, &ProtocolVersion::V_2026_07_28, Agreement::Exact)
                 .await
-                .map_err(|_second| first)?,
-            Err(error) => return Err(error),
+                .map_err(|_second| first.shortened())?,
+            Err(error) => return Err(error.shortened()),
         };
         let info = link.peer_info()?;
         let protocol_version = info.protocol_version.as_str().to_owned();
@@ -171,7 +171,7 @@ impl McpConnector {
         link.close().await;
         Err(AdapterError::Drifted(format!(
             "the server speaks protocol version `{}`, not `{version}`",
-            printable(negotiated.as_str(), 32)
+            whole(negotiated.as_str())
         )))
     }
 

@@ -12,7 +12,7 @@ use rmcp::{
 
 use placet_adapter::outcome::AdapterError;
 
-use crate::{http::fault::HttpFault, stdio::fault::StdioFault, text::printable};
+use crate::{http::fault::HttpFault, stdio::fault::StdioFault, text::whole};
 
 /// JSON-RPC and MCP errors that are defined as refusals before the method runs.
 const PRE_EFFECT: [ErrorCode; 5] = [
@@ -32,7 +32,7 @@ pub(crate) enum Fault {
     Reported {
         /// The code.
         code: i32,
-        /// What it says, made printable.
+        /// What it says, made printable, and whole.
         message: String,
     },
     /// The server answered with something that is no answer; it may have happened.
@@ -83,7 +83,7 @@ pub(crate) fn of_transport(error: &DynamicTransportError) -> Fault {
 }
 
 fn of_answer(error: &ErrorData) -> Fault {
-    let message = printable(&error.message, 500);
+    let message = whole(&error.message);
     if PRE_EFFECT.contains(&error.code) {
         return Fault::Nothing(AdapterError::Refused(format!("code {}: {message}", error.code.0)));
     }

@@ -13,7 +13,7 @@ use rmcp::{
 
 use placet_adapter::outcome::AdapterError;
 
-use crate::{failure, listener::Listener, text::printable};
+use crate::{failure, listener::Listener, text::whole};
 
 /// The revisions that a contract may pin, newest first.
 pub(crate) const SUPPORTED: [ProtocolVersion; 3] =
@@ -48,7 +48,7 @@ fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterE
         return failure::of_transport(error).into_handshake_error();
     }
     if let ClientInitializeError::JsonRpcError(error) = error {
-        let said = printable(&error.message, 200);
+        let said = whole(&error.message);
         // A server of an older revision does not know `server/discover` at all.
         let is_older = !version.has_initialize() && error.code != ErrorCode::INTERNAL_ERROR;
         return if is_older || error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION {
@@ -63,8 +63,7 @@ fn meaning(error: &ClientInitializeError, version: &ProtocolVersion) -> AdapterE
         };
     }
     if let ClientInitializeError::NoCompatibleProtocolVersion { server_supported, .. } = error {
-        let spoken =
-            server_supported.iter().take(8).map(|v| printable(v.as_str(), 32)).collect::<Vec<_>>();
+        let spoken = server_supported.iter().take(8).map(|v| whole(v.as_str())).collect::<Vec<_>>();
         return AdapterError::Drifted(format!(
             "it supports only the protocol versions `{}`",
             spoken.join(", ")

@@ -1,7 +1,19 @@
 //! Text from a server in a form that logs and messages can hold.
 //!
-//! Owns the shortening and escaping. Invariant: what comes out has no control or text-direction character, so it cannot fake a
-//! line of a log.
+//! Owns the shortening and escaping. Invariants: what comes out has no control or text-direction character, so it cannot fake a
+//! line of a log; what secrets are still looked for in is not cut, since nobody would find what is left of one.
+
+/// The longest text of a server that is carried on.
+const WHOLE_BYTES_MAX: usize = 64 * 1024;
+
+/// The text with control and direction characters escaped, and nothing cut off: it is cut by whoever removes secrets. One that is too
+/// long for that is left out.
+pub(crate) fn whole(text: &str) -> String {
+    if text.len() > WHOLE_BYTES_MAX {
+        return format!("[{} bytes, which are too many to be shown]", text.len());
+    }
+    printable(text, usize::MAX)
+}
 
 /// At most `bytes_max` bytes of `text`, with control and direction characters escaped.
 pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
@@ -28,7 +40,7 @@ pub(crate) fn is_hidden(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::printable;
+    use super::{WHOLE_BYTES_MAX, printable, whole};
 
     #[test]
     fn a_text_cannot_fake_a_line_of_a_log() {
@@ -39,5 +51,12 @@ mod tests {
     fn a_long_text_is_cut_between_characters() {
         assert_eq!(printable("äöü", 5), "äö…");
         assert_eq!(printable("äöü", 6), "äöü");
+    }
+
+    #[test]
+    fn a_text_that_is_carried_on_is_whole_or_not_there() {
+        let longest = format!("{}\n", "x".repeat(WHOLE_BYTES_MAX - 1));
+        assert_eq!(whole(&longest), longest.replace('\n', "\\u{a}"));
+        assert_eq!(whole(&format!("{longest}y")), "[65537 bytes, which are too many to be shown]");
     }
 }

@@ -17,7 +17,7 @@ use super::Injector;
 use crate::{
     http::Doors,
     node::{Launch, Node, Started},
-    postgres::free_port,
+    port::free_port,
     setup::Setup,
 };
 

@@ -1,4 +1,4 @@
-//! A standing grant: an approver looks at a held call, gives calls like it a few uses, and then more of them come than there are uses,
+//! A standing grant: an approver looks at a held call and has another one give calls like it a few uses, and then more of them come than there are uses,
 //! at once, some of them twice, and sometimes while the grant is being ended (F14).
 //!
 //! Owns the asking for the grant and the calls. That no more of them run than was agreed to is the judge's.
@@ -87,7 +87,17 @@ async fn ask(
     }));
     let answer = scene.doors.post(node, "/v1/desk", bearer, Bytes::from(body.to_string())).await;
     let document = answer.ok()?.json();
-    document.get("desk_id").and_then(Value::as_str).map(str::to_owned)
+    let grant = document.get("desk_id").and_then(Value::as_str)?.to_owned();
+    if document.get("in_force") == Some(&json!(false)) {
+        // It covers more than the call, so that whoever proposes it does not agree to it.
+        let other = APPROVERS.iter().copied().find(|other| *other != approver)?;
+        let bearer = scene.people.bearer(&held.tenant, other).ok()?;
+        let (digest, path) = (document.get("digest")?, format!("/v1/desk/{grant}/acts"));
+        let body =
+            json!({ "act": "decide", "decision": "approve", "reason": "chaos", "digest": digest });
+        drop(scene.doors.post(node, &path, bearer, Bytes::from(body.to_string())).await);
+    }
+    Some(grant)
 }
 
 /// Ends it before its time. Whether that was in time for anything is the judge's to see.

@@ -9,7 +9,6 @@ pub mod proxy;
 use std::{
     ffi::OsStr,
     fs,
-    net::{Ipv4Addr, TcpListener},
     os::unix::fs::chown,
     path::{Path, PathBuf},
     process::Stdio,
@@ -24,7 +23,7 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::machine::Machine;
+use crate::{machine::Machine, port::free_port};
 use proxy::Proxy;
 
 /// The role that owns the servers.
@@ -378,15 +377,6 @@ fn tail(log: &Path) -> String {
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a folder has a name that is no text")
-}
-
-/// A port of loopback that nobody listens on.
-///
-/// # Errors
-/// What was asked for could not be had.
-pub fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port is free")?;
-    Ok(listener.local_addr()?.port())
 }
 
 #[cfg(test)]

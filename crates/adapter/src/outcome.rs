@@ -39,9 +39,12 @@ pub enum AdapterError {
     /// It is not what the contract says: another protocol version, another tool list.
     #[error("not as the contract says: {0}")]
     Drifted(String),
-    /// It refused the credential.
+    /// It refused the credential before anything happened, since it does not know it, or knows it no more: another one may be taken.
     #[error("credential refused: {0}")]
     CredentialRefused(String),
+    /// It refused before acting what the credential does not allow: nothing is tried again with another one.
+    #[error("not allowed with the credential: {0}")]
+    Forbidden(String),
     /// It answered something that is no answer.
     #[error("unusable answer: {0}")]
     Garbled(String),
@@ -51,6 +54,48 @@ pub enum AdapterError {
     /// The endpoint refused the call before acting.
     #[error("refused: {0}")]
     Refused(String),
+}
+
+impl AdapterError {
+    /// The same error in other words.
+    #[must_use]
+    pub fn map_text(self, change: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Unavailable(text) => Self::Unavailable(change(text)),
+            Self::Drifted(text) => Self::Drifted(change(text)),
+            Self::CredentialRefused(text) => Self::CredentialRefused(change(text)),
+            Self::Forbidden(text) => Self::Forbidden(change(text)),
+            Self::Garbled(text) => Self::Garbled(change(text)),
+            Self::Misconfigured(text) => Self::Misconfigured(change(text)),
+            Self::Refused(text) => Self::Refused(change(text)),
+        }
+    }
+
+    /// The error in as many words as a log and a record take. An adapter leaves the words of its endpoint whole, since what is cut off a
+    /// secret hides the rest of it: only where secrets are removed already, or nobody looks for them, this is to be called.
+    #[must_use]
+    pub fn shortened(self) -> Self {
+        self.map_text(shortened)
+    }
+}
+
+/// The longest reason that is kept.
+const REASON_BYTES_MAX: usize = 600;
+
+/// A reason as a log and a record take it; see [`AdapterError::shortened`].
+#[must_use]
+pub fn shortened(reason: String) -> String {
+    cut(reason, REASON_BYTES_MAX)
+}
+
+/// At most the first `bytes_max` bytes of a text, and a sign where it is cut.
+#[must_use]
+pub fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max));
+        text.push('…');
+    }
+    text
 }
 
 /// What a probe found.

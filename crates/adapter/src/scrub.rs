@@ -1,20 +1,24 @@
 //! The removal of secrets from what others say.
 //!
 //! Owns the forms in which a value is found again: as it is, escaped as JSON does it, percent-encoded, in hexadecimal, and in Base64
-//! with whatever stands before and behind it; also one of these escapes within another. Does not know any secret itself. Invariants: the
+//! with whatever stands before and behind it; also one of these escapes within another. Of a token its end is enough, so that thousands
+//! of them can be looked for. Does not know any secret itself. Invariants: the
 //! work is linear in the text; what cannot be searched is removed as a whole; nothing that is looked for can be printed.
 
+mod finder;
 mod forms;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
 use crate::outcome::{AdapterError, Answer, Outcome};
 
-use self::forms::{Span, View, base64_runs, hex_runs, unescaped};
+use self::{
+    finder::Finder,
+    forms::{Span, View, base64_runs, hex_runs, unescaped},
+};
 
 /// What stands in the place of a secret.
 pub const REMOVED: &str = "[secret removed]";
@@ -25,10 +29,10 @@ const LINE_BYTES_MIN: usize = 16;
 /// How often an escape within an escape is undone.
 const DEPTH_MAX: u32 = 2;
 /// The most bytes that one byte of a secret takes in any of the forms.
-const BYTES_PER_BYTE_MAX: usize = 6;
+const BYTES_PER_BYTE_MAX: usize = 10;
 
-/// What is looked for.
-#[derive(Default)]
+/// What is looked for. Clones share it.
+#[derive(Clone, Default)]
 pub struct Scrub {
     search: Search,
     shortest: usize,
@@ -39,12 +43,12 @@ pub struct Scrub {
     has_number: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 enum Search {
     /// Nothing is looked for.
     #[default]
     Nothing,
-    For(Box<AhoCorasick>),
+    For(Vec<Arc<Finder>>),
     /// There is too much to look for: no text can be called clean.
     Impossible,
 }
@@ -66,24 +70,40 @@ impl Scrub {
             let lines = lines.filter(|line| line.len() >= LINE_BYTES_MIN && !line.starts_with('-'));
             parts.extend(lines.chain([value]).filter(|part| part.len() >= BYTES_MIN));
         }
+        Self::default().and(parts, Finder::of_values)
+    }
+
+    /// One that looks for these tokens as well. What this one looks for is shared with it and not made ready again. The end of a token is
+    /// removed also where what belongs before it is not there.
+    #[must_use]
+    pub fn and_tokens<'a>(&self, tokens: impl IntoIterator<Item = &'a SecretString>) -> Self {
+        let tokens = tokens.into_iter().map(|token| token.expose_secret());
+        self.and(tokens.filter(|token| token.len() >= BYTES_MIN).collect(), Finder::of_tokens)
+    }
+
+    fn and(&self, mut parts: Vec<&str>, finder: fn(&[&str]) -> Option<Finder>) -> Self {
         parts.sort_unstable();
         parts.dedup();
-        let lengths = || parts.iter().map(|part| part.len());
-        let (Some(shortest), Some(longest)) = (lengths().min(), lengths().max()) else {
-            return Self::default();
-        };
+        let Some(longest) = parts.iter().map(|part| part.len()).max() else { return self.clone() };
         let is_number =
             |part: &&str| part.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b));
-        let finder = AhoCorasick::builder()
-            .match_kind(MatchKind::Standard)
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(&parts);
+        let (shortest, search) = match (finder(&parts), &self.search) {
+            (None, _) | (Some(_), Search::Impossible) => (self.shortest, Search::Impossible),
+            (Some(finder), Search::Nothing) => {
+                (finder.shortest(), Search::For(vec![Arc::new(finder)]))
+            }
+            (Some(finder), Search::For(others)) => {
+                let shortest = self.shortest.min(finder.shortest());
+                let all = others.iter().cloned().chain([Arc::new(finder)]);
+                (shortest, Search::For(all.collect()))
+            }
+        };
         Self {
+            search,
             shortest,
-            longest,
-            has_space: parts.iter().any(|part| part.contains(' ')),
-            has_number: parts.iter().any(is_number),
-            search: finder.map_or(Search::Impossible, |finder| Search::For(Box::new(finder))),
+            longest: self.longest.max(longest),
+            has_space: self.has_space || parts.iter().any(|part| part.contains(' ')),
+            has_number: self.has_number || parts.iter().any(is_number),
         }
     }
 
@@ -160,16 +180,7 @@ impl Scrub {
     /// An error without them.
     #[must_use]
     pub fn error(&self, error: AdapterError) -> AdapterError {
-        match error {
-            AdapterError::Unavailable(text) => AdapterError::Unavailable(self.text(text)),
-            AdapterError::Drifted(text) => AdapterError::Drifted(self.text(text)),
-            AdapterError::CredentialRefused(text) => {
-                AdapterError::CredentialRefused(self.text(text))
-            }
-            AdapterError::Garbled(text) => AdapterError::Garbled(self.text(text)),
-            AdapterError::Misconfigured(text) => AdapterError::Misconfigured(self.text(text)),
-            AdapterError::Refused(text) => AdapterError::Refused(self.text(text)),
-        }
+        error.map_text(|text| self.text(text))
     }
 
     /// An outcome without them.
@@ -189,28 +200,28 @@ impl Scrub {
         match &self.search {
             Search::Nothing => return Some(spans),
             Search::Impossible => return None,
-            Search::For(finder) => {
-                self.look(finder, &View::of(text.as_bytes()), DEPTH_MAX, &mut spans);
+            Search::For(finders) => {
+                self.look(finders, &View::of(text.as_bytes()), DEPTH_MAX, &mut spans);
             }
         }
         Some(forms::merged(spans))
     }
 
     /// Looks for what is in this view of the text, in the digits of it, and in what its escapes stand for.
-    fn look(&self, finder: &AhoCorasick, view: &View<'_>, depth: u32, spans: &mut Vec<Span>) {
+    fn look(&self, finders: &[Arc<Finder>], view: &View<'_>, depth: u32, spans: &mut Vec<Span>) {
         let bytes = view.bytes();
         if bytes.len() < self.shortest {
             return;
         }
-        for hit in finder.find_overlapping_iter(bytes) {
-            forms::push(spans, view.source(hit.start(), hit.end()));
+        for hit in finders.iter().flat_map(|finder| finder.spans(bytes)) {
+            forms::push(spans, view.source(hit.from, hit.to));
         }
         for run in hex_runs(bytes, self.shortest).chain(base64_runs(bytes, self.shortest)) {
-            run.look(finder, view, spans);
+            run.look(finders, view, spans);
         }
         if depth > 0 {
             for inner in unescaped(view, self.has_space) {
-                self.look(finder, &inner, depth.saturating_sub(1), spans);
+                self.look(finders, &inner, depth.saturating_sub(1), spans);
             }
         }
     }

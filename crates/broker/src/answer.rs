@@ -117,10 +117,14 @@ impl Check<'_> {
         self.check_issued_type(members.get("issued_token_type"))?;
         let scopes = self.scopes(members.get("scope"))?;
         let mut expires_at = self.expiry(members.get("expires_in"))?;
+        let said = members.get("expires_in").and_then(Value::as_i64);
+        let mut good_until = said.map(|seconds| self.now.plus_ms(seconds.saturating_mul(1_000)));
         if let Some(claims) = claims_of(token)? {
             self.cross_check(&claims)?;
             if let Some(at) = claims.get("exp").and_then(Value::as_i64) {
-                expires_at = expires_at.min(Timestamp::from_ms(at.saturating_mul(1_000)));
+                let at = Timestamp::from_ms(at.saturating_mul(1_000));
+                expires_at = expires_at.min(at);
+                good_until = good_until.max(Some(at));
             }
         }
         // Neither longer than the token that it was exchanged for, nor into its own last moments.
@@ -141,6 +145,7 @@ impl Check<'_> {
             used: self.used(token, scopes, expires_at),
             value: SecretString::from(token),
             expires_at,
+            good_until,
         })
     }
 

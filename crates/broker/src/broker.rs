@@ -38,7 +38,14 @@ use crate::{
 };
 
 type Outcome = Result<Arc<Minted>, BrokerError>;
-type Flights = HashMap<Digest, watch::Receiver<Option<Outcome>>>;
+type Flights = HashMap<Digest, Flight>;
+
+/// A request that is under way, and since when.
+#[derive(Clone)]
+struct Flight {
+    progress: watch::Receiver<Option<Outcome>>,
+    begun: Timestamp,
+}
 
 /// Mints credentials. Clones share the cache.
 #[derive(Clone)]
@@ -156,7 +163,7 @@ impl Broker {
         let now = self.inner.clock.now();
         let wanted = wanted(&service.config, &request, now)?;
         let owner = owner_of(&service.config, &request);
-        let rides_on = RidesOn::of(&service.config, (&request.tenant, &wanted), now);
+        let mut rides_on = RidesOn::of(&service.config, (&request.tenant, &wanted), now);
         rides_on.check(&self.inner.revocations)?;
         let key = key_of(&service, &request, &wanted).digest();
         let grant = |minted: Arc<Minted>, reused: bool| Grant {
@@ -173,11 +180,12 @@ impl Broker {
             rides_on.check(&self.inner.revocations)?;
             return Ok(grant(minted, false));
         }
-        let (mut progress, is_ours) = match self.board(errand, now) {
+        let (Flight { mut progress, begun }, is_ours) = match self.board(errand, now) {
             Boarded::Known(Ok(minted)) => return Ok(grant(minted, true)),
             Boarded::Known(Err(error)) => return Err(error),
-            Boarded::UnderWay(progress, is_ours) => (progress, is_ours),
+            Boarded::UnderWay(flight, is_ours) => (flight, is_ours),
         };
+        rides_on.since(begun);
         let told = timeout_at(request.deadline, progress.wait_for(Option::is_some)).await;
         let outcome = match told {
             Err(_elapsed) => Err(BrokerError::OutOfTime),
@@ -197,19 +205,20 @@ impl Broker {
             Known::Refused(error) => return Boarded::Known(Err(error)),
             Known::Nothing => {}
         }
-        if let Some(progress) = flights.get(&errand.key) {
-            return Boarded::UnderWay(progress.clone(), false);
+        if let Some(flight) = flights.get(&errand.key) {
+            return Boarded::UnderWay(flight.clone(), false);
         }
         let (told, progress) = watch::channel(None);
-        flights.insert(errand.key, progress.clone());
+        let flight = Flight { progress: progress.clone(), begun: now };
+        flights.insert(errand.key, flight.clone());
         // In a task of its own: whoever waits may run out of time before it, others not.
-        drop(tokio::spawn(errand.fly(told).in_current_span()));
-        Boarded::UnderWay(progress, true)
+        drop(tokio::spawn(errand.fly(told, progress).in_current_span()));
+        Boarded::UnderWay(flight, true)
     }
 
-    /// Drops the credential that a target has refused.
-    pub fn forget(&self, key: &Digest) {
-        self.inner.cache.forget(key);
+    /// Drops the credential that a target has refused, by its key and its own digest: what was minted in its place meanwhile stays.
+    pub fn forget(&self, key: &Digest, refused: Digest) {
+        self.inner.cache.forget(key, refused);
     }
 
     /// Drops what a purge is about, and says how much that was.
@@ -218,9 +227,13 @@ impl Broker {
     }
 
     /// Has exactly these revocations in force from now on, and drops what was minted before for those that are new: how much that was is
-    /// answered, and nothing where none is new. What is on its way for one of them is not used when it comes.
+    /// answered, and nothing where none is new. What is on its way for one of them is not used when it comes, and nobody joins it any more.
     pub fn enforce(&self, revoked: Vec<Revoked>) -> Option<usize> {
         let fresh = self.inner.revocations.replace(revoked);
+        if !fresh.is_empty() {
+            // Whoever waits for one of them goes on waiting; whoever comes now asks anew.
+            self.inner.flights().clear();
+        }
         let dropped = |one: Revoked| self.purge(&Purge::Subject(one.name));
         (!fresh.is_empty()).then(|| fresh.into_iter().map(dropped).sum())
     }
@@ -285,7 +298,7 @@ impl Broker {
 
 enum Boarded {
     Known(Outcome),
-    UnderWay(watch::Receiver<Option<Outcome>>, bool),
+    UnderWay(Flight, bool),
 }
 
 fn gone() -> BrokerError {
@@ -319,9 +332,13 @@ impl Errand {
         Ok(Arc::new(minted))
     }
 
-    async fn fly(self, told: watch::Sender<Option<Outcome>>) {
+    async fn fly(
+        self,
+        told: watch::Sender<Option<Outcome>>,
+        progress: watch::Receiver<Option<Outcome>>,
+    ) {
         // Whatever becomes of it, nobody waits for it afterwards.
-        let landing = Landing { inner: Arc::clone(&self.inner), key: self.key };
+        let landing = Landing { inner: Arc::clone(&self.inner), key: self.key, progress };
         let begun = self.inner.cache.turn();
         let outcome = self.ask().await;
         let now = self.inner.clock.now();
@@ -336,14 +353,19 @@ impl Errand {
     }
 }
 
-/// Takes a request off the flights when it ends, also by a panic.
+/// Takes a request off the flights when it ends, also by a panic; never a later one for the same.
 struct Landing {
     inner: Arc<Inner>,
     key: Digest,
+    progress: watch::Receiver<Option<Outcome>>,
 }
 
 impl Drop for Landing {
     fn drop(&mut self) {
-        self.inner.flights().remove(&self.key);
+        let mut flights = self.inner.flights();
+        let is_ours = |flight: &Flight| flight.progress.same_channel(&self.progress);
+        if flights.get(&self.key).is_some_and(is_ours) {
+            flights.remove(&self.key);
+        }
     }
 }

@@ -234,9 +234,12 @@ impl Cache {
         }
     }
 
-    /// Drops one credential: its target has refused it.
-    pub(crate) fn forget(&self, key: &Digest) {
-        self.lock().remove(key);
+    /// Drops one credential: its target has refused it. One that was minted in its place meanwhile stays.
+    pub(crate) fn forget(&self, key: &Digest, refused: Digest) {
+        let mut kept = self.lock();
+        if kept.entries.get(key).is_some_and(|entry| entry.minted.used.digest == Some(refused)) {
+            kept.remove(key);
+        }
     }
 
     /// Drops what a purge is about.

@@ -65,6 +65,8 @@ pub(crate) struct Minted {
     pub(crate) value: SecretString,
     pub(crate) used: CredentialUse,
     pub(crate) expires_at: Timestamp,
+    /// Until when it is good by what its service and itself say, whatever we make of it; absent: neither says so.
+    pub(crate) good_until: Option<Timestamp>,
 }
 
 impl fmt::Debug for Minted {
@@ -115,6 +117,12 @@ impl Grant {
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.minted.expires_at
+    }
+
+    /// Until when its target may take it, which is later than we use it; absent: nobody says so.
+    #[must_use]
+    pub fn good_until(&self) -> Option<Timestamp> {
+        self.minted.good_until
     }
 
     /// What the record of the call says of it.

@@ -127,13 +127,19 @@ impl RidesOn {
         Self { tenant: tenant.clone(), tokens, own }
     }
 
+    /// What is asked for was asked for at this time already, by somebody else.
+    pub(crate) fn since(&mut self, begun: Timestamp) {
+        self.own.2 = begun;
+    }
+
     /// Refuses what is revoked by now.
     pub(crate) fn check(&self, revocations: &Revocations) -> Result<(), BrokerError> {
         let is_hit = |bearer| revocations.hit(&self.tenant, bearer);
         let Some(tokens) = &self.tokens else {
             let (issuer, subject, since) = &self.own;
+            let own = Bearer { issuer, subject, issued_at: Some(*since) };
             // It was asked for before: it may be asked for again.
-            return if is_hit(Bearer { issuer, subject, issued_at: Some(*since) }) {
+            return if revocations.hit_ours(&self.tenant, own) {
                 let problem = "what was asked for was revoked meanwhile".to_owned();
                 Err(BrokerError::Unavailable { problem })
             } else {

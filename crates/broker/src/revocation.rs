@@ -1,7 +1,8 @@
 //! Revocations: tokens that a subject had before a moment count no more.
 //!
 //! Owns what is in force and whom it hits. Who revokes, how long it lasts and where it is kept is the engine's. Invariants: a token that
-//! does not say when it was issued is older than every revocation, and hit by one that is over for all others; one that was issued in the very moment of a revocation is hit by it.
+//! does not say when it was issued is older than every revocation, and hit by one that is over for all others; one that was issued in the very moment of a
+//! revocation is hit by it, and so is one that may have been, by an issuer whose clock is ahead of ours.
 
 use std::{
     collections::HashMap,
@@ -26,7 +27,7 @@ pub struct SubjectName {
 pub struct Revoked {
     /// Whose.
     pub name: SubjectName,
-    /// The moment: what was issued until then is hit.
+    /// The moment, by our clock: what was issued until then is hit, and what may have been by an issuer whose clock is ahead.
     pub before: Timestamp,
     /// Whether it is over for all tokens but those that do not say when they were issued: how long one of them lives nobody can tell.
     pub only_undated: bool,
@@ -43,6 +44,10 @@ pub struct Bearer<'a> {
     pub issued_at: Option<Timestamp>,
 }
 
+/// How far ahead of ours the clock of an issuer may be whose tokens are taken, in milliseconds: a token that says it was issued up to so
+/// long after a revocation may be from before it.
+pub(crate) const AHEAD_MS: i64 = 5_000;
+
 /// The revocations in force.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
@@ -57,9 +62,11 @@ struct Cut {
 }
 
 impl Cut {
-    fn hits(&self, bearer: Bearer<'_>) -> bool {
+    /// `ahead_ms`: how far ahead of ours the clock may be by which the bearer's time was told.
+    fn hits(&self, bearer: Bearer<'_>, ahead_ms: i64) -> bool {
+        let until = self.before.plus_ms(ahead_ms);
         self.issuer.as_deref().is_none_or(|issuer| issuer == bearer.issuer)
-            && bearer.issued_at.is_none_or(|at| !self.only_undated && at <= self.before)
+            && bearer.issued_at.is_none_or(|at| !self.only_undated && at <= until)
     }
 
     /// Whether whatever `other` hits is hit by this one.
@@ -89,11 +96,20 @@ impl Revocations {
         fresh
     }
 
-    /// Whether one of them hits this.
+    /// Whether one of them hits this token: issued by its issuer's clock.
     pub(crate) fn hit(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
+        self.hit_by(tenant, bearer, AHEAD_MS)
+    }
+
+    /// Whether one of them hits what was begun in our own name: by our own clock.
+    pub(crate) fn hit_ours(&self, tenant: &TenantId, bearer: Bearer<'_>) -> bool {
+        self.hit_by(tenant, bearer, 0)
+    }
+
+    fn hit_by(&self, tenant: &TenantId, bearer: Bearer<'_>, ahead_ms: i64) -> bool {
         let of = self.of.read().unwrap_or_else(PoisonError::into_inner);
         let cuts = of.get(tenant).and_then(|of| of.get(bearer.subject));
-        cuts.is_some_and(|cuts| cuts.iter().any(|cut| cut.hits(bearer)))
+        cuts.is_some_and(|cuts| cuts.iter().any(|cut| cut.hits(bearer, ahead_ms)))
     }
 
     /// How many subjects they are about.

@@ -104,7 +104,7 @@ impl EgressConnector {
             None => ServerName::try_from(destination.host.clone())
                 .map_err(|_invalid| failed("the host is not a name that a certificate can hold"))?,
         };
-        let connecting = TlsConnector::from(self.tls.with(destination)).connect(name, stream);
+        let connecting = TlsConnector::from(self.tls.with(destination).await).connect(name, stream);
         let stream = connecting.await.map_err(|error| failed(tls_failure(&error)))?;
         let (_, session) = stream.get_ref();
         if self.protocol == Protocol::Http2

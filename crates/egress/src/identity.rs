@@ -1,11 +1,12 @@
 //! Client certificates: who we are to a peer that asks.
 //!
 //! Owns the certificate, its key, and that changed files count for the next connection. Invariants: a key never leaves the TLS
-//! library; a certificate is shown only to the destination it is for; files that cannot be used never replace some that could.
+//! library; a certificate is shown only to the destination it is for; files that cannot be used never replace some that could; files that do
+//! not answer hold up no more than a moment of one connection, and no worker of the runtime.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use rustls::SignatureScheme;
@@ -21,6 +22,8 @@ use crate::error::EgressError;
 
 /// How often files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long a connection waits for a look at them.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 
 /// Whom a client trusts beyond the platform's roots, and who it is itself.
@@ -48,6 +51,8 @@ struct Current {
     certified: Arc<CertifiedKey>,
     stamps: [Stamp; 2],
     looked: Instant,
+    /// Whether somebody looks at this moment: on a mount that hangs, for as long as that does.
+    is_looked_at: bool,
 }
 
 type Stamp = Option<(SystemTime, u64)>;
@@ -73,19 +78,48 @@ impl ClientIdentity {
         Ok(Self { inner: Arc::new(Inner { certificate, key, current }) })
     }
 
-    /// The pair that is on the disk; while that is not a pair, the last that was.
-    fn certified(&self) -> Arc<CertifiedKey> {
-        let Inner { certificate, key, current } = &*self.inner;
-        let mut current = current.lock().unwrap_or_else(PoisonError::into_inner);
-        if current.looked.elapsed() >= LOOK {
-            current.looked = Instant::now();
-            if current.stamps != [stamp(certificate), stamp(key)]
-                && let Ok(fresh) = Current::read(certificate, key)
-            {
-                *current = fresh;
-            }
+    /// Looks whether the files have changed, if nobody did a moment ago; on a thread for blocking, and not for longer than a moment.
+    pub(crate) async fn follow(&self) {
+        if !self.inner.begins_to_look() {
+            return;
         }
-        Arc::clone(&current.certified)
+        let inner = Arc::clone(&self.inner);
+        let looking = tokio::task::spawn_blocking(move || inner.look());
+        // What it finds later is for a later connection.
+        let _late = tokio::time::timeout(ANSWER_MAX, looking).await.is_err();
+    }
+
+    /// The last pair that was on the disk.
+    fn certified(&self) -> Arc<CertifiedKey> {
+        Arc::clone(&self.inner.current().certified)
+    }
+}
+
+impl Inner {
+    // Nothing is read while the lock is held, and nothing can panic.
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begins_to_look(&self) -> bool {
+        let mut current = self.current();
+        let begins = !current.is_looked_at && current.looked.elapsed() >= LOOK;
+        if begins {
+            current.is_looked_at = true;
+            current.looked = Instant::now();
+        }
+        begins
+    }
+
+    fn look(&self) {
+        let stamps = [stamp(&self.certificate), stamp(&self.key)];
+        let has_changed = self.current().stamps != stamps;
+        let fresh = has_changed.then(|| Current::read(&self.certificate, &self.key));
+        let mut current = self.current();
+        match fresh {
+            Some(Ok(fresh)) => *current = fresh,
+            Some(Err(_)) | None => current.is_looked_at = false,
+        }
     }
 }
 
@@ -105,7 +139,8 @@ impl Current {
             CertifiedKey::from_der(chain, key, &ring::default_provider()).map_err(|_mismatch| {
                 unusable("its key is not the certificate's, or of an unknown kind")
             })?;
-        Ok(Self { certified: Arc::new(certified), stamps, looked: Instant::now() })
+        let certified = Arc::new(certified);
+        Ok(Self { certified, stamps, looked: Instant::now(), is_looked_at: false })
     }
 }
 
@@ -136,5 +171,35 @@ impl ResolvesClientCert for Showing {
 
     fn has_certs(&self) -> bool {
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn files_that_do_not_answer_hold_up_nobody_but_the_first_for_a_moment() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = rcgen::generate_simple_self_signed(["placet.test".to_owned()]).unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("cert.pem"), own.cert.pem()).unwrap();
+        std::fs::write(path("key.pem"), own.signing_key.serialize_pem()).unwrap();
+        let identity = ClientIdentity::from_files(path("cert.pem"), path("key.pem")).unwrap();
+        tokio::time::sleep(LOOK).await;
+        // Somebody looks, and gets no answer.
+        assert!(identity.inner.begins_to_look());
+        tokio::time::sleep(LOOK).await;
+        assert!(
+            !identity.inner.begins_to_look(),
+            "one thread waits, and not one for each connection"
+        );
+        let asked = Instant::now();
+        identity.follow().await;
+        assert_eq!(identity.certified().cert.len(), 1);
+        assert!(asked.elapsed() < ANSWER_MAX, "who connects meanwhile does so as before");
+        // It answers.
+        identity.inner.look();
+        assert!(identity.inner.begins_to_look());
     }
 }

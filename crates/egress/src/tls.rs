@@ -63,7 +63,7 @@ pub(crate) fn load_roots(
 /// The settings of a client's handshakes: with its identity where it has one, and with none everywhere else.
 pub(crate) struct Handshakes {
     anonymous: Arc<ClientConfig>,
-    identified: BTreeMap<String, Arc<ClientConfig>>,
+    identified: BTreeMap<String, (ClientIdentity, Arc<ClientConfig>)>,
 }
 
 impl Handshakes {
@@ -76,7 +76,7 @@ impl Handshakes {
         let mut identified = BTreeMap::new();
         for (destination, identity) in identities {
             let config = client_config(roots, Some(identity), protocol)?;
-            identified.insert(destination.to_string(), Arc::new(config));
+            identified.insert(destination.to_string(), (identity.clone(), Arc::new(config)));
         }
         Ok(Arc::new(Self { anonymous, identified }))
     }
@@ -88,13 +88,18 @@ impl Handshakes {
             config.alpn_protocols.clear();
             Arc::new(config)
         };
-        let each = self.identified.iter().map(|(name, config)| (name.clone(), without(config)));
+        let each = self.identified.iter();
+        let each = each.map(|(name, (own, config))| (name.clone(), (own.clone(), without(config))));
         Self { anonymous: without(&self.anonymous), identified: each.collect() }
     }
 
-    pub(crate) fn with(&self, destination: &Destination) -> Arc<ClientConfig> {
-        let own = self.identified.get(&destination.to_string());
-        Arc::clone(own.unwrap_or(&self.anonymous))
+    /// The settings for a connection that begins now.
+    pub(crate) async fn with(&self, destination: &Destination) -> Arc<ClientConfig> {
+        let Some((identity, own)) = self.identified.get(&destination.to_string()) else {
+            return Arc::clone(&self.anonymous);
+        };
+        identity.follow().await;
+        Arc::clone(own)
     }
 }
 

@@ -29,7 +29,8 @@ use workloads::{NameSpace, of_authority, of_domain};
 /// The claim in which an issuer says what kind of principal a token is for.
 pub const KIND_CLAIM: &str = "placet_kind";
 
-const LEEWAY_S_MAX: u64 = 5;
+/// The most that the clock of an issuer may differ from ours.
+pub const LEEWAY_S_MAX: u64 = 5;
 const LIFETIME_S_CEILING: u64 = 24 * 60 * 60;
 const ISSUER_BYTES_MAX: usize = 256;
 

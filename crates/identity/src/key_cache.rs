@@ -256,8 +256,8 @@ impl KeyCache {
         let task = tokio::spawn(async move {
             let loaded = cache.load().await.map(|set| Loaded { set, at: Instant::now() });
             cache.failing.store(loaded.is_err(), Ordering::Relaxed);
-            // Who knows it says that there are no keys any more, which is not an outage.
-            if matches!(loaded, Err(KeyError::NotInBundles { .. })) {
+            // Who knows it says that there are no keys any more, which is not an outage; half a document is no set at all.
+            if matches!(loaded, Err(KeyError::NotInBundles { .. } | KeyError::Empty)) {
                 cache.current.store(None);
             }
             let outcome = loaded.map(|loaded| cache.current.store(Some(Arc::new(loaded))));

@@ -36,7 +36,7 @@ pub use caller::VerifiedCaller;
 pub use certificate::{ClientAuthorities, ClientCertificate};
 pub use config::{
     ActingRule, Algorithm, ClientAuthority, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource,
-    KindRule, TrustDomainConfig, WorkloadNames,
+    KindRule, LEEWAY_S_MAX, TrustDomainConfig, WorkloadNames,
 };
 pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_loopback};
 pub use error::{IdentityError, KeyError, SetupError};

@@ -4,7 +4,15 @@
 //! Invariant: nothing in the claims but the issuer's name is used before the signature was checked, and that only to choose
 //! the key set.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use placet_egress::EgressClient;
 use placet_types::{
@@ -26,6 +34,9 @@ use crate::{
     workload_api::WorkloadApi,
 };
 
+/// How long the files of client authorities are waited for.
+const AUTHORITIES_WAIT: Duration = Duration::from_secs(5);
+
 /// Verifies bearer tokens. Clones share their keys.
 #[derive(Clone)]
 pub struct Verifier {
@@ -36,6 +47,8 @@ struct Inner {
     /// By their names; a trust domain's is its own SPIFFE id.
     issuers: BTreeMap<String, Issuer>,
     authorities: Option<ClientAuthorities>,
+    /// Whether their files are being read.
+    reads_authorities: AtomicBool,
     leeway_s: u64,
     clock: Arc<dyn Clock>,
 }
@@ -107,7 +120,9 @@ impl Verifier {
             issuers.insert(name, Issuer { config: issuer, domain, keys });
         }
         let authorities = ClientAuthorities::load(&config.client_authorities)?;
-        let inner = Inner { issuers, authorities, leeway_s: config.leeway_s, clock };
+        let leeway_s = config.leeway_s;
+        let reads_authorities = AtomicBool::new(false);
+        let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -247,11 +262,7 @@ impl Verifier {
             let keys = Arc::clone(&issuer.keys);
             tasks.push((name.clone(), tokio::spawn(async move { keys.refresh().await })));
         }
-        if let Some(authorities) = &self.inner.authorities
-            && let Err(error) = authorities.reload_if_changed()
-        {
-            tracing::warn!(%error, "the client authorities could not be read again");
-        }
+        self.refresh_authorities().await;
         let mut failures = Vec::new();
         for (issuer, task) in tasks {
             if let Err(cause) = task.await.unwrap_or(Err(KeyError::Interrupted)) {
@@ -260,6 +271,30 @@ impl Verifier {
             }
         }
         failures
+    }
+
+    /// Reads the files of client authorities again if they have changed; on a thread for blocking, since a mount may hang, and on one only.
+    async fn refresh_authorities(&self) {
+        let Some(authorities) = self.inner.authorities.clone() else { return };
+        if self.inner.reads_authorities.swap(true, Ordering::AcqRel) {
+            tracing::warn!("the files of the client authorities do not answer still");
+            return;
+        }
+        let inner = Arc::clone(&self.inner);
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = authorities.reload_if_changed();
+            inner.reads_authorities.store(false, Ordering::Release);
+            read
+        });
+        match tokio::time::timeout(AUTHORITIES_WAIT, reading).await {
+            Ok(Ok(Ok(_changed))) => {}
+            Ok(Ok(Err(error))) => {
+                tracing::warn!(%error, "the client authorities could not be read again");
+            }
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!("the files of the client authorities do not answer");
+            }
+        }
     }
 
     /// The issuers whose tokens cannot be verified at present, for readiness.

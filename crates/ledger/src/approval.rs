@@ -20,6 +20,7 @@ use placet_types::{
 
 pub use ballot::{Ballot, Tally};
 
+mod asking;
 mod ballot;
 
 /// One request for approval and what became of it.
@@ -65,6 +66,9 @@ pub struct ApprovalRecord {
     /// How often it went back to its approvers, because the policies came to ask for more than was agreed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reopened: u32,
+    /// When it last did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reopened_at: Option<Timestamp>,
     /// How the arguments were narrowed, in order; the last one is what people decide on now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edits: Vec<Edit>,
@@ -278,15 +282,6 @@ impl ApprovalRecord {
         ballot::asked(&self.requirement, self.escalated).collect()
     }
 
-    /// When the next escalation is due; nothing when none is left or people are not asked any more.
-    #[must_use]
-    pub fn escalation_due(&self) -> Option<Timestamp> {
-        let next = usize::try_from(self.escalated).ok()?;
-        let escalation = self.requirement.escalations.get(next)?;
-        let due = self.created_at.plus_ms(i64::try_from(escalation.after_ms).ok()?);
-        (self.state == ApprovalState::Pending && due < self.expires_at).then_some(due)
-    }
-
     /// The record with one more vote, moved on if that completes it.
     ///
     /// # Errors
@@ -369,21 +364,6 @@ impl ApprovalRecord {
         if edit.change.narrower { next.cast(vote, now) } else { Ok(next.counted()) }
     }
 
-    /// The record after its next escalation.
-    ///
-    /// # Errors
-    /// [`VoteError::Late`] when people are not asked any more or none is due.
-    pub fn escalate(&self, now: Timestamp) -> Result<Self, VoteError> {
-        self.open(now)?;
-        if self.escalation_due().is_none_or(|due| now < due) {
-            return Err(VoteError::Late { state: self.state.name() });
-        }
-        // Somebody who is asked only now may have agreed before, as a member of another group; and policies that ask for fewer denials may
-        // have become active while people had agreed.
-        let escalated = self.escalated.saturating_add(1);
-        Ok(Self { escalated, ..self.clone() }.counted())
-    }
-
     fn open(&self, now: Timestamp) -> Result<(), VoteError> {
         if self.state == ApprovalState::Pending && now < self.expires_at {
             return Ok(());
@@ -410,8 +390,10 @@ impl ApprovalRecord {
             Some(_) | None => false,
         };
         let went_back = self.reopened > before.reopened;
+        // Asked anew, people have as long as is given now, where that is less.
+        let asked_anew = went_back || self.edits.len() > before.edits.len();
         let as_long = self.expires_at == before.expires_at
-            || (went_back && self.expires_at < before.expires_at);
+            || (asked_anew && self.expires_at < before.expires_at);
         before.rev.checked_add(1) == Some(self.rev)
             && as_long
             && before.record_id == self.record_id
@@ -425,30 +407,8 @@ impl ApprovalRecord {
             && !self.votes.iter().skip(before.votes.len()).any(|vote| self.is_of_an_author(vote))
             && self.lapsed.is_superset(&before.lapsed)
             && self.reopened >= before.reopened
+            && (went_back || self.reopened_at == before.reopened_at)
             && edited
-    }
-
-    /// The record back before its approvers, under what the policies ask for now. Agreements at `lapsed` count no more: their givers, or
-    /// others, are asked again. They have as long as is given now, and never longer than was given at first.
-    #[must_use]
-    pub fn back(
-        &self,
-        requirement: Requirement,
-        lapsed: &BTreeSet<usize>,
-        now: Timestamp,
-    ) -> Option<Self> {
-        let mut next = self.moved(ApprovalState::Pending)?;
-        let agreed = |place: &usize| {
-            self.votes.get(*place).is_some_and(|vote| vote.choice == VoteChoice::Approve)
-        };
-        next.lapsed.extend(lapsed.iter().copied().filter(agreed));
-        let given_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
-        next.expires_at = self.expires_at.min(now.plus_ms(given_ms));
-        next.requirement = requirement;
-        next.reopened = next.reopened.saturating_add(1);
-        // Counted by their places in a requirement that is another one now; those that are due are made again.
-        next.escalated = 0;
-        Some(next)
     }
 
     /// The record moved to `state`; `None` when the machine does not know the move.

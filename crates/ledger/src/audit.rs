@@ -12,6 +12,7 @@ use placet_types::{
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, RecordId, RunId, TenantId, ToolCallId},
     principal::PrincipalChain,
+    taint::Taint,
 };
 
 use crate::delivery::DeliveryMark;
@@ -26,6 +27,8 @@ pub enum AuditKind {
     BundleActivated,
     /// A run was opened by its first call.
     RunOpened,
+    /// Something came into a run's context that had not been there: a call of it said so, or it was given another run's result.
+    RunTainted,
     /// A call was refused.
     Refused,
     /// A call was held for people.
@@ -49,10 +52,15 @@ pub enum AuditKind {
     ReadDispatched,
     /// A read-only call came back.
     ReadSettled,
+    /// A target refused the credential of a dispatch before anything happened, and the attempt is about to be sent once more with the one
+    /// that this event names.
+    CredentialReplaced,
     /// A recorded result was given again.
     Replayed,
     /// An operator resolved an unknown outcome.
     Resolved,
+    /// An approved call cannot run before its caller is back with another token.
+    AwaitsCredential,
     /// The duty to settle a dispatch passed to another epoch.
     Adopted,
     /// An operator wants a call sent again whose outcome is unknown.
@@ -111,6 +119,9 @@ pub struct AuditEvent {
     /// one, as it was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Box<CredentialUse>>,
+    /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
     /// The trace it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
@@ -140,6 +151,7 @@ impl AuditEvent {
             decision: None,
             digests: BTreeMap::new(),
             credential: None,
+            taint: BTreeSet::new(),
             trace_id: None,
             note: None,
             delivery: None,

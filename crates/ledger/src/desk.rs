@@ -307,8 +307,9 @@ impl DeskEntry {
         Ok(next)
     }
 
-    /// Whether somebody wrote what a standing grant covers, in the place of the agent.
-    fn is_of_an_author(&self, person: &PrincipalId) -> bool {
+    /// Whether somebody wrote what a standing grant covers, in the place of the agent, or has it cover more than the call in hand.
+    #[must_use]
+    pub fn is_of_an_author(&self, person: &PrincipalId) -> bool {
         match &self.body {
             DeskBody::Grant(grant) => grant.authors.contains(person),
             DeskBody::BreakGlass(_)

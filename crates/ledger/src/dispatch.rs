@@ -8,11 +8,17 @@ use serde_json::{Map, Value};
 use placet_types::{
     binding::CredentialUse,
     clock::Timestamp,
+    desk::DeskBasis,
     digest::Digest,
     ids::{CapabilityId, IdempotencyKey, RecordId, ToolCallId},
 };
 
-use crate::{audit::AuditEvent, record::EffectRecord, run::Reservation};
+use crate::{
+    audit::AuditEvent,
+    record::EffectRecord,
+    run::{Reservation, RunTaint},
+    store::Durability,
+};
 
 /// Leave to perform one call once.
 #[derive(Debug)]
@@ -137,6 +143,15 @@ pub struct Armed {
     pub dispatch: Dispatch,
     /// For whoever awaits the adapter.
     pub settlement: Settlement,
+    pub(crate) basis: Basis,
+}
+
+/// What a dispatch rests on: a second try is of no other decision, and as durable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Basis {
+    pub(crate) epoch: u64,
+    pub(crate) desk: DeskBasis,
+    pub(crate) durability: Durability,
 }
 
 impl Armed {
@@ -144,7 +159,7 @@ impl Armed {
     pub fn spare(&self) -> Spare {
         let Dispatch { call_id, capability, contract_digest, args, token, attempt, key, .. } =
             &self.dispatch;
-        Spare(Dispatch {
+        let dispatch = Dispatch {
             call_id: call_id.clone(),
             capability: capability.clone(),
             contract_digest: *contract_digest,
@@ -153,20 +168,17 @@ impl Armed {
             attempt: *attempt,
             key: key.clone(),
             deadline_at: self.dispatch.deadline_at,
-        })
+        };
+        Spare { dispatch, basis: self.basis }
     }
 }
 
-/// Leave to perform the attempt of a dispatch whose first try certainly had no effect. Cannot be copied: there is no third try.
+/// Leave to perform the attempt of a dispatch whose first try certainly had no effect, once [`crate::ledger::Ledger::dispatch_once_more`]
+/// has recorded it: the same attempt, with the same token until the same deadline. Cannot be copied: there is no third try.
 #[derive(Debug)]
-pub struct Spare(Dispatch);
-
-impl Spare {
-    /// The leave, for the same attempt with the same token until the same deadline. To be asked for only against an answer which proves
-    /// that the first try had no effect: the record says "dispatched" all the while, so that a crash leaves an unknown outcome as it must.
-    pub fn as_nothing_happened(self) -> Dispatch {
-        self.0
-    }
+pub struct Spare {
+    pub(crate) dispatch: Dispatch,
+    pub(crate) basis: Basis,
 }
 
 /// The duty to record what became of a dispatch; consumed by [`crate::ledger::Ledger::settle`].
@@ -186,8 +198,13 @@ pub(crate) enum Subject {
         /// The record.
         record: Box<EffectRecord>,
     },
-    /// A read-only call: its event, to be completed.
-    Read(Box<AuditEvent>),
+    /// A read-only call.
+    Read {
+        /// Its event, to be completed.
+        event: Box<AuditEvent>,
+        /// What its result brings into the run's context.
+        brought: Option<Box<RunTaint>>,
+    },
 }
 
 impl Settlement {
@@ -201,7 +218,7 @@ impl Settlement {
     pub fn record(&self) -> Option<&EffectRecord> {
         match &self.subject {
             Subject::Effect { record, .. } => Some(record),
-            Subject::Read(_) => None,
+            Subject::Read { .. } => None,
         }
     }
 

@@ -14,13 +14,14 @@ mod tests;
 
 pub use edits::Narrowed;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use placet_types::{
     digest::Digest,
     envelope::{proposal::ToolProposalEnvelope, result::ToolResultEnvelope},
     error::ErrorCode,
     ids::RecordId,
+    taint::Taint,
 };
 
 use crate::{
@@ -29,7 +30,7 @@ use crate::{
     parked::ParkedCall,
     policies::{Activation, ReplacedPolicies},
     record::EffectRecord,
-    run::RunRecord,
+    run::{RunRecord, RunTaint},
     store::{Admission, Changes, ClaimAnswer, Durability, PolicyState, Store, StoreError},
 };
 
@@ -79,6 +80,7 @@ impl From<StoreError> for LedgerError {
             | StoreError::PoliciesReplaced(_)
             | StoreError::Fenced
             | StoreError::Unreachable(_)
+            | StoreError::Hindered(_)
             | StoreError::BudgetExhausted
             | StoreError::ContentMissing(_)
             | StoreError::ContentAltered(_)
@@ -182,23 +184,54 @@ impl Ledger {
         Ok(())
     }
 
-    /// Opens a run, or gives the one that its first call opened.
+    /// Opens a run, or gives the one that its first call opened, with the taint of this call besides.
     ///
     /// # Errors
     /// [`LedgerError::Store`] when the store cannot tell or keep it.
     pub async fn open_run(&self, run: RunRecord) -> Result<RunRecord, LedgerError> {
         if let Some(known) = self.store.run(&run.key).await? {
-            return Ok(known);
+            return self.with_taint(known, run.taint).await;
         }
         let mut event = AuditEvent::new(AuditKind::RunOpened);
         event.tenant = Some(run.key.tenant.clone());
         event.run_id = Some(run.key.run_id.clone());
-        let mut changes = Changes::new(Durability::Written, Admission::New);
+        event.taint.clone_from(&run.taint);
+        // A run whose taint were lost would be told from a clean one by nothing.
+        let durability =
+            if run.taint.is_empty() { Durability::Written } else { Durability::Synced };
+        let mut changes = Changes::new(durability, Admission::New);
         changes.runs.push(run.clone());
         changes.audit.push(event);
         self.store.commit(changes).await?;
         // Two first calls may race: the store keeps one, and both read that one.
-        Ok(self.store.run(&run.key).await?.unwrap_or(run))
+        let known = self.store.run(&run.key).await?.unwrap_or_else(|| run.clone());
+        self.with_taint(known, run.taint).await
+    }
+
+    async fn with_taint(
+        &self,
+        run: RunRecord,
+        taint: BTreeSet<Taint>,
+    ) -> Result<RunRecord, LedgerError> {
+        let Some(tainted) = run.tainted(&taint) else { return Ok(run) };
+        self.taint_run(RunTaint { run: run.key, taint }).await?;
+        Ok(tainted)
+    }
+
+    /// Brings something into a run's context that no result of its own brought.
+    ///
+    /// # Errors
+    /// [`LedgerError::Store`] when it could not be kept: nothing may be decided or told then as if it were not there.
+    pub async fn taint_run(&self, brought: RunTaint) -> Result<(), LedgerError> {
+        let mut event = AuditEvent::new(AuditKind::RunTainted);
+        event.tenant = Some(brought.run.tenant.clone());
+        event.run_id = Some(brought.run.run_id.clone());
+        event.taint.clone_from(&brought.taint);
+        let mut changes = Changes::new(Durability::Synced, Admission::New);
+        changes.taint = Some(brought);
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(())
     }
 
     /// Takes the key of `record`, or says how it stands.

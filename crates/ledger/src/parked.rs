@@ -11,7 +11,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
-    ids::{ChannelName, GroupId, RequestId, StepId},
+    ids::{ChannelName, GroupId, PrincipalId, RequestId, StepId},
     run_context::RunContext,
 };
 
@@ -26,6 +26,18 @@ pub struct ParkedToken {
     /// When it was issued, where it says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issued_at: Option<Timestamp>,
+}
+
+/// Whose arguments a call would run, where approvers edited those that the agent sent. It stays with the call for as long as it would run
+/// them: after its approval was used, and under every later arm.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParkedEdit {
+    /// Everybody who edited them.
+    pub by: BTreeSet<PrincipalId>,
+    /// Where values changed that are masked, as JSON Pointers (RFC 6901) into the arguments.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub masked: BTreeSet<String>,
 }
 
 /// A call that waits.
@@ -47,6 +59,9 @@ pub struct ParkedCall {
     pub callback: Option<ChannelName>,
     /// What an approval binds.
     pub binding: RequestBinding,
+    /// Whose arguments they are, where not the agent's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<ParkedEdit>,
     /// What duplicates are matched by.
     pub requested_digest: Digest,
     /// Groups of the user acted for, from verified claims.

@@ -2,6 +2,8 @@
 //!
 //! Owns the record and the arithmetic of reservations. Does not store.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use placet_types::{
@@ -9,6 +11,7 @@ use placet_types::{
     ids::{PrincipalId, RunId, TenantId},
     mode::ApprovalMode,
     run_context::RunBudget,
+    taint::Taint,
 };
 
 /// Whose run it is: the same `run_id` of another caller is another run.
@@ -41,6 +44,9 @@ pub struct RunRecord {
     pub calls_used: u32,
     /// Cents spent.
     pub cents_used: u64,
+    /// What it has in its context: declared by its calls, or brought by results. It only grows.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
 }
 
 /// What one dispatch takes from a run's budget.
@@ -51,6 +57,28 @@ pub struct Reservation {
     pub run: RunKey,
     /// Cents the call costs; it counts as one call besides.
     pub cents: u64,
+    /// What the result of the call brings into the run's context, once it is recorded.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub brings: BTreeSet<Taint>,
+}
+
+impl Reservation {
+    /// What the result of the call, once there is one, brings into the run's context; nothing where it brings nothing.
+    #[must_use]
+    pub fn brought(&self) -> Option<RunTaint> {
+        (!self.brings.is_empty())
+            .then(|| RunTaint { run: self.run.clone(), taint: self.brings.clone() })
+    }
+}
+
+/// What comes into a run's context.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunTaint {
+    /// The run.
+    pub run: RunKey,
+    /// What.
+    pub taint: BTreeSet<Taint>,
 }
 
 impl RunRecord {
@@ -79,6 +107,13 @@ impl RunRecord {
         })
     }
 
+    /// The run with this in its context besides; `None` where it has all of it already.
+    #[must_use]
+    pub fn tainted(&self, taint: &BTreeSet<Taint>) -> Option<Self> {
+        let all: BTreeSet<Taint> = self.taint.union(taint).copied().collect();
+        (all != self.taint).then(|| Self { taint: all, ..self.clone() })
+    }
+
     /// The run when one call of `cents` turned out not to have happened.
     #[must_use]
     pub fn refunded(&self, cents: u64) -> Self {
@@ -96,15 +131,18 @@ impl RunRecord {
     reason = "small numbers, and a test that overflows fails"
 )]
 mod tests {
+    use std::collections::BTreeSet;
+
     use placet_types::{
         clock::Timestamp,
         ids::{PrincipalId, RunId, TenantId},
         mode::ApprovalMode,
         run_context::RunBudget,
+        taint::Taint,
     };
     use proptest::prelude::*;
 
-    use super::{RunKey, RunRecord};
+    use super::{Reservation, RunKey, RunRecord};
 
     fn run(calls_max: u32, cost_cents_max: u64) -> RunRecord {
         RunRecord {
@@ -119,6 +157,7 @@ mod tests {
             opened_at: Timestamp::from_ms(0),
             calls_used: 0,
             cents_used: 0,
+            taint: BTreeSet::new(),
         }
     }
 
@@ -135,6 +174,27 @@ mod tests {
     fn a_run_over_its_budget_has_nothing_left_rather_than_very_much() {
         let over = RunRecord { calls_used: 9, cents_used: 99, ..run(3, 10) };
         assert_eq!((over.calls_left(), over.cents_left()), (0, 0));
+    }
+
+    #[test]
+    fn taint_only_grows_and_outlives_a_refund() {
+        let secret: BTreeSet<Taint> = [Taint::Secret].into();
+        let tainted = run(3, 10).tainted(&secret).unwrap();
+        assert_eq!(tainted.tainted(&secret), None, "there is nothing new in it");
+        assert_eq!(tainted.tainted(&BTreeSet::new()), None);
+        let both = tainted.tainted(&[Taint::Pii].into()).unwrap();
+        assert_eq!(both.taint, [Taint::Secret, Taint::Pii].into());
+        assert_eq!(both.reserved(1).unwrap().refunded(1), both);
+    }
+
+    #[test]
+    fn a_run_and_a_reservation_without_taint_are_written_as_before_there_was_any() {
+        let clean = serde_json::json!(run(1, 1));
+        assert_eq!(clean.get("taint"), None);
+        assert_eq!(serde_json::from_value::<RunRecord>(clean).unwrap(), run(1, 1));
+        let reservation = Reservation { run: run(1, 1).key, cents: 1, brings: BTreeSet::new() };
+        assert_eq!(serde_json::json!(reservation).get("brings"), None);
+        assert_eq!(reservation.brought(), None);
     }
 
     proptest! {

@@ -16,12 +16,12 @@ use placet_types::{
 };
 
 use crate::{
-    approval::ApprovalRecord,
+    approval::{ApprovalRecord, ApprovalState},
     audit::AuditEvent,
     desk::DeskEntry,
     policies::ReplacedPolicies,
     record::EffectRecord,
-    run::{Reservation, RunKey, RunRecord},
+    run::{Reservation, RunKey, RunRecord, RunTaint},
 };
 
 /// How durable a change is before `commit` returns.
@@ -94,6 +94,8 @@ pub struct Changes {
     pub reserve: Option<Reservation>,
     /// What goes back to a run's budget, because nothing happened.
     pub refund: Option<Reservation>,
+    /// What comes into a run's context. A run that is not open takes nothing.
+    pub taint: Option<RunTaint>,
     /// The policy epoch that the permit was given in; refused with [`StoreError::PolicyMoved`] in another one (decision 26).
     pub expect_policy: Option<u64>,
     /// What the permit knew of the desk; refused with [`StoreError::DeskMoved`] where that has become stricter since, or does by its
@@ -133,6 +135,7 @@ impl Changes {
             runs: Vec::new(),
             reserve: None,
             refund: None,
+            taint: None,
             expect_policy: None,
             expect_desk: None,
             activate: None,
@@ -194,6 +197,8 @@ pub struct ApprovalQuery {
     pub guest: Option<TenantId>,
     /// Only those in a state of this name.
     pub state: Option<String>,
+    /// Only those that people are not asked about any more; quick together with a tenant and an operation, and not as a guest.
+    pub decided: bool,
     /// Only those of this operation; quick together with a tenant.
     pub capability: Option<CapabilityId>,
     /// The newest ones first, instead of the oldest.
@@ -211,6 +216,7 @@ impl ApprovalQuery {
         self.tenant.as_ref().is_none_or(|tenant| approval.chain.tenant() == tenant)
             && self.guest.as_ref().is_none_or(|guest| approval.guests.contains(guest))
             && self.state.as_ref().is_none_or(|state| approval.state.name() == state)
+            && (!self.decided || approval.state != ApprovalState::Pending)
             && self.capability.as_ref().is_none_or(|wanted| approval.capability == *wanted)
     }
 }
@@ -264,6 +270,11 @@ pub enum StoreError {
     /// The store cannot be reached for the moment; nothing is known to be changed.
     #[error("the store cannot be reached: {0}")]
     Unreachable(String),
+    /// What binds every node has to wait for each of them, and somebody holds the place of one for too long; nothing is changed.
+    #[error(
+        "what binds every node could not be written, because somebody holds a row that it has to change: {0}"
+    )]
+    Hindered(String),
     /// The run has too little left.
     #[error("the run's budget is used up")]
     BudgetExhausted,
@@ -299,7 +310,7 @@ impl StoreError {
     /// Whether the same may be kept, or read, in a moment, and certainly was not yet: the store is away, or full.
     #[must_use]
     pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::NoSpace)
+        matches!(self, Self::Unreachable(_) | Self::Hindered(_) | Self::NoSpace)
     }
 }
 

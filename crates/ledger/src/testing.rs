@@ -1,8 +1,10 @@
 //! A store in memory: the reference model of [`crate::store::Store`], for tests.
 //!
 //! Owns the plainest reading of what a store promises: one lock, compare and swap on every revision, all of a commit or nothing, and
-//! the record machines enforced. Keeps nothing over a restart. Every future it returns is ready at once.
+//! the record machines enforced. Keeps nothing over a restart. Every future it returns is ready at once, but for lists of the desk that a test
+//! holds up.
 
+mod reads;
 mod rules;
 
 use std::{
@@ -71,9 +73,7 @@ pub struct MemoryStore {
     inner: Arc<Mutex<Inner>>,
     epoch: u64,
     cut_off: AtomicBool,
-    /// How many lists of approvals are answered still; nothing: all.
-    lists_left: Mutex<Option<u64>>,
-    desk_unread: AtomicBool,
+    reads: reads::Reads,
 }
 
 /// A copy of everything that a [`MemoryStore`] held at some moment.
@@ -130,14 +130,8 @@ impl MemoryStore {
         Self::of(Arc::new(Mutex::new(Inner { now, epoch: 1, ..Inner::default() })), 1)
     }
 
-    const fn of(inner: Arc<Mutex<Inner>>, epoch: u64) -> Self {
-        Self {
-            inner,
-            epoch,
-            cut_off: AtomicBool::new(false),
-            lists_left: Mutex::new(None),
-            desk_unread: AtomicBool::new(false),
-        }
+    fn of(inner: Arc<Mutex<Inner>>, epoch: u64) -> Self {
+        Self { inner, epoch, cut_off: AtomicBool::new(false), reads: reads::Reads::default() }
     }
 
     /// A further node over the same records, with an epoch of its own.
@@ -207,28 +201,6 @@ impl MemoryStore {
     pub fn advance_ms(&self, ms: i64) {
         let mut inner = self.lock();
         inner.now = inner.now.plus_ms(ms.max(0));
-    }
-
-    /// So many lists of approvals are answered from now on, and then none; nothing: all.
-    pub fn answer_lists(&self, lists: Option<u64>) {
-        *self.lists_left.lock().unwrap_or_else(PoisonError::into_inner) = lists;
-    }
-
-    /// Lists of the desk's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
-    pub fn hide_desk(&self, hidden: bool) {
-        self.desk_unread.store(hidden, Ordering::SeqCst);
-    }
-
-    fn list(&self) -> Result<(), StoreError> {
-        let mut left = self.lists_left.lock().unwrap_or_else(PoisonError::into_inner);
-        match *left {
-            Some(0) => Err(StoreError::Unreachable("no lists".to_owned())),
-            Some(lists) => {
-                *left = Some(lists.saturating_sub(1));
-                Ok(())
-            }
-            None => Ok(()),
-        }
     }
 
     /// Makes the next commit fail with `error`, before anything is changed.
@@ -415,6 +387,7 @@ impl Store for MemoryStore {
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
         self.reach()?;
+        self.reads.content()?;
         let kept = self.lock().content.get(&(tenant.clone(), digest)).cloned();
         let bytes = kept.ok_or(StoreError::ContentMissing(digest))?;
         if Digest::of(&bytes) == digest {
@@ -440,7 +413,7 @@ impl Store for MemoryStore {
 
     async fn approvals(&self, query: &ApprovalQuery) -> Result<Vec<ApprovalRecord>, StoreError> {
         self.reach()?;
-        self.list()?;
+        self.reads.list()?;
         let inner = self.lock();
         let mut found: Vec<_> =
             inner.approvals.values().filter(|approval| query.wants(approval)).cloned().collect();
@@ -463,14 +436,13 @@ impl Store for MemoryStore {
 
     async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError> {
         self.reach()?;
+        self.reads.entry()?;
         Ok(self.lock().desk.get(desk_id).cloned())
     }
 
     async fn desk_entries(&self, query: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
         self.reach()?;
-        if self.desk_unread.load(Ordering::SeqCst) {
-            return Err(StoreError::Damaged("an entry has an unknown form".to_owned()));
-        }
+        self.reads.entries().await?;
         let inner = self.lock();
         let after = query.after.as_ref().and_then(|after| inner.desk.get(after));
         let fits = |entry: &&DeskEntry| {

@@ -33,6 +33,8 @@ pub(crate) struct Found {
     pub(crate) notices: Vec<Notice>,
     /// Calls that ended; whether they were held is known to the store.
     pub(crate) ends: Vec<Ended>,
+    /// Approved calls that wait for their callers.
+    pub(crate) lacking: Vec<Lacking>,
     /// What the sender noted.
     pub(crate) marks: Vec<DeliveryMark>,
     /// Approvals as they stand: until when they wait, if they do.
@@ -61,6 +63,14 @@ pub(crate) struct Ended {
     pub(crate) end: CallEnd,
 }
 
+/// An approved call that waits for its caller to come back with another token.
+#[derive(Debug)]
+pub(crate) struct Lacking {
+    pub(crate) approval_id: ApprovalId,
+    code: Option<ErrorCode>,
+    at: Timestamp,
+}
+
 /// What is read of an entry.
 #[derive(Deserialize)]
 struct Payload {
@@ -77,8 +87,15 @@ struct Payload {
 }
 
 /// What a payload has in it that says anything to us: most entries of a busy ledger have none of it, and parsing costs.
-const WORDS: [&str; 6] =
-    ["\"approvals\":", "\"desk\":", "\"delivery\":", "\"settled\"", "\"resolved\"", "\"security\""];
+const WORDS: [&str; 7] = [
+    "\"approvals\":",
+    "\"desk\":",
+    "\"delivery\":",
+    "\"settled\"",
+    "\"resolved\"",
+    "\"security\"",
+    "\"awaits_credential\"",
+];
 
 /// Reads an entry. One of a later form says nothing.
 pub(crate) fn read(entry: &LogEntry) -> Found {
@@ -111,6 +128,7 @@ pub(crate) fn read(entry: &LogEntry) -> Found {
         }
     }
     found.notices.extend(events.iter().filter_map(|event| of_credential(event, at)));
+    found.lacking = events.iter().filter_map(|event| lacking_of(event, at)).collect();
     found.ends = payload.effects.iter().filter_map(|effect| end_of(effect, &events, at)).collect();
     found
 }
@@ -130,14 +148,17 @@ fn kind_of(event: AuditKind, state: &ApprovalState) -> Option<NoticeKind> {
         AuditKind::Started
         | AuditKind::BundleActivated
         | AuditKind::RunOpened
+        | AuditKind::RunTainted
         | AuditKind::Refused
         | AuditKind::Desk
         | AuditKind::Dispatched
         | AuditKind::Settled
         | AuditKind::ReadDispatched
         | AuditKind::ReadSettled
+        | AuditKind::CredentialReplaced
         | AuditKind::Replayed
         | AuditKind::Resolved
+        | AuditKind::AwaitsCredential
         | AuditKind::Adopted
         | AuditKind::Rearmed
         | AuditKind::Buried
@@ -168,7 +189,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Times
         tenant: tenant.clone(),
         at,
         asked: asked.collect(),
-        callback: approval.callback.clone().filter(|_| kind.ends()),
+        callback: approval.callback.clone().filter(|_| kind.is_for_callers()),
         about: About::Call(Box::new(CallFacts {
             call_id: approval.call_id.clone(),
             approval_id: approval.approval_id.clone(),
@@ -188,6 +209,7 @@ pub(crate) fn of_approval(approval: &ApprovalRecord, kind: NoticeKind, at: Times
                 .collect(),
             expires_at: approval.expires_at,
             proposal: approval.proposal,
+            code: kind.code(),
             end: None,
         })),
     }
@@ -201,6 +223,30 @@ pub(crate) fn of_end(approval: &ApprovalRecord, ended: &Ended) -> Notice {
         call.end = Some(ended.end.clone());
     }
     notice
+}
+
+fn lacking_of(event: &AuditEvent, at: Timestamp) -> Option<Lacking> {
+    let approval_id = event.approval_id.clone()?;
+    (event.kind == AuditKind::AwaitsCredential).then_some(Lacking {
+        approval_id,
+        code: event.code,
+        at,
+    })
+}
+
+/// A notice that an approved call waits for its caller; none where that is over by now.
+pub(crate) fn of_lacking(approval: &ApprovalRecord, lacking: &Lacking) -> Option<Notice> {
+    if approval.state != ApprovalState::Approved {
+        return None;
+    }
+    let mut notice = of_approval(approval, NoticeKind::AwaitsCredential, lacking.at);
+    // Several nodes may note it, and one may again after a start.
+    let hour = lacking.at.as_ms().div_euclid(FAULT_MS);
+    notice.of = format!("{}:awaits_credential:{hour}", approval.approval_id);
+    if let About::Call(call) = &mut notice.about {
+        call.code = lacking.code;
+    }
+    Some(notice)
 }
 
 fn of_desk(entry: &DeskEntry, at: Timestamp) -> Notice {
@@ -224,7 +270,7 @@ fn of_desk(entry: &DeskEntry, at: Timestamp) -> Notice {
     }
 }
 
-/// How long the same trouble is one message, whichever node noted it, in milliseconds.
+/// How long the same trouble is one message, or the same wait for a caller, whichever node noted it, in milliseconds.
 pub(crate) const FAULT_MS: i64 = 3_600_000;
 
 /// A notice of a credential that an operator has to mend. Of a call that people agreed to it is the call that is told of.

@@ -45,6 +45,8 @@ pub enum NoticeKind {
     Void,
     /// A call that was held has ended.
     Finished,
+    /// An approved call waits for its caller to come back with another token.
+    AwaitsCredential,
     /// A standing grant was proposed or has moved.
     Grant,
     /// A break-glass record was made or has moved.
@@ -61,7 +63,7 @@ pub enum NoticeKind {
 
 impl NoticeKind {
     /// All kinds.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Held,
         Self::Edited,
         Self::Voted,
@@ -72,6 +74,7 @@ impl NoticeKind {
         Self::Expired,
         Self::Void,
         Self::Finished,
+        Self::AwaitsCredential,
         Self::Grant,
         Self::BreakGlass,
         Self::Freeze,
@@ -80,10 +83,12 @@ impl NoticeKind {
         Self::CredentialRefused,
     ];
 
-    /// What is told where a route does not say: all but each single decision and the end of the call.
+    /// What is told where a route does not say: all but each single decision, the end of the call, and what is its caller's to mend.
     #[must_use]
     pub fn usual() -> BTreeSet<Self> {
-        Self::ALL.into_iter().filter(|kind| !matches!(kind, Self::Voted | Self::Finished)).collect()
+        let rare =
+            |kind: &Self| matches!(kind, Self::Voted | Self::Finished | Self::AwaitsCredential);
+        Self::ALL.into_iter().filter(|kind| !rare(kind)).collect()
     }
 
     /// The name on the wire.
@@ -100,6 +105,7 @@ impl NoticeKind {
             Self::Expired => "expired",
             Self::Void => "void",
             Self::Finished => "finished",
+            Self::AwaitsCredential => "awaits_credential",
             Self::Grant => "grant",
             Self::BreakGlass => "break_glass",
             Self::Freeze => "freeze",
@@ -129,6 +135,7 @@ impl NoticeKind {
             | Self::Expiring
             | Self::Approved
             | Self::Finished
+            | Self::AwaitsCredential
             | Self::Grant
             | Self::BreakGlass
             | Self::Freeze
@@ -138,10 +145,13 @@ impl NoticeKind {
         }
     }
 
-    /// Whether the call has come to its end with it.
+    /// Whether a caller hears of it: the call has come to its end, or waits for its caller.
     #[must_use]
-    pub const fn ends(self) -> bool {
-        matches!(self, Self::Denied | Self::Expired | Self::Void | Self::Finished)
+    pub const fn is_for_callers(self) -> bool {
+        matches!(
+            self,
+            Self::Denied | Self::Expired | Self::Void | Self::Finished | Self::AwaitsCredential
+        )
     }
 }
 
@@ -173,7 +183,7 @@ pub struct Notice {
     pub at: Timestamp,
     /// The groups that are asked, also those of other tenants.
     pub asked: BTreeSet<Asked>,
-    /// The channel over which the caller wants to know the end.
+    /// The channel over which the caller wants to know the end, and what it has to do before.
     pub callback: Option<ChannelName>,
     /// The facts.
     pub about: About,
@@ -227,6 +237,8 @@ pub struct CallFacts {
     pub expires_at: Timestamp,
     /// What approvers are shown.
     pub proposal: Digest,
+    /// The error that its caller is told where it has not run.
+    pub code: Option<ErrorCode>,
     /// How the call ended.
     pub end: Option<CallEnd>,
 }

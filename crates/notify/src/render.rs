@@ -111,7 +111,7 @@ fn data_of(told: &Told, console: Option<&Url>) -> Value {
     let mut data = Map::new();
     data.insert("tenant".to_owned(), json!(notice.tenant));
     match (&notice.about, &told.scope) {
-        (About::Call(call), Scope::Caller) => for_caller(&mut data, call, notice),
+        (About::Call(call), Scope::Caller) => for_caller(&mut data, call),
         (About::Call(call), Scope::Guest(tenant)) => for_guest(&mut data, call, notice, tenant),
         (About::Call(call), Scope::Full) => for_approvers(&mut data, call, notice),
         (About::Desk(desk), Scope::Full | Scope::Guest(_) | Scope::Caller) => {
@@ -133,7 +133,7 @@ fn put(data: &mut Map<String, Value>, fields: Value) {
     }
 }
 
-fn for_caller(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notice) {
+fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
     let end = call.end.as_ref();
     put(
         data,
@@ -141,7 +141,7 @@ fn for_caller(data: &mut Map<String, Value>, call: &CallFacts, notice: &Notice) 
             "call_id": call.call_id,
             "operation": call.operation,
             "status": end.map_or(call.state, |end| end.outcome.as_str()),
-            "code": end.map_or(notice.kind.code(), |end| end.code),
+            "code": end.map_or(call.code, |end| end.code),
             "result_digest": end.and_then(|end| end.result),
         }),
     );

@@ -14,7 +14,7 @@ use crate::{
 /// How much of a notice a channel is told.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// How the call ended, and nothing of its approval.
+    /// How the call ended, or that it waits for its caller, and nothing of its approval.
     Caller,
     /// What concerns the people of this tenant, who are asked about a call of another one.
     Guest(TenantId),
@@ -25,7 +25,7 @@ pub enum Scope {
 /// The channels that are told, and how much.
 pub(crate) fn channels(config: &NotifyConfig, notice: &Notice) -> BTreeMap<ChannelName, Scope> {
     let mut told: BTreeMap<ChannelName, Scope> = BTreeMap::new();
-    if let Some(name) = notice.callback.as_ref().filter(|_| notice.kind.ends()) {
+    if let Some(name) = notice.callback.as_ref().filter(|_| notice.kind.is_for_callers()) {
         let channel = config.channels.get(name);
         // The configuration may have changed since the caller asked.
         if channel.is_some_and(|channel| channel.callbacks.contains(&notice.tenant)) {
@@ -77,6 +77,7 @@ const fn is_for_guests(kind: NoticeKind) -> bool {
         | NoticeKind::Void => true,
         NoticeKind::Voted
         | NoticeKind::Finished
+        | NoticeKind::AwaitsCredential
         | NoticeKind::Grant
         | NoticeKind::BreakGlass
         | NoticeKind::Freeze

@@ -13,7 +13,7 @@ use placet_broker::CallTokens;
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
     approval::ApprovalRecord,
-    parked::{ParkedCall, ParkedToken},
+    parked::{ParkedCall, ParkedEdit, ParkedToken},
     record::{EffectRecord, EffectState},
 };
 use placet_policy::permit::Permit;
@@ -35,6 +35,7 @@ use placet_types::{
     mode::ApprovalMode,
     principal::PrincipalChain,
     run_context::{RunContext, RunRequest},
+    taint::Taint,
 };
 
 use crate::{
@@ -98,6 +99,8 @@ pub(crate) struct Built {
     pub(crate) callback: Option<ChannelName>,
     pub(crate) caller: Caller,
     pub(crate) resumed: Option<Box<Resumed>>,
+    /// Whose arguments they are, where approvers edited those that were sent.
+    pub(crate) edited: Option<ParkedEdit>,
     /// The arguments that the client sends, where a try runs what an approver made of them.
     pub(crate) as_sent: Option<Map<String, Value>>,
     pub(crate) retries: u32,
@@ -130,6 +133,7 @@ impl Built {
                 session_id: envelope.session_id.clone(),
                 safety_mode: parked.run.safety_mode,
                 run_budget: parked.run.run_budget,
+                taint: parked.run.taint.clone(),
             },
             step_id: parked.step_id.clone(),
             request_id: parked.request_id.clone(),
@@ -140,6 +144,7 @@ impl Built {
             retries: 0,
             recovered: matches!(record.state, EffectState::Dispatched(_)),
             put_off: 0,
+            edited: parked.edited.clone(),
             as_sent: None,
             decided_again: 0,
             without_grants: false,
@@ -180,6 +185,8 @@ pub(crate) struct Brokered {
     pub(crate) binding: RequestBinding,
     pub(crate) request_digest: Digest,
     pub(crate) run: RunContext,
+    /// What the run has in its context, as of when the call was last decided upon; before, what the call declares.
+    pub(crate) taint: BTreeSet<Taint>,
     pub(crate) record_id: RecordId,
     /// The key, when an earlier decision on this very call has taken it.
     pub(crate) claimed: Option<EffectRecord>,

@@ -33,7 +33,7 @@ use placet_types::{
 
 use crate::{
     actors::routes::Routes,
-    adapters::ports::Ports,
+    adapters::{handed::Handed, ports::Ports},
     admission::Admission,
     answer::{Answer, RefusedCall},
     catalog::Catalog,
@@ -73,6 +73,7 @@ pub(crate) struct Context {
     pub(crate) admission: Admission,
     pub(crate) rates: Rates,
     pub(crate) ports: Ports,
+    pub(crate) handed: Handed,
     pub(crate) routes: Routes,
     pub(crate) desk: Desk,
     pub(crate) resuming: Resuming,
@@ -409,6 +410,12 @@ pub(crate) fn ledger_refusal(error: &LedgerError) -> Refusal {
             "the ledger stopped while it kept this, and whether it is kept is not known yet; ask again, or repeat the call with the same key",
         )
         .with_execution(Execution::Unknown),
+        LedgerError::Store(StoreError::Hindered(_)) => Refusal::new(
+            ErrorCode::LedgerUnavailable,
+            "this is not in force: it has to wait for every node, and one that hangs, or another session of the database, holds it up; \
+             try again at once, and have an operator stop that node or end the session that the log names",
+        )
+        .with_retry_after_ms(1_000),
         LedgerError::Store(_) => unavailable(),
         LedgerError::PermitMismatch
         | LedgerError::EditMismatch

@@ -22,7 +22,7 @@ use crate::{
     desk::resume,
     stages::{
         recorded,
-        result::{Subject, error_of},
+        result::{error_of, subject_of},
     },
     views::{RearmView, RecordView, ResolutionRequest, ResolvedOutcome},
 };
@@ -88,8 +88,7 @@ pub(crate) async fn resolve(
             ),
         ));
     }
-    let parked = context.ledger.parked(&record).await.ok();
-    let subject = Subject::of_record(&record, parked.as_ref());
+    let subject = subject_of(context, &record).await.map_err(|error| ledger_refusal(&error))?;
     let now = context.ledger.store().now();
     let (outcome, result) = match request.outcome {
         ResolvedOutcome::Happened => {

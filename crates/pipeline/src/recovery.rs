@@ -85,7 +85,7 @@ pub(crate) async fn adopt_orphans(context: &Context) -> Adopted {
 }
 
 /// Whether the ledger would refuse the next one as well.
-const fn concerns_all(error: &LedgerError) -> bool {
+pub(crate) const fn concerns_all(error: &LedgerError) -> bool {
     matches!(
         error,
         LedgerError::Store(

@@ -1,13 +1,11 @@
 //! Retention: results become tombstones, what approvers were shown goes with them, and tombstones whose keys tell their age are
 //! dropped (T10, decision 27); so is what has been over at the desk for as long.
 //!
-//! Owns which records are due. Invariants: a key that had an effect is never free again, unless it is refused as too old from then on;
-//! every round is bounded, and no call waits for one.
+//! Owns which records are due. Not here: what is over at the desk (`of_desk`), and in which order the lists take their turns (`lists`).
+//! Invariants: a key that had an effect is never free again, unless it is refused as too old from then on; every turn is bounded and no
+//! call waits for one, each list goes on where it stopped, and what cannot be moved keeps nothing else from it.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use placet_ledger::{
     keys::time_of,
@@ -18,14 +16,19 @@ use placet_ledger::{
 use placet_types::{
     clock::Timestamp,
     error::{ErrorCode, Problem, Refusal},
-    ids::{ApprovalId, IdempotencyKey, TenantId},
+    ids::{IdempotencyKey, RecordId, TenantId},
 };
 
-use crate::context::Context;
+use crate::{context::Context, recovery};
 
+mod lists;
 mod of_desk;
 
-/// How many batches one state is given in a round.
+pub(crate) use lists::{Swept, sweep};
+
+use lists::{List, Place};
+
+/// How many batches a list is given in one turn.
 const BATCHES_MAX: usize = 200;
 /// The pause between two batches, in which calls come first.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,25 +36,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 const AHEAD_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 /// How much longer than its horizon a tombstone is kept, in milliseconds: nodes may differ in their settings for a moment.
 const MARGIN_MS: i64 = 24 * 60 * 60 * 1_000;
-/// What a record is called whose result is due.
-const SETTLED: [&str; 4] = ["succeeded", "failed_final", "failed_retriable", "denied"];
-
-/// Where the rounds stand that go on where the one before stopped.
-#[derive(Debug, Default)]
-pub(crate) struct Swept {
-    /// The last void approval that was looked at; nothing: the next round begins with the oldest.
-    void: Mutex<Option<ApprovalId>>,
-}
-
-impl Swept {
-    fn void(&self) -> Option<ApprovalId> {
-        self.void.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn void_to(&self, place: Option<ApprovalId>) {
-        *self.void.lock().unwrap_or_else(PoisonError::into_inner) = place;
-    }
-}
 
 /// Why a key that nobody remembers is not taken.
 pub(crate) fn refuse_key(
@@ -76,42 +60,20 @@ pub(crate) fn refuse_key(
     })
 }
 
-/// One round through what is due.
-pub(crate) async fn sweep(context: &Context) {
-    for state in SETTLED {
-        if let Err(error) = go_through(context, state).await {
-            context.noticed(&error);
-            return tracing::warn!(%error, state, "what is past its retention could not be moved");
-        }
-    }
-    if let Err(error) = go_through(context, "tombstone").await {
-        context.noticed(&error);
-        tracing::warn!(%error, "tombstones could not be dropped");
-    }
-    if let Err(error) = drop_proposals(context).await {
-        context.noticed(&error);
-        tracing::warn!(%error, "what approvers were shown could not be dropped");
-    }
-    if let Err(error) = of_desk::sweep(context).await {
-        context.noticed(&error);
-        tracing::warn!(%error, "what is over at the desk could not be dropped");
-    }
-}
-
-/// Approvals that are void have no record any more, so what was shown of them is dropped here once its time is over. They themselves
-/// stay for longer, so each round goes on where the one before stopped: however many there are, none is left out.
-async fn drop_proposals(context: &Context) -> Result<(), LedgerError> {
+/// A turn of the approvals that are void. They have no record any more, so what was shown of them is dropped here once its time is over.
+/// They themselves stay for longer. Says whether the end of the list was reached.
+async fn drop_proposals(context: &Context) -> Result<bool, LedgerError> {
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
     let mut query = ApprovalQuery {
         state: Some("void".to_owned()),
         limit: retention.batch.clamp(1, 1_000),
-        after: context.swept.void(),
+        after: context.swept.approval(&List::Void),
         ..ApprovalQuery::default()
     };
     for _ in 0..BATCHES_MAX {
         if context.stopping() {
-            break;
+            return Ok(true);
         }
         let page = store.approvals(&query).await?;
         query.after = page.last().map(|last| last.approval_id.clone());
@@ -130,45 +92,62 @@ async fn drop_proposals(context: &Context) -> Result<(), LedgerError> {
         if !due.is_empty() {
             context.ledger.forget_proposals(&due).await?;
         }
-        context.swept.void_to(query.after.clone());
+        context.swept.goes_on(List::Void, query.after.clone().map(Place::Approval));
         if query.after.is_none() {
-            break;
+            return Ok(true);
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Ok(())
+    Ok(false)
 }
 
-async fn go_through(context: &Context, state: &'static str) -> Result<(), LedgerError> {
+/// A turn of the records in a state: those of a tenant whose time is shorter than everybody's, or all that are past everybody's. Says
+/// whether the end of the list was reached.
+async fn go_through(
+    context: &Context,
+    (state, tenant): (&'static str, Option<&TenantId>),
+) -> Result<bool, LedgerError> {
+    let list = List::Records(state, tenant.cloned());
     let retention = &context.settings.ledger.retention;
     let store = context.ledger.store();
-    let due = |now: Timestamp| match state {
-        "tombstone" => retention.tombstones_due(now),
-        _ => retention.results_due(now),
+    let due = match state {
+        "tombstone" => retention.tombstones_due(tenant, store.now()),
+        _ => retention.results_due(tenant, store.now()),
     };
     let mut query = EffectQuery {
+        tenant: tenant.cloned(),
         state: Some(state.to_owned()),
-        settled_before: Some(due(store.now())),
+        settled_before: Some(due),
         limit: retention.batch.clamp(1, 1_000),
+        after: context.swept.record(&list),
         ..EffectQuery::default()
     };
-    let mut moved = 0_usize;
+    let (mut moved, mut is_through) = (0_usize, false);
     for _ in 0..BATCHES_MAX {
         if context.stopping() {
             break;
         }
         let page = store.effects(&query).await?;
-        let Some(last) = page.last() else { break };
-        query.after = Some(last.record_id);
+        is_through = page.is_empty();
+        if is_through {
+            query.after = None;
+            break;
+        }
         let now = store.now();
-        let due: Vec<_> = page.into_iter().filter(|record| is_due(context, record, now)).collect();
-        moved = moved.saturating_add(move_on(context, due).await?);
+        let seen: Vec<RecordId> = page.iter().map(|record| record.record_id).collect();
+        let due = page.into_iter().filter(|record| is_due(context, record, now)).collect();
+        let gone = move_on(context, due).await?;
+        moved = moved.saturating_add(gone.len());
+        // What has moved is no place to go on from: its store may not know any more where it stood.
+        let stays = seen.into_iter().rev().find(|record_id| !gone.contains(record_id));
+        query.after = stays.or(query.after);
         tokio::time::sleep(PAUSE).await;
     }
+    context.swept.goes_on(list, query.after.map(Place::Record));
     if moved > 0 {
         tracing::info!(records = moved, state, "records past their retention were moved");
     }
-    Ok(())
+    Ok(is_through || context.stopping())
 }
 
 fn is_due(context: &Context, record: &EffectRecord, now: Timestamp) -> bool {
@@ -182,23 +161,29 @@ fn is_due(context: &Context, record: &EffectRecord, now: Timestamp) -> bool {
     record.state.is_settled() && record.updated_at < retention.results_since(tenant, now)
 }
 
-/// Moves all of a batch at once; one by one when one of them has moved meanwhile.
-async fn move_on(context: &Context, due: Vec<EffectRecord>) -> Result<usize, LedgerError> {
+/// Moves all of a batch at once; one by one when one of them cannot be moved. Answers which were.
+async fn move_on(
+    context: &Context,
+    due: Vec<EffectRecord>,
+) -> Result<BTreeSet<RecordId>, LedgerError> {
     if due.is_empty() {
-        return Ok(0);
+        return Ok(BTreeSet::new());
     }
     match end(context, &due).await {
-        Ok(()) => return Ok(due.len()),
-        Err(LedgerError::Store(StoreError::Conflict | StoreError::Illegal(_))) => {}
-        Err(error) => return Err(error),
+        Ok(()) => return Ok(due.iter().map(|record| record.record_id).collect()),
+        Err(error) if recovery::concerns_all(&error) => return Err(error),
+        Err(_) => {}
     }
-    let mut moved = 0_usize;
+    let mut moved = BTreeSet::new();
     for record in due {
         match end(context, std::slice::from_ref(&record)).await {
-            Ok(()) => moved = moved.saturating_add(1),
+            Ok(()) => drop(moved.insert(record.record_id)),
             // A retry was faster, or another node.
             Err(LedgerError::Store(StoreError::Conflict | StoreError::Illegal(_))) => {}
-            Err(error) => return Err(error),
+            Err(error) if recovery::concerns_all(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, record_id = %record.record_id, "a record that is past its retention could not be moved");
+            }
         }
     }
     Ok(moved)

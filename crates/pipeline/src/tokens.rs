@@ -107,6 +107,11 @@ impl Tokens {
         self.lock().of.get(&record_id)?.tokens.clone()
     }
 
+    /// Whether there are tokens of a held call here.
+    pub(crate) fn has(&self, record_id: RecordId) -> bool {
+        self.lock().of.get(&record_id).is_some_and(|waiting| waiting.tokens.is_some())
+    }
+
     /// Who came back for a held call.
     pub(crate) fn renewed(&self, record_id: RecordId) -> Option<Identity> {
         self.lock().of.get(&record_id)?.renewed.as_deref().cloned()

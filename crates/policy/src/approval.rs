@@ -186,7 +186,9 @@ impl Electorate<'_> {
         let claims_hold = self.now.since_ms(vote.groups_as_of) <= CLAIMS_AGE_MS_MAX;
         let listed = self.directory.user(self.tenant_of(vote), vote.duty_of().person);
         let listed = move |group: &GroupId| listed.is_some_and(|user| user.groups.contains(group));
-        vote.groups.iter().filter(move |group| claims_hold || listed(group))
+        // A token's word counts for a day. What the directory said is asked of it again, and counts no more once it was taken away there.
+        let claimed = move |group: &GroupId| claims_hold && vote.claimed.contains(group);
+        vote.groups.iter().filter(move |group| listed(group) || claimed(group))
     }
 
     fn tenant_of<'v>(&'v self, vote: &'v Vote) -> &'v TenantId {

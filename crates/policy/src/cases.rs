@@ -12,6 +12,7 @@ use placet_types::{
     ids::{CapabilityId, EnvironmentName, GroupId, PrincipalId, TenantId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalKind,
+    taint::Taint,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -115,6 +116,9 @@ pub struct CallCase {
     /// What the run may still use up.
     #[serde(default)]
     pub budget: CaseBudget,
+    /// What the run has in its context.
+    #[serde(default)]
+    pub taint: BTreeSet<Taint>,
     /// The approval the call has.
     #[serde(default)]
     pub approval: Option<CaseApproval>,

@@ -1,11 +1,14 @@
 //! The Cedar context of a request: `req`, written by the engine alone, and `input`, from the validated arguments alone.
 //!
-//! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for.
+//! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for
+//! and the taint it declares, which the run keeps.
+
+use std::collections::BTreeSet;
 
 use cedar_policy::{
     Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression,
 };
-use placet_types::{binding::CredentialPlan, digest::Digest, mode::ApprovalMode};
+use placet_types::{binding::CredentialPlan, digest::Digest, mode::ApprovalMode, taint::Taint};
 
 use crate::{
     entities,
@@ -65,13 +68,7 @@ fn req(
         ("engine_mode", RestrictedExpression::new_entity_uid(engine_mode)),
         ("budget", budget(circumstance.budget)?),
         ("frozen", flag(facts.frozen)),
-        (
-            "evidence",
-            RestrictedExpression::new_record([(
-                "request_digest".to_owned(),
-                text(circumstance.request_digest.to_string()),
-            )])?,
-        ),
+        ("evidence", evidence(names, facts.taint, circumstance.request_digest)?),
     ];
     if let Some(user) = &facts.chain.on_behalf_of {
         fields.push((
@@ -94,6 +91,18 @@ fn req(
     RestrictedExpression::new_record(
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)),
     )
+}
+
+fn evidence(
+    names: &Vocabulary,
+    taint: &BTreeSet<Taint>,
+    request_digest: Digest,
+) -> Result<RestrictedExpression, ExpressionConstructionError> {
+    let taint = taint.iter().map(|one| vocabulary::uid(&names.taint, one.as_str()));
+    RestrictedExpression::new_record([
+        ("request_digest".to_owned(), text(request_digest.to_string())),
+        ("taint".to_owned(), vocabulary::uids(taint)),
+    ])
 }
 
 /// The credential as it is planned; nothing where a call is made without one.

@@ -349,6 +349,9 @@ impl<'a> Call<'a> {
                 format!("no approval would help{why}"),
             );
         }
+        if let Some(note) = impersonation::in_vain(self.snapshot, self.facts, &answers) {
+            return Ruling::deny(DenialKind::Policy, determining, note);
+        }
         if let Some(kind) = flaw {
             return Ruling::deny(kind, determining, "the approval it has is of no use any more");
         }

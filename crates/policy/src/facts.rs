@@ -2,7 +2,7 @@
 //!
 //! Owns the shape of the facts. Does not gather them: identity comes from verified tokens, arguments from strict parsing
 //! and the contract's schema, budget and votes from the ledger, time from the store. Nothing an agent sends lands
-//! anywhere in here but in `args` and `mode_requested`.
+//! anywhere in here but in `args`, `mode_requested` and `taint`, from which it can take nothing away.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +16,7 @@ use placet_types::{
     ids::{ApprovalId, DeskId, GroupId, PrincipalId, RecordId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalChain,
+    taint::Taint,
 };
 
 /// The facts of one call at one moment.
@@ -41,6 +42,8 @@ pub struct Facts<'a> {
     pub engine_mode: EngineMode,
     /// What the run may still use up.
     pub budget: BudgetView,
+    /// What the run has in its context.
+    pub taint: &'a BTreeSet<Taint>,
     /// The time of the store.
     pub now: Timestamp,
     /// The approval that was asked for this call, or the standing grant that covers it, with its votes, if there is one.

@@ -160,6 +160,7 @@ fn cell(
         engine_mode: EngineMode::Enforce,
         attested: true,
         budget: CaseBudget::default(),
+        taint: [].into(),
         approval: approval.map(|vote| CaseApproval {
             expires_in_ms: 3_600_000,
             changed: false,

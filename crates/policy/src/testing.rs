@@ -1,6 +1,6 @@
 //! What the tests of this crate share: the shipped bundle, small worlds, and one call to vary.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use placet_types::{
     approval::{Requirement, Vote, VoteChoice},
@@ -8,10 +8,11 @@ use placet_types::{
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
-    ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RecordId},
+    ids::{ApprovalId, CapabilityId, DecisionId, GroupId, IdempotencyKey, RecordId},
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
     principal::{Principal, PrincipalChain, PrincipalKind},
+    taint::Taint,
 };
 use serde_json::{Value, json};
 
@@ -78,14 +79,17 @@ pub(crate) fn agent_for(id: &str, user: &str) -> PrincipalChain {
     PrincipalChain { on_behalf_of: Some(principal(PrincipalKind::User, user)), ..agent(id) }
 }
 
+/// A vote of somebody whose token says these groups.
 pub(crate) fn vote(by: &str, groups: &[&str]) -> Vote {
+    let groups: BTreeSet<GroupId> = groups.iter().map(|group| group.parse().unwrap()).collect();
     Vote {
         approver: by.parse().unwrap(),
         tenant: None,
         part_digest: None,
         stands_for: None,
         authenticated_at: None,
-        groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
+        claimed: groups.clone(),
+        groups,
         groups_as_of: NOW,
         choice: VoteChoice::Approve,
         reason: "fine".to_owned(),
@@ -106,6 +110,7 @@ pub(crate) struct Draft {
     pub(crate) safety_mode: ApprovalMode,
     pub(crate) engine_mode: EngineMode,
     pub(crate) budget: BudgetView,
+    pub(crate) taint: BTreeSet<Taint>,
     pub(crate) votes: Option<Vec<Vote>>,
     pub(crate) approved_digest: Option<Digest>,
     pub(crate) approval_ends: Timestamp,
@@ -146,6 +151,7 @@ impl Draft {
                 cents_left: 10_000,
                 window_ends: NOW.plus_ms(86_400_000),
             },
+            taint: BTreeSet::new(),
             votes: None,
             approved_digest: None,
             approval_ends: NOW.plus_ms(3_600_000),
@@ -220,6 +226,7 @@ impl Draft {
             safety_mode: self.safety_mode,
             engine_mode: self.engine_mode,
             budget: self.budget,
+            taint: &self.taint,
             now: NOW,
             approval: approval.as_ref(),
             frozen: self.frozen,

@@ -36,6 +36,7 @@ pub(crate) struct Vocabulary {
     pub(crate) approval_request: EntityTypeName,
     pub(crate) approval_scope: EntityTypeName,
     pub(crate) credential_kind: EntityTypeName,
+    pub(crate) taint: EntityTypeName,
     pub(crate) desk_entry: EntityTypeName,
     pub(crate) action: EntityTypeName,
 }
@@ -61,6 +62,7 @@ impl Vocabulary {
             approval_request: name("ApprovalRequest")?,
             approval_scope: name("ApprovalScope")?,
             credential_kind: name("CredentialKind")?,
+            taint: name("Taint")?,
             desk_entry: name("DeskEntry")?,
             action: name("Action")?,
         })

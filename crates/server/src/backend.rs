@@ -14,7 +14,7 @@ use placet_pipeline::{
         RecordView, ResolutionRequest, ToolView,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailStep,
+            TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -150,7 +150,7 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         &self,
         caller: &Self::Caller,
         id: &ToolCallId,
-    ) -> impl Future<Output = Result<Vec<TrailStep>, Refusal>> + Send;
+    ) -> impl Future<Output = Result<TrailView, Refusal>> + Send;
 
     fn desk_events(&self, caller: &Self::Caller) -> Self::Feed;
 

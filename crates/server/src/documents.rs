@@ -54,6 +54,10 @@ pub struct Trail {
     pub call_id: ToolCallId,
     /// What happened, in order.
     pub steps: Vec<TrailStep>,
+    /// Whether there may be further steps between these: so much was written meanwhile that the chain was read only around the moments at
+    /// which the call is known to have moved, or a part of it is not there any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
 }
 
 /// What `GET /v1/ledger` answers.

@@ -25,7 +25,7 @@ use placet_pipeline::{
         RecordView, ResolutionRequest, ToolView,
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailStep,
+            TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -313,7 +313,7 @@ impl Backend for Fake {
         desk.entry(id)
     }
 
-    async fn trail(&self, caller: &String, id: &ToolCallId) -> Result<Vec<TrailStep>, Refusal> {
+    async fn trail(&self, caller: &String, id: &ToolCallId) -> Result<TrailView, Refusal> {
         of_a(if id.as_str() == CALL { caller } else { "nobody" }, desk::trail())
     }
 

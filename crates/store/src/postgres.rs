@@ -13,6 +13,7 @@
 //! What it cannot see: an operator who cancels (`pg_cancel_backend`) a commit that waits for a synchronous standby makes the server
 //! answer that it was kept, with a warning that the protocol's client does not show; such a commit may be lost by a failover.
 
+mod aside;
 mod batch;
 mod claims;
 mod config;
@@ -124,6 +125,7 @@ impl PostgresStore {
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
         migrate::migrate(&mut connection).await?;
+        inspect::may_use_tables(&mut connection).await?;
         if let Some(folder) = &config.witness
             && let Some(witness) = Witness::read(folder)?
         {
@@ -293,7 +295,9 @@ impl Store for PostgresStore {
         let piece = self.submission(changes)?;
         let (reply, mut answer) = oneshot::channel();
         let ticket = Arc::new(Ticket::default());
-        let deadline = Instant::now() + self.wait;
+        // The transaction of a node that hangs is ended by the server after a lease: whoever waits for all nodes waits for that.
+        let patience = if piece.binds_all() { self.wait + self.lease } else { self.wait };
+        let deadline = Instant::now() + patience;
         let submission = Submission { piece, ticket: Arc::clone(&ticket), reply, deadline };
         match timeout_at(deadline, self.orders.send(Order::Commit(Box::new(submission)))).await {
             Ok(Ok(())) => {}
@@ -305,7 +309,7 @@ impl Store for PostgresStore {
         let answered = match timeout_at(deadline, &mut answer).await {
             Ok(answered) => answered,
             Err(_elapsed) if ticket.give_up() => {
-                let wait = self.wait.as_millis();
+                let wait = patience.as_millis();
                 return Err(StoreError::Unreachable(format!("earlier changes took {wait} ms")));
             }
             // It has been taken up: whoever did so knows what becomes of it.

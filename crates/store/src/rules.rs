@@ -11,7 +11,7 @@ use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::{EffectRecord, EffectState};
-use placet_ledger::run::{Reservation, RunKey, RunRecord};
+use placet_ledger::run::{Reservation, RunKey, RunRecord, RunTaint};
 use placet_ledger::sabotage::{Guard, removed};
 use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
 use placet_types::clock::Timestamp;
@@ -135,6 +135,9 @@ impl<'a> Transaction<'a> {
         if let Some(reservation) = &changes.refund {
             self.refund(reservation)?;
         }
+        if let Some(brought) = &changes.taint {
+            self.taint(brought)?;
+        }
         let reopened: Vec<ApprovalId> = changes
             .approvals
             .iter()
@@ -186,6 +189,14 @@ impl<'a> Transaction<'a> {
     pub(crate) fn refund(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
         match self.run(&reservation.run)? {
             Some(run) => self.put_run(run.refunded(reservation.cents)),
+            None => Ok(()),
+        }
+    }
+
+    /// Brings something into a run's context; a run that is gone has none.
+    pub(crate) fn taint(&mut self, brought: &RunTaint) -> Result<(), StoreError> {
+        match self.run(&brought.run)?.and_then(|run| run.tainted(&brought.taint)) {
+            Some(run) => self.put_run(run),
             None => Ok(()),
         }
     }

@@ -140,7 +140,7 @@ pub struct Requirement {
     /// How many distinct people saying no end the approval. Counted whatever they were shown.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub deny_threshold: u32,
-    /// Whom to ask besides after a while of silence, in the order of [`Escalation::after_ms`].
+    /// Whom to ask besides after a while of silence, in the order of [`Escalation::after_ms`]; those who are asked already come first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escalations: Vec<Escalation>,
     /// How long ago, in milliseconds, an approver may have proved who they are (`auth_time`, OpenID Connect Core section 2);
@@ -234,7 +234,8 @@ impl Requirement {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Escalation {
-    /// After how long without an end, in milliseconds from when the approval was asked for.
+    /// After how long without an end, in milliseconds from when people were asked, or asked anew: by an edit, or because policies came to ask
+    /// for more.
     pub after_ms: u64,
     /// Who is asked then.
     pub group: ApproverGroup,
@@ -292,6 +293,9 @@ pub struct Vote {
     pub groups: BTreeSet<GroupId>,
     /// When the groups were learnt from a token's claims; redemption wants at most 24 h.
     pub groups_as_of: Timestamp,
+    /// Those of the groups that only a token said. All others the directory gave, and has to give still when the decision is used.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub claimed: BTreeSet<GroupId>,
     /// When the approver last proved who they are, where the token says so (`auth_time`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_at: Option<Timestamp>,

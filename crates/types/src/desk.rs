@@ -137,7 +137,8 @@ pub struct Grant {
     pub pattern: ArgumentPattern,
     /// How often it may be used.
     pub uses_max: u32,
-    /// Who wrote the arguments of that approval in the place of its agent's: they do not agree to it.
+    /// Who wrote the arguments of that approval in the place of its agent's, or a pattern that covers more than that call: they do not
+    /// agree to it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub authors: BTreeSet<PrincipalId>,
 }

@@ -22,3 +22,4 @@ pub mod principal;
 pub mod run_context;
 pub mod schemas;
 pub mod sessions;
+pub mod taint;

@@ -3,12 +3,15 @@
 //! Owns the wire form. Identity in it comes from verified tokens: the engine fills `user` and `agent`, a caller sends
 //! only [`RunRequest`].
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     ids::{PrincipalId, RunId, SessionId, TenantId},
     mode::ApprovalMode,
+    taint::Taint,
 };
 
 /// What a caller says about its run. Says nothing about who it is.
@@ -26,6 +29,9 @@ pub struct RunRequest {
     /// What the run may use up; fixed by the first call.
     #[serde(default)]
     pub run_budget: RunBudget,
+    /// What the run has in its context by now, as far as its caller knows. It sticks to the run; what is left out later stays.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
 }
 
 impl RunRequest {
@@ -136,4 +142,7 @@ pub struct RunContext {
     pub safety_mode: ApprovalMode,
     /// What the run may use up.
     pub run_budget: RunBudget,
+    /// What the caller said that the run has in its context, when it made the call.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
 }

@@ -96,6 +96,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         capability,
         args,
         binding: &binding,
+        taint: &BTreeSet::new(),
         mode_requested: ApprovalMode::LocalWrite,
         safety_mode: ApprovalMode::Destructive,
         engine_mode: EngineMode::Enforce,

@@ -102,6 +102,14 @@ async fn calls(
         let heard = [format!("{:?}", reply.headers).as_bytes(), reply.body.as_ref()].concat();
         places.add(format!("answer: of {tool} that says its secret"), heard);
     }
+    // A server says what other calls have shown it, by another contract too, and for another user.
+    for (step, tool) in [("s14", "post__search"), ("s15", "mail__search")] {
+        let reply = alices.call(&hers, &plan(tool, step, json!({ "what": "your secret" }))).await;
+        reply.succeeded();
+        let heard = reply.text();
+        assert!(heard.matches("secret removed").count() >= 6, "{heard}");
+        places.add(format!("answer: of {tool} that says what it was shown"), heard);
+    }
     // The token service's refusals repeat what they were shown, if they can.
     estate.provider.tell("revoke alice").await;
     for (inbound, client, step, tool, args) in [

@@ -2,9 +2,9 @@
 
 use std::{fs, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::{World, said, search, send};
+use super::{World, files_with, said, search, send};
 use crate::harness::{client::text, within};
 
 impl World {
@@ -93,7 +93,12 @@ async fn a_stronger_sign_in_is_waited_for() {
 
 /// What the server takes no more: the tokens with these `jti`.
 fn withdraw(world: &World, tokens: &str) {
-    fs::write(format!("{}.withdrawn", world.guarded.record.display()), tokens).unwrap();
+    behave(world, "withdrawn", tokens);
+}
+
+/// Tells the server how to behave.
+fn behave(world: &World, how: &str, words: &str) {
+    fs::write(format!("{}.{how}", world.guarded.record.display()), words).unwrap();
 }
 
 #[tokio::test]
@@ -129,4 +134,71 @@ async fn a_token_that_its_target_takes_no_more_is_minted_anew_once() {
         before.saturating_add(1),
         "it was not minted for another call"
     );
+}
+
+#[tokio::test]
+async fn a_token_that_does_not_allow_a_call_is_not_followed_by_another() {
+    let world = World::new().await;
+    let first = said(&world.call(&search("s1")).await.ok());
+    behave(&world, "forbids", "");
+    withdraw(&world, "all");
+    world.call(&search("s2")).await.refused(403, "CREDENTIAL_REFUSED");
+    assert_eq!(world.guarded.calls(), 2, "after a 403 nothing is sent once more");
+    // It is good all the same, for what it allows.
+    withdraw(&world, "");
+    let after = said(&world.call(&search("s3")).await.ok());
+    assert_eq!(after["jti"], first["jti"]);
+}
+
+#[tokio::test]
+async fn many_refusals_of_one_token_are_one_exchange() {
+    let world = World::new().await;
+    let first = said(&world.call(&search("s1")).await.ok());
+    withdraw(&world, first["jti"].as_str().unwrap());
+    let [one, two, three, four] = [1, 2, 3, 4].map(|step| search(&format!("many-{step}")));
+    let (one, two, three, four) =
+        tokio::join!(world.call(&one), world.call(&two), world.call(&three), world.call(&four));
+    let tokens = [one, two, three, four].map(|reply| text(&said(&reply.ok()), "jti"));
+    assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
+    assert_ne!(json!(tokens[0]), first["jti"]);
+}
+
+/// The digests of the tokens that the server was shown, in their order, each once.
+fn shown(world: &World) -> Vec<String> {
+    let shown = world.guarded.shown();
+    let tokens = shown.split("Bearer ").skip(1).filter_map(|rest| rest.split('"').next());
+    let mut digests: Vec<String> = tokens
+        .map(|token| placet_types::digest::Digest::of(token.as_bytes()).to_string())
+        .collect();
+    digests.dedup();
+    digests
+}
+
+#[tokio::test]
+async fn the_token_of_a_second_try_is_on_the_record_before_it_is_sent() {
+    let world = World::new().await;
+    let sent = async |world: &World, step: &str| {
+        let held = world.call(&send(step)).await.held();
+        world.ben().await.decide(&held, "approve").await.ok();
+        held
+    };
+    let held = sent(&world, "w1").await;
+    let first = said(&world.end_of(&text(&held, "call_id")).await);
+    withdraw(&world, first["jti"].as_str().unwrap());
+    behave(&world, "silent", "");
+    sent(&world, "w2").await;
+    let tried = async {
+        while world.guarded.calls() < 3 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within("it is sent once more", tried).await;
+    let digests = shown(&world);
+    let World { setup, placet, .. } = world;
+    placet.kill().await;
+    let second = digests.last().unwrap();
+    assert_ne!(Some(second), digests.first());
+    for fact in ["credential_replaced", second] {
+        assert!(!files_with(&setup.data(), fact).is_empty(), "{fact} is not on the record");
+    }
 }

@@ -16,7 +16,7 @@ use p256::{
     ecdsa::{Signature, SigningKey, signature::Signer as _},
     pkcs8::{EncodePublicKey as _, LineEnding},
 };
-use placet_chaos::postgres::free_port;
+use placet_chaos::port::free_port;
 use placet_egress::Trust;
 use rustix::{
     fs::{FlockOperation, flock},

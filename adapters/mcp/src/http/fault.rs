@@ -47,7 +47,9 @@ impl HttpFault {
 
 fn of_status(status: u16, said: String) -> Fault {
     match status {
-        401 | 403 => Fault::Nothing(AdapterError::CredentialRefused(said)),
+        401 => Fault::Nothing(AdapterError::CredentialRefused(said)),
+        // The server knows who asks, and will not: another credential of the same kind is no reason to ask again.
+        403 => Fault::Nothing(AdapterError::Forbidden(said)),
         429 => Fault::Nothing(AdapterError::Unavailable(said)),
         400 | 404 | 405 | 406 | 411 | 413 | 414 | 415 | 431 => {
             Fault::Nothing(AdapterError::Refused(said))
@@ -71,12 +73,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_credential_is_told_from_a_refused_call() {
-        for status in [401, 403] {
-            assert!(matches!(
-                HttpFault::Status(status).meaning(),
-                Fault::Nothing(AdapterError::CredentialRefused(_))
-            ));
+    fn a_credential_that_is_not_taken_is_told_from_one_that_does_not_allow_the_call() {
+        for (status, is_taken) in [(401, false), (403, true)] {
+            let meaning = HttpFault::Status(status).meaning();
+            let Fault::Nothing(error) = meaning else { panic!("{status}: {meaning:?}") };
+            assert_eq!(matches!(error, AdapterError::CredentialRefused(_)), !is_taken, "{error}");
+            assert_eq!(matches!(error, AdapterError::Forbidden(_)), is_taken, "{error}");
         }
     }
 }

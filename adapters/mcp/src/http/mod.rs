@@ -170,7 +170,7 @@ impl EgressHttp {
         let used = self.inner.versions(name).await?.newest;
         let own = own_credential(file, &used)?;
         let response = self.inner.client.stream(self.inner.request(request, &own)).await?;
-        if !matches!(response.status(), StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+        if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
         }
         // Rotated while we asked, or here before there.

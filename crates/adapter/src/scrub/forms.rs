@@ -3,9 +3,9 @@
 //! Owns the decoding, and where in the text that was said a decoded byte comes from. Looks for nothing itself. Invariant: each form is
 //! decoded in time that is linear in the text, whatever the text is.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
-use aho_corasick::AhoCorasick;
+use super::finder::Finder;
 
 /// A part of a text, by its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,7 +128,7 @@ fn form(text: &[u8]) -> Option<Read> {
     }
 }
 
-/// The escapes of JSON, and `\x41`.
+/// The escapes of JSON, `\x41`, and `\u{41}`.
 fn backslash(text: &[u8]) -> Option<Read> {
     let short = |byte| Some(Read { takes: 2, means: Meaning::Byte(byte) });
     match text {
@@ -141,6 +141,7 @@ fn backslash(text: &[u8]) -> Option<Read> {
         [b'\\', b'x', high, low, ..] => {
             Some(Read { takes: 4, means: Meaning::Byte(byte_of(*high, *low)?) })
         }
+        [b'\\', b'u', b'{', digits @ ..] => braced(digits),
         [b'\\', b'u', digits @ ..] => {
             let first = unit(digits)?;
             if let Some(letter) = char::from_u32(u32::from(first)) {
@@ -152,6 +153,15 @@ fn backslash(text: &[u8]) -> Option<Read> {
         }
         _ => None,
     }
+}
+
+/// What stands behind `\u{`, to the brace that ends it.
+fn braced(digits: &[u8]) -> Option<Read> {
+    let count = digits.iter().take(7).position(|byte| *byte == b'}')?;
+    let digits = std::str::from_utf8(digits.get(..count)?).ok()?;
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then_some(())?;
+    let letter = char::from_u32(u32::from_str_radix(digits, 16).ok()?)?;
+    Some(Read { takes: count.saturating_add(4), means: Meaning::Letter(letter) })
 }
 
 fn unit(digits: &[u8]) -> Option<u16> {
@@ -250,23 +260,37 @@ impl Code {
 
 impl Run<'_> {
     /// Searches what the digits encode, whichever of them is the first that counts.
-    pub(super) fn look(&self, finder: &AhoCorasick, view: &View<'_>, spans: &mut Vec<Span>) {
-        let (_, digits, bytes) = self.code.group();
+    pub(super) fn look(&self, finders: &[Arc<Finder>], view: &View<'_>, spans: &mut Vec<Span>) {
+        let (_, digits, _) = self.code.group();
         for skipped in 0..digits {
             let decoded = self.decoded(skipped);
-            let mut covered = Span { from: 0, to: 0 };
-            for hit in finder.find_overlapping_iter(&decoded) {
-                let first = hit.start().saturating_mul(digits).checked_div(bytes);
-                let last = hit.end().saturating_mul(digits).div_ceil(bytes).saturating_sub(1);
-                let place = |digit: usize| self.place(digit.saturating_add(skipped));
-                let (from, to) = (place(first.unwrap_or_default()), place(last).saturating_add(1));
-                // What hangs together is looked at once, however much is found in it.
-                if covered.from <= from && to <= covered.to {
-                    continue;
-                }
-                covered = self.around(from, to);
-                push(spans, view.source(covered.from, covered.to));
+            for finder in finders {
+                self.mark(finder, (&decoded, skipped), view, spans);
             }
+        }
+    }
+
+    /// Marks what is found in what the digits encode from the one behind `skipped` ones on.
+    fn mark(
+        &self,
+        finder: &Finder,
+        (decoded, skipped): (&[u8], usize),
+        view: &View<'_>,
+        spans: &mut Vec<Span>,
+    ) {
+        let (_, digits, bytes) = self.code.group();
+        let mut covered = Span { from: 0, to: 0 };
+        for hit in finder.spans(decoded) {
+            let first = hit.from.saturating_mul(digits).checked_div(bytes);
+            let last = hit.to.saturating_mul(digits).div_ceil(bytes).saturating_sub(1);
+            let place = |digit: usize| self.place(digit.saturating_add(skipped));
+            let (from, to) = (place(first.unwrap_or_default()), place(last).saturating_add(1));
+            // What hangs together is looked at once, however much is found in it.
+            if covered.from <= from && to <= covered.to {
+                continue;
+            }
+            covered = self.around(from, to);
+            push(spans, view.source(covered.from, covered.to));
         }
     }
 

@@ -208,3 +208,64 @@ fn a_secret_leaves_no_part_of_an_answer_or_an_error() {
     assert!(!format!("{:?}", scrub.outcome(unknown)).contains("s3cret-value"));
     assert!(!format!("{scrub:?}").contains("s3cret"));
 }
+
+/// A token with a beginning that it shares with others.
+fn token(name: &str) -> String {
+    let end = URL_SAFE_NO_PAD.encode(name.repeat(9));
+    format!("eyJhbGciOiJFUzI1NiIsInR5cCI6ImF0K2p3dCJ9.{}.{end}", URL_SAFE_NO_PAD.encode(name))
+}
+
+fn looks_for_tokens(before: &Scrub, names: &[&str]) -> Scrub {
+    let tokens: Vec<SecretString> = names.iter().map(|name| token(name).into()).collect();
+    before.and_tokens(&tokens)
+}
+
+#[test]
+fn a_token_is_found_in_every_form_beside_other_values_and_tokens() {
+    let scrub = looks_for_tokens(&looks_for_tokens(&scrub(&[SECRET]), &["ana", "ben"]), &["cy"]);
+    for name in ["ana", "ben", "cy"] {
+        let token = token(name);
+        let hex: String = token.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let every: String = token.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let braced: String = token.chars().map(|c| c.escape_unicode().to_string()).collect();
+        let basic = STANDARD.encode(format!("user:{token}"));
+        for form in [token, hex, every, braced, basic] {
+            let told = scrub.text(format!("<{form}> kept <{SECRET}>"));
+            assert_eq!(told, format!("<{REMOVED}> kept <{REMOVED}>"), "{form}");
+        }
+    }
+    let other = token("dora");
+    assert_eq!(scrub.text(other.clone()), other, "nobody was given that one");
+    assert!(!format!("{scrub:?}").contains("eyJ"));
+}
+
+#[test]
+fn the_end_of_a_token_is_removed_without_its_beginning() {
+    let scrub = looks_for_tokens(&Scrub::default(), &["ana", "ben"]);
+    let whole = token("ana");
+    for cut in 0..whole.len() - 32 {
+        let told = scrub.text(format!("cut: {}", whole.get(cut..).unwrap()));
+        assert_eq!(told, format!("cut: {REMOVED}"), "{cut}");
+    }
+    // Only what belongs to it is removed with it.
+    let (_, end) = whole.split_at(whole.len() - 40);
+    assert_eq!(scrub.text(format!("kept.{end}.kept")), format!("kept.{REMOVED}.kept"));
+    let short = Scrub::default().and_tokens(&["short-token".into(), "tiny".into()]);
+    assert_eq!(short.text("tiny short-token".to_owned()), format!("tiny {REMOVED}"));
+}
+
+#[test]
+fn tokens_with_the_same_end_are_both_removed_whole() {
+    let end = "the-same-end-of-more-than-32-bytes";
+    let scrub =
+        Scrub::default().and_tokens(&[format!("one.{end}").into(), format!("other.{end}").into()]);
+    for begin in ["one", "other"] {
+        assert_eq!(scrub.text(format!("<{begin}.{end}>")), format!("<{REMOVED}>"));
+    }
+}
+
+#[test]
+fn a_text_that_is_all_ends_of_a_token_costs_no_more_than_its_length() {
+    let scrub = Scrub::default().and_tokens(&["a".repeat(16 * 1024).into()]);
+    assert_eq!(scrub.text("a".repeat(256 * 1024)), REMOVED);
+}

@@ -213,9 +213,50 @@ async fn a_purge_takes_what_it_is_about_and_nothing_more() {
     assert_eq!(broker.purge(&Purge::Subject(alice())), 1);
     assert_eq!(broker.purge(&Purge::All), 1);
     fill().await;
-    let key = broker.mint(request()).await.unwrap().key();
-    broker.forget(&key);
+    let grant = broker.mint(request()).await.unwrap();
+    broker.forget(&grant.key(), grant.used().digest.unwrap());
     assert_eq!(broker.figures().kept, 1);
+}
+
+#[tokio::test]
+async fn a_token_is_minted_anew_once_however_many_calls_it_was_refused_for() {
+    let service = Service::start(|number, _| {
+        let mut answer = good();
+        answer["access_token"] = json!(format!("opaque-{number}"));
+        Act::Answer(200, answer.to_string())
+    })
+    .await;
+    let (broker, _) = service.broker();
+    let refused = broker.mint(request()).await.unwrap();
+    let (key, digest) = (refused.key(), refused.used().digest.unwrap());
+    for _late in 0..5 {
+        broker.forget(&key, digest);
+        let now = broker.mint(request()).await.unwrap();
+        assert_ne!(now.used().digest, Some(digest));
+    }
+    assert_eq!(service.seen().len(), 2, "the one that was minted in its place was dropped");
+    let fresh = broker.mint(request()).await.unwrap().used().digest.unwrap();
+    broker.forget(&key, fresh);
+    assert_eq!(broker.figures().kept, 0);
+}
+
+#[tokio::test]
+async fn how_long_a_token_is_good_is_what_is_said_of_it_and_not_how_long_it_is_used() {
+    for (said, seconds) in [(json!(7_200), Some(7_200)), (json!(60), Some(60)), (json!(null), None)]
+    {
+        let mut answer = good();
+        if said.is_null() {
+            answer.as_object_mut().unwrap().remove("expires_in");
+        } else {
+            answer["expires_in"] = said;
+        }
+        let service = Service::answering(200, answer).await;
+        let (broker, _) = service.broker();
+        let grant = broker.mint(request()).await.unwrap();
+        let good_until = seconds.map(|seconds: i64| NOW.plus_ms(seconds * 1_000));
+        assert_eq!(grant.good_until(), good_until);
+        assert!(grant.expires_at() <= NOW.plus_ms(300_000));
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,10 @@
 use placet_types::contract::credential::{CachePolicy, CredentialKind};
 
 use super::support::{Act, NOW, Service, dated, good, request, token, tokens};
-use crate::{Bearer, Broker, BrokerError, CallTokens, GrantRequest, Revoked, SubjectName};
+use crate::{
+    Bearer, Broker, BrokerError, CallTokens, GrantRequest, Revoked, SubjectName,
+    revocation::AHEAD_MS,
+};
 
 fn revoked(subject: &str, ms: i64) -> Revoked {
     let name = SubjectName {
@@ -48,12 +51,14 @@ async fn only_tokens_from_before_a_revocation_are_refused() {
     let service = Service::answering(200, good()).await;
     let (broker, _) = service.broker();
     broker.enforce(vec![revoked("alice", 5_000)]);
-    for issued in [Some(0), Some(5_000), None] {
+    // An issuer whose clock is ahead dates what it gave before the revocation later than it.
+    for issued in [Some(0), Some(5_000), Some(5_001), Some(5_000 + AHEAD_MS), None] {
         let refused = broker.mint(since(issued)).await.unwrap_err();
         assert_eq!(refused, BrokerError::SubjectRevoked, "{issued:?}");
     }
     assert!(service.seen().is_empty());
-    assert!(broker.mint(since(Some(5_001))).await.is_ok(), "a new sign-in works again");
+    let after = since(Some(5_001 + AHEAD_MS));
+    assert!(broker.mint(after).await.is_ok(), "a new sign-in works again");
     broker.enforce(Vec::new());
     assert!(broker.mint(since(Some(0))).await.is_ok(), "it was lifted");
 }
@@ -98,7 +103,7 @@ async fn a_revoked_agent_acts_for_nobody() {
     drop(broker.mint(request()).await.unwrap());
     broker.enforce(vec![revoked("agent-1", 0)]);
     assert_eq!(broker.mint(request()).await.unwrap_err(), BrokerError::SubjectRevoked);
-    let actor = Some(dated("newer", "agent-1", (Some(NOW.plus_ms(1)), 600_000)));
+    let actor = Some(dated("newer", "agent-1", (Some(NOW.plus_ms(1 + AHEAD_MS)), 600_000)));
     let again = CallTokens { actor, ..tokens() };
     assert!(broker.mint(GrantRequest { tokens: Some(again), ..request() }).await.is_ok());
 }
@@ -144,4 +149,46 @@ async fn what_is_minted_in_our_own_name_is_asked_for_anew_after_a_revocation() {
     clock.advance(11);
     assert!(!broker.mint(own()).await.unwrap().used().reused);
     assert_eq!(service.seen().len(), 2);
+}
+
+#[test]
+fn a_revocation_looks_as_far_ahead_as_tokens_are_taken_from() {
+    assert_eq!(u64::try_from(AHEAD_MS), Ok(placet_identity::LEEWAY_S_MAX * 1_000));
+}
+
+#[tokio::test]
+async fn nobody_joins_what_was_asked_for_before_a_revocation() {
+    let own = || GrantRequest { kind: CredentialKind::ClientCredentials, ..request() };
+    let us = || {
+        let mut us = revoked("placet", 10);
+        us.name.issuer = Some("https://sts.example".to_owned());
+        vec![us]
+    };
+    // Who comes after it asks anew, though the earlier request is on its way still.
+    let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
+    let (broker, clock) = service.broker();
+    let before = under_way(&service, &broker, own()).await;
+    broker.enforce(us());
+    clock.advance(11);
+    let (one, other) = tokio::join!(broker.mint(own()), broker.mint(own()));
+    one.unwrap();
+    other.unwrap();
+    before.await.unwrap().unwrap_err();
+    assert_eq!(service.seen().len(), 2, "the two of them share one request");
+    // Who joined it after the moment of the revocation, and before it was known here, gets nothing of it.
+    let service = Service::start(|_, _| Act::Late(200, good().to_string())).await;
+    let (broker, clock) = service.broker();
+    let before = under_way(&service, &broker, own()).await;
+    clock.advance(11);
+    let joined = tokio::spawn({
+        let broker = broker.clone();
+        async move { broker.mint(own()).await }
+    });
+    tokio::task::yield_now().await;
+    broker.enforce(us());
+    for asked in [before, joined] {
+        let refused = asked.await.unwrap().unwrap_err();
+        assert!(matches!(refused, BrokerError::Unavailable { .. }), "{refused}");
+    }
+    assert_eq!(service.seen().len(), 1);
 }

@@ -1,10 +1,10 @@
-//! The code for the ID token: one request to the provider's token endpoint.
+//! The code for the ID token: one request to the provider's token endpoint, and a second one where its secret was rotated.
 //!
 //! Owns the request's form. Invariant: what the provider answers reaches nobody but the verifier; not even its error's words are kept.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
-use http::{Request, StatusCode, header};
+use http::{Request, Response, StatusCode, header};
 use placet_types::json::{JsonLimits, parse_strict};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
@@ -12,6 +12,7 @@ use url::form_urlencoded::{Serializer, byte_serialize};
 use zeroize::Zeroizing;
 
 use super::{Attempt, Metadata, Provider, SignInError};
+use crate::secrets::LiveSecret;
 
 const ANSWER_BYTES_MAX: usize = 128 * 1024;
 
@@ -22,10 +23,15 @@ impl Provider {
         code: &str,
         attempt: &Attempt,
     ) -> Result<Zeroizing<String>, SignInError> {
-        let secret = self.secret().await?;
-        let request = self.token_request(metadata, (code, attempt), secret.as_ref())?;
-        let response = self.inner.egress.send(request).await;
-        let response = response.map_err(|error| self.unavailable(error.to_string()))?;
+        let live = self.secret().await?;
+        let newest = live.as_ref().map(|live| &live.newest);
+        let mut response = self.ask(metadata, (code, attempt), newest).await?;
+        if let Some(previous) = live.as_ref().and_then(|live| live.previous.as_ref())
+            && is_client_refused(&response)
+        {
+            // Rotated here before there. Who is not known as a client has not used up the code.
+            response = self.ask(metadata, (code, attempt), Some(previous)).await?;
+        }
         if response.status() != StatusCode::OK {
             let status = response.status();
             return Err(self.unavailable(format!("it answers the code with {status}")));
@@ -40,11 +46,22 @@ impl Provider {
             .ok_or(SignInError::Refused { problem: "the provider's answer holds no ID token" })
     }
 
-    /// The client's secret as it is now.
-    async fn secret(&self) -> Result<Option<SecretString>, SignInError> {
+    /// The client's secret as it is now, and the one before it.
+    async fn secret(&self) -> Result<Option<LiveSecret>, SignInError> {
         let Some(name) = &self.inner.config.client_secret else { return Ok(None) };
         let read = self.inner.secrets.live_soon(name).await;
-        read.map(|live| Some(live.newest)).map_err(|error| self.unavailable(error.to_string()))
+        read.map(Some).map_err(|error| self.unavailable(error.to_string()))
+    }
+
+    async fn ask(
+        &self,
+        metadata: &Metadata,
+        attempt: (&str, &Attempt),
+        secret: Option<&SecretString>,
+    ) -> Result<Response<Bytes>, SignInError> {
+        let request = self.token_request(metadata, attempt, secret)?;
+        let response = self.inner.egress.send(request).await;
+        response.map_err(|error| self.unavailable(error.to_string()))
     }
 
     fn token_request(
@@ -82,4 +99,16 @@ impl Provider {
             .body(Bytes::from(form.finish()))
             .map_err(|error| self.unavailable(error.to_string()))
     }
+}
+
+/// Whether the provider does not take the client for who it says it is (RFC 6749, section 5.2).
+fn is_client_refused(response: &Response<Bytes>) -> bool {
+    let limits = JsonLimits { bytes_max: ANSWER_BYTES_MAX, ..JsonLimits::default() };
+    let says_so = || {
+        let answer = parse_strict(response.body(), &limits).ok();
+        let error = answer.as_ref().and_then(|answer| answer.get("error")).and_then(Value::as_str);
+        error == Some("invalid_client")
+    };
+    response.status() == StatusCode::UNAUTHORIZED
+        || (response.status() == StatusCode::BAD_REQUEST && says_so())
 }

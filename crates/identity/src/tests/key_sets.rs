@@ -324,6 +324,30 @@ async fn ten_thousand_unknown_keys_cause_one_fetch() {
 }
 
 #[tokio::test]
+async fn an_issuer_that_says_it_has_no_keys_withdraws_the_known_ones_and_half_an_answer_does_not() {
+    let signer = Signer::es256("k1");
+    let full = key_set(&[&signer]).to_string();
+    let server = KeyServer::start(answer("200 OK", &full)).await;
+    let verifier = server.verifier(|_| {});
+    let token = signer.sign(&claims());
+    verify(&verifier, &token).await.unwrap();
+    for half in ["", "{\"keys\":[", "{}", full.strip_suffix('}').unwrap()] {
+        server.say(answer("200 OK", half));
+        assert_eq!(verifier.refresh().await.len(), 1, "`{half}`");
+        verify(&verifier, &token).await.expect("an outage does not end what is known");
+    }
+    for none in [json!({ "keys": [] }), json!({ "keys": [{ "kty": "oct", "kid": "k1" }] })] {
+        server.say(answer("200 OK", &none.to_string()));
+        assert_eq!(verifier.refresh().await.len(), 1);
+        let refused = verify(&verifier, &token).await.unwrap_err();
+        assert!(matches!(refused, IdentityError::KeysUnavailable { .. }), "{refused}");
+        server.say(answer("200 OK", &full));
+        assert!(verifier.refresh().await.is_empty());
+        verify(&verifier, &token).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_new_key_behind_a_url_is_found_by_one_more_fetch() {
     let (old, new) = (Signer::es256("old"), Signer::es256("new"));
     let server = KeyServer::start(answer("200 OK", &key_set(&[&old]).to_string())).await;

@@ -1,6 +1,7 @@
 //! Sign-in with a small provider of our own on loopback: the round trip, and everything that must not pass.
 
 mod again;
+mod rotated;
 
 use std::{
     collections::BTreeMap,
@@ -35,6 +36,8 @@ const BROWSER: &str = "ZdLMh1Ld0cTnmvSdUq2bKkTq4TgyAqK2v7y0dY9pXrs";
 struct Says {
     metadata: Value,
     token: (u16, String),
+    /// A client's secret that is answered with this instead.
+    turns_away: Option<(String, (u16, String))>,
     asked: Vec<(String, String)>,
 }
 
@@ -188,10 +191,11 @@ async fn answer(mut stream: TcpStream, says: &Arc<Mutex<Says>>) {
     let (status, document) = {
         let mut says = says.lock().unwrap();
         says.asked.push((head.to_owned(), body.to_owned()));
-        if head.starts_with("GET /.well-known/") {
-            (200, says.metadata.to_string())
-        } else {
-            says.token.clone()
+        let turned_away = says.turns_away.clone().filter(|(secret, _)| body.contains(secret));
+        match turned_away {
+            _ if head.starts_with("GET /.well-known/") => (200, says.metadata.to_string()),
+            Some((_, answer)) => answer,
+            None => says.token.clone(),
         }
     };
     let answer = format!(

@@ -118,7 +118,7 @@ pub(super) fn asked(
 }
 
 /// The escalations that were made.
-fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Escalation> {
+pub(super) fn made(requirement: &Requirement, escalated: u32) -> impl Iterator<Item = &Escalation> {
     requirement.escalations.iter().take(usize::try_from(escalated).unwrap_or(usize::MAX))
 }
 

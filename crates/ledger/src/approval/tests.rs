@@ -11,11 +11,16 @@ use placet_types::{
         TenantId, ToolCallId,
     },
     mode::ApprovalMode,
+    narrowing::Change,
     principal::{Principal, PrincipalChain, PrincipalKind},
 };
 use proptest::prelude::*;
 
-use super::{APPROVAL_VERSION, ApprovalRecord, ApprovalState, Ballot, Tally, VOTES_MAX, VoteError};
+use super::{
+    APPROVAL_VERSION, ApprovalRecord, ApprovalState, Ballot, Edited, Tally, VOTES_MAX, VoteError,
+};
+
+mod asking;
 
 const EXPIRES_AT: Timestamp = Timestamp::from_ms(1_000);
 
@@ -36,6 +41,7 @@ fn vote(approver: &str, groups: &[&str], choice: VoteChoice) -> Vote {
         authenticated_at: None,
         groups: groups.iter().map(|name| group(name)).collect(),
         groups_as_of: Timestamp::from_ms(0),
+        claimed: BTreeSet::new(),
         choice,
         reason: "looked at it".to_owned(),
         at: Timestamp::from_ms(1),
@@ -87,6 +93,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         guests: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
+        reopened_at: None,
         edits: Vec::new(),
         callback: None,
         state: ApprovalState::Pending,
@@ -415,6 +422,29 @@ fn what_went_back_ends_at_the_earlier_of_what_was_given_at_first_and_what_is_giv
     assert!(follows(at_first - 1, 1) && follows(at_first, 1));
     assert!(!follows(at_first + 1, 1), "longer than at first");
     assert!(!follows(at_first - 1, 0), "shorter without having gone back");
+}
+
+#[test]
+fn an_edit_may_end_sooner_and_never_later_and_no_vote_changes_the_end() {
+    let asked = pending(requirement(&[("a", 1)], 1));
+    let shown = Digest::of(b"other arguments");
+    let edit = Edited {
+        request_digest: Digest::of(b"another request"),
+        proposal: shown,
+        from_parked: Digest::of(b"parked"),
+        requirement: requirement(&[("a", 1)], 1),
+        change: Change { narrower: false, masked: BTreeSet::new() },
+    };
+    let vote = Vote { shown_digest: shown, ..yes("ann", &["a"]) };
+    let edited = asked.edited(edit, vote, Timestamp::from_ms(5)).unwrap();
+    let by = |next: &ApprovalRecord, ms: i64| {
+        let expires_at = asked.expires_at.plus_ms(ms);
+        ApprovalRecord { expires_at, ..next.clone() }.may_follow(Some(&asked))
+    };
+    assert!(by(&edited, 0) && by(&edited, -1));
+    assert!(!by(&edited, 1), "longer than at first");
+    let voted = asked.cast(yes("ben", &["a"]), Timestamp::from_ms(5)).unwrap();
+    assert!(by(&voted, 0) && !by(&voted, -1) && !by(&voted, 1));
 }
 
 #[test]

@@ -58,6 +58,7 @@ impl Ledger {
             escalated: 0,
             lapsed: BTreeSet::new(),
             reopened: 0,
+            reopened_at: None,
             guests: proposal.requirement.guests(),
             edits: Vec::new(),
             callback: parked.callback.clone(),

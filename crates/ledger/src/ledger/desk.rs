@@ -21,8 +21,9 @@ impl Ledger {
         entry: DeskEntry,
         mut event: AuditEvent,
     ) -> Result<DeskEntry, LedgerError> {
-        // What ends or takes back a right is accepted to the last.
-        let admission = if entry.rev == 1 { Admission::New } else { Admission::Completion };
+        // What ends or takes back a right is accepted to the last, and so is what stops calls.
+        let is_new = entry.rev == 1 && !entry.tightens();
+        let admission = if is_new { Admission::New } else { Admission::Completion };
         event.kind = AuditKind::Desk;
         event.tenant = Some(entry.tenant.clone());
         event.desk.insert(entry.desk_id.clone());

@@ -17,8 +17,8 @@ use placet_types::{
 use super::{Ledger, LedgerError, content_of, keeping::superseded};
 use crate::{
     approval::{ApprovalRecord, ApprovalState},
-    audit::AuditKind,
-    dispatch::{Armed, Dispatch, Intent, Settlement, Subject},
+    audit::{AuditEvent, AuditKind},
+    dispatch::{Armed, Basis, Dispatch, Intent, Settlement, Spare, Subject},
     parked::ParkedCall,
     record::{Attempt, Class, EffectRecord, EffectState, dispatch_token},
     sabotage::{Guard, removed},
@@ -57,6 +57,7 @@ impl Ledger {
         durability: Durability,
     ) -> Result<Armed, LedgerError> {
         check(&permit, &intent)?;
+        let basis = basis_of(&permit, durability);
         if permit.write_class() {
             return Err(LedgerError::PermitMismatch);
         }
@@ -84,8 +85,31 @@ impl Ledger {
             key: None,
             deadline_at: intent.deadline_at,
         };
-        let subject = Subject::Read(Box::new(event));
-        Ok(Armed { dispatch, settlement: Settlement { subject, second: None } })
+        let brought = intent.reserve.brought().map(Box::new);
+        let subject = Subject::Read { event: Box::new(event), brought };
+        Ok(Armed { dispatch, settlement: Settlement { subject, second: None }, basis })
+    }
+
+    /// The leave for a second try of an attempt, once `event`, which names the other credential, is as durable as the dispatch was. To be
+    /// asked for only against an answer which proves that the first try had no effect: the record says "dispatched" all the while, so that a
+    /// crash leaves an unknown outcome as it must.
+    ///
+    /// # Errors
+    /// [`LedgerError::PolicyMoved`] and [`LedgerError::DeskMoved`], as for the first try, and whatever else keeps the event from being
+    /// recorded; nothing is sent once more then.
+    pub async fn dispatch_once_more(
+        &self,
+        spare: Spare,
+        mut event: AuditEvent,
+    ) -> Result<Dispatch, LedgerError> {
+        let Spare { dispatch, basis: Basis { epoch, desk, durability } } = spare;
+        event.kind = AuditKind::CredentialReplaced;
+        let mut changes = Changes::new(durability, Admission::New);
+        changes.expect_policy = Some(epoch);
+        changes.expect_desk = Some(desk);
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(dispatch)
     }
 
     /// Turns a permit into a dispatch of a recorded call, consuming its approval, or using its standing grant once more, in the same
@@ -163,7 +187,8 @@ impl Ledger {
             deadline_at: intent.deadline_at,
         };
         let subject = Subject::Effect { record: Box::new(moved) };
-        Ok(Armed { dispatch, settlement: Settlement { subject, second: None } })
+        let basis = basis_of(&permit, Durability::Synced);
+        Ok(Armed { dispatch, settlement: Settlement { subject, second: None }, basis })
     }
 
     /// Keeps an intent, durably: nothing may act upon it before (I2).
@@ -208,6 +233,10 @@ impl Ledger {
     }
 }
 
+fn basis_of(permit: &Permit, durability: Durability) -> Basis {
+    Basis { epoch: permit.epoch(), desk: permit.desk(), durability }
+}
+
 /// Whether the permit is for exactly this call. Its policy epoch is compared inside the commit.
 fn check(permit: &Permit, intent: &Intent) -> Result<(), LedgerError> {
     let args_digest = canonical_digest(&Value::Object(intent.args.clone()));
@@ -232,7 +261,11 @@ fn next_attempt(
     let (now, epoch) = moment;
     let (first_dispatched_at, after_unknown, reserve) =
         if let EffectState::Dispatched(earlier) = &record.state {
-            (earlier.first_dispatched_at, true, earlier.reserve.clone())
+            let mut reserve = earlier.reserve.clone();
+            if let Some(reserve) = &mut reserve {
+                reserve.brings.extend(&intent.reserve.brings);
+            }
+            (earlier.first_dispatched_at, true, reserve)
         } else {
             // Under a new arm an attempt is the first, and what it finds out speaks for itself only.
             (now, record.unknown.is_some(), Some(Box::new(intent.reserve.clone())))

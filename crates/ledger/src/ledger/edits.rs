@@ -138,10 +138,10 @@ fn check(
     if same { Ok(()) } else { Err(LedgerError::EditMismatch) }
 }
 
-/// Whether approvers are shown whose arguments they are, and which masked values changed.
+/// Whether approvers are shown whose arguments they are, and which masked values changed; and the call keeps it.
 fn check_shown(
     approval: &ApprovalRecord,
-    Narrowed { proposal, change, .. }: Narrowed<'_>,
+    Narrowed { parked, proposal, change }: Narrowed<'_>,
     vote: &Vote,
 ) -> Result<(), LedgerError> {
     let editors = vote.voices().map(|voice| voice.person).filter(|_| !change.narrower);
@@ -152,9 +152,13 @@ fn check_shown(
         authors == edited.authors.iter().collect()
             && masked.all(|place| edited.masked.contains(place))
     });
+    let mut by = approval.edits.iter().map(|edit| &edit.by).chain([&vote.approver]);
+    let is_kept = parked.edited.as_ref().is_some_and(|edit| {
+        by.all(|editor| edit.by.contains(editor)) && change.masked.is_subset(&edit.masked)
+    });
     // A value that nobody is shown is never narrower: nobody could tell.
     let may_count = !change.narrower || change.masked.is_empty();
-    if is_shown && may_count { Ok(()) } else { Err(LedgerError::EditMismatch) }
+    if is_shown && is_kept && may_count { Ok(()) } else { Err(LedgerError::EditMismatch) }
 }
 
 /// What the audit says of an edit.

@@ -4,7 +4,10 @@
 //! recorded as "not executed" while an earlier attempt may have been.
 
 use placet_types::{
-    binding::CredentialUse, digest::Digest, envelope::result::ToolResultEnvelope, error::ErrorCode,
+    binding::CredentialUse,
+    digest::Digest,
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Execution},
 };
 
 use super::{Ledger, LedgerError, Outcome, content_of, keeping::superseded};
@@ -13,6 +16,7 @@ use crate::{
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
     record::{Attempt, EffectRecord, EffectState, Resolution},
+    run::{Reservation, RunTaint},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -32,14 +36,30 @@ impl Ledger {
             Subject::Effect { record } => {
                 self.settle_effect(*record, (outcome, None), (result, second)).await.map(Some)
             }
-            Subject::Read(event) => {
+            Subject::Read { event, brought } => {
                 let mut event = *event;
                 event.kind = AuditKind::ReadSettled;
                 event.credential = second.or(event.credential);
                 event.code = result.error.as_ref().map(|error| error.error_code);
-                self.note(event, Durability::Written).await.map(|()| None)
+                let brought = brought.filter(|_| has_result(&outcome)).map(|brought| *brought);
+                self.settle_read(event, brought).await.map(|()| None)
             }
         }
+    }
+
+    /// Keeps the end of a read. What its result brings into the run is as durable as a record: told of once, it cannot be untold.
+    async fn settle_read(
+        &self,
+        mut event: AuditEvent,
+        brought: Option<RunTaint>,
+    ) -> Result<(), LedgerError> {
+        event.taint.clear();
+        let durability = if brought.is_some() { Durability::Synced } else { Durability::Written };
+        let mut changes = Changes::new(durability, Admission::Completion);
+        bring(&mut changes, &mut event, brought);
+        changes.audit.push(event);
+        self.store.commit(changes).await?;
+        Ok(())
     }
 
     /// Records the end of an unknown outcome that an operator, a probe or a late answer brought to light (T8). Where people are asked
@@ -58,6 +78,9 @@ impl Ledger {
         let Some(attempt) = unknown_attempt(record, (&outcome, &by)) else {
             return Err(LedgerError::WrongState(record.state.name()));
         };
+        let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
+        let brought = brought.filter(|_| result.status != ResultStatus::Refused);
+        let refund = given_back(record, (attempt, &by), (&outcome, result));
         let (bytes, digest) = content_of(result)?;
         let resolved_by = Some(by.clone());
         let state = match outcome {
@@ -81,7 +104,9 @@ impl Ledger {
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.forget_content = superseded(record, &moved);
+        changes.refund = refund;
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
         self.call_off(record, &moved, &mut changes).await?;
         self.store.commit(changes).await?;
@@ -197,6 +222,10 @@ impl Ledger {
         };
         let (bytes, digest) = content_of(result)?;
         let state = state_after(&record, attempt, (outcome, by), digest);
+        let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
+        let brought = brought.filter(|_| {
+            matches!(state, EffectState::Succeeded { .. } | EffectState::FailedFinal { .. })
+        });
         let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.credential = second;
@@ -214,9 +243,52 @@ impl Ledger {
         }
         changes.content.push((record.scope.tenant.clone(), bytes));
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
+        bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
         self.store.commit(changes).await?;
         Ok(moved)
+    }
+}
+
+/// What an unknown outcome gives back to its run's budget once it has come to light that nothing happened. Only then: what was executed
+/// and failed is paid for. What an earlier arm cost goes back too where a person speaks for all of them; of the calls one is given back.
+fn given_back(
+    record: &EffectRecord,
+    (attempt, by): (&Attempt, &Resolution),
+    (outcome, result): (&Outcome, &ToolResultEnvelope),
+) -> Option<Reservation> {
+    let nothing_happened = match outcome {
+        Outcome::FailedRetriable(_) => true,
+        Outcome::FailedFinal(_) => {
+            let error = result.error.as_ref();
+            error.is_some_and(|error| error.execution == Execution::NotExecuted)
+        }
+        Outcome::Succeeded | Outcome::Unknown(_) => false,
+    };
+    let mut back = attempt.reserve.as_deref().filter(|_| nothing_happened)?.clone();
+    let earlier = record.unknown.as_ref().map(|unknown| &unknown.attempt);
+    let earlier = earlier.filter(|earlier| by.attempt().is_none() && *earlier != attempt);
+    if let Some(earlier) = earlier.and_then(|earlier| earlier.reserve.as_deref())
+        && earlier.run == back.run
+    {
+        back.cents = back.cents.saturating_add(earlier.cents);
+    }
+    Some(back)
+}
+
+/// Whether an outcome has a result that says something of what the target said: of a success, and of a failure that it reports.
+const fn has_result(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Succeeded | Outcome::FailedFinal(_) => true,
+        Outcome::FailedRetriable(_) | Outcome::Unknown(_) => false,
+    }
+}
+
+/// What a result brings into its run's context comes there in the commit that records the result.
+fn bring(changes: &mut Changes, event: &mut AuditEvent, brought: Option<RunTaint>) {
+    if let Some(brought) = brought {
+        event.taint.clone_from(&brought.taint);
+        changes.taint = Some(brought);
     }
 }
 

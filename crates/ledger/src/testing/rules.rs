@@ -38,6 +38,11 @@ impl Inner {
         {
             *run = run.refunded(refund.cents);
         }
+        if let Some(brought) = changes.taint
+            && let Some(run) = self.runs.get_mut(&brought.run)
+        {
+            run.taint.extend(brought.taint);
+        }
         for change in changes.effects {
             self.change_effect(epoch, change)?;
         }

@@ -59,7 +59,7 @@ pub(super) struct State {
     noted: DeliveryMark,
     overflow: Vec<(ChannelName, Message)>,
     since: Since,
-    /// When a trouble with a credential was told of last.
+    /// When a trouble with a credential, or a wait for a caller, was told of last.
     faults: BTreeMap<String, Timestamp>,
 }
 
@@ -250,9 +250,10 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is a trouble with a credential of which people were told within the hour, from another node's note.
+    /// Whether it is a trouble with a credential, or a wait for a caller, of which somebody was told within the hour, from another node's
+    /// note.
     fn is_told_already(&mut self, notice: &Notice) -> bool {
-        if notice.kind != NoticeKind::CredentialRefused {
+        if !matches!(notice.kind, NoticeKind::CredentialRefused | NoticeKind::AwaitsCredential) {
             return false;
         }
         let at = notice.at;
@@ -264,11 +265,17 @@ impl State {
         known
     }
 
-    /// The notices of an entry, with the ends of calls that were held.
+    /// The notices of an entry, with the ends of calls that were held, and those that wait for their callers.
     async fn notices(&self, book: &dyn Book, found: Found) -> Result<Vec<Notice>, StoreError> {
         let mut notices = found.notices;
-        let wants_end = route::wants(&self.config, NoticeKind::Finished)
-            || self.config.channels.values().any(|channel| !channel.callbacks.is_empty());
+        let has_callers =
+            self.config.channels.values().any(|channel| !channel.callbacks.is_empty());
+        let wants_wait = has_callers || route::wants(&self.config, NoticeKind::AwaitsCredential);
+        for lacking in found.lacking.iter().filter(|_| wants_wait) {
+            let approval = book.approval(&lacking.approval_id).await?;
+            notices.extend(approval.and_then(|one| entry::of_lacking(&one, lacking)));
+        }
+        let wants_end = has_callers || route::wants(&self.config, NoticeKind::Finished);
         for ended in found.ends.iter().filter(|_| wants_end) {
             if let Some(approval) = book.approval_of_call(&ended.call_id).await? {
                 notices.push(entry::of_end(&approval, ended));

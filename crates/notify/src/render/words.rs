@@ -39,6 +39,7 @@ pub(crate) fn title(notice: &Notice, scope: &Scope) -> String {
                 | NoticeKind::Expired
                 | NoticeKind::Void
                 | NoticeKind::Finished
+                | NoticeKind::AwaitsCredential
                 | NoticeKind::CredentialRefused => "Desk",
             };
             format!("{what} {}, by {}", desk.state, desk.by)
@@ -63,6 +64,7 @@ fn of_approval(kind: NoticeKind, call: &CallFacts) -> &'static str {
         NoticeKind::Denied => "Denied",
         NoticeKind::Expired => "Nobody agreed in time",
         NoticeKind::Void => "Approval is void",
+        NoticeKind::AwaitsCredential => "Approved, and waits for its caller's new token",
         NoticeKind::Finished
         | NoticeKind::Grant
         | NoticeKind::BreakGlass
@@ -82,6 +84,7 @@ fn of_end(kind: NoticeKind, call: &CallFacts) -> &'static str {
         (NoticeKind::Denied, None) => "Not executed, denied",
         (NoticeKind::Expired, None) => "Not executed, nobody agreed in time",
         (NoticeKind::Void, None) => "Not executed, approval void",
+        (NoticeKind::AwaitsCredential, None) => "Approved, send it again with a new token",
         (_, None) => "Ended",
     }
 }

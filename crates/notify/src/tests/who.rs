@@ -1,9 +1,13 @@
 //! Who is told of what, and how much.
 
-use placet_ledger::{approval::ApprovalState, audit::AuditKind};
+use placet_ledger::{
+    approval::ApprovalState,
+    audit::{AuditEvent, AuditKind},
+};
+use placet_types::error::ErrorCode;
 use serde_json::{Value, json};
 
-use super::support::{Boy, Chain, approval, read, sender, turn, voted};
+use super::support::{Arrived, Boy, Chain, MINUTE, approval, read, sender, then, turn, voted};
 use crate::{config::NotifyConfig, message::Letter, render};
 
 fn channels(names: &[&str]) -> Value {
@@ -121,6 +125,56 @@ async fn a_caller_is_told_the_end_over_the_channel_it_named_if_that_is_its_tenan
         let said = told(&config, |chain| chain.moved(&denied, AuditKind::Voted)).await;
         assert_eq!(said, if end { vec!["theirs: call_1 denied"] } else { vec![] }, "{channel}");
     }
+}
+
+#[tokio::test]
+async fn a_caller_is_told_once_that_its_approved_call_waits_for_a_new_token() {
+    let mut all = channels(&["theirs", "people"]);
+    all["theirs"]["callbacks"] = json!(["acme"]);
+    let routes = json!([{ "channels": ["people"] }]);
+    let config = read(json!({ "channels": all, "routes": routes }));
+    let mut held = approval(1);
+    held.callback = Some("theirs".parse().unwrap());
+    let waits = |node: &'static str, chain: &Chain| {
+        let mut event = AuditEvent::new(AuditKind::AwaitsCredential);
+        event.approval_id = Some(held.approval_id.clone());
+        event.call_id = Some(held.call_id.clone());
+        event.code = Some(ErrorCode::CredentialExpired);
+        event.note = Some("CANARY of a token service".to_owned());
+        chain.append(node, json!({ "audit": [event] }));
+    };
+    let (chain, boy) = (Chain::new(), Boy::default());
+    let mut sender = sender(&config, &chain, &boy);
+    turn(&mut sender).await;
+    let approved = voted(&held, "ben", ApprovalState::Approved);
+    chain.moved(&approved, AuditKind::Voted);
+    waits("journal", &chain);
+    waits("another", &chain);
+    turn(&mut sender).await;
+    let theirs = || {
+        let arrived = boy.arrived().into_iter().filter(|one| one.channel == "theirs");
+        arrived.collect::<Vec<_>>()
+    };
+    let said = theirs();
+    assert_eq!(said.len(), 1, "{said:?}");
+    let letter = render::webhook(&said[0].letter, None);
+    assert_eq!(letter["type"], "call.awaits_credential");
+    assert_eq!(letter["data"]["status"], "approved");
+    assert_eq!(letter["data"]["code"], "CREDENTIAL_EXPIRED");
+    assert!(!letter.to_string().contains("CANARY"), "{letter}");
+    assert_eq!(boy.arrived().len(), 2, "people hear of the approval, and not of this unasked");
+    // It has come back, and is too late once more.
+    chain.pass_ms(61 * MINUTE);
+    waits("journal", &chain);
+    turn(&mut sender).await;
+    assert_eq!(theirs().len(), 2);
+    // Who reads of it when it is over says nothing.
+    chain.pass_ms(61 * MINUTE);
+    waits("journal", &chain);
+    chain.moved(&then(&approved, ApprovalState::Expired), AuditKind::ApprovalEnded);
+    turn(&mut sender).await;
+    assert_eq!(theirs().iter().map(Arrived::says).next_back().unwrap(), "call_1 expired");
+    assert_eq!(theirs().len(), 3);
 }
 
 #[test]

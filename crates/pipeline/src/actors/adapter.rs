@@ -16,7 +16,7 @@ use secrecy::ExposeSecret as _;
 use crate::{
     actors::tree::{Tree, injected_fault},
     adapters::{
-        discreet::in_environment,
+        handed::in_environment,
         ports::{Connection, Port, backoff},
     },
     context::Context,

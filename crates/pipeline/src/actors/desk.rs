@@ -56,6 +56,8 @@ pub(crate) enum DeskMessage {
     Resume { approval_id: ApprovalId, renewed: Option<Box<Identity>> },
     /// The call could not run now.
     RetryLater { approval_id: ApprovalId },
+    /// Others are to try first, for so long.
+    OthersFirst { approval_id: ApprovalId, wait: Duration },
     /// The approval has ended, or its call is on its way, or waits for its caller.
     Over { approval_id: ApprovalId },
     /// Read on what waits, after the start.
@@ -131,6 +133,9 @@ impl Actor for DeskActor {
                 let due = Instant::now() + backoff(tries.saturating_add(1));
                 timers.retries.insert(approval_id, (due, tries));
             }
+            DeskMessage::OthersFirst { approval_id, wait } => {
+                timers.retries.insert(approval_id, (Instant::now() + wait, 0));
+            }
             DeskMessage::Over { approval_id } => drop(timers.retries.remove(&approval_id)),
             DeskMessage::ReadOn => {
                 let from = timers.reading.clone();
@@ -178,8 +183,10 @@ impl DeskActor {
             for approval in page {
                 self.seen(&approval);
                 if approval.state == ApprovalState::Approved {
-                    // Where it is shared, the node that people told takes it up; this one if nothing comes of that.
-                    let due = Instant::now() + grace;
+                    // Where it is shared, the node that people told takes it up; this one if nothing comes of that, or at once if
+                    // that one cannot, for want of its caller's tokens.
+                    let is_ours = self.context.tokens.has(approval.record_id);
+                    let due = Instant::now() + if is_ours { Duration::ZERO } else { grace };
                     timers.retries.entry(approval.approval_id).or_insert((due, 0));
                 }
             }

@@ -53,6 +53,7 @@ impl Actor for IdentityActor {
             IdentityMessage::Refresh => {
                 let context = Arc::clone(&self.context);
                 context.broker.sweep();
+                context.handed.sweep();
                 context.tokens.sweep(context.clock.now());
                 // A slow issuer must not keep this actor from answering its supervisor.
                 self.context.registry.spawn(async move {

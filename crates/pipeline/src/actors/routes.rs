@@ -179,6 +179,12 @@ impl Routes {
         self.tell_desk(DeskMessage::RetryLater { approval_id: approval_id.clone() });
     }
 
+    /// An approved call is left to other nodes for so long.
+    pub(crate) fn others_first(&self, approval_id: &ApprovalId, wait: Duration) {
+        let approval_id = approval_id.clone();
+        self.tell_desk(DeskMessage::OthersFirst { approval_id, wait });
+    }
+
     /// An approved call waits for its caller: there is nothing to try until then.
     pub(crate) fn approval_waits(&self, approval_id: &ApprovalId) {
         self.tell_desk(DeskMessage::Over { approval_id: approval_id.clone() });

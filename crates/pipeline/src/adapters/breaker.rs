@@ -71,6 +71,15 @@ impl Breaker {
         opens
     }
 
+    /// Whether a call would be refused at this moment: unlike one that is open, it is not shut once its time for a trial has come.
+    pub(crate) fn is_shut(&self) -> bool {
+        match self.state {
+            State::Closed { .. } => false,
+            State::Open { until } => Instant::now() < until,
+            State::HalfOpen => true,
+        }
+    }
+
     /// Whether calls are refused at this moment.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state, State::Closed { .. })
@@ -89,10 +98,10 @@ mod tests {
         assert!(!breaker.failed());
         assert!(!breaker.failed());
         assert!(breaker.failed());
-        assert!(breaker.admit().is_err());
+        assert!(breaker.is_shut() && breaker.admit().is_err());
         tokio::time::advance(Duration::from_millis(1_001)).await;
-        assert!(breaker.admit().is_ok());
-        assert!(breaker.admit().is_err(), "only one call may try");
+        assert!(!breaker.is_shut() && breaker.admit().is_ok());
+        assert!(breaker.is_shut() && breaker.admit().is_err(), "only one call may try");
         assert!(breaker.failed());
         assert!(breaker.admit().is_err());
         tokio::time::advance(Duration::from_millis(1_001)).await;

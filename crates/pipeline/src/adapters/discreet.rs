@@ -1,136 +1,72 @@
-//! Discreet connections: what a target was given as a secret does not come back in what it says.
+//! Discreet connections: what a place was handed as a secret does not come back in what it says.
 //!
-//! Owns the removal of a contract's secrets from answers, errors and probes, before anything of them is recorded (I15, TM-19). A tool
-//! that echoes its headers or its environment is common; what it echoes would stand in the ledger for as long as results are kept.
-//! Not here: secrets of other contracts, which this target never had.
+//! Owns the removal of secrets from answers, errors and probes, before anything of them is recorded (I15, TM-19), and the cutting of long
+//! reasons after it. A tool that echoes its headers or its environment is common; what it echoes would stand in the ledger for as long as
+//! results are kept. Which secrets those are is kept by [`crate::adapters::handed`]: also those that the same place was handed by other
+//! contracts, in other calls and for other users. Not here: secrets that no target at this place ever had.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use placet_adapter::{
     adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry},
-    outcome::{AdapterError, Outcome, Probe},
-    scrub::Scrub,
+    outcome::{AdapterError, Answer, Outcome, Probe, cut, shortened},
+    scrub::{REMOVED, Scrub},
 };
-use placet_identity::Secrets;
-use placet_types::contract::{
-    Contract, LiveTool,
-    file::{EnvValue, TransportFile},
-};
+use placet_types::contract::{Contract, LiveTool};
 use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+
+use crate::adapters::handed::Given;
+
+/// Longer answers are searched where blocking is allowed.
+const INLINE_BYTES_MAX: usize = 64 * 1024;
+/// The longest title of a source.
+const TITLE_BYTES_MAX: usize = 512;
 
 /// A connector whose connections are discreet.
 #[derive(Debug)]
 pub(crate) struct DiscreetConnector {
     inner: Arc<dyn Connector>,
-    secrets: Arc<Secrets>,
+    given: Arc<Given>,
 }
 
 impl DiscreetConnector {
-    pub(crate) fn new(inner: Arc<dyn Connector>, secrets: Arc<Secrets>) -> Self {
-        Self { inner, secrets }
+    /// One for the place that was handed this.
+    pub(crate) fn new(inner: Arc<dyn Connector>, given: Arc<Given>) -> Self {
+        Self { inner, given }
     }
 }
 
 #[async_trait]
 impl Connector for DiscreetConnector {
     async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
-        let names = secrets_of(&contract);
-        let given = Given { names, secrets: Arc::clone(&self.secrets), values: Mutex::default() };
         // Before and after: a child that is started in between may have been given either.
-        drop(given.remember());
-        let contract_has_none = contract.credential.is_none();
+        self.given.look();
         let inner = self.inner.connect(contract).await;
-        let scrub = given.scrub();
-        let inner = inner.map_err(|error| scrub.error(error))?;
-        if given.names.is_empty() && contract_has_none {
-            return Ok(inner);
+        let given = Arc::clone(&self.given);
+        match inner {
+            Ok(inner) => {
+                given.look();
+                Ok(Box::new(Discreet { inner, given }))
+            }
+            Err(error) => Err(given.scrub().error(error).shortened()),
         }
-        Ok(Box::new(Discreet { inner, given }))
     }
 }
 
-/// The names of the secrets that a contract's target is given.
-fn secrets_of(contract: &Contract) -> Vec<String> {
-    let credential = contract.credential.iter().filter_map(|credential| credential.secret.as_ref());
-    credential.chain(in_environment(contract)).cloned().collect()
-}
-
-/// The names of the secrets in the environment of a contract's child process.
-pub(crate) fn in_environment(contract: &Contract) -> Vec<&String> {
-    match &contract.transport {
-        TransportFile::McpStdio { env, .. } => env
-            .values()
-            .filter_map(|value| match value {
-                EnvValue::Secret { secret } => Some(secret),
-                EnvValue::Literal(_) => None,
-            })
-            .collect(),
-        TransportFile::Internal { .. } | TransportFile::McpHttp { .. } => Vec::new(),
-    }
-}
-
-/// A connection to a target that was given secrets.
+/// A connection to a place that may have been handed secrets.
 #[derive(Debug)]
 struct Discreet {
     inner: Box<dyn Adapter>,
-    given: Given,
-}
-
-/// How many values of secrets are remembered of a connection: those of the first reading and the newest ones.
-const VALUES_MAX: usize = 64;
-
-/// What a target was given: a child has the values in its environment with which it was started, however often they are rotated since.
-#[derive(Debug)]
-struct Given {
-    names: Vec<String>,
-    secrets: Arc<Secrets>,
-    values: Mutex<Values>,
-}
-
-#[derive(Debug, Default)]
-struct Values {
-    values: Vec<SecretString>,
-    /// What looks for them; none after one was added.
-    scrub: Option<Arc<Scrub>>,
-}
-
-impl Given {
-    /// Notes what the target may have been given so far. Nothing is read: what nobody has read was not given to anybody either.
-    fn remember(&self) -> MutexGuard<'_, Values> {
-        // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        let mut known = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        let Values { values, scrub } = &mut *known;
-        for value in self.names.iter().flat_map(|name| self.secrets.known(name)) {
-            if values.iter().any(|known| known.expose_secret() == value.expose_secret()) {
-                continue;
-            }
-            if values.len() >= VALUES_MAX {
-                values.remove(self.names.len().min(VALUES_MAX.saturating_sub(1)));
-            }
-            values.push(value);
-            *scrub = None;
-        }
-        known
-    }
-
-    fn has(&self, value: &SecretString) -> bool {
-        let known = self.values.lock().unwrap_or_else(PoisonError::into_inner);
-        known.values.iter().any(|known| known.expose_secret() == value.expose_secret())
-    }
-
-    /// What looks for everything that the target may have been given so far.
-    fn scrub(&self) -> Arc<Scrub> {
-        let mut known = self.remember();
-        let Values { values, scrub } = &mut *known;
-        Arc::clone(scrub.get_or_insert_with(|| Arc::new(Scrub::of(values.iter()))))
-    }
+    given: Arc<Given>,
 }
 
 #[async_trait]
 impl Adapter for Discreet {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
-        self.inner.discover().await.map_err(|error| self.scrub().error(error))
+        let found = self.inner.discover().await;
+        found.map_err(|error| self.given.scrub().error(error).shortened())
     }
 
     fn generation(&self) -> u64 {
@@ -139,22 +75,28 @@ impl Adapter for Discreet {
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
         // Before and after: a secret may be rotated while the call is out.
-        drop(self.given.remember());
-        let own = conditions.credential.as_ref().map(|one| {
+        self.given.look();
+        if let Some(one) = &conditions.credential {
             let value = one.value.expose_secret();
-            SecretString::from(value.strip_prefix("Bearer ").unwrap_or(value))
-        });
+            let value = value.strip_prefix("Bearer ").unwrap_or(value);
+            self.given.hand(&SecretString::from(value), None);
+        }
         let outcome = self.inner.invoke(dispatch, conditions).await;
-        let outcome = self.scrub().outcome(outcome);
-        // A static secret is among those already.
-        let minted = own.filter(|own| !self.given.has(own));
-        minted.map(|own| Scrub::of([&own])).unwrap_or_default().outcome(outcome)
+        let scrub = self.given.scrub();
+        match outcome {
+            Outcome::Done(said) => Outcome::Done(answer(scrub, said).await),
+            Outcome::Failed(said) => Outcome::Failed(answer(scrub, said).await),
+            Outcome::NothingHappened(error) => {
+                Outcome::NothingHappened(scrub.error(error).shortened())
+            }
+            Outcome::Unknown(reason) => Outcome::Unknown(shortened(scrub.text(reason))),
+        }
     }
 
     async fn probe(&self, inquiry: &Inquiry) -> Probe {
-        drop(self.given.remember());
+        self.given.look();
         match self.inner.probe(inquiry).await {
-            Probe::Committed(answer) => Probe::Committed(self.scrub().answer(answer)),
+            Probe::Committed(said) => Probe::Committed(answer(self.given.scrub(), said).await),
             other @ (Probe::NotFound | Probe::Unknown) => other,
         }
     }
@@ -168,37 +110,46 @@ impl Adapter for Discreet {
     }
 }
 
-impl Discreet {
-    fn scrub(&self) -> Arc<Scrub> {
-        self.given.scrub()
+/// An answer without secrets. A long one takes so much work that others would wait for it.
+async fn answer(scrub: Arc<Scrub>, said: Answer) -> Answer {
+    let mut left = INLINE_BYTES_MAX;
+    if scrub.is_empty() || fits(&said.output, &mut left) {
+        return removed(&scrub, said);
+    }
+    let searched = tokio::task::spawn_blocking(move || removed(&scrub, said)).await;
+    // Where it could not be searched to its end nothing of it is said.
+    searched.unwrap_or_else(|_failed| Answer {
+        output: Value::String(REMOVED.to_owned()),
+        ..Answer::default()
+    })
+}
+
+fn removed(scrub: &Scrub, said: Answer) -> Answer {
+    let mut said = scrub.answer(said);
+    for citation in &mut said.citations {
+        citation.title = citation.title.take().map(|title| cut(title, TITLE_BYTES_MAX));
+    }
+    said
+}
+
+/// Whether what is left is enough for the texts of a document.
+fn fits(value: &Value, left: &mut usize) -> bool {
+    let mut text = |text: &str| match left.checked_sub(text.len()) {
+        Some(rest) => {
+            *left = rest;
+            true
+        }
+        None => false,
+    };
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        Value::String(one) => text(one),
+        Value::Array(items) => items.iter().all(|item| fits(item, left)),
+        Value::Object(members) => {
+            members.keys().all(|name| text(name)) && members.values().all(|value| fits(value, left))
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use placet_adapter::scrub::REMOVED;
-    use placet_identity::Secrets;
-
-    use super::Given;
-
-    #[test]
-    fn a_secret_that_was_rotated_since_is_still_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("key");
-        std::fs::write(&file, "first-value").unwrap();
-        let source = placet_identity::SecretSource::File(file.clone());
-        let secrets = Secrets::new([("key".to_owned(), source)].into());
-        let given = Given {
-            names: vec!["key".to_owned()],
-            secrets: std::sync::Arc::new(secrets),
-            values: std::sync::Mutex::default(),
-        };
-        given.secrets.get("key").unwrap();
-        drop(given.scrub());
-        std::fs::write(&file, "second-value").unwrap();
-        given.secrets.get("key").unwrap();
-        let told = given.scrub().text("first-value, second-value".to_owned());
-        assert_eq!(told, format!("{REMOVED}, {REMOVED}"));
-        assert!(!format!("{given:?}").contains("-value"));
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 
 pub(crate) mod breaker;
 pub(crate) mod discreet;
+pub(crate) mod handed;
 pub(crate) mod overlap;
 pub(crate) mod pins;
 pub(crate) mod ports;

@@ -223,6 +223,11 @@ impl Port {
         self.breaker().is_open()
     }
 
+    /// Whether the breaker refuses at this moment: it is open, and the time for a trial has not come.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.breaker().is_shut()
+    }
+
     fn failed(&self) {
         if self.breaker().failed() {
             tracing::warn!(adapter = %self.contract.adapter, "the breaker opened");

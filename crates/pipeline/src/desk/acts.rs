@@ -143,10 +143,12 @@ pub(crate) const fn ending_of(body: &DeskBody) -> DeskActKind {
 
 /// The caller in their own right.
 fn own(context: &Context, caller: &VerifiedCaller) -> Capacity {
+    let groups = asker::groups_of(context, caller);
     Capacity {
         guest_of: None,
         stands_for: None,
-        groups: asker::groups_of(context, caller),
+        claimed: asker::only_claimed(context, caller, &groups),
+        groups,
         groups_as_of: caller.actor.groups_as_of(),
         authenticated_at: caller.actor.authenticated_at(),
     }

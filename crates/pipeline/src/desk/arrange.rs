@@ -21,7 +21,7 @@ use placet_types::{
         Revocation,
     },
     error::{ErrorCode, Problem, Refusal},
-    ids::{DeskId, GroupId},
+    ids::DeskId,
 };
 
 use super::{
@@ -44,59 +44,6 @@ const UNSEEN: &str = "no token of this subject has come to this node since it st
 pub(crate) struct Terms {
     pub(crate) body: DeskBody,
     pub(crate) requirement: Requirement,
-}
-
-/// How much of a kind may be open at a time.
-#[derive(Debug, Clone, Copy)]
-struct Room {
-    /// Of all people of a tenant.
-    tenant: usize,
-    /// Of one of them.
-    person: usize,
-}
-
-/// How much of this there may be: everything that is open is looked through for each call.
-const fn room_of(kind: DeskKind) -> Room {
-    match kind {
-        DeskKind::Grant => Room { tenant: 5_000, person: 500 },
-        DeskKind::BreakGlass => Room { tenant: 200, person: 20 },
-        DeskKind::Freeze => Room { tenant: 500, person: 100 },
-        DeskKind::Handover => Room { tenant: 2_000, person: 20 },
-        // In an emergency one person revokes what many have.
-        DeskKind::Revocation => Room { tenant: 10_000, person: 10_000 },
-    }
-}
-
-/// Refuses more of a kind than one person, or a tenant, may have open. By the view: what is entered elsewhere at this moment is not in it.
-pub(crate) fn must_have_room(
-    context: &Context,
-    caller: &VerifiedCaller,
-    kind: DeskKind,
-) -> Result<(), Refusal> {
-    let by = &caller.actor.principal().id;
-    let counted = context.desk.force.open().count(caller.tenant(), (kind, by));
-    fits(kind, counted).map_err(|problem| invalid("/arrange", problem))
-}
-
-/// Whether there is room for one more beside those of the tenant, of which so many are one's own.
-fn fits(kind: DeskKind, (all, own): (usize, usize)) -> Result<(), String> {
-    let Room { tenant, person } = room_of(kind);
-    let (what, way) = match kind {
-        DeskKind::Grant => ("standing grants", "end one that is not needed any more"),
-        DeskKind::BreakGlass => {
-            ("break-glass records", "those that are over wait for their review")
-        }
-        DeskKind::Freeze => ("freezes", "one has to be lifted first"),
-        DeskKind::Handover => ("handovers", "take one back that is not needed any more"),
-        DeskKind::Revocation => ("revocations", "one has to be lifted first, or be over"),
-    };
-    if own >= person {
-        return Err(format!("you have {own} open {what}, and nobody may have more: {way}"));
-    }
-    if all >= tenant {
-        return Err(format!("{all} {what} are open, and there may not be more: {way}"));
-    }
-    Ok(())
 }
 
 /// How long entries of a kind last.
@@ -281,12 +228,12 @@ async fn enter(
     (act, request): (DeskActKind, &DeskRequest),
     terms: Terms,
 ) -> Result<DeskEntryView, Refusal> {
-    let kind = terms.body.kind();
     let entry = drafted(context, caller, request, terms)?;
     allowed(context, caller, (act, &entry)).await?;
-    must_have_room(context, caller, kind)?;
+    let room = context.desk.rooms.take(context, &entry)?;
     make(context, caller, &entry).await?;
     context.desk.arranged(context, entry.clone()).await;
+    drop(room);
     Ok(entries::view_of(context, caller, &entry))
 }
 
@@ -322,11 +269,8 @@ pub(crate) fn drafted(
 /// What only the token of whoever hands over says of the groups.
 fn claimed_of(context: &Context, caller: &VerifiedCaller, body: &DeskBody) -> Option<Claimed> {
     let DeskBody::Handover(handover) = body else { return None };
-    let person = &caller.actor;
-    let listed = context.directory.user(person.tenant(), &person.principal().id);
-    let is_listed = |group: &GroupId| listed.is_some_and(|entry| entry.groups.contains(group));
-    let claimed = handover.groups.iter().filter(|group| !is_listed(group)).cloned();
-    Some(Claimed { groups: claimed.collect(), as_of: person.groups_as_of() })
+    let groups = asker::only_claimed(context, caller, &handover.groups);
+    Some(Claimed { groups, as_of: caller.actor.groups_as_of() })
 }
 
 pub(crate) async fn make(
@@ -355,22 +299,4 @@ pub(crate) async fn keep(
         event.capability = Some(grant.capability.clone());
     }
     context.ledger.put_desk(entry.clone(), event).await.map(drop)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{DeskKind, fits, room_of};
-
-    #[test]
-    fn of_each_kind_one_person_and_a_tenant_have_so_many_and_no_more() {
-        for kind in DeskKind::ALL {
-            let room = room_of(kind);
-            assert!(0 < room.person && room.person <= room.tenant, "{kind:?}");
-            let almost = (room.tenant.saturating_sub(1), room.person.saturating_sub(1));
-            assert_eq!(fits(kind, almost), Ok(()));
-            let own = fits(kind, (room.person, room.person)).unwrap_err();
-            assert!(own.starts_with(&format!("you have {} open", room.person)), "{own}");
-            assert!(fits(kind, (room.tenant, 0)).unwrap_err().contains("are open"));
-        }
-    }
 }

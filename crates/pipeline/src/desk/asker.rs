@@ -103,7 +103,9 @@ pub(crate) struct Capacity {
     pub(crate) stands_for: Option<PrincipalId>,
     /// The groups their word counts for.
     pub(crate) groups: BTreeSet<GroupId>,
-    /// When the groups were learnt that no directory confirms.
+    /// Those of the groups that no directory confirms.
+    pub(crate) claimed: BTreeSet<GroupId>,
+    /// When these were learnt.
     pub(crate) groups_as_of: Timestamp,
     pub(crate) authenticated_at: Option<Timestamp>,
 }
@@ -132,6 +134,18 @@ pub(crate) fn groups_of(context: &Context, caller: &VerifiedCaller) -> BTreeSet<
         groups.extend(entry.groups.iter().cloned());
     }
     groups
+}
+
+/// Those of some groups of a caller that only their token says.
+pub(crate) fn only_claimed<'a>(
+    context: &Context,
+    caller: &VerifiedCaller,
+    groups: impl IntoIterator<Item = &'a GroupId>,
+) -> BTreeSet<GroupId> {
+    let person = &caller.actor;
+    let listed = context.directory.user(person.tenant(), &person.principal().id);
+    let is_listed = |group: &GroupId| listed.is_some_and(|entry| entry.groups.contains(group));
+    groups.into_iter().filter(|group| !is_listed(group)).cloned().collect()
 }
 
 /// The caller as the board filters by.
@@ -255,6 +269,7 @@ fn capacity_for(
             return Ok(Capacity {
                 guest_of,
                 stands_for: None,
+                claimed: only_claimed(context, caller, &groups),
                 groups,
                 groups_as_of: person.groups_as_of(),
                 authenticated_at,
@@ -272,6 +287,7 @@ fn capacity_for(
                 guest_of: None,
                 stands_for: Some(duty.author),
                 groups: duty.groups,
+                claimed: duty.claimed,
                 groups_as_of: duty.since,
                 authenticated_at,
             });

@@ -56,7 +56,8 @@ struct Inner {
     told: VecDeque<(Instant, Place)>,
     over: HashMap<Arc<ApprovalId>, Timestamp>,
     over_in_order: VecDeque<(Timestamp, Arc<ApprovalId>)>,
-    decided: HashMap<Name, VecDeque<u64>>,
+    /// By the tenant's own name: numbers are given anew once they were forgotten.
+    decided: HashMap<TenantId, VecDeque<u64>>,
     serial: u64,
     sweep: u32,
     pending: usize,
@@ -230,8 +231,7 @@ impl Board {
     /// How long the last decided approvals of a tenant took, in milliseconds, sorted.
     pub(crate) fn decided_in_ms(&self, tenant: &TenantId) -> Vec<u64> {
         let inner = self.lock();
-        let name = inner.names.known(tenant.as_str());
-        let mut took: Vec<u64> = inner.decided.get(&name).into_iter().flatten().copied().collect();
+        let mut took: Vec<u64> = inner.decided.get(tenant).into_iter().flatten().copied().collect();
         took.sort_unstable();
         took
     }
@@ -354,8 +354,7 @@ impl Inner {
     }
 
     fn was_decided(&mut self, approval: &ApprovalRecord, now: Timestamp) {
-        let tenant = self.names.of(approval.chain.tenant().as_str());
-        let took = self.decided.entry(tenant).or_default();
+        let took = self.decided.entry(approval.chain.tenant().clone()).or_default();
         took.push_back(u64::try_from(now.since_ms(approval.created_at)).unwrap_or(0));
         if took.len() > DECIDED_KEPT {
             took.pop_front();

@@ -3,7 +3,7 @@
 //! Owns what a decision does. Invariants: a decision names the digest of what was shown, and is recorded with it; one that comes late or
 //! twice changes nothing and says so; of several decided together each is asked about, counted and recorded by itself.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{
@@ -35,6 +35,8 @@ use crate::{
     },
 };
 
+/// How long people wait for what is in force at the desk to be read.
+const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How often a decision is tried again when another one came first.
 const TRIES: usize = 8;
 
@@ -74,14 +76,14 @@ pub(crate) async fn decide(
 
 /// Refuses whoever cannot decide on anything here and now: also whose duty or token is over by what another node has acknowledged.
 pub(crate) async fn may_decide_at_all(
-    context: &Context,
+    context: &Arc<Context>,
     caller: &VerifiedCaller,
     reason: &str,
 ) -> Result<(), Refusal> {
     people::check_reason(reason, "/reason")?;
     asker::must_be_person(caller)?;
     context.standing.cannot_decide().map_or(Ok(()), Err)?;
-    context.desk.must_be_current(context).await?;
+    context.desk.must_be_current(context, KNOWN_WITHIN).await?;
     if context.is_revoked(caller) { Err(broker::revoked()) } else { Ok(()) }
 }
 
@@ -114,6 +116,7 @@ pub(crate) fn vote_of(
         authenticated_at: capacity.authenticated_at,
         groups: capacity.groups.clone(),
         groups_as_of: capacity.groups_as_of,
+        claimed: capacity.claimed.clone(),
         choice,
         reason: reason.to_owned(),
         at,

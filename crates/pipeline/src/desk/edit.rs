@@ -14,9 +14,9 @@ use placet_ledger::{
     approval::{ApprovalRecord, VoteError},
     audit::AuditKind,
     ledger::{LedgerError, Narrowed},
-    parked::ParkedCall,
+    parked::{ParkedCall, ParkedEdit},
     record::EffectRecord,
-    run::{RunKey, RunRecord},
+    run::RunRecord,
     store::StoreError,
 };
 use placet_policy::{
@@ -46,6 +46,7 @@ use crate::{
         facts::{self, Circumstances},
         gate,
         hold::{self, Draft},
+        run,
     },
     views::{ApprovalView, desk::EditRequest},
 };
@@ -205,8 +206,9 @@ async fn write(
     (approval, request): (&ApprovalRecord, &EditRequest),
     changed: Changed,
 ) -> Result<Option<ApprovalRecord>, Refusal> {
-    let Changed { stage, change, held } = changed;
+    let Changed { mut stage, change, held } = changed;
     let run = run_of(context, &stage).await?;
+    stage.taint.clone_from(&run.taint);
     let (decision, requirement) = decided(context, (&stage, &run), (approval, &held.record))?;
     if requirement.guests() != approval.guests {
         return Err(not_counted(&VoteError::Elsewhere));
@@ -217,9 +219,15 @@ async fn write(
     let word = (VoteChoice::Approve, request.reason.as_str(), approval.proposal);
     let vote = decide::vote_of((caller, capacity), word, now);
     let edited = edited_from(approval, &held.proposal, (&vote, &change));
+    let editors = approval.edits.iter().map(|edit| &edit.by).chain([&vote.approver]);
+    let kept = ParkedEdit { by: editors.cloned().collect(), masked: edited.masked.clone() };
     let mut envelope = held.parked.envelope.clone();
     envelope.args.clone_from(&stage.built.args);
     envelope.policy_decision_id = Some(decision.id.clone());
+    // As where it goes back to its approvers: as long as is given now, and never longer than was given at first.
+    let given_ms = requirement.expires_in_ms.clamp(1_000, hold::LIFETIME_MS_MAX);
+    let given_ms = i64::try_from(given_ms).unwrap_or(i64::MAX);
+    let expires_at = approval.expires_at.min(now.plus_ms(given_ms));
     let similar = held.proposal.evidence.similar.clone();
     let mut proposal = hold::proposal_from(Draft {
         stage: &stage,
@@ -228,13 +236,14 @@ async fn write(
         decision: &decision,
         budget: gate::budget_of(&run),
         approval_id: approval.approval_id.clone(),
-        expires_at: approval.expires_at,
+        expires_at,
         similar,
     });
     proposal.evidence.edited = Some(edited);
     let parked = ParkedCall {
         envelope: proposal.call.clone(),
         binding: stage.binding.clone(),
+        edited: Some(kept),
         ..held.parked
     };
     let mut event = people::event_of(AuditKind::Edited, caller, approval);
@@ -298,14 +307,7 @@ fn decided(
 }
 
 async fn run_of(context: &Context, stage: &Brokered) -> Result<RunRecord, Refusal> {
-    let chain = &stage.identity.chain;
-    let key = RunKey {
-        tenant: chain.tenant().clone(),
-        agent: chain.actor.id.clone(),
-        on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
-        run_id: stage.run.run_id.clone(),
-    };
-    let run = context.ledger.store().run(&key).await;
+    let run = context.ledger.store().run(&run::key_of(stage)).await;
     let run = run.map_err(|error| ledger_refusal(&error.into()))?;
     run.ok_or_else(|| crate::context::internal("a held call without its run"))
 }

@@ -21,8 +21,7 @@ use tokio::time::Instant;
 use placet_broker::{Revoked, SubjectName};
 use placet_ledger::{
     desk::{DeskEntry, DeskState},
-    ledger::LedgerError,
-    store::DeskQuery,
+    store::{DeskQuery, StoreError},
 };
 use placet_types::{
     clock::Timestamp,
@@ -33,7 +32,7 @@ use placet_types::{
     principal::PrincipalChain,
 };
 
-use super::board::look::Duty;
+use super::{board::look::Duty, turns::Turns};
 use crate::{context::Context, registry::Owner};
 
 /// How many entries are read at a time.
@@ -49,7 +48,7 @@ pub(crate) struct Force {
     open: ArcSwap<Open>,
     /// When the last reading that succeeded began; nothing: none did, or the last one failed where nobody reads again by himself.
     read_at: Mutex<Option<Instant>>,
-    renewing: tokio::sync::Mutex<()>,
+    turns: Turns,
     /// Of a reading whose revocations are observed already: a decision knows of everything up to here.
     observed: AtomicU64,
 }
@@ -99,12 +98,9 @@ impl Force {
     }
 
     /// Reads the open entries again; answers those that have changed since.
-    pub(crate) async fn renew(
-        &self,
-        context: &Context,
-    ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+    pub(crate) async fn renew(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
         // One at a time: a reading that began later ends later, and so is never replaced by an older one.
-        let _one_at_a_time = self.renewing.lock().await;
+        let _one_at_a_time = self.turns.own().await;
         self.renew_now(context).await
     }
 
@@ -112,8 +108,8 @@ impl Force {
     pub(crate) async fn catch_up(
         &self,
         context: &Context,
-    ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
-        let _one_at_a_time = self.renewing.lock().await;
+    ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
+        let _one_at_a_time = self.turns.shared().await?;
         if self.is_current(context) {
             return Ok(Vec::new());
         }
@@ -124,9 +120,9 @@ impl Force {
     pub(crate) async fn renew_once(
         &self,
         context: &Context,
-    ) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+    ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
         let asked = Instant::now();
-        let _one_at_a_time = self.renewing.lock().await;
+        let _one_at_a_time = self.turns.shared().await?;
         let read_at = *self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
         if read_at.is_some_and(|began| began >= asked) {
             return Ok(Vec::new());
@@ -134,9 +130,10 @@ impl Force {
         self.renew_now(context).await
     }
 
-    async fn renew_now(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+    async fn renew_now(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
         let began = Instant::now();
         let read = self.read(context).await;
+        self.turns.ended(read.as_ref().err());
         let is_shared = context.ledger.store().is_shared();
         let mut read_at = self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
         match &read {
@@ -149,7 +146,7 @@ impl Force {
         read
     }
 
-    async fn read(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, LedgerError> {
+    async fn read(&self, context: &Context) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
         let store = context.ledger.store();
         let mut query =
             DeskQuery { open_at: Some(store.now()), limit: PAGE, ..DeskQuery::default() };
@@ -313,6 +310,11 @@ impl Open {
         (of_kind().count(), of_kind().filter(|entry| entry.by == *by).count())
     }
 
+    /// Whether an entry is open.
+    pub(crate) fn has(&self, tenant: &TenantId, desk_id: &DeskId) -> bool {
+        self.of(tenant).any(|entry| entry.desk_id == *desk_id)
+    }
+
     /// How many break-glass records wait for their review.
     pub(crate) fn reviews_due(&self, tenant: &TenantId, now: Timestamp) -> u32 {
         let due = self.of(tenant).filter(|entry| is_review_due(entry, now)).count();
@@ -353,12 +355,12 @@ fn duty_of(
         .as_ref()
         .map_or((&handover.groups, entry.created_at), |one| (&one.groups, one.as_of));
     let is_young = now.since_ms(as_of) <= CLAIMS_AGE_MS_MAX;
-    let still = |group: &&GroupId| {
-        let listed = author.is_some_and(|author| author.groups.contains(*group));
-        is_active && (listed || (is_young && claimed.contains(*group)))
-    };
+    let listed = |group: &GroupId| author.is_some_and(|author| author.groups.contains(group));
+    let still =
+        |group: &&GroupId| is_active && (listed(group) || (is_young && claimed.contains(*group)));
     let groups: BTreeSet<GroupId> = handover.groups.iter().filter(still).cloned().collect();
-    Duty { author: entry.by.clone(), groups, since: as_of }
+    let claimed = groups.iter().filter(|group| !listed(group)).cloned().collect();
+    Duty { author: entry.by.clone(), groups, claimed, since: as_of }
 }
 
 /// Whether a break-glass record is over, was in force, and nobody has looked at it yet.
@@ -430,6 +432,21 @@ mod tests {
         assert_eq!(groups_at(&entry, Some(&["approvers"]), DAY), ["approvers", "finance"]);
         assert_eq!(groups_at(&entry, Some(&[]), DAY), ["finance"]);
         assert_eq!(groups_at(&entry, None, DAY), ["finance"]);
+    }
+
+    #[test]
+    fn a_duty_says_which_of_its_groups_only_a_token_told_of() {
+        let claimed = json!({ "groups": ["finance"], "as_of": DAY });
+        let entry = handed_over(&["approvers", "finance"], &claimed);
+        let author = UserEntry {
+            groups: ["approvers".parse().unwrap()].into(),
+            active: true,
+            ..UserEntry::default()
+        };
+        let DeskBody::Handover(handover) = &entry.body else { panic!("no handover") };
+        let duty = duty_of(Some(&author), (&entry, handover), Timestamp::from_ms(DAY));
+        assert_eq!(duty.groups.len(), 2);
+        assert_eq!(duty.claimed, ["finance".parse().unwrap()].into());
     }
 
     fn only_undated(state: &Value, at_ms: i64) -> Option<bool> {

@@ -7,11 +7,13 @@ use std::sync::{
     Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
+use std::time::Duration;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     desk::DeskEntry,
     ledger::LedgerError,
+    store::StoreError,
 };
 use placet_types::{
     desk::DeskKind,
@@ -33,14 +35,17 @@ pub mod events;
 pub(crate) mod force;
 pub(crate) mod guest;
 pub(crate) mod inbox;
+mod masking;
 pub(crate) mod people;
 pub(crate) mod propose;
 pub(crate) mod resume;
+pub(crate) mod room;
 pub(crate) mod show;
 pub(crate) mod similar;
 pub(crate) mod summary;
 pub(crate) mod timers;
 pub(crate) mod trail;
+mod turns;
 
 /// When to ask again for what waits while it is being read, in milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
@@ -50,6 +55,7 @@ const READ_AGAIN_MS: u64 = 1_000;
 pub(crate) struct Desk {
     pub(crate) board: board::Board,
     pub(crate) force: force::Force,
+    pub(crate) rooms: room::Rooms,
     pub(crate) bell: events::Bell,
     /// Whether all that waits has been read once since the start.
     is_read: AtomicBool,
@@ -128,22 +134,36 @@ impl Desk {
         }
     }
 
-    /// Makes sure that what is in force is known: a freeze or an end that was acknowledged elsewhere counts here.
+    /// Makes sure that what is in force is known: a freeze or an end that was acknowledged elsewhere counts here. Waits for that no longer
+    /// than `patience`, whoever reads it.
     ///
     /// # Errors
     /// A [`Refusal`] that may pass, when it cannot be read.
-    pub(crate) async fn must_be_current(&self, context: &Context) -> Result<(), Refusal> {
+    pub(crate) async fn must_be_current(
+        &self,
+        context: &Arc<Context>,
+        patience: Duration,
+    ) -> Result<(), Refusal> {
         if self.force.is_current(context) {
             return Ok(());
         }
-        for entry in self.renewed(context, self.force.catch_up(context).await) {
-            self.bell.entry(&entry, context.ledger.store().now());
+        // In a task of its own: whoever runs out of patience takes nobody else's reading with them.
+        let owner = Arc::clone(context);
+        let caught_up = tokio::spawn(async move { owner.desk.catch_up(&owner).await });
+        if let Ok(Err(error)) = tokio::time::timeout(patience, caught_up).await {
+            tracing::error!(%error, "reading what is in force at the desk broke");
         }
         if self.force.is_current(context) {
             return Ok(());
         }
         let why = "what is in force at the desk cannot be read now; nothing was executed";
         Err(Refusal::new(ErrorCode::LedgerUnavailable, why).with_retry_after_ms(READ_AGAIN_MS))
+    }
+
+    async fn catch_up(&self, context: &Context) {
+        for entry in self.renewed(context, self.force.catch_up(context).await) {
+            self.bell.entry(&entry, context.ledger.store().now());
+        }
     }
 
     async fn renew(&self, context: &Context) -> Vec<Arc<DeskEntry>> {
@@ -153,7 +173,7 @@ impl Desk {
     fn renewed(
         &self,
         context: &Context,
-        read: Result<Vec<Arc<DeskEntry>>, LedgerError>,
+        read: Result<Vec<Arc<DeskEntry>>, StoreError>,
     ) -> Vec<Arc<DeskEntry>> {
         match read {
             Ok(changed) => {
@@ -163,8 +183,8 @@ impl Desk {
                 changed
             }
             Err(error) => {
-                context.noticed(&error);
                 tracing::warn!(%error, "what is in force at the desk could not be read");
+                context.noticed(&error.into());
                 Vec::new()
             }
         }

@@ -1,9 +1,10 @@
 //! Proposing a standing grant from a call that waits.
 //!
 //! Owns what a grant may cover. Who may propose one is asked as an approval of that call would be. Invariants: a standing grant is approved under
-//! the requirement of the very call it was proposed from, and covers that call; no answer tells of a value that is shown masked.
+//! the requirement of the very call it was proposed from, and covers that call; whoever has it cover more than that does not count among those
+//! who agree, as whoever writes other arguments does not; no answer tells of a value that is shown masked.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use serde_json::Value;
 
@@ -19,11 +20,12 @@ use placet_types::{
     },
     digest::Digest,
     error::{ErrorCode, Refusal},
-    ids::ApprovalId,
+    ids::{ApprovalId, PrincipalId},
 };
 
 use super::{
     arrange::{self, Terms, invalid},
+    asker::Capacity,
     decide::{self, not_counted, vote_of},
     entries, guest, people,
 };
@@ -41,7 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) digest: Digest,
 }
 
-/// Proposes a grant, to which whoever proposes it agrees.
+/// Proposes a grant. Whoever proposes one for no other arguments than those of the call agrees to it by that.
 pub(crate) async fn grant(
     context: &Arc<Context>,
     caller: &VerifiedCaller,
@@ -57,11 +59,14 @@ pub(crate) async fn grant(
         return Err(not_counted(&VoteError::Stale));
     }
     let capacity = decide::review(context, caller, (&approval, ReviewAction::Approve)).await?;
-    arrange::must_have_room(context, caller, DeskKind::Grant)?;
-    let terms = terms(context, &approval, wanted).await?;
+    let terms = terms(context, (caller, &capacity), (&approval, wanted)).await?;
     let proposed = arrange::drafted(context, caller, &request, terms)?;
+    let _room = context.desk.rooms.take(context, &proposed)?;
     arrange::make(context, caller, &proposed).await?;
-    // Whoever proposes it agrees to it.
+    if proposed.is_of_an_author(&caller.actor.principal().id) {
+        context.desk.arranged(context, proposed.clone()).await;
+        return Ok(entries::view_of(context, caller, &proposed));
+    }
     let now = context.ledger.store().now();
     let word = (VoteChoice::Approve, request.reason.as_str(), proposed.terms());
     let vote = vote_of((caller, &capacity), word, now);
@@ -91,8 +96,8 @@ fn no_pattern(error: PatternError) -> Refusal {
 
 async fn terms(
     context: &Context,
-    approval: &ApprovalRecord,
-    wanted: Wanted,
+    (caller, capacity): (&VerifiedCaller, &Capacity),
+    (approval, wanted): (&ApprovalRecord, Wanted),
 ) -> Result<Terms, Refusal> {
     if approval.requirement.once_only {
         return Err(Refusal::new(
@@ -124,6 +129,11 @@ async fn terms(
         let problem = "does not cover the call it is proposed from";
         return Err(invalid("/arrange/pattern", problem));
     }
+    let mut authors: BTreeSet<PrincipalId> = approval.authors().cloned().collect();
+    if !pattern.is_only(&args) {
+        authors.insert(caller.actor.principal().id.clone());
+        authors.extend(capacity.stands_for.clone());
+    }
     Ok(Terms {
         body: DeskBody::Grant(Box::new(Grant {
             approval_id: approval.approval_id.clone(),
@@ -133,7 +143,7 @@ async fn terms(
             contract_digest: parked.binding.contract_digest,
             pattern,
             uses_max: wanted.uses_max,
-            authors: approval.authors().cloned().collect(),
+            authors,
         })),
         // The same people, without those who are asked only because the first ones are silent.
         requirement: Requirement { escalations: Vec::new(), ..approval.requirement.clone() },

@@ -3,7 +3,7 @@
 //! Owns the way from data back to a call, and the ends of an approval that nobody used. Invariant: a byte that
 //! changed on disk, or a contract that changed, makes the approval void; it never runs.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::Value;
 
@@ -17,6 +17,8 @@ use placet_ledger::{
 };
 use placet_telemetry::trace::{CallFields, Stage, continue_span, record_approval};
 use placet_types::{
+    contract::credential::CredentialKind,
+    envelope::call::AuthRef,
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, RecordId},
     json::canonical_digest,
@@ -29,6 +31,10 @@ use crate::{
     registry::Owner,
     stages::recorded,
 };
+
+/// How long the node that has a call's tokens is given to take it up before another one says that they are missing, in milliseconds: it
+/// hears of the agreement within some seconds, and may have to ask a token service.
+const WITH_TOKENS_FIRST_MS: i64 = 10_000;
 
 /// Takes up the call of an approval that was agreed to. Does nothing when it is over, or being taken up already.
 pub(crate) async fn resume(
@@ -59,6 +65,11 @@ pub(crate) async fn resume(
         // Its caller has to come back first; then it is taken up with what they bring.
         return context.routes.approval_waits(approval_id);
     }
+    if renewed.is_none()
+        && let Some(wait) = for_others(context, &approval, &record)
+    {
+        return context.routes.others_first(approval_id, wait);
+    }
     match context.ledger.parked(&record).await {
         Ok(parked) => take_up(context, (approval, record, parked), renewed, guard),
         Err(LedgerError::Store(
@@ -73,6 +84,25 @@ pub(crate) async fn resume(
             context.routes.retry_later(approval_id);
         }
     }
+}
+
+/// How long a call is left to other nodes: it needs tokens that are not here, and whoever may have them has not had the time yet to take
+/// it up. Nobody says before that they are missing.
+fn for_others(
+    context: &Context,
+    approval: &ApprovalRecord,
+    record: &EffectRecord,
+) -> Option<Duration> {
+    let store = context.ledger.store();
+    let agreed = approval.votes.last().map_or(approval.created_at, |vote| vote.at);
+    let left_ms = WITH_TOKENS_FIRST_MS.saturating_sub(store.now().since_ms(agreed));
+    let left_ms = u64::try_from(left_ms).ok().filter(|left_ms| *left_ms > 0)?;
+    if !store.is_shared() || context.tokens.has(record.record_id) {
+        return None;
+    }
+    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability)?;
+    let is_exchanged = target.contract.credential.as_ref()?.kind == CredentialKind::TokenExchange;
+    is_exchanged.then(|| Duration::from_millis(left_ms))
 }
 
 /// Whether a call waits for its approval to be used.
@@ -197,15 +227,19 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
         user_groups: parked.user_groups.clone(),
         groups_as_of: parked.groups_as_of,
         authority_until: parked.authority_until,
-        auth_ref: parked.envelope.auth_ref.clone().unwrap_or(
-            placet_types::envelope::call::AuthRef {
-                delegated_user_token_ref: None,
-                agent_token_ref: String::new(),
-            },
-        ),
+        auth_ref: recorded_auth(parked),
         bearers: parked.bearers.clone(),
         tokens: None,
     }
+}
+
+/// With which tokens it was called, as recorded.
+pub(crate) fn recorded_auth(parked: &ParkedCall) -> AuthRef {
+    parked
+        .envelope
+        .auth_ref
+        .clone()
+        .unwrap_or(AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() })
 }
 
 /// Ends an approval because what was approved is no longer what would run. The reason is shown to whoever may see the approval.

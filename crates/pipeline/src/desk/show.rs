@@ -3,6 +3,8 @@
 //! Owns the words in which somebody is told why they cannot decide. Invariant: nothing that a schema marks sensitive leaves here, neither
 //! in the arguments nor in the result.
 
+use serde_json::Value;
+
 use placet_identity::VerifiedCaller;
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_policy::review::ReviewAction;
@@ -11,7 +13,7 @@ use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::
 use super::{
     asker::{self, Capacity},
     decide::vote_of,
-    guest, people,
+    guest, masking, people,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -43,7 +45,7 @@ pub(crate) async fn show(
         context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
     // What is shown is masked; the digests cover the real values.
     proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
-    let outcome = outcome_of(context, &approval).await?;
+    let outcome = outcome_of(context, &approval, &proposal.evidence.preview).await?;
     Ok(ApprovalDetail {
         approval: people::view_of(&approval),
         proposal: Some(proposal),
@@ -53,10 +55,12 @@ pub(crate) async fn show(
     })
 }
 
-/// What became of the call, with its result as it is kept: whoever may see what was approved may see what came of it.
+/// What became of the call, with its result as it is kept: whoever may see what was approved may see what came of it. Whatever they were
+/// not shown of the arguments is not shown in the result either, also once the tool is another one, or gone.
 async fn outcome_of(
     context: &Context,
     approval: &ApprovalRecord,
+    preview: &Value,
 ) -> Result<Option<OutcomeView>, Refusal> {
     let store = context.ledger.store();
     let record = store.effect(approval.record_id).await;
@@ -67,13 +71,16 @@ async fn outcome_of(
     };
     let mut output = None;
     if let Some(digest) = record.state.result() {
-        // What retention has deleted is not shown any more.
+        // What retention has deleted is not shown any more; nor is a result of which nobody can tell what in it is masked.
         let kept = context.ledger.result(&record, digest).await.ok();
-        output = kept.map(|result| result.output).filter(|output| !output.is_null());
-        if let (Some(shown), Ok(parked)) = (&mut output, context.ledger.parked(&record).await) {
-            let secrets = sensitive_texts(context, approval, &parked.envelope.args);
-            mask(shown, &secrets);
-        }
+        let parked = context.ledger.parked(&record).await.ok();
+        output = kept.zip(parked).map(|(result, parked)| {
+            let mut shown = result.output;
+            let args = Value::Object(parked.envelope.args);
+            masking::mask(&mut shown, &masking::hidden_texts(preview, &args));
+            shown
+        });
+        output = output.filter(|output| !output.is_null());
     }
     Ok(Some(OutcomeView {
         state: record.state.name().to_owned(),
@@ -81,62 +88,6 @@ async fn outcome_of(
         output,
         updated_at: record.updated_at,
     }))
-}
-
-/// The sensitive arguments of a call as text: a tool that repeats them in its answer does not give them away by that.
-fn sensitive_texts(
-    context: &Context,
-    approval: &ApprovalRecord,
-    args: &serde_json::Map<String, serde_json::Value>,
-) -> Vec<String> {
-    let target = context.catalog.resolve(approval.chain.tenant(), &approval.capability);
-    let args = serde_json::Value::Object(args.clone());
-    let places = target
-        .and_then(|target| {
-            let schema = target.capability.arguments.as_ref().ok()?;
-            Some(schema.sensitive_pointers(&args))
-        })
-        .unwrap_or_default();
-    let values = places.iter().filter_map(|place| args.pointer(place));
-    let texts = values.flat_map(texts_of);
-    texts.filter(|text| text.len() >= SECRET_BYTES_MIN).collect()
-}
-
-/// A shorter text is found in everything, and hides nothing.
-const SECRET_BYTES_MIN: usize = 4;
-
-fn texts_of(value: &serde_json::Value) -> Vec<String> {
-    match value {
-        serde_json::Value::String(text) => vec![text.clone()],
-        serde_json::Value::Number(number) => vec![number.to_string()],
-        serde_json::Value::Array(items) => items.iter().flat_map(texts_of).collect(),
-        serde_json::Value::Object(fields) => fields.values().flat_map(texts_of).collect(),
-        serde_json::Value::Null | serde_json::Value::Bool(_) => Vec::new(),
-    }
-}
-
-fn mask(value: &mut serde_json::Value, secrets: &[String]) {
-    match value {
-        serde_json::Value::String(text) => {
-            for secret in secrets {
-                if text.contains(secret.as_str()) {
-                    *text = text.replace(secret.as_str(), "[sensitive]");
-                }
-            }
-        }
-        serde_json::Value::Number(number) => {
-            if secrets.contains(&number.to_string()) {
-                *value = serde_json::Value::String("[sensitive]".to_owned());
-            }
-        }
-        serde_json::Value::Array(items) => {
-            items.iter_mut().for_each(|item| mask(item, secrets));
-        }
-        serde_json::Value::Object(fields) => {
-            fields.values_mut().for_each(|field| mask(field, secrets));
-        }
-        serde_json::Value::Null | serde_json::Value::Bool(_) => {}
-    }
 }
 
 /// What the caller may do with an approval, as policy sees it now.

@@ -1,11 +1,8 @@
 //! Similar past calls: what people decided when the same agent asked for the same operation before.
 //!
-//! Owns which earlier calls an approver is shown. Bounded: only the newest are looked through.
+//! Owns which earlier calls an approver is shown. Bounded: only the newest that were decided are looked through, however many wait.
 
-use placet_ledger::{
-    approval::{ApprovalRecord, ApprovalState},
-    store::ApprovalQuery,
-};
+use placet_ledger::{approval::ApprovalRecord, store::ApprovalQuery};
 use placet_types::{
     digest::Digest,
     envelope::proposal::{SIMILAR_MAX, SimilarCall, SimilarDecision},
@@ -15,8 +12,10 @@ use placet_types::{
 
 use crate::context::Context;
 
-/// Among how many of the newest approvals of the operation is looked.
-const LOOKED_THROUGH: usize = 20;
+/// Among how many of the newest decided approvals of the operation is looked.
+const LOOKED_THROUGH: usize = 100;
+/// How many of them are read at a time.
+const READ: usize = 20;
 
 /// The newest calls of the same operation by the same agent that people decided on. None where the ledger cannot tell: they help to
 /// decide, and nothing is decided by them.
@@ -25,26 +24,33 @@ pub(crate) async fn of(
     (chain, capability): (&PrincipalChain, &CapabilityId),
     request_digest: Digest,
 ) -> Vec<SimilarCall> {
-    let query = ApprovalQuery {
+    let mut query = ApprovalQuery {
         tenant: Some(chain.tenant().clone()),
         capability: Some(capability.clone()),
+        decided: true,
         newest_first: true,
-        limit: LOOKED_THROUGH,
+        limit: READ,
         ..ApprovalQuery::default()
     };
-    let found = context.ledger.store().approvals(&query).await;
-    let found = found.unwrap_or_else(|error| {
-        tracing::info!(%error, "similar calls could not be looked up");
-        Vec::new()
-    });
     let is_similar = |approval: &&ApprovalRecord| {
-        approval.chain.actor.id == chain.actor.id
-            && !approval.votes.is_empty()
-            && approval.state != ApprovalState::Pending
+        approval.chain.actor.id == chain.actor.id && !approval.votes.is_empty()
     };
-    let mut similar = Vec::new();
-    for approval in found.iter().filter(is_similar).take(SIMILAR_MAX) {
-        similar.push(similar_of(context, approval, request_digest).await);
+    let (mut similar, mut looked_through) = (Vec::new(), 0_usize);
+    while similar.len() < SIMILAR_MAX && looked_through < LOOKED_THROUGH {
+        let found = context.ledger.store().approvals(&query).await;
+        let found = found.unwrap_or_else(|error| {
+            tracing::info!(%error, "similar calls could not be looked up");
+            Vec::new()
+        });
+        let left = SIMILAR_MAX.saturating_sub(similar.len());
+        for approval in found.iter().filter(is_similar).take(left) {
+            similar.push(similar_of(context, approval, request_digest).await);
+        }
+        looked_through = looked_through.saturating_add(READ);
+        query.after = match found.last() {
+            Some(last) if found.len() == READ => Some(last.approval_id.clone()),
+            Some(_) | None => break,
+        };
     }
     similar
 }

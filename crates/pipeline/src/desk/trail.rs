@@ -1,8 +1,8 @@
 //! The trail of one call: its steps from plan to effect, from the audit chain.
 //!
 //! Owns where in the chain is looked. The chain has no index by call: what the ledger keeps of it says when it moved, and the entries
-//! around those moments are read, a bounded number of them. Invariant: whoever may not see the call learns nothing, not even that there
-//! is one.
+//! around those moments are read, a bounded number of them. Invariants: whoever may not see the call learns nothing, not even that there
+//! is one; a trail that may lack steps says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,7 @@ use placet_types::{
 use super::{asker, guest};
 use crate::{
     context::{Context, lookup_refusal},
-    views::desk::TrailStep,
+    views::desk::{TrailStep, TrailView},
 };
 
 /// How many entries between the first and the last moment are read without looking for the moments between.
@@ -38,7 +38,7 @@ const AFTER_EACH: u64 = 512;
 const READ: u64 = 256;
 /// For how long after a moment its entry may have been written, in milliseconds.
 const LATER_MS: i64 = 5_000;
-/// The most moments that are looked for.
+/// The most moments that are looked for where not everything is read: the last ones, and the first.
 const MOMENTS_MAX: usize = 64;
 
 /// What is known of a call.
@@ -52,7 +52,7 @@ pub(crate) async fn of(
     context: &Context,
     caller: &VerifiedCaller,
     call_id: &ToolCallId,
-) -> Result<Vec<TrailStep>, Refusal> {
+) -> Result<TrailView, Refusal> {
     let store = context.ledger.store();
     let record = store.effect_of_call(call_id).await.map_err(|error| lookup_refusal(&error))?;
     let approval = store.approval_of_call(call_id).await.map_err(|error| lookup_refusal(&error))?;
@@ -65,13 +65,14 @@ pub(crate) async fn of(
     };
     let moments = moments_of(&traced, store.now());
     let search = Search { log: notary.log(), call_id, traced: &traced };
-    let mut steps = search.steps(&moments).await.map_err(|error| lookup_refusal(&error))?;
+    let mut trail = search.trail(&moments).await.map_err(|error| lookup_refusal(&error))?;
+    let steps = &mut trail.steps;
     if !asker::is_person(caller) {
         // A note may name a policy, which is nothing for the one who is refused.
         steps.iter_mut().for_each(|step| step.note = None);
     }
     steps.sort_by(|one, other| (one.at, &one.log, one.seq).cmp(&(other.at, &other.log, other.seq)));
-    Ok(steps)
+    Ok(trail)
 }
 
 fn may_see(context: &Context, caller: &VerifiedCaller, traced: &Traced) -> bool {
@@ -98,6 +99,8 @@ fn moments_of(traced: &Traced, now: Timestamp) -> Vec<Timestamp> {
         if let Some(attempt) = record.state.attempt() {
             moments.insert(attempt.first_dispatched_at);
         }
+        // Of an earlier arm, before operators had it sent again.
+        moments.extend(record.unknown.as_ref().map(|unknown| unknown.attempt.first_dispatched_at));
     }
     if let Some(approval) = &traced.approval {
         moments.insert(approval.created_at);
@@ -105,9 +108,14 @@ fn moments_of(traced: &Traced, now: Timestamp) -> Vec<Timestamp> {
         moments.extend(approval.edits.iter().map(|edit| edit.at));
         let made = usize::try_from(approval.escalated).unwrap_or(0);
         let escalations = approval.requirement.escalations.iter().take(made);
-        moments.extend(escalations.map(|escalation| {
+        // Each was made so long after people were asked, or asked anew.
+        let asked_at = std::iter::once(approval.created_at)
+            .chain(approval.edits.iter().map(|edit| edit.at))
+            .chain(approval.reopened_at);
+        moments.extend(approval.reopened_at);
+        moments.extend(escalations.flat_map(|escalation| {
             let after_ms = i64::try_from(escalation.after_ms).unwrap_or(i64::MAX);
-            approval.created_at.plus_ms(after_ms)
+            asked_at.clone().map(move |at| at.plus_ms(after_ms)).filter(|at| *at <= now)
         }));
         if let placet_ledger::approval::ApprovalState::Consumed { at, .. } = &approval.state {
             moments.insert(*at);
@@ -119,7 +127,7 @@ fn moments_of(traced: &Traced, now: Timestamp) -> Vec<Timestamp> {
     if !is_over {
         moments.insert(now);
     }
-    moments.into_iter().take(MOMENTS_MAX).collect()
+    moments.into_iter().collect()
 }
 
 struct Search<'a> {
@@ -136,28 +144,31 @@ struct Payload {
 }
 
 impl Search<'_> {
-    async fn steps(&self, moments: &[Timestamp]) -> Result<Vec<TrailStep>, StoreError> {
+    async fn trail(&self, moments: &[Timestamp]) -> Result<TrailView, StoreError> {
+        let mut trail = TrailView { steps: Vec::new(), incomplete: false };
         let (Some(first), Some(last)) = (moments.first(), moments.last()) else {
-            return Ok(Vec::new());
+            return Ok(trail);
         };
-        let mut steps = Vec::new();
         for head in self.log.heads().await? {
             let name = head.log.as_str();
             let from = self.first_at(name, head.size, *first).await?;
             let until = self.first_at(name, head.size, last.plus_ms(LATER_MS)).await?;
             let until = until.saturating_add(1).min(head.size.saturating_add(1));
             if until.saturating_sub(from) <= SPAN_MAX {
-                self.read(name, (from, until), &mut steps).await?;
+                self.read(name, (from, until), &mut trail).await?;
                 continue;
             }
+            // Whatever has no moment of its own, such as somebody's vain attempt to decide, is found by chance only.
+            trail.incomplete = true;
+            let left_out = moments.len().saturating_sub(MOMENTS_MAX);
             let mut read_to = from;
-            for moment in moments {
+            for moment in std::iter::once(first).chain(moments.iter().skip(left_out.max(1))) {
                 let at = self.first_at(name, head.size, *moment).await?.max(read_to);
                 read_to = at.saturating_add(AFTER_EACH).min(head.size.saturating_add(1));
-                self.read(name, (at, read_to), &mut steps).await?;
+                self.read(name, (at, read_to), &mut trail).await?;
             }
         }
-        Ok(steps)
+        Ok(trail)
     }
 
     /// The first entry of a log that was written at that moment or later: entries are in the order of time.
@@ -179,17 +190,19 @@ impl Search<'_> {
         &self,
         log: &str,
         (from, until): (u64, u64),
-        steps: &mut Vec<TrailStep>,
+        trail: &mut TrailView,
     ) -> Result<(), StoreError> {
         let mut next = from;
         while next < until {
             let many = until.saturating_sub(next).min(READ);
             let entries =
                 self.log.entries(log, next, usize::try_from(many).unwrap_or(usize::MAX)).await?;
+            // A part that was taken away has no entries.
+            trail.incomplete |= entries.first().is_none_or(|first| first.seq > next);
             let Some(last) = entries.last() else { return Ok(()) };
             next = last.seq.saturating_add(1);
             for entry in &entries {
-                self.steps_in(log, entry, steps);
+                self.steps_in(log, entry, &mut trail.steps);
             }
         }
         Ok(())
@@ -229,7 +242,11 @@ fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TrailStep {
         by,
         code: event.code,
         note: event.note,
+        taint: event.taint,
         digests,
         hash: Digest::from_bytes(entry.hash).to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ use crate::{
     actors::routes::Routes,
     adapters::{
         discreet::DiscreetConnector,
+        handed::Handed,
         ports::{Port, Ports},
     },
     admission::Admission,
@@ -38,16 +39,19 @@ use crate::{
 /// A context for `parts` and the policies compiled for them.
 pub(super) fn context_of(parts: EngineParts, snapshot: Snapshot) -> Context {
     let EngineParts { settings, connectors, contracts, .. } = &parts;
-    let ports = contracts.iter().map(|contract| {
+    let handed = Handed::new(contracts, &parts.secrets);
+    let ports = contracts.iter().filter_map(|contract| {
         let connector = match &contract.transport {
             TransportFile::Internal { .. } => &connectors.internal,
             TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => &connectors.mcp,
         };
-        let (connector, secrets) = (Arc::clone(connector), Arc::clone(&parts.secrets));
-        Port::new(Arc::clone(contract), Arc::new(DiscreetConnector::new(connector, secrets)))
+        let given = Arc::clone(handed.to(contract)?);
+        let connector = DiscreetConnector::new(Arc::clone(connector), given);
+        Some(Port::new(Arc::clone(contract), Arc::new(connector)))
     });
     Context {
         ports: Ports::new(ports),
+        handed,
         catalog: Catalog::new(contracts.iter().cloned()),
         registry: Registry::new(settings.answers_kept_ms, settings.answers_kept_max),
         admission: Admission::new(

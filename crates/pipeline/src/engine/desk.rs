@@ -18,7 +18,7 @@ use crate::{
         ApprovalView,
         desk::{
             DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailStep,
+            TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -121,7 +121,7 @@ impl Engine {
         &self,
         caller: &VerifiedCaller,
         id: &ToolCallId,
-    ) -> Result<Vec<TrailStep>, Refusal> {
+    ) -> Result<TrailView, Refusal> {
         trail::of(&self.context, caller, id).await
     }
 

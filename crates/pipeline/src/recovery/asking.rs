@@ -4,9 +4,14 @@
 //! Invariant: a question has no effect, and an adapter that breaks, hangs or does not know leaves the outcome unknown.
 
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    collections::{BTreeMap, HashMap},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
+
+use futures::{StreamExt as _, stream};
 
 use tokio::time::{Duration, Instant};
 
@@ -20,7 +25,7 @@ use placet_ledger::{
     sabotage::{Guard, removed},
     store::EffectQuery,
 };
-use placet_types::ids::RecordId;
+use placet_types::ids::{AdapterName, RecordId};
 
 use crate::{
     adapters::ports::{Connection, backoff},
@@ -37,6 +42,10 @@ const ASKED_MAX: u32 = 3;
 const SETTLE_WAIT_MS: i64 = 600_000;
 /// How many unknown outcomes are looked at in one round, and asked about at most.
 const PAGE: usize = 100;
+/// How many questions an adapter is asked at a time in such a round, and after how many in a row without an answer it is left alone until
+/// the next one.
+const AT_A_TIME: usize = 4;
+const SILENT_MAX: u32 = 2;
 /// How many unknown outcomes the times of the last question are kept of.
 const ASKED_KEPT: usize = 10_000;
 /// How many attempts are remembered by when they came to be known; a forgotten one is waited for anew.
@@ -190,7 +199,7 @@ async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Pro
     let deadline = Instant::now() + Duration::from_millis(ASK_MS);
     loop {
         if let Connection::Up(adapter) = port.connection() {
-            return question(adapter, record, attempt).await;
+            return question(adapter, record, attempt).await.unwrap_or(Probe::Unknown);
         }
         if Instant::now() >= deadline || !pause(context, Duration::from_millis(100)).await {
             return Probe::Unknown;
@@ -198,7 +207,12 @@ async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Pro
     }
 }
 
-async fn question(adapter: Arc<dyn Adapter>, record: &EffectRecord, attempt: &Attempt) -> Probe {
+/// One question. Nothing: there was no answer in time, or the adapter broke.
+async fn question(
+    adapter: Arc<dyn Adapter>,
+    record: &EffectRecord,
+    attempt: &Attempt,
+) -> Option<Probe> {
     let inquiry = Inquiry {
         capability: record.scope.capability.clone(),
         token: attempt.token.clone(),
@@ -207,12 +221,13 @@ async fn question(adapter: Arc<dyn Adapter>, record: &EffectRecord, attempt: &At
     // In a task of its own and for a while only: an adapter that breaks or hangs leaves nobody waiting.
     let probing = tokio::spawn(async move { adapter.probe(&inquiry).await });
     match tokio::time::timeout(Duration::from_millis(ASK_MS), probing).await {
-        Ok(Ok(probe)) => probe,
-        Ok(Err(_)) | Err(_) => Probe::Unknown,
+        Ok(Ok(probe)) => Some(probe),
+        Ok(Err(_)) | Err(_) => None,
     }
 }
 
-/// One round of questions about outcomes that are unknown (T8 by probe).
+/// One round of questions about outcomes that are unknown (T8 by probe). Each adapter is asked on its own, a few questions at a time, so
+/// that one that hangs keeps only its own calls waiting.
 pub(crate) async fn round(context: &Arc<Context>) {
     let query = EffectQuery {
         state: Some("indeterminate".to_owned()),
@@ -226,33 +241,46 @@ pub(crate) async fn round(context: &Arc<Context>) {
     };
     let is_last = page.len() < PAGE;
     context.asked.turn(Some(page.last().filter(|_| !is_last).map(|last| last.record_id)));
+    let mut by_adapter: BTreeMap<AdapterName, Vec<EffectRecord>> = BTreeMap::new();
     for record in page {
-        if context.stopping() {
-            return;
-        }
-        about_unknown(context, &record).await;
+        by_adapter.entry(record.scope.capability.adapter().clone()).or_default().push(record);
     }
+    let asking = by_adapter.into_values().map(|records| async move {
+        let silent = AtomicU32::new(0);
+        let about = |record: EffectRecord| about_unknown(context, record, &silent);
+        stream::iter(records).for_each_concurrent(AT_A_TIME, about).await;
+    });
+    futures::future::join_all(asking).await;
 }
 
-async fn about_unknown(context: &Arc<Context>, record: &EffectRecord) {
+/// Asks about one call. `silent` counts the questions of this round in a row that its adapter did not answer.
+async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &AtomicU32) {
+    if context.stopping() || silent.load(Ordering::Relaxed) >= SILENT_MAX {
+        return;
+    }
+    let record = &record;
     let EffectState::Indeterminate { attempt, .. } = &record.state else { return };
     let Some(delay_ms) = settle_delay(context, record, attempt) else { return };
     // Its time counts from the first look, not from the first question.
     let until_ms = until_settled_ms(context, (record.record_id, attempt), delay_ms);
     let Some(port) = context.ports.of(record.scope.capability.adapter()) else { return };
     let Connection::Up(adapter) = port.connection() else { return port.wake() };
-    if !context.asked.is_due(record.record_id) {
+    if port.is_shut() || !context.asked.is_due(record.record_id) {
         return;
     }
     let probe = question(adapter, record, attempt).await;
+    match probe {
+        Some(_) => silent.store(0, Ordering::Relaxed),
+        None => drop(silent.fetch_add(1, Ordering::Relaxed)),
+    }
     let by = Resolution::Probe { attempt: attempt.number };
     let resolved = match probe {
-        Probe::Committed(answer) => committed(context, record, (answer, by)).await,
+        Some(Probe::Committed(answer)) => committed(context, record, (answer, by)).await,
         // It speaks for the arm's last attempt only, unless that was its first.
-        Probe::NotFound if until_ms <= 0 && !attempt.after_unknown => {
+        Some(Probe::NotFound) if until_ms <= 0 && !attempt.after_unknown => {
             resolve::did_not_happen(context, record, by).await
         }
-        Probe::NotFound | Probe::Unknown => return,
+        Some(Probe::NotFound | Probe::Unknown) | None => return,
     };
     if let Err(error) = resolved {
         context.noticed(&error);
@@ -265,6 +293,6 @@ async fn committed(
     record: &EffectRecord,
     (answer, by): (AdapterAnswer, Resolution),
 ) -> Result<(), LedgerError> {
-    let result = settle::found(context, record, answer).await;
+    let result = settle::found(context, record, answer).await?;
     resolve::with(context, record, (Outcome::Succeeded, by), &result).await
 }

@@ -13,14 +13,11 @@ use placet_ledger::{
 };
 use placet_types::{clock::Timestamp, ids::TenantId};
 
-use super::{BATCHES_MAX, MARGIN_MS, PAUSE};
+use super::{
+    BATCHES_MAX, MARGIN_MS, PAUSE,
+    lists::{List, Place},
+};
 use crate::context::Context;
-
-/// One round.
-pub(super) async fn sweep(context: &Context) -> Result<(), LedgerError> {
-    approvals(context).await?;
-    entries(context).await
-}
 
 /// Until when something of a tenant has to be over to be due.
 fn since(context: &Context, tenant: &TenantId, now: Timestamp) -> Timestamp {
@@ -30,19 +27,23 @@ fn since(context: &Context, tenant: &TenantId, now: Timestamp) -> Timestamp {
 
 /// What is younger than this is nobody's that is due.
 fn youngest(context: &Context, now: Timestamp) -> Timestamp {
-    context.settings.ledger.retention.tombstones_due(now)
+    context.settings.ledger.retention.tombstones_due_first(now)
 }
 
-async fn approvals(context: &Context) -> Result<(), LedgerError> {
+/// A turn of the approvals. Says whether the end of the list was reached.
+pub(super) async fn approvals(context: &Context) -> Result<bool, LedgerError> {
     let store = context.ledger.store();
     let limit = context.settings.ledger.retention.batch.clamp(1, 1_000);
-    let mut query = ApprovalQuery { limit, ..ApprovalQuery::default() };
+    let after = context.swept.approval(&List::Approvals);
+    let mut query = ApprovalQuery { limit, after, ..ApprovalQuery::default() };
+    let mut is_through = false;
     for _ in 0..BATCHES_MAX {
         if context.stopping() {
-            break;
+            return Ok(true);
         }
         let (page, now) = (store.approvals(&query).await?, store.now());
-        let is_last = page.last().is_none_or(|last| last.created_at >= youngest(context, now));
+        is_through = page.last().is_none_or(|last| last.created_at >= youngest(context, now));
+        let last = page.last().map(|last| last.approval_id.clone());
         let (mut due, mut kept) = (Vec::new(), None);
         for approval in page {
             if is_due(context, &approval, now).await? {
@@ -52,14 +53,16 @@ async fn approvals(context: &Context) -> Result<(), LedgerError> {
             }
         }
         // What is gone is no place to go on from.
-        query.after = kept.or(query.after);
-        dropped(context, &due, &[]).await?;
-        if is_last {
+        let stays = if dropped(context, &due, &[]).await? { kept } else { last };
+        query.after = stays.or(query.after);
+        if is_through {
+            query.after = None;
             break;
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Ok(())
+    context.swept.goes_on(List::Approvals, query.after.map(Place::Approval));
+    Ok(is_through)
 }
 
 /// Whether an approval is over, for long enough, and no call is on its way with it.
@@ -73,52 +76,68 @@ async fn is_due(
     if !is_old || !approval.may_be_forgotten() {
         return Ok(false);
     }
-    let record = context.ledger.store().effect(approval.record_id).await?;
+    let record = match context.ledger.store().effect(approval.record_id).await {
+        Ok(record) => record,
+        Err(error) if error.is_passing() => return Err(error.into()),
+        Err(error) => {
+            // Nobody can say whether a call is on its way with it; the others need not wait for that.
+            tracing::warn!(%error, approval_id = %approval.approval_id, "an approval that is past its retention is kept, for its record cannot be read");
+            return Ok(false);
+        }
+    };
     let record = record.filter(|record| record.call_id == approval.call_id);
     Ok(record.is_none_or(|record| matches!(record.state, EffectState::Tombstone { .. })))
 }
 
-async fn entries(context: &Context) -> Result<(), LedgerError> {
+/// A turn of the entries. Says whether the end of the list was reached.
+pub(super) async fn entries(context: &Context) -> Result<bool, LedgerError> {
     let store = context.ledger.store();
     let limit = context.settings.ledger.retention.batch.clamp(1, 1_000);
-    let mut query = DeskQuery { limit, ..DeskQuery::default() };
+    let after = context.swept.entry(&List::Entries);
+    let mut query = DeskQuery { limit, after, ..DeskQuery::default() };
+    let mut is_through = false;
     for _ in 0..BATCHES_MAX {
         if context.stopping() {
-            break;
+            return Ok(true);
         }
         let (page, now) = (store.desk_entries(&query).await?, store.now());
-        let is_last = page.last().is_none_or(|last| last.created_at >= youngest(context, now));
+        is_through = page.last().is_none_or(|last| last.created_at >= youngest(context, now));
+        let last = page.last().map(|last| last.desk_id.clone());
         let is_due = |entry: &DeskEntry| {
             let since = since(context, &entry.tenant, now);
             entry.over_since().is_some_and(|over| over < since) && !entry.is_open(now)
         };
         let (due, kept): (Vec<DeskEntry>, Vec<DeskEntry>) = page.into_iter().partition(is_due);
-        query.after = kept.into_iter().next_back().map(|entry| entry.desk_id).or(query.after);
-        dropped(context, &[], &due).await?;
-        if is_last {
+        let kept = kept.into_iter().next_back().map(|entry| entry.desk_id);
+        let stays = if dropped(context, &[], &due).await? { kept } else { last };
+        query.after = stays.or(query.after);
+        if is_through {
+            query.after = None;
             break;
         }
         tokio::time::sleep(PAUSE).await;
     }
-    Ok(())
+    context.swept.goes_on(List::Entries, query.after.map(Place::Entry));
+    Ok(is_through)
 }
 
+/// Drops them; says whether they are gone, which they are not where another node was faster with one of them.
 async fn dropped(
     context: &Context,
     approvals: &[ApprovalRecord],
     entries: &[DeskEntry],
-) -> Result<(), LedgerError> {
+) -> Result<bool, LedgerError> {
     if approvals.is_empty() && entries.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     match context.ledger.forget_desk(approvals, entries).await {
         Ok(()) => {
             let (approvals, entries) = (approvals.len(), entries.len());
             tracing::info!(approvals, entries, "what was over at the desk was dropped");
-            Ok(())
+            Ok(true)
         }
-        // Another node was faster; the next round finds what is left.
-        Err(LedgerError::Store(StoreError::Conflict)) => Ok(()),
+        // The next round finds what is left.
+        Err(LedgerError::Store(StoreError::Conflict)) => Ok(false),
         Err(error) => Err(error),
     }
 }

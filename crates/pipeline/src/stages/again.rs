@@ -10,17 +10,20 @@ use tokio::time::Instant;
 
 use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
 use placet_ledger::{
-    approval::ApprovalRecord,
     ledger::LedgerError,
-    parked::ParkedCall,
+    parked::{ParkedCall, ParkedEdit},
     record::{EffectRecord, EffectState},
 };
 use placet_policy::permit::Permit;
-use placet_types::{contract::Dedup, error::Refusal, json::canonical_digest};
+use placet_types::{
+    binding::RequestBinding, contract::Dedup, envelope::call::AuthRef, error::Refusal,
+    json::canonical_digest,
+};
 
 use crate::{
     call::{Brokered, Call, Passage, Resumed},
     context::Context,
+    desk::resume,
     recovery,
     stages::{
         build::validate,
@@ -121,28 +124,27 @@ pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool 
     }
 }
 
-/// A client tries again what failed: where an approver narrowed the arguments, what was approved is tried, whatever the client
-/// sends. That is only what its record is found by (decisions 12 and 21).
+/// A client tries again what failed, or what operators have sent again: where an approver edited the arguments, what was approved is
+/// tried, whatever the client sends. That is only what its record is found by (decisions 12 and 21).
 ///
 /// # Errors
 /// A refusal where the contract does not take the arguments any more.
-pub(crate) fn as_approved(stage: &mut Brokered, resumed: &Resumed) -> Result<(), Refusal> {
-    let is_edited = |approval: &ApprovalRecord| !approval.edits.is_empty();
-    if !resumed.approval.as_ref().is_some_and(is_edited) {
-        return Ok(());
-    }
-    let args = validate(&stage.built.target, &resumed.parked.envelope.args)?;
+pub(crate) fn as_approved(stage: &mut Brokered, parked: &ParkedCall) -> Result<(), Refusal> {
+    let Some(edit) = &parked.edited else { return Ok(()) };
+    let args = validate(&stage.built.target, &parked.envelope.args)?;
     stage.built.as_sent = Some(std::mem::replace(&mut stage.built.args, args));
+    stage.built.edited = Some(edit.clone());
     digest_anew(stage);
     Ok(())
 }
 
-/// The approval it failed under is not enough any more: what is decided on is what the client sends.
-pub(crate) fn as_sent(stage: &mut Brokered) {
-    if let Some(args) = stage.built.as_sent.take() {
-        stage.built.args = args;
-        digest_anew(stage);
-    }
+/// The approval it failed under is not enough any more: what is decided on is what the client sends. Says whether it sent anything else.
+pub(crate) fn as_sent(stage: &mut Brokered) -> bool {
+    let Some(args) = stage.built.as_sent.take() else { return false };
+    stage.built.args = args;
+    stage.built.edited = None;
+    digest_anew(stage);
+    true
 }
 
 fn digest_anew(stage: &mut Brokered) {
@@ -157,6 +159,11 @@ pub(crate) fn is_repeated(brokered: &Brokered) -> bool {
     resumed.is_some_and(|resumed| matches!(resumed.record.state, EffectState::Dispatched(_)))
 }
 
+/// What a kept call says of what is sent, with whose tokens, and whose arguments it is.
+fn said_in(kept: &ParkedCall) -> (RequestBinding, AuthRef, Option<ParkedEdit>) {
+    (kept.binding.clone(), resume::recorded_auth(kept), kept.edited.clone())
+}
+
 /// What is to be kept of the call: nothing, where what is kept already says what is sent now.
 pub(crate) async fn parked_anew(
     context: &Context,
@@ -166,11 +173,13 @@ pub(crate) async fn parked_anew(
 ) -> Option<ParkedCall> {
     let kept = match (&record.state, &brokered.built.resumed) {
         (EffectState::Claimed { .. }, _) => None,
-        (_, Some(resumed)) => Some(resumed.parked.binding.clone()),
+        (_, Some(resumed)) => Some(said_in(&resumed.parked)),
         // A client tries again what failed; its contract may be another one by now.
-        (_, None) => context.ledger.parked(record).await.ok().map(|kept| kept.binding),
+        (_, None) => context.ledger.parked(record).await.ok().map(|kept| said_in(&kept)),
     };
-    if kept.is_some_and(|kept| kept == brokered.binding) {
+    // Whoever came back did so with another token, and that is the one it runs with.
+    let (built, auth) = (&brokered.built, &brokered.identity.auth_ref);
+    if kept == Some((brokered.binding.clone(), auth.clone(), built.edited.clone())) {
         return None;
     }
     let mut envelope = envelope_of(passage, brokered);

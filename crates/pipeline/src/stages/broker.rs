@@ -38,9 +38,9 @@ pub(crate) fn broker(
             let parked = parked.ok_or_else(|| {
                 crate::context::internal("a recorded caller without a parked call")
             })?;
-            let run = parked.run.clone();
             let plan = credential::plan_again(&built.target, &parked.binding);
             let mut identity = identity.as_ref().clone();
+            let run = run_with(parked.run.clone(), &identity.auth_ref);
             if let (None, Some(resumed)) = (&identity.tokens, &built.resumed) {
                 identity.tokens = context.tokens.of(resumed.record.record_id);
             }
@@ -63,6 +63,7 @@ pub(crate) fn broker(
         request_digest: binding.digest(),
         binding,
         identity,
+        taint: run.taint.clone(),
         run,
         built,
         claimed: None,
@@ -125,6 +126,15 @@ fn with_displays(context: &Context, mut chain: PrincipalChain) -> PrincipalChain
     chain
 }
 
+/// The run as it was recorded, with the tokens that its caller may have come back with.
+fn run_with(mut run: RunContext, auth_ref: &AuthRef) -> RunContext {
+    run.agent.token_ref.clone_from(&auth_ref.agent_token_ref);
+    if let (Some(user), Some(token_ref)) = (&mut run.user, &auth_ref.delegated_user_token_ref) {
+        user.delegation.token_ref.clone_from(token_ref);
+    }
+    run
+}
+
 fn run_of(
     context: &Context,
     trace_id: &str,
@@ -169,5 +179,6 @@ fn run_of(
         },
         safety_mode,
         run_budget: budget,
+        taint: built.run.taint.clone(),
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn build(
         retries: 0,
         recovered: false,
         put_off: 0,
+        edited: None,
         as_sent: None,
         decided_again: 0,
         without_grants: false,

@@ -3,7 +3,7 @@
 //! Owns the way from the plan to what the adapter is handed. Decides nothing and caches nothing itself. Invariant: what is asked for is the
 //! plan of the binding, so that what people agreed to is what is sent; without it there is no call.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use placet_adapter::adapter::Credential;
 use placet_broker::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
@@ -174,7 +174,9 @@ pub(crate) async fn another(
     if !refused.used.as_ref()?.reused {
         return None;
     }
-    minted(context, brokered, (file, permit_id?), deadline).await.ok()
+    let other = minted(context, brokered, (file, permit_id?), deadline).await.ok()?;
+    // A service may give the same token as long as it thinks it is good.
+    (other.used.as_ref()?.digest != refused.used.as_ref()?.digest).then_some(other)
 }
 
 async fn minted(
@@ -193,7 +195,14 @@ async fn minted(
         Err(_) => "refused",
     });
     let grant = granted?;
-    let value = grant.value_for(&origin, context.clock.now())?;
+    let now = context.clock.now();
+    let value = grant.value_for(&origin, now)?;
+    if let Some(handed) = context.handed.to(&brokered.built.target.contract) {
+        // From now on it is removed from what this target says, in whatever call.
+        let left_ms = grant.good_until().map(|until| until.since_ms(now));
+        let left_ms = left_ms.and_then(|left_ms| u64::try_from(left_ms).ok());
+        handed.hand(&value, left_ms.map(Duration::from_millis));
+    }
     tracing::debug!(source = plan.source.as_deref().unwrap_or_default(), expires_at = %grant.expires_at(), "a credential is ready");
     let header = file.header.to_ascii_lowercase();
     Ok(Proof {

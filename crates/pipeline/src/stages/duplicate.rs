@@ -25,7 +25,7 @@ use crate::{
     call::{Brokered, Call, Passage},
     context::{Context, lookup_refusal},
     fleet,
-    stages::{credential, recorded, refuse},
+    stages::{credential, recorded, refuse, run},
 };
 
 /// How often, and how long apart, a duplicate looks for a try that has just begun.
@@ -56,6 +56,9 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             ErrorCode::IdempotencyConflict,
             "this key was used for a call with other arguments; nothing was executed",
         );
+        return refuse::tell(context, passage, refusal, None);
+    }
+    if let Err(refusal) = run::tell_of(context, &stage, &record).await {
         return refuse::tell(context, passage, refusal, None);
     }
     match &record.state {

@@ -5,7 +5,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde_json::Value;
 use tokio::time::Instant;
 
 use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
@@ -15,7 +14,7 @@ use placet_ledger::{
     dispatch::{Armed, Intent},
     ledger::LedgerError,
     record::{EffectRecord, EffectState},
-    run::{Reservation, RunKey},
+    run::Reservation,
     sabotage::{Guard, removed},
     store::{Durability, StoreError},
 };
@@ -40,7 +39,8 @@ use crate::{
         refuse::{self, Refused},
         resolve::{self, Late},
         result::{self, EditedArgs, Subject},
-        sending::{self, Called, Leave},
+        run,
+        sending::{self, Called, Leave, Second},
         settle, unsettled,
     },
 };
@@ -240,13 +240,11 @@ async fn dispatched(
     executing: Executing,
     (armed, ready): (Armed, Ready),
 ) {
-    // What no other credential could help needs no second leave.
-    let spare =
-        executing.brokered.built.target.contract.credential.is_some().then(|| armed.spare());
-    let Armed { dispatch, mut settlement } = armed;
+    let second = second_of((&passage, &executing), &armed);
+    let Armed { dispatch, mut settlement, .. } = armed;
     let started = Instant::now();
     let ready = again::within_window(context, &executing.brokered, settlement.record(), ready);
-    let leave = Leave { dispatch, spare, decision_id: executing.subject.decision_id.clone() };
+    let leave = Leave { dispatch, second, decision_id: executing.subject.decision_id.clone() };
     let Called { outcome, late, is_fresh, second } =
         sending::call(context, &executing.brokered, leave, ready).await;
     if let Some(used) = second {
@@ -298,6 +296,15 @@ async fn dispatched(
     }
 }
 
+/// A second leave; none where no other credential could help.
+fn second_of((passage, executing): (&Passage, &Executing), armed: &Armed) -> Option<Second> {
+    executing.brokered.built.target.contract.credential.as_ref()?;
+    let mut event = refuse::event_of(AuditKind::CredentialReplaced, passage, &executing.brokered);
+    event.call_id = Some(executing.subject.call_id.clone());
+    event.record_id = armed.settlement.record_id();
+    Some(Second { spare: armed.spare(), event })
+}
+
 /// Figures and events of what an adapter answered.
 async fn note_answer(
     context: &Arc<Context>,
@@ -326,7 +333,9 @@ async fn note_credential(
     (outcome, is_fresh): (&AdapterOutcome, bool),
 ) {
     match outcome {
-        AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_)) => {
+        AdapterOutcome::NothingHappened(
+            AdapterError::CredentialRefused(_) | AdapterError::Forbidden(_),
+        ) => {
             if brokered.binding.credential.kind != CredentialKind::TokenExchange {
                 credential_faults::note(context, brokered, credential::NOT_TAKEN).await;
             }
@@ -359,8 +368,9 @@ fn subject_of(
 
 /// What an approver made of the arguments.
 fn edited(brokered: &Brokered) -> Option<EditedArgs> {
-    let shown = || result::shown_args(&brokered.built.target.capability, &brokered.built.args);
-    EditedArgs::of(approval_of(brokered)?, || shown().unwrap_or(Value::Null))
+    let built = &brokered.built;
+    let shown = || result::shown_args(&built.target.capability, &built.args);
+    built.edited.as_ref().map(|edit| EditedArgs::of(edit, shown()))
 }
 
 fn intent_of(
@@ -371,7 +381,6 @@ fn intent_of(
 ) -> Intent {
     let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis())
         .unwrap_or(i64::MAX);
-    let chain = &brokered.identity.chain;
     let mut audit = refuse::event_of(AuditKind::Dispatched, passage, brokered);
     audit.call_id = Some(call_id.clone());
     audit.decision = refuse::decision_json(permit.decision());
@@ -382,13 +391,9 @@ fn intent_of(
         binding: brokered.binding.clone(),
         deadline_at: context.ledger.store().now().plus_ms(left_ms),
         reserve: Reservation {
-            run: RunKey {
-                tenant: chain.tenant().clone(),
-                agent: chain.actor.id.clone(),
-                on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
-                run_id: brokered.run.run_id.clone(),
-            },
+            run: run::key_of(brokered),
             cents: brokered.built.target.capability.cost_cents,
+            brings: run::brings(brokered),
         },
         audit,
     }

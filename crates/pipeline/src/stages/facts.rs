@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use placet_ledger::{
-    approval::ApprovalRecord,
+    approval::{ApprovalRecord, Ballot, Tally},
     desk::{DeskEntry, DeskState},
     record::{EffectRecord, EffectState},
     run::RunRecord,
@@ -19,11 +19,12 @@ use placet_types::{
     desk::{DeskBasis, DeskBody},
     error::Refusal,
     ids::{DeskId, RecordId},
+    principal::PrincipalChain,
 };
 
 use crate::{
     call::Brokered,
-    context::Context,
+    context::{Context, lookup_refusal},
     desk::force::Broken,
     stages::{
         again,
@@ -69,7 +70,7 @@ pub(crate) async fn decide_call(
     if hold.requirement.once_only || approval.is_some() || stage.built.without_grants {
         return Ok(decided);
     }
-    for entry in grants_for(context, stage, record).await {
+    for entry in grants_for(context, stage, record).await? {
         let DeskBody::Grant(grant) = &entry.body else { continue };
         let facts = grant_facts(stage, &entry);
         let tried =
@@ -114,6 +115,7 @@ pub(crate) fn decide(
         safety_mode: circumstances.run.safety_mode,
         engine_mode: context.engine_mode(),
         budget: budget_for(stage, circumstances.run),
+        taint: &circumstances.run.taint,
         now,
         approval: circumstances.approval,
         frozen: open.is_frozen(chain.tenant(), capability.id.adapter(), now),
@@ -174,8 +176,17 @@ fn grant_facts(stage: &Brokered, entry: &DeskEntry) -> ApprovalFacts {
         votes: entry.votes.clone(),
         requirement: entry.requirement.clone(),
         escalated: 0,
-        args_edited: false,
+        args_edited: stage.built.edited.is_some(),
     }
+}
+
+/// Whether enough of those who agreed to a grant still count.
+fn is_still_agreed(context: &Context, chain: &PrincipalChain, entry: &DeskEntry) -> bool {
+    let now = context.ledger.store().now();
+    let asked = (chain, &entry.requirement);
+    let lapsed = context.policy.load().lapsed(asked, &entry.votes, now);
+    let ballot = Ballot::of(&entry.requirement, 0, (entry.terms(), &entry.votes));
+    Ballot { lapsed: &lapsed, ..ballot }.tally() == Tally::Satisfied
 }
 
 /// The standing grants that may be used for a call: that of its earlier attempt, which has paid for it, else those in force.
@@ -183,29 +194,36 @@ async fn grants_for(
     context: &Context,
     stage: &Brokered,
     record: Option<&EffectRecord>,
-) -> Vec<std::sync::Arc<DeskEntry>> {
+) -> Result<Vec<std::sync::Arc<DeskEntry>>, Refusal> {
     let now = context.ledger.store().now();
     let chain = &stage.identity.chain;
     let capability = &stage.built.target.capability.id;
     match record.map(|record| &record.state) {
         Some(EffectState::Dispatched(attempt)) => {
-            let Some(desk_id) = &attempt.grant else { return Vec::new() };
-            let entry = context.ledger.store().desk_entry(desk_id).await.ok().flatten();
+            let Some(desk_id) = &attempt.grant else { return Ok(Vec::new()) };
+            // That it cannot be read does not say that there is none: nobody is asked, and nothing is given up, because of that.
+            let entry = context.ledger.store().desk_entry(desk_id).await.map_err(|error| {
+                let refusal = lookup_refusal(&error);
+                context.noticed(&error.into());
+                refusal
+            })?;
             // That it is used up by now does not matter: it was used for this very call.
             let counts = |entry: &DeskEntry| {
                 entry.state == DeskState::Active && entry.starts_at <= now && now < entry.expires_at
             };
-            entry.filter(counts).map(std::sync::Arc::new).into_iter().collect()
+            Ok(entry.filter(counts).map(std::sync::Arc::new).into_iter().collect())
         }
         // What operators have sent again is for people to agree to.
-        Some(EffectState::Rearmed { .. }) => Vec::new(),
+        Some(EffectState::Rearmed { .. }) => Ok(Vec::new()),
         _ => {
             let args = Value::Object(stage.built.args.clone());
             let contract = stage.binding.contract_digest;
             let open = context.desk.force.open();
             let mut grants = open.grants(chain, (capability, contract), (&args, now));
+            // Before they are cut: as many of no use do not hide one that counts.
+            grants.retain(|entry| is_still_agreed(context, chain, entry));
             grants.truncate(GRANTS_MAX);
-            grants
+            Ok(grants)
         }
     }
 }

@@ -3,7 +3,9 @@
 //! Owns the order: fix the run, take the key, decide, then permit, hold or refuse. Decides nothing itself. A retry, a resumed
 //! call and a call whose permit went stale all come through here again.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::Instant;
 
 use placet_broker::Bearer;
 use placet_ledger::{
@@ -11,7 +13,7 @@ use placet_ledger::{
     ledger::LedgerError,
     parked::ParkedToken,
     record::{EffectRecord, EffectState, RECORD_VERSION},
-    run::{RunKey, RunRecord},
+    run::RunRecord,
     store::{ClaimAnswer, StoreError},
 };
 use placet_policy::{
@@ -23,7 +25,7 @@ use placet_types::{
     approval::Requirement,
     clock::Timestamp,
     digest::Digest,
-    error::{ErrorCode, Problem, Refusal},
+    error::{ErrorCode, Execution, Refusal},
     mode::ApprovalMode,
 };
 
@@ -34,15 +36,18 @@ use crate::{
     stages::{
         again, broker, duplicate, facts, hold, recorded,
         refuse::{self, Refused},
+        run,
     },
 };
 
+/// The longest wait for what is in force at the desk, in milliseconds.
+const DECIDED_WITHIN_MS_MAX: u64 = 10_000;
 /// How old the claims may be by which a user counts as a member of a group.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// Decides upon a brokered call and sends it where the verdict says.
 pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
-    let run = match open_run(context, &call.stage).await {
+    let run = match run::open(context, &mut call.stage).await {
         Ok(run) => run,
         Err(refusal) => return refuse(context, call, refusal).await,
     };
@@ -62,7 +67,7 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     if let Some(refusal) = context.standing.cannot_decide() {
         return refuse(context, call, refusal).await;
     }
-    if let Err(refusal) = context.desk.must_be_current(context).await {
+    if let Err(refusal) = context.desk.must_be_current(context, patience_of(&call.stage)).await {
         return refuse(context, call, refusal).await;
     }
     let decided = match facts::decide_call(context, &call.stage, &run, record.as_ref()).await {
@@ -109,51 +114,17 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
     }
 }
 
+/// How long a decision about a call may be waited for: as long as its caller gives the tool, or what is left of that.
+fn patience_of(stage: &Brokered) -> Duration {
+    let given = stage.run.run_budget.tool_latency_ms_max.clamp(1, DECIDED_WITHIN_MS_MAX);
+    let given = Duration::from_millis(given);
+    let left = stage.built.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    left.map_or(given, |left| left.min(given))
+}
+
 enum Claim {
     Ours(EffectRecord),
     Taken(EffectRecord),
-}
-
-/// The run as its first call fixed it.
-async fn open_run(context: &Context, stage: &Brokered) -> Result<RunRecord, Refusal> {
-    let chain = &stage.identity.chain;
-    let wanted = RunRecord {
-        key: RunKey {
-            tenant: chain.tenant().clone(),
-            agent: chain.actor.id.clone(),
-            on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
-            run_id: stage.run.run_id.clone(),
-        },
-        safety_mode: stage.run.safety_mode,
-        budget: stage.run.run_budget,
-        opened_at: context.ledger.store().now(),
-        calls_used: 0,
-        cents_used: 0,
-    };
-    let known = context.ledger.open_run(wanted.clone()).await.map_err(|error| {
-        context.noticed(&error);
-        ledger_refusal(&error)
-    })?;
-    let differs = [
-        (known.safety_mode != wanted.safety_mode, "/run/safety_mode"),
-        (known.budget != wanted.budget, "/run/run_budget"),
-    ];
-    let problems: Vec<Problem> = differs
-        .into_iter()
-        .filter(|(differs, _)| *differs)
-        .map(|(_, pointer)| Problem {
-            pointer: pointer.to_owned(),
-            problem: "was fixed by the run's first call and cannot be changed".to_owned(),
-        })
-        .collect();
-    if problems.is_empty() {
-        return Ok(known);
-    }
-    Err(Refusal::new(
-        ErrorCode::ValidationError,
-        "the run was opened with another ceiling or budget",
-    )
-    .with_problems(problems))
 }
 
 /// Takes the key for this call (T1).
@@ -212,14 +183,20 @@ async fn taken(context: &Arc<Context>, mut call: Call<Brokered>, record: EffectR
     if !repeatable {
         return duplicate::answer(context, call, record).await;
     }
+    let is_rearmed = matches!(record.state, EffectState::Rearmed { .. });
     match resumed_of(context, record).await {
         Ok(resumed) => {
-            if let Err(refusal) = again::as_approved(&mut call.stage, &resumed) {
+            let approved = again::as_approved(&mut call.stage, &resumed.parked);
+            call.stage.built.resumed = Some(Box::new(resumed));
+            if let Err(refusal) = approved {
                 return refuse(context, call, refusal).await;
             }
-            call.stage.built.resumed = Some(Box::new(resumed));
             // In a task of its own: deciding needs stack, and this one's is half used.
             context.routes.gate(context, call);
+        }
+        Err(error) if is_rearmed => {
+            let refusal = ledger_refusal(&error).with_execution(Execution::Unknown);
+            refuse(context, call, refusal).await;
         }
         Err(error) => refuse(context, call, ledger_refusal(&error)).await,
     }
@@ -341,11 +318,12 @@ async fn held_by_policy(
         |record: &EffectRecord| matches!(record.state, EffectState::FailedRetriable { .. });
     if record.as_ref().is_some_and(failed)
         && let Some(resumed) = &mut call.stage.built.resumed
-        && resumed.approval.take().is_some()
     {
-        // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
-        again::as_sent(&mut call.stage);
-        return context.routes.gate(context, call);
+        let was_approved = resumed.approval.take().is_some();
+        if again::as_sent(&mut call.stage) || was_approved {
+            // What people agreed to is not enough any more: it is decided again as if nobody had been asked.
+            return context.routes.gate(context, call);
+        }
     }
     let record = match record {
         // Sent already: nobody is asked whether it may be.
@@ -371,31 +349,16 @@ async fn held_by_policy(
             Err(refusal) => return refuse(context, call, refusal).await,
         },
     };
-    match was_edited(context, &record).await {
-        Ok(false) => hold::park(context, call, record, (held, budget)).await,
-        Ok(true) => {
-            let refusal = Refusal::new(
-                ErrorCode::ApprovalVoid,
-                "an approver wrote these arguments; send the call again as a new step or with a new key",
-            );
-            refuse::brokered(context, call, Refused::of(refusal, Some(&held.decision))).await;
-        }
-        Err(refusal) => {
-            let refused = Refused { passing: true, ..Refused::of(refusal, Some(&held.decision)) };
-            refuse::brokered(context, call, refused).await;
-        }
+    if call.stage.built.edited.is_some() {
+        // Put before people once more, nothing would tell them whose they are, and their author could agree to them.
+        let refusal = Refusal::new(
+            ErrorCode::ApprovalVoid,
+            "an approver wrote these arguments; send the call again as a new step or with a new key",
+        );
+        let refused = Refused::of(refusal, Some(&held.decision));
+        return refuse::brokered(context, call, refused).await;
     }
-}
-
-/// Whether an arm before this one ran arguments that an approver had written: put before people once more, nothing would tell them
-/// whose they are, and their author could agree to them.
-async fn was_edited(context: &Context, record: &EffectRecord) -> Result<bool, Refusal> {
-    let before = record.unknown.as_ref().and_then(|unknown| unknown.attempt.approval_id.as_ref());
-    let Some(approval_id) = before else { return Ok(false) };
-    let approval = context.ledger.store().approval(approval_id).await;
-    let approval = approval.map_err(|error| lookup_refusal(&error))?;
-    // One that is not kept any more cannot say so.
-    Ok(approval.is_none_or(|approval| !approval.edits.is_empty()))
+    hold::park(context, call, record, (held, budget)).await;
 }
 
 /// Why an approval cannot go back to its approvers under another requirement.

@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// The longest an approval lives, in milliseconds: seven days.
-const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
+pub(crate) const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 
 /// Parks a claimed call and asks people.
 pub(crate) async fn park(
@@ -164,6 +164,7 @@ pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
             bundle_digest: decision.bundle_digest,
             calls_left_after: budget.calls_left.saturating_sub(1),
             cents_left_after: budget.cents_left.saturating_sub(capability.cost_cents),
+            taint: stage.taint.clone(),
             description: capability.description.clone(),
             similar: draft.similar,
             edited: None,
@@ -210,6 +211,7 @@ pub(crate) fn parked_of(
         request_id: stage.built.request_id.clone(),
         callback: stage.built.callback.clone(),
         binding: stage.binding.clone(),
+        edited: stage.built.edited.clone(),
         requested_digest: stage.built.requested_digest,
         user_groups: stage.identity.user_groups.clone(),
         groups_as_of: stage.identity.groups_as_of,

@@ -79,6 +79,10 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
             ErrorCode::CredentialRefused,
             "the target refused the credential; nothing was executed",
         ),
+        AdapterError::Forbidden(_) => (
+            ErrorCode::CredentialRefused,
+            "the target does not allow the call with this credential; nothing was executed",
+        ),
         AdapterError::Refused(reason) => {
             return Refusal::new(
                 ErrorCode::AdapterFailed,

@@ -19,6 +19,7 @@ pub(crate) mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod result;
 pub(crate) mod ret;
+pub(crate) mod run;
 pub(crate) mod sending;
 pub(crate) mod settle;
 pub(crate) mod take;

@@ -23,6 +23,8 @@ use crate::{
 /// After how many tries they become rare, and how rare: an obstacle that has lasted for some ten minutes may last for hours.
 const SOON_MAX: u32 = 30;
 const LATER: Duration = Duration::from_secs(300);
+/// How long before the window closes the last try is made.
+const LAST_TRY: Duration = Duration::from_secs(3);
 
 /// Has a keyed call whose target did not answer sent again, now or later, and settles nothing then; any other one is given back. A call that
 /// was taken over is tried until its window closes, any other one a few times within its latency budget.
@@ -60,7 +62,9 @@ pub(crate) async fn put_off(
     let Call { passage, stage: mut brokered } = call;
     loop {
         let tries = brokered.built.put_off;
-        let pause = if tries < SOON_MAX { backoff(tries) } else { LATER };
+        let left_ms =
+            record.state.attempt().map_or(0, |sent| context.ledger.may_repeat_for_ms(sent));
+        let pause = pause_before(tries, left_ms);
         let late = |deadline: Instant| deadline <= Instant::now() + pause;
         if !brokered.built.recovered && brokered.built.deadline.is_none_or(late) {
             let reason = format!("sending it again was refused: {why}");
@@ -88,6 +92,8 @@ pub(crate) async fn put_off(
         }
         let attempt: Attempt = attempt.clone();
         if !recovery::is_within_window(context, &attempt) {
+            // Before the passage lets go: a call in nobody's hands is recovered by whoever looks for such ones.
+            let _hand = context.hands.take(record.record_id);
             passage.let_go();
             return recovery::by_class(context, record, &attempt).await;
         }
@@ -109,6 +115,18 @@ pub(crate) async fn put_off(
     }
 }
 
+/// How long a call waits for its next try, of a window that is open for so many milliseconds still: a pause that would outlast it ends a
+/// moment before it closes, for one last try, and after that one as it closes.
+fn pause_before(tries: u32, left_ms: i64) -> Duration {
+    let pause = if tries < SOON_MAX { backoff(tries) } else { LATER };
+    let left = Duration::from_millis(u64::try_from(left_ms).unwrap_or(0));
+    match left.checked_sub(LAST_TRY) {
+        Some(until_last) if until_last > Duration::ZERO => pause.min(until_last),
+        // Not at once, whatever the clock says.
+        Some(_) | None => pause.min(left).max(backoff(0)),
+    }
+}
+
 /// The process ends: the next one, or another node, takes the call over and sends it again.
 pub(crate) fn leave(context: &Context, passage: Passage) {
     let message = "the call was sent, and the engine stops before it is known how it ended; repeat it with the same key";
@@ -116,4 +134,37 @@ pub(crate) fn leave(context: &Context, passage: Passage) {
         .with_execution(Execution::Unknown)
         .with_retry_after_ms(1_000);
     refuse::tell(context, passage, refusal, None);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{LAST_TRY, LATER, SOON_MAX, pause_before};
+    use crate::adapters::ports::backoff;
+
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+    #[test]
+    fn while_the_window_is_open_for_long_the_pauses_grow() {
+        assert_eq!(pause_before(3, DAY_MS), backoff(3));
+        assert_eq!(pause_before(SOON_MAX, DAY_MS), LATER);
+        assert_eq!(pause_before(SOON_MAX, i64::MAX), LATER);
+    }
+
+    #[test]
+    fn no_pause_outlasts_the_window_without_a_last_try() {
+        assert_eq!(pause_before(SOON_MAX, 100_000), Duration::from_millis(100_000) - LAST_TRY);
+        assert_eq!(pause_before(SOON_MAX, 3_001), Duration::from_millis(1));
+        // The last try was made: what is left is waited for.
+        assert_eq!(pause_before(SOON_MAX, 3_000), Duration::from_secs(3));
+        assert_eq!(pause_before(SOON_MAX, 2_500), Duration::from_millis(2_500));
+    }
+
+    #[test]
+    fn a_window_that_is_closed_is_looked_at_soon_and_not_at_once() {
+        for left_ms in [0, -1, i64::MIN] {
+            assert_eq!(pause_before(SOON_MAX, left_ms), backoff(0));
+        }
+    }
 }

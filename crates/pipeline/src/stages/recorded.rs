@@ -22,7 +22,7 @@ use crate::{
     context::{Context, lookup_refusal},
     registry::Owner,
     stages::{
-        result::{Subject, edited, refusal_of, unknown},
+        result::{refusal_of, subject_alone, subject_of, unknown},
         unsettled::{self, Finding},
     },
 };
@@ -198,15 +198,17 @@ pub(crate) async fn held(
 
 /// Records that the outcome of a dispatch is unknown, and answers so.
 pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
-    let parked = context.ledger.parked(record).await.ok();
-    let mut subject = Subject::of_record(record, parked.as_ref());
-    subject.edited = edited(context, record, parked.as_ref()).await;
-    if let EffectState::Dispatched(attempt) = &record.state {
-        subject.approval_id.clone_from(&attempt.approval_id);
-        subject.decision_id = Some(attempt.decision_id.clone());
-    }
-    let result = unknown(subject, context.ledger.store().now());
-    match context.ledger.give_up(record, reason, &result).await {
+    let at = context.ledger.store().now();
+    let (result, kept) = match subject_of(context, record).await {
+        Ok(subject) => {
+            let result = unknown(subject, at);
+            let kept = context.ledger.give_up(record, reason, &result).await;
+            (result, kept)
+        }
+        // Nothing is recorded that would say less than is known, for as long as that can be read later.
+        Err(error) => (unknown(subject_alone(record), at), Err(error)),
+    };
+    match kept {
         Ok(_) => {
             context.metrics.indeterminate();
             of_result(result, false)

@@ -18,7 +18,7 @@ use placet_types::{
 
 use crate::{
     answer::{Answer, RefusedCall},
-    call::{Brokered, Call, Passage},
+    call::{Brokered, Call, Caller, Passage},
     context::{Context, internal, ledger_refusal},
     rearm,
     stages::{put_off, recorded},
@@ -49,6 +49,7 @@ pub(crate) fn event_of(kind: AuditKind, passage: &Passage, brokered: &Brokered) 
     event.run_id = Some(brokered.run.run_id.clone());
     event.capability = Some(brokered.binding.capability.clone());
     event.chain = Some(brokered.identity.chain.clone());
+    event.taint.clone_from(&brokered.taint);
     event.trace_id = Some(passage.trace_id.clone());
     event.digests.insert("request".to_owned(), brokered.request_digest);
     event.digests.insert("contract".to_owned(), brokered.binding.contract_digest);
@@ -166,7 +167,8 @@ async fn recorded_before(
     }
     passage.leaves_record();
     if matches!(record.state, EffectState::Rearmed { .. }) {
-        return rearmed(context, passage, &record, (refusal, passing)).await;
+        let is_own = matches!(stage.built.caller, Caller::Recorded(_));
+        return rearmed(context, passage, &record, (refusal, passing, is_own)).await;
     }
     tell(context, passage, refusal, decision_id);
 }
@@ -177,14 +179,15 @@ pub(crate) fn uncertain(context: &Context, mut passage: Passage, error: &LedgerE
     tell(context, passage, ledger_refusal(error), None);
 }
 
-/// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed".
+/// A re-armed call that cannot be sent: it waits on, or its outcome is unknown as before. Never "not executed". What operators decided
+/// is taken back by the engine's own try alone: a client that repeats the call may ask for less, or under another run, and is only told.
 async fn rearmed(
     context: &Context,
     mut passage: Passage,
     record: &EffectRecord,
-    (refusal, passing): (Refusal, bool),
+    (refusal, passing, is_own): (Refusal, bool, bool),
 ) {
-    if !passing {
+    if !passing && is_own {
         let reason = format!("policy or contract refused it: {}", refusal.code);
         let answer = rearm::give_up(context, record, &reason).await;
         return passage.finish(answer);
@@ -197,9 +200,17 @@ async fn rearmed(
         return passage.let_go();
     }
     passage.leaves_record();
-    let message = "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known";
+    let message = if passing {
+        "operators decided to send this call again, and it could not be sent now; whether its first try had an effect is not known".to_owned()
+    } else {
+        format!(
+            "{}; operators decided to send this call again, which stands, and whether its first try had an effect is not known",
+            refusal.message
+        )
+    };
     let mut told = Refusal::new(refusal.code, message).with_execution(Execution::Unknown);
     told.retry_after_ms = refusal.retry_after_ms;
+    told.problems = refusal.problems;
     told.detail = refusal.detail;
     tell(context, passage, told, None);
 }
@@ -231,7 +242,7 @@ enum Next {
 async fn approved(
     context: &Context,
     call: Call<Brokered>,
-    event: AuditEvent,
+    mut event: AuditEvent,
     (refusal, what_next): (Refusal, Next),
 ) {
     let Call { mut passage, stage } = call;
@@ -243,8 +254,13 @@ async fn approved(
         return tell(context, passage, internal("an approved record without its approval"), None);
     };
     if what_next == Next::Caller {
-        context.note(event).await;
+        context.note(event.clone()).await;
         if context.tokens.lacks(record.record_id, tried, approval.expires_at) {
+            // Its caller may not ask: whoever tells callers reads of it there.
+            event.kind = AuditKind::AwaitsCredential;
+            event.approval_id = Some(approval.approval_id.clone());
+            event.note = None;
+            context.note(event).await;
             return wait_for_caller(context, passage, &approval, refusal);
         }
         return wait_on(context, passage, &record, &approval).await;

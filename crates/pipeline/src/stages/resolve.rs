@@ -25,7 +25,7 @@ use crate::{
     context::Context,
     desk::resume,
     stages::{
-        result::{Subject, error_of},
+        result::{Subject, error_of, subject_of},
         settle,
     },
 };
@@ -185,8 +185,7 @@ pub(crate) async fn did_not_happen(
     record: &EffectRecord,
     by: Resolution,
 ) -> Result<(), LedgerError> {
-    let parked = context.ledger.parked(record).await.ok();
-    let subject = Subject::of_record(record, parked.as_ref());
+    let subject = subject_of(context, record).await?;
     let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
     let refusal = Refusal::new(
         ErrorCode::AdapterFailed,

@@ -7,7 +7,11 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use placet_adapter::outcome::Answer as AdapterAnswer;
-use placet_ledger::{approval::ApprovalRecord, parked::ParkedCall, record::EffectRecord};
+use placet_ledger::{
+    ledger::LedgerError,
+    parked::{ParkedCall, ParkedEdit},
+    record::EffectRecord,
+};
 use placet_types::{
     clock::Timestamp,
     contract::Capability,
@@ -47,10 +51,15 @@ pub(crate) struct EditedArgs {
 }
 
 impl EditedArgs {
-    /// What an agent is told, where the approval says that somebody edited its arguments.
-    pub(crate) fn of(approval: &ApprovalRecord, args: impl FnOnce() -> Value) -> Option<Self> {
-        let masked = approval.edits.iter().flat_map(|edit| &edit.masked).cloned().collect();
-        (!approval.edits.is_empty()).then(|| Self { args: args(), masked })
+    /// What an agent is told, where the call says that somebody edited its arguments. Absent where no schema says what may be shown.
+    pub(crate) fn of(edit: &ParkedEdit, shown: Option<Value>) -> Self {
+        Self { args: shown.unwrap_or(Value::Null), masked: edit.masked.clone() }
+    }
+
+    /// What a result says of them.
+    pub(crate) fn in_result(result: &ToolResultEnvelope) -> Option<Self> {
+        let args = result.edited_args.clone()?;
+        Some(Self { args, masked: result.edited_masked.clone() })
     }
 }
 
@@ -111,19 +120,68 @@ pub(crate) fn shown_args(capability: &Capability, args: &Map<String, Value>) -> 
     Some(schema.redact(&Value::Object(args.clone())))
 }
 
-/// What an approver made of the arguments of a recorded call.
-pub(crate) async fn edited(
+/// The subject of a recorded call as it stands: the approval and the decision that it was sent under, and what approvers made of its
+/// arguments.
+///
+/// # Errors
+/// A ledger that cannot be read for the moment: what is recorded without it would be told for ever. What is damaged or gone is left out.
+pub(crate) async fn subject_of(
     context: &Context,
     record: &EffectRecord,
-    parked: Option<&ParkedCall>,
-) -> Option<EditedArgs> {
-    let approval_id = record.state.approval_id()?;
-    let approval = context.ledger.store().approval(approval_id).await.ok().flatten()?;
-    let args = &parked?.envelope.args;
+) -> Result<Subject, LedgerError> {
+    let parked = match context.ledger.parked(record).await {
+        Ok(parked) => Some(parked),
+        Err(error) if error.is_passing() => return Err(error),
+        Err(error) => {
+            tracing::warn!(%error, record_id = %record.record_id, "what was sent cannot be read, and the result says less");
+            None
+        }
+    };
+    let mut subject = Subject::of_record(record, parked.as_ref());
+    subject.edited = parked.as_ref().and_then(|parked| edited(context, record, parked));
+    Ok(as_sent(subject, record))
+}
+
+/// The subject as far as the record alone tells.
+pub(crate) fn subject_alone(record: &EffectRecord) -> Subject {
+    as_sent(Subject::of_record(record, None), record)
+}
+
+/// The approval and the decision that the call was sent under.
+fn as_sent(mut subject: Subject, record: &EffectRecord) -> Subject {
+    if let Some(attempt) = record.state.attempt() {
+        subject.approval_id.clone_from(&attempt.approval_id);
+        subject.decision_id = Some(attempt.decision_id.clone());
+    }
+    subject
+}
+
+/// Puts into a result what could not be read when it was made.
+///
+/// # Errors
+/// As [`subject_of`].
+pub(crate) async fn complete(
+    context: &Context,
+    record: &EffectRecord,
+    result: &mut ToolResultEnvelope,
+) -> Result<(), LedgerError> {
+    if result.edited_args.is_none() {
+        let subject = subject_of(context, record).await?;
+        if let Some(EditedArgs { args, masked }) = subject.edited {
+            result.edited_args = Some(args);
+            result.edited_masked = masked;
+        }
+    }
+    Ok(())
+}
+
+/// What an approver made of the arguments of a recorded call.
+fn edited(context: &Context, record: &EffectRecord, parked: &ParkedCall) -> Option<EditedArgs> {
+    let edit = parked.edited.as_ref()?;
     let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
     // A tool that is gone has no schema to say what may be shown.
-    let shown = || target.and_then(|target| shown_args(&target.capability, args));
-    EditedArgs::of(&approval, || shown().unwrap_or(Value::Null))
+    let shown = target.and_then(|target| shown_args(&target.capability, &parked.envelope.args));
+    Some(EditedArgs::of(edit, shown))
 }
 
 /// Puts an adapter's answer into a result; a write that names no change is said to have written its capability.

@@ -2,7 +2,7 @@
 //!
 //! Owns the call and the second try. Not here: tries that need a permit of their own, which `again` owns. Invariants: a second try is of
 //! the same attempt, with the same token and until the same deadline; it is made only against an answer which says that nothing happened
-//! because of the credential, only with another credential, and there is no third.
+//! because the target does not know the credential, only with another credential that the chain names before, and there is no third.
 
 use std::time::Duration;
 
@@ -13,7 +13,10 @@ use placet_adapter::{
     adapter::{Conditions, Credential},
     outcome::{AdapterError, Outcome as AdapterOutcome},
 };
-use placet_ledger::dispatch::{Dispatch, Spare};
+use placet_ledger::{
+    audit::AuditEvent,
+    dispatch::{Dispatch, Spare},
+};
 use placet_telemetry::trace::AdapterFields;
 use placet_types::{
     binding::CredentialUse, contract::file::TransportFile, ids::DecisionId, mode::EngineMode,
@@ -52,8 +55,16 @@ pub(crate) struct Called {
 pub(crate) struct Leave {
     pub(crate) dispatch: Dispatch,
     /// For a second try; none where no other credential could help.
-    pub(crate) spare: Option<Spare>,
+    pub(crate) second: Option<Second>,
     pub(crate) decision_id: Option<DecisionId>,
+}
+
+/// What a second try needs.
+#[derive(Debug)]
+pub(crate) struct Second {
+    pub(crate) spare: Spare,
+    /// What the chain says before it is made, but for its credential.
+    pub(crate) event: AuditEvent,
 }
 
 /// Calls the adapter.
@@ -65,24 +76,24 @@ pub(crate) async fn call(
 ) -> Called {
     let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
     let Ready { lease, mut proof, deadline } = ready;
-    let Leave { dispatch, spare, decision_id } = leave;
+    let Leave { dispatch, second: leave, decision_id } = leave;
     let with = proof.credential.take();
     let mut tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
     let mut second = None;
     if was_refused(&tried.outcome) {
         forget(context, &proof);
-        if let Some(spare) = spare
+        if let Some(leave) = leave
             && context.engine_mode() != EngineMode::Lockdown
             && let Some(mut other) =
                 credential::another(context, brokered, (&proof, decision_id), deadline).await
+            && let Some(dispatch) = once_more(context, leave, &other).await
         {
             second.clone_from(&other.used);
             let with = other.credential.take();
-            let dispatch = spare.as_nothing_happened();
             tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
             if was_refused(&tried.outcome) {
                 forget(context, &other);
-            } else {
+            } else if was_taken(&tried.outcome) {
                 credential::learn(context, brokered, (&proof, &other));
                 tracing::warn!(capability = %brokered.binding.capability, "a target refused the credential and took another live one");
             }
@@ -100,11 +111,39 @@ fn was_refused(outcome: &AdapterOutcome) -> bool {
     matches!(outcome, AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_)))
 }
 
+/// Whether an answer proves that the target has taken the credential: silence does not, and neither does what stands before it.
+const fn was_taken(outcome: &AdapterOutcome) -> bool {
+    match outcome {
+        AdapterOutcome::Done(_)
+        | AdapterOutcome::Failed(_)
+        | AdapterOutcome::NothingHappened(AdapterError::Refused(_)) => true,
+        AdapterOutcome::NothingHappened(
+            AdapterError::Unavailable(_)
+            | AdapterError::Drifted(_)
+            | AdapterError::CredentialRefused(_)
+            | AdapterError::Forbidden(_)
+            | AdapterError::Garbled(_)
+            | AdapterError::Misconfigured(_),
+        )
+        | AdapterOutcome::Unknown(_) => false,
+    }
+}
+
 /// A target knows better than we do how long a credential is good.
 fn forget(context: &Context, proof: &Proof) {
-    if let Some(key) = proof.key {
-        context.broker.forget(&key);
+    let refused = proof.used.as_ref().and_then(|used| used.digest);
+    if let (Some(key), Some(refused)) = (proof.key, refused) {
+        context.broker.forget(&key, refused);
     }
+}
+
+/// The leave for a second try, once it is on record with which credential it is made; none where that cannot be recorded, or where the call
+/// was stopped meanwhile.
+async fn once_more(context: &Context, leave: Second, other: &Proof) -> Option<Dispatch> {
+    let Second { spare, mut event } = leave;
+    event.credential = other.used.clone().map(Box::new);
+    let dispatch = context.ledger.dispatch_once_more(spare, event).await;
+    dispatch.inspect_err(|error| context.noticed(error)).ok()
 }
 
 struct Tried {
@@ -179,4 +218,36 @@ fn adapter_span(brokered: &Brokered, attempt: u32) -> tracing::Span {
         attempt,
     };
     placet_telemetry::trace::adapter_span(&tracing::Span::current(), &fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_adapter::outcome::Answer;
+
+    use super::*;
+
+    #[test]
+    fn only_an_answer_proves_that_a_target_has_taken_a_credential() {
+        let nothing = |error: fn(String) -> AdapterError| {
+            AdapterOutcome::NothingHappened(error("it says so".to_owned()))
+        };
+        for taken in [
+            AdapterOutcome::Done(Answer::default()),
+            AdapterOutcome::Failed(Answer::default()),
+            nothing(AdapterError::Refused),
+        ] {
+            assert!(was_taken(&taken) && !was_refused(&taken), "{taken:?}");
+        }
+        for open in [
+            AdapterOutcome::Unknown("no answer in time".to_owned()),
+            nothing(AdapterError::Unavailable),
+            nothing(AdapterError::Drifted),
+            nothing(AdapterError::Forbidden),
+            nothing(AdapterError::Garbled),
+            nothing(AdapterError::Misconfigured),
+        ] {
+            assert!(!was_taken(&open) && !was_refused(&open), "{open:?}");
+        }
+        assert!(was_refused(&nothing(AdapterError::CredentialRefused)));
+    }
 }

@@ -27,7 +27,7 @@ use crate::{
     stages::{
         invoke::{logged, unavailable},
         recorded, refuse,
-        result::{Subject, edited, error_of, fill, unknown},
+        result::{EditedArgs, Subject, error_of, fill, subject_alone, subject_of, unknown},
         unsettled::{self, Finding},
     },
 };
@@ -144,6 +144,7 @@ fn spoken_for(
         | Outcome::Unknown(_) => return (outcome, result),
     };
     let mut subject = Subject::of_record(record, None);
+    subject.edited = EditedArgs::in_result(&result);
     subject.trace_id = result.trace_id;
     subject.session_id = result.session_id;
     subject.decision_id = result.policy_decision_id;
@@ -203,18 +204,31 @@ pub(crate) async fn late(
     record: &EffectRecord,
     answer: AdapterAnswer,
 ) -> Answer {
-    let result = found(context, record, answer).await;
-    recovered(context, record, Outcome::Succeeded, result).await
+    let (subject, read) = read(context, record).await;
+    let result = found_of(context, record, (subject, answer));
+    recovered(context, record, (Outcome::Succeeded, result), read).await
 }
 
 /// The result of a call whose answer an adapter could tell afterwards.
+///
+/// # Errors
+/// A ledger that cannot be read for the moment.
 pub(crate) async fn found(
     context: &Context,
     record: &EffectRecord,
     answer: AdapterAnswer,
+) -> Result<ToolResultEnvelope, LedgerError> {
+    let subject = subject_of(context, record).await?;
+    Ok(found_of(context, record, (subject, answer)))
+}
+
+fn found_of(
+    context: &Context,
+    record: &EffectRecord,
+    (subject, answer): (Subject, AdapterAnswer),
 ) -> ToolResultEnvelope {
     let now = context.ledger.store().now();
-    let mut result = subject_of(context, record).await.result(ResultStatus::Succeeded, now);
+    let mut result = subject.result(ResultStatus::Succeeded, now);
     fill(&mut result, answer, true);
     if let Some(target) = context.catalog.resolve(&record.scope.tenant, &record.scope.capability) {
         result.cost = Cost { cents: target.capability.cost_cents };
@@ -224,36 +238,38 @@ pub(crate) async fn found(
 
 /// Settles a call of an earlier epoch of which the adapter knows that it did not happen.
 pub(crate) async fn not_found(context: &Arc<Context>, record: &EffectRecord) -> Answer {
-    let subject = subject_of(context, record).await;
+    let (subject, read) = read(context, record).await;
     let mut result = subject.result(ResultStatus::Refused, context.ledger.store().now());
     let refusal = Refusal::new(
         ErrorCode::AdapterUnavailable,
         "the process ended while the call was under way; the tool says that it did not happen",
     );
     result.error = Some(error_of(&refusal));
-    recovered(context, record, Outcome::FailedRetriable(refusal.code), result).await
+    recovered(context, record, (Outcome::FailedRetriable(refusal.code), result), read).await
 }
 
-async fn subject_of(context: &Context, record: &EffectRecord) -> Subject {
-    let parked = context.ledger.parked(record).await.ok();
-    let mut subject = Subject::of_record(record, parked.as_ref());
-    subject.edited = edited(context, record, parked.as_ref()).await;
-    if let Some(attempt) = record.state.attempt() {
-        subject.approval_id.clone_from(&attempt.approval_id);
-        subject.decision_id = Some(attempt.decision_id.clone());
+/// What a result is about; and why it may say less than it should, where the ledger cannot be read for the moment.
+async fn read(context: &Context, record: &EffectRecord) -> (Subject, Result<(), LedgerError>) {
+    match subject_of(context, record).await {
+        Ok(subject) => (subject, Ok(())),
+        Err(error) => (subject_alone(record), Err(error)),
     }
-    subject
 }
 
+/// Records what was found out. What could not be read for it is read before it is tried again.
 async fn recovered(
     context: &Arc<Context>,
     record: &EffectRecord,
-    outcome: Outcome,
-    result: ToolResultEnvelope,
+    (outcome, result): (Outcome, ToolResultEnvelope),
+    read: Result<(), LedgerError>,
 ) -> Answer {
     let (outcome, result) = spoken_for(context, Some(record), outcome, result);
-    match context.ledger.settle_recovered(record, outcome.clone(), &result).await {
-        Ok(_) => recorded::of_result(result, false),
+    let kept = match read {
+        Ok(()) => context.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop),
+        Err(error) => Err(error),
+    };
+    match kept {
+        Ok(()) => recorded::of_result(result, false),
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
         Err(error) if error.is_passing() => {
             context.noticed(&error);

@@ -21,7 +21,7 @@ use crate::{
     context::Context,
     stages::{
         recorded,
-        result::{Subject, error_of},
+        result::{Subject, complete, error_of},
     },
 };
 
@@ -40,9 +40,12 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
     let hand = context.hands.take(record.record_id);
     context.registry.spawn(async move {
         let _hand = hand;
-        let Finding { outcome, result, is_probed } = finding;
+        let Finding { outcome, mut result, is_probed } = finding;
         let mut tries = 0_u32;
         while rest(&owner, &mut tries).await {
+            if complete(&owner, &record, &mut result).await.is_err() {
+                continue;
+            }
             let outcome = outcome.clone();
             let is_unknown = matches!(outcome, Outcome::Unknown(_));
             let kept = if is_probed {

@@ -16,6 +16,7 @@ use placet_types::{
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, PrincipalId, ToolCallId},
     mode::ApprovalMode,
+    taint::Taint,
 };
 
 use super::ApprovalView;
@@ -374,6 +375,15 @@ pub enum DeskAct {
     },
 }
 
+/// A call's way from plan to effect, from the audit chain.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrailView {
+    /// The steps that were found, in order.
+    pub steps: Vec<TrailStep>,
+    /// Whether there may be others: the chain was not read in full between the first and the last of them.
+    pub incomplete: bool,
+}
+
 /// One step of a call's way from plan to effect, from the audit chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrailStep {
@@ -394,6 +404,9 @@ pub struct TrailStep {
     /// In words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
     /// Digests of what is not written out.
     pub digests: BTreeMap<String, Digest>,
     /// The hash of the entry, by which it can be proved.

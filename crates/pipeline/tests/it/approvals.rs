@@ -8,7 +8,7 @@ use placet_pipeline::answer::Answer;
 use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode};
 
 use crate::fake::Behaviour;
-use crate::world::{World, bundle, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, refused};
 
 #[tokio::test]
 async fn a_destructive_call_waits_for_a_person_and_then_runs_once() {
@@ -92,6 +92,39 @@ async fn sensitive_arguments_are_masked_for_approvers_and_run_in_full() {
     assert!(!shown.contains("4711-secret"), "{shown}");
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(finished(world.end_of(&asked).await).output["args"]["pin"], "4711-secret");
+}
+
+/// The tool repeats its arguments. What of them is masked was frozen with what people were shown, and does not hang on the tool.
+#[tokio::test]
+async fn a_result_is_masked_for_approvers_also_once_the_tool_is_gone() {
+    let world = World::new().await;
+    let mut call = plan("erase", "s1", "a note");
+    call["args"]["pin"] = json!("4711-secret");
+    let asked = held(world.call(call).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+    let outcome = async |world: &World| {
+        let ben = world.person("ben").await;
+        let detail = world.engine.approval(&ben, &asked.approval_id).await.unwrap();
+        detail.outcome.unwrap().output
+    };
+    let shown = json!({ "did": "erase", "args": { "what": "a note", "pin": "[sensitive]" } });
+    assert_eq!(outcome(&world).await, Some(shown.clone()));
+    let make = Make {
+        store: Arc::new(world.store.restarted()),
+        witness: Arc::clone(&world.witness),
+        is_bare: true,
+        ..Make::default()
+    };
+    let next = World::with(make).await;
+    assert_eq!(outcome(&next).await, Some(shown));
+    // Where nobody can tell any more which values were masked, nothing is shown.
+    let record = placet_ledger::store::Store::effect_of_call(world.store.as_ref(), &asked.call_id)
+        .await
+        .unwrap()
+        .unwrap();
+    next.store.tamper(&record.scope.tenant, record.parked, b"{}".to_vec());
+    assert_eq!(outcome(&next).await, None);
 }
 
 #[tokio::test]

@@ -6,8 +6,10 @@ mod edits;
 mod grants;
 mod guests;
 mod inbox;
+mod lapsing;
 mod nodes;
 mod overtaken;
+mod rearmed;
 mod restarts;
 mod revocations;
 mod trail;
@@ -131,6 +133,17 @@ impl World {
             "kind": "grant", "approval_id": held.approval_id, "uses_max": uses_max, "digest": digest
         });
         self.arrange(person, wanted, 3_600_000).await
+    }
+
+    /// Waits until so many calls of a tool were sent.
+    async fn sent(&self, tool: &str, count: usize) {
+        for _ in 0..400 {
+            if self.witness.effects(tool).len() >= count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("never sent: {tool}");
     }
 
     /// Waits until the approval is in this state.

@@ -126,6 +126,31 @@ async fn not_found_counts_only_once_the_attempts_time_is_over() {
     assert_eq!(refusal.execution, Execution::NotExecuted);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_target_that_hangs_keeps_only_its_own_calls_waiting() {
+    const CALLS: usize = 30;
+    let world = World::with(Make { also: Some("slow"), ..Make::default() }).await;
+    *world.witness.probing.lock().unwrap() = Probing::Committed;
+    *world.witness.mute.lock().unwrap() = Some("slow");
+    world.witness.behave("book", Behaviour::Unknown);
+    for step in 0..CALLS {
+        for adapter in ["slow", "fake"] {
+            let mut call = plan("book", &format!("{adapter}{step}"), "a");
+            call["tool"] = json!(format!("{adapter}__book"));
+            refused(world.call(call).await);
+        }
+    }
+    // One question to a target that hangs takes half a minute.
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    let query = EffectQuery { limit: 1_000, ..EffectQuery::default() };
+    for record in world.store.effects(&query).await.unwrap() {
+        let known = record.scope.capability.adapter().as_str() == "fake";
+        assert_eq!(record.state.name(), if known { "succeeded" } else { "indeterminate" });
+    }
+    let asked = world.witness.asked_in_vain.load(Ordering::SeqCst);
+    assert!((1..=24).contains(&asked), "{asked}");
+}
+
 #[tokio::test]
 async fn a_call_is_sent_again_when_two_operators_agree_and_not_before() {
     let world = World::new().await;

@@ -34,6 +34,9 @@ pub(crate) struct Witness {
     /// How long the adapter takes to list its tools.
     pub(crate) listing: Mutex<Duration>,
     pub(crate) probing: Mutex<Probing>,
+    /// The adapter whose probes are never answered, and how many it was asked.
+    pub(crate) mute: Mutex<Option<&'static str>>,
+    pub(crate) asked_in_vain: AtomicU64,
 }
 
 /// How the adapter answers when it is asked about a token.
@@ -115,7 +118,7 @@ pub(crate) struct FakeConnector(pub(crate) Arc<Witness>);
 
 #[async_trait]
 impl Connector for FakeConnector {
-    async fn connect(&self, _contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
+    async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
         if self.0.connector_panics.swap(false, Ordering::SeqCst) {
             panic!("the connector broke");
         }
@@ -123,12 +126,12 @@ impl Connector for FakeConnector {
             return Err(AdapterError::Unavailable("connection refused".to_owned()));
         }
         self.0.connections.fetch_add(1, Ordering::SeqCst);
-        Ok(Box::new(FakeAdapter(Arc::clone(&self.0))))
+        Ok(Box::new(FakeAdapter(Arc::clone(&self.0), contract.adapter.to_string())))
     }
 }
 
 #[derive(Debug)]
-struct FakeAdapter(Arc<Witness>);
+struct FakeAdapter(Arc<Witness>, String);
 
 #[async_trait]
 impl Adapter for FakeAdapter {
@@ -177,6 +180,10 @@ impl Adapter for FakeAdapter {
 
     async fn probe(&self, _inquiry: &Inquiry) -> Probe {
         let probing = *self.0.probing.lock().unwrap();
+        if *self.0.mute.lock().unwrap() == Some(self.1.as_str()) {
+            self.0.asked_in_vain.fetch_add(1, Ordering::SeqCst);
+            return std::future::pending().await;
+        }
         match probing {
             Probing::Unknown => Probe::Unknown,
             Probing::NotFound => Probe::NotFound,

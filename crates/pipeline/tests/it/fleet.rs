@@ -429,6 +429,34 @@ async fn a_duplicate_waits_for_a_call_that_this_node_could_not_send_and_another_
 }
 
 #[tokio::test]
+async fn what_is_in_force_is_waited_for_no_longer_than_a_call_has() {
+    let one = World::new().await;
+    let two = std::sync::Arc::new(one.node().await);
+    finished(two.call(plan("note", "s1", "a")).await);
+    two.store.hold_desk(true);
+    tokio::time::sleep(A_WHILE).await;
+    let (began, reads) = (tokio::time::Instant::now(), two.store.desk_reads());
+    let calls = (0..20).map(|number| {
+        let two = std::sync::Arc::clone(&two);
+        let mut call = plan("note", &format!("h{number}"), "a");
+        call["run"]["run_id"] = serde_json::json!("hasty");
+        call["run"]["run_budget"] = serde_json::json!({ "tool_latency_ms_max": 400 });
+        tokio::spawn(async move { refused(two.call(call).await) })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        let refusal = call.await.unwrap();
+        assert_eq!(
+            (refusal.code, refusal.execution),
+            (ErrorCode::LedgerUnavailable, Execution::NotExecuted)
+        );
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(two.store.desk_reads(), reads, "nobody reads beside the one who does");
+    two.store.hold_desk(false);
+    finished(two.call(plan("note", "s2", "a")).await);
+}
+
+#[tokio::test]
 async fn a_node_that_cannot_read_what_is_in_force_decides_nothing() {
     let one = World::new().await;
     let two = one.node().await;

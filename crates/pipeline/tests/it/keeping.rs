@@ -8,7 +8,8 @@ use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditKind,
     desk::{DESK_VERSION, DeskEntry},
-    store::{Admission, Changes, Durability, Store, StoreError},
+    store::{Admission, Changes, Durability, EffectQuery, Store, StoreError},
+    testing::Fault,
 };
 use placet_pipeline::settings::{LedgerSettings, Retention, TenantRetention};
 use placet_types::{
@@ -18,6 +19,7 @@ use placet_types::{
     digest::Digest,
     error::{ErrorCode, Execution},
     ids::{ApprovalId, DeskId, PrincipalId, TenantId},
+    principal::PrincipalKind,
 };
 
 use crate::fake::Behaviour;
@@ -245,4 +247,103 @@ async fn what_was_shown_of_void_approvals_goes_however_many_older_ones_there_are
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
     panic!("what was shown of the youngest of them is there still");
+}
+
+/// Seeds a world with this many records of `acme`, and settings under which a turn is short.
+async fn many(tenants: BTreeMap<TenantId, TenantRetention>, of_acme: usize) -> World {
+    let retention = Retention { tenants, batch: 1, sweep_every_ms: 300_000, ..quick().retention };
+    let ledger = LedgerSettings { retention, ..quick() };
+    let world = World::with(Make { ledger, is_quiet: true, ..Make::default() }).await;
+    for step in 0..of_acme {
+        finished(world.call(plan("note", &format!("s{step}"), "a")).await);
+    }
+    world
+}
+
+/// How many records there are in a state, of a tenant.
+async fn count(world: &World, (tenant, state): (&str, &str)) -> usize {
+    let query = EffectQuery {
+        tenant: Some(TenantId::new(tenant).unwrap()),
+        state: Some(state.to_owned()),
+        limit: 10_000,
+        ..EffectQuery::default()
+    };
+    world.store.effects(&query).await.unwrap().len()
+}
+
+/// A turn is 200 batches.
+const MORE_THAN_A_TURN: usize = 230;
+
+#[tokio::test(start_paused = true)]
+async fn a_round_goes_on_until_everything_that_is_due_was_moved() {
+    let world = many(BTreeMap::new(), MORE_THAN_A_TURN).await;
+    world.store.advance_ms(31 * DAY_MS);
+    let due = ("acme", "succeeded");
+    while count(&world, due).await == MORE_THAN_A_TURN {
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+    }
+    // Much less than the time until the next round.
+    tokio::time::sleep(std::time::Duration::from_secs(60)).await;
+    assert_eq!(count(&world, due).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_due_keeps_nothing_behind_it_waiting() {
+    const DUE: usize = 40;
+    let longer =
+        TenantRetention { results_ms: Some((1_000 * DAY_MS).unsigned_abs()), tombstones_ms: None };
+    let tenants = BTreeMap::from([(TenantId::new("acme").unwrap(), longer)]);
+    let world = many(tenants, MORE_THAN_A_TURN).await;
+    for step in 0..DUE {
+        let caller = world.caller(PrincipalKind::Agent, "bot@globex").await;
+        finished(world.call_as(caller, plan("note", &format!("s{step}"), "a")).await);
+    }
+    world.store.advance_ms(31 * DAY_MS);
+    tokio::time::sleep(std::time::Duration::from_secs(900)).await;
+    assert_eq!(count(&world, ("globex", "tombstone")).await, DUE);
+    assert_eq!(count(&world, ("acme", "succeeded")).await, MORE_THAN_A_TURN);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tombstones_that_stay_for_ever_keep_no_others_waiting() {
+    const DATED: usize = 40;
+    let world = many(BTreeMap::new(), MORE_THAN_A_TURN).await;
+    for number in 0..DATED {
+        let key = format!("01a3185c-5000-7000-8000-{number:012}");
+        let mut call = plan("note", &format!("d{number}"), "a");
+        call["idempotency_key"] = json!(key);
+        finished(world.call(call).await);
+    }
+    world.store.advance_ms(31 * DAY_MS);
+    tokio::time::sleep(std::time::Duration::from_secs(900)).await;
+    assert_eq!(count(&world, ("acme", "tombstone")).await, MORE_THAN_A_TURN + DATED);
+    world.store.advance_ms(410 * DAY_MS);
+    tokio::time::sleep(std::time::Duration::from_secs(900)).await;
+    assert_eq!(count(&world, ("acme", "tombstone")).await, MORE_THAN_A_TURN);
+}
+
+#[tokio::test]
+async fn what_cannot_be_moved_leaves_the_rest_of_the_round_alone() {
+    let world = World::new().await;
+    finished(world.call(keyed(KEY)).await);
+    let record_id = world.record().await.record_id;
+    world.store.advance_ms(31 * DAY_MS);
+    world.reaches("tombstone").await;
+    let mut other = plan("note", "s2", "a");
+    other["idempotency_key"] = json!("order-2");
+    finished(world.call(other).await);
+    // The round that made the tombstone is over, and those after it find nothing.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let bad = || Fault::Refuse(StoreError::Damaged("a bad row".to_owned()));
+    world.store.fail_once_on(AuditKind::Buried, bad());
+    world.store.advance_ms(410 * DAY_MS);
+    for _ in 0..200 {
+        if world.store.effect(record_id).await.unwrap().is_none() {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        // No round moves all of its results at once.
+        world.store.fail_once_on(AuditKind::Buried, bad());
+    }
+    panic!("the tombstone is not dropped");
 }

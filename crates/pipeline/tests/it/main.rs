@@ -33,6 +33,8 @@ mod sent_again;
 #[cfg(test)]
 mod stops;
 #[cfg(test)]
+mod taint;
+#[cfg(test)]
 mod told;
 #[cfg(test)]
 mod uncertain;

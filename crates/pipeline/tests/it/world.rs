@@ -66,8 +66,12 @@ impl IdSource for Counter {
     }
 }
 
-fn contract(breaker_failures: u32, places: u32, per_minute: u32) -> Contract {
-    let adapter = AdapterName::new("fake").unwrap();
+fn contract(
+    name: &str,
+    (breaker_failures, places, per_minute): (u32, u32, u32),
+    brings: &[(&str, Value)],
+) -> Contract {
+    let adapter = AdapterName::new(name).unwrap();
     let pins: BTreeMap<String, String> = live_tools(false)
         .into_iter()
         .map(|tool| (tool.name.clone(), tool.digest(&adapter).to_string()))
@@ -85,8 +89,8 @@ fn contract(breaker_failures: u32, places: u32, per_minute: u32) -> Contract {
     let opaque = || json!({"class": "opaque"});
     // `fetch` goes over a network, which needs a bound.
     let per_minute = if per_minute == 0 { 1_000_000 } else { per_minute };
-    let file: ContractFile = serde_json::from_value(json!({
-        "contract_version": "placet.contract.v1", "adapter": "fake", "environment": "dev",
+    let mut file = json!({
+        "contract_version": "placet.contract.v1", "adapter": name, "environment": "dev",
         "transport": {"type": "internal", "builtin": "fake", "root": "."}, "protocol_version": "1",
         "limits": {"breaker_failures": breaker_failures, "concurrency_max": places, "calls_per_minute_max": per_minute},
         "capabilities": {
@@ -98,12 +102,16 @@ fn contract(breaker_failures: u32, places: u32, per_minute: u32) -> Contract {
             "send": capability("send", "local_write", json!({"class": "keyed", "window_ms": 86_400_000})),
             "book": capability("book", "local_write", json!({"class": "queryable", "settle_delay_ms": 0})),
         }
-    }))
-    .unwrap();
+    });
+    for (tool, taint) in brings {
+        file["capabilities"][*tool]["result_taint"] = taint.clone();
+    }
+    let file: ContractFile = serde_json::from_value(file).unwrap();
     Contract::from_file(file).unwrap()
 }
 
-fn directory() -> Directory {
+/// The people of all worlds, and their agents.
+pub(crate) fn directory() -> Directory {
     let directory: Directory = serde_json::from_value(json!({"tenants": {"acme": {
         "groups": {"approvers": {}, "operators": {}, "credit-approvers": {}, "finance": {}, "directors": {}, "auditors": {}, "freeze-approvers": {}, "emergency": {}},
         "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}, "cy": {"groups": ["approvers"]}, "dora": {"groups": ["operators"]},
@@ -153,13 +161,28 @@ pub(crate) struct Make {
     /// How many calls of a tool it takes in a minute.
     pub(crate) per_minute: u32,
     pub(crate) bundle: BundleSource,
+    pub(crate) directory: Directory,
+    /// Whether no tool is offered any more.
+    pub(crate) is_bare: bool,
     pub(crate) ledger: LedgerSettings,
+    /// Another adapter with the same tools.
+    pub(crate) also: Option<&'static str>,
+    /// What the results of its tools carry, by the contract.
+    pub(crate) brings: Vec<(&'static str, Value)>,
     /// Where the engine keeps, if not in `store`.
     pub(crate) kept_in: Option<Arc<dyn Store>>,
     /// Who signs, and shows the audit chain.
     pub(crate) notary: Option<Arc<Notary>>,
     /// Whether spans go nowhere: those that tests look at stay in memory.
     pub(crate) is_quiet: bool,
+}
+
+impl Make {
+    fn offered(&self) -> Vec<Arc<Contract>> {
+        let names = std::iter::once("fake").chain(self.also).filter(|_| !self.is_bare);
+        let limits = (self.breaker_failures, self.places, self.per_minute);
+        names.map(|name| Arc::new(contract(name, limits, &self.brings))).collect()
+    }
 }
 
 impl Default for Make {
@@ -172,7 +195,11 @@ impl Default for Make {
             places: 8,
             per_minute: 0,
             bundle: bundle(),
+            directory: directory(),
+            is_bare: false,
             ledger: quick(),
+            also: None,
+            brings: Vec::new(),
             kept_in: None,
             notary: None,
             is_quiet: false,
@@ -188,6 +215,23 @@ pub(crate) fn quick() -> LedgerSettings {
         ask_every_ms: 50,
         retention: Retention { sweep_every_ms: 100, ..Retention::default() },
         ..LedgerSettings::default()
+    }
+}
+
+fn settings(calls: usize, ledger: LedgerSettings) -> Settings {
+    Settings {
+        environment: "dev".parse().unwrap(),
+        calls_in_flight_max: calls,
+        calls_in_flight_per_tenant_max: calls,
+        stage_workers: 2,
+        durable_reads: false,
+        live_list_ms_max: 30_000,
+        identity_refresh_ms: 60_000,
+        answers_kept_ms: 60_000,
+        answers_kept_max: 10_000,
+        operators: "operators".parse().unwrap(),
+        callbacks: std::collections::BTreeMap::new(),
+        ledger,
     }
 }
 
@@ -235,18 +279,18 @@ impl World {
 
     /// An engine, if it starts.
     pub(crate) async fn started(make: Make) -> Result<Self, StartError> {
+        let contracts = make.offered();
         let Make {
             store,
             witness,
             calls,
-            breaker_failures,
-            places,
-            per_minute,
             bundle,
+            directory,
             ledger,
             kept_in,
             notary,
             is_quiet,
+            ..
         } = make;
         if !is_quiet {
             subscribe();
@@ -267,20 +311,7 @@ impl World {
         let first_id = store.epoch().saturating_mul(1_000_000_000).saturating_add(store.commits());
         let connector: Arc<dyn Connector> = Arc::new(FakeConnector(Arc::clone(&witness)));
         let engine = Engine::start(EngineParts {
-            settings: Settings {
-                environment: "dev".parse().unwrap(),
-                calls_in_flight_max: calls,
-                calls_in_flight_per_tenant_max: calls,
-                stage_workers: 2,
-                durable_reads: false,
-                live_list_ms_max: 30_000,
-                identity_refresh_ms: 60_000,
-                answers_kept_ms: 60_000,
-                answers_kept_max: 10_000,
-                operators: "operators".parse().unwrap(),
-                callbacks: std::collections::BTreeMap::new(),
-                ledger,
-            },
+            settings: settings(calls, ledger),
             ledger: Ledger::new(kept_in.unwrap_or_else(|| Arc::<MemoryStore>::clone(&store))),
             verifier: verifier.clone(),
             secrets: Arc::new(Secrets::new(BTreeMap::new())),
@@ -291,8 +322,8 @@ impl World {
                 Arc::<StandingClock>::clone(&clock),
             )
             .unwrap(),
-            contracts: vec![Arc::new(contract(breaker_failures, places, per_minute))],
-            directory: Arc::new(directory()),
+            contracts,
+            directory: Arc::new(directory),
             bundle,
             connectors: Connectors { internal: Arc::clone(&connector), mcp: connector },
             clock: Arc::<StandingClock>::clone(&clock),

@@ -16,6 +16,7 @@ use placet_types::{
     json::{JsonLimits, parse_strict},
     mode::ApprovalMode,
     run_context::{RunBudget, RunRequest},
+    taint::Taint,
 };
 use serde_json::{Map, Value};
 
@@ -62,6 +63,9 @@ pub(crate) struct Args {
     /// The run's ceiling; fixed by its first call [default: --mode, else read_only].
     #[arg(long)]
     safety_mode: Option<ApprovalMode>,
+    /// What the run has in its context by now: untrusted_content, secret, pii, external_egress. It sticks to the run.
+    #[arg(long, value_delimiter = ',', value_name = "TAINT")]
+    taint: Vec<Taint>,
     /// How many seconds to wait for people.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
     wait: u64,
@@ -122,6 +126,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
             session_id: None,
             safety_mode: args.safety_mode.or(args.mode).unwrap_or(ApprovalMode::ReadOnly),
             run_budget: budget,
+            taint: args.taint.iter().copied().collect(),
         },
         evidence_refs: Vec::new(),
         metadata: None,

@@ -18,6 +18,7 @@ use placet_types::{
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalKind,
+    taint::Taint,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -103,6 +104,9 @@ struct Explain {
     /// The run's ceiling.
     #[arg(long, default_value = "destructive")]
     safety_mode: ApprovalMode,
+    /// What the run has in its context: untrusted_content, secret, pii, external_egress.
+    #[arg(long, value_delimiter = ',', value_name = "TAINT")]
+    taint: Vec<Taint>,
     /// While the engine is in lockdown.
     #[arg(long)]
     lockdown: bool,
@@ -353,6 +357,7 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         engine_mode: if args.lockdown { EngineMode::Lockdown } else { EngineMode::Enforce },
         attested: true,
         budget: CaseBudget::default(),
+        taint: args.taint.iter().copied().collect(),
         approval: approval(args),
         frozen: args.frozen,
         break_glass: args.break_glass.as_ref().map(|by| CaseBreakGlass::an_hour_by(by.clone())),

@@ -16,8 +16,8 @@ use placet_types::{
     digest::Digest,
     directory::Directory,
     ids::{
-        ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, IdempotencyKey, RecordId,
-        TenantId,
+        ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, GroupId, IdempotencyKey,
+        RecordId, TenantId,
     },
     json::canonical_digest,
     principal::{Principal, PrincipalChain, PrincipalKind},
@@ -196,6 +196,7 @@ impl Runner<'_> {
                 cents_left: case.budget.cents_left,
                 window_ends: NOW.plus_ms(86_400_000),
             },
+            taint: &case.taint,
             now: NOW,
             approval: None,
             frozen: case.frozen,
@@ -255,7 +256,8 @@ impl Runner<'_> {
     ) -> Vote {
         let member = vote.stands_for.as_ref().unwrap_or(&vote.by);
         let guest = vote.tenant.as_ref().filter(|guest| *guest != tenant);
-        let listed = self.world.directory.user(guest.unwrap_or(tenant), member).into_iter();
+        let listed = self.world.directory.user(guest.unwrap_or(tenant), member);
+        let listed: BTreeSet<GroupId> = listed.map(|user| user.groups.clone()).unwrap_or_default();
         let at = NOW.plus_ms(approval.expires_in_ms.min(0).saturating_sub(1_000));
         Vote {
             approver: vote.by.clone(),
@@ -263,7 +265,8 @@ impl Runner<'_> {
             part_digest: None,
             stands_for: vote.stands_for.clone(),
             authenticated_at: vote.authenticated_ago_ms.map(|ago| at.plus_ms(ago.saturating_neg())),
-            groups: listed.flat_map(|user| &user.groups).chain(&vote.groups).cloned().collect(),
+            groups: listed.union(&vote.groups).cloned().collect(),
+            claimed: vote.groups.difference(&listed).cloned().collect(),
             groups_as_of: NOW.plus_ms(vote.groups_age_ms.saturating_neg()),
             choice: vote.choice,
             reason: String::new(),

@@ -3,33 +3,50 @@
 //! Owns the rule that a permit has to say so itself. Invariant: no bundle lets it happen by not knowing of it.
 
 use crate::{
+    evaluate::Evaluation,
     facts::Facts,
     snapshot::Snapshot,
     verdict::{Denial, DenialKind, Outcome, PolicyEffect, Verdict},
 };
 
+const NOTE: &str =
+    "the credential names nobody as acting, and no permit says `@impersonation(\"permitted\")`";
+
 /// The verdict, unless it permits a call whose credential names nobody as acting, under permits of which none allows that.
 pub(crate) fn checked(snapshot: &Snapshot, facts: &Facts<'_>, verdict: Verdict) -> Verdict {
     let Verdict::Permit(permit) = &verdict else { return verdict };
-    if !facts.binding.credential.impersonates() {
-        return verdict;
-    }
     let mut decision = permit.decision().clone();
-    let allowed = decision
-        .determining
-        .iter()
-        .filter_map(|one| snapshot.policies.get(&one.policy))
-        .any(|policy| policy.permits_impersonation());
-    if allowed {
+    let policies = decision.determining.iter().map(|one| one.policy.as_str());
+    if is_permitted(snapshot, facts, policies) {
         return verdict;
     }
     let kind = DenialKind::Policy;
     decision.outcome = Outcome::Deny(kind);
     decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
-    let note =
-        "the credential names nobody as acting, and no permit says `@impersonation(\"permitted\")`";
-    decision.notes.push(note.to_owned());
+    decision.notes.push(NOTE.to_owned());
     Verdict::Deny(Denial { code: kind.code(), kind, decision })
+}
+
+/// Why nobody is asked for an approval under which policies answer so: the call would be denied for this with it.
+pub(crate) fn in_vain(
+    snapshot: &Snapshot,
+    facts: &Facts<'_>,
+    answers: &[Evaluation],
+) -> Option<String> {
+    let policies = answers.iter().flat_map(|answer| &answer.determining).map(String::as_str);
+    let permitted = is_permitted(snapshot, facts, policies);
+    (!permitted).then(|| format!("no approval would help: {NOTE}"))
+}
+
+/// Whether nobody is impersonated, or one of the policies that allow the call says that somebody may be.
+fn is_permitted<'a>(
+    snapshot: &Snapshot,
+    facts: &Facts<'_>,
+    mut policies: impl Iterator<Item = &'a str>,
+) -> bool {
+    let permits =
+        |id| snapshot.policies.get(id).is_some_and(|policy| policy.permits_impersonation());
+    !facts.binding.credential.impersonates() || policies.any(permits)
 }
 
 #[cfg(test)]
@@ -67,6 +84,30 @@ permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", 
         // One that does not apply says it to no avail.
         let other = format!("{said} when {{ principal == Placet::Agent::\"acme/other\" }};");
         assert_eq!(verdict(ActorSource::Nobody, &[], &other), "policy");
+    }
+
+    #[test]
+    fn nobody_is_asked_to_agree_to_an_impersonation_that_would_be_denied_then() {
+        let gate = r#"
+@id("ask") @approval("required") @approver_group("approvers") @quorum("1") @expires("24h") @reason("Somebody looks.")
+forbid (principal, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+unless { context.req has approval && !context.req.approval.denied &&
+  context.req.approval.request_digest == context.req.evidence.request_digest &&
+  context.req.now < context.req.approval.expires_at && context.req.approval.total >= 1 &&
+  context.req.approval.hasTag("approvers") && context.req.approval.getTag("approvers") >= 1 };"#;
+        assert_eq!(verdict(ActorSource::Agent, &[], gate), "hold");
+        assert_eq!(verdict(ActorSource::Nobody, &[], gate), "policy");
+        let said = |when: &str| {
+            format!(
+                r#"{gate}
+@id("in-person") @impersonation("permitted")
+permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool){when};"#
+            )
+        };
+        assert_eq!(verdict(ActorSource::Nobody, &[], &said("")), "hold");
+        // Where the permit itself wants people to have agreed, they are asked.
+        let then = said(" when { context.req has approval }");
+        assert_eq!(verdict(ActorSource::Nobody, &[], &then), "hold");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use placet_pipeline::{
         RecordView, ResolutionRequest, ToolView,
         desk::{
             DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailStep,
+            TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -159,11 +159,7 @@ impl Backend for Engine {
         Self::act(self, caller, id, act).await
     }
 
-    async fn trail(
-        &self,
-        caller: &VerifiedCaller,
-        id: &ToolCallId,
-    ) -> Result<Vec<TrailStep>, Refusal> {
+    async fn trail(&self, caller: &VerifiedCaller, id: &ToolCallId) -> Result<TrailView, Refusal> {
         Self::trail(self, caller, id).await
     }
 

@@ -54,7 +54,7 @@ pub(super) async fn show<B: Backend>(
         h1 { (title) }
         p.lede {
             "Calls like this one, by the same agent for the same person, then run without being asked about: for a time and a number of "
-            "uses. The same people have to agree to the grant as to the call; by proposing it you agree to it. It can be ended at any time."
+            "uses. The same people have to agree to the grant as to the call. By proposing it for exactly these arguments you agree to it; if it covers more, others have to. It can be ended at any time."
         }
         @if detail.standing.grantable { (form(&detail, &visitor)) }
         @else { p.notice.bad { "No standing grant can be proposed from this call: people decide on each single one, or you are not among those who may." } }

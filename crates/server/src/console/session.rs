@@ -9,6 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use http::{HeaderMap, HeaderValue, header};
@@ -20,14 +21,21 @@ use placet_types::{
     principal::Principal,
     sessions::{KeptSession, SessionLimits, SessionStore, SessionsUnavailable},
 };
-use tokio::sync::watch;
+use tokio::{
+    sync::{Semaphore, watch},
+    time::timeout,
+};
 
 use super::ConsoleSettings;
 
 /// How many sessions one person has; the oldest gives way.
 const SESSIONS_PER_PERSON_MAX: usize = 16;
-/// The longest cookie that is looked at.
-const COOKIE_BYTES_MAX: usize = 128;
+/// How long the value of a cookie is: 256 bits in base64url.
+const COOKIE_BYTES: usize = 43;
+/// How many ids that this process does not know are looked up at a time: whoever makes some up takes no more than these from all others.
+const STRANGERS_MAX: usize = 4;
+/// How long one of them waits for its turn, in milliseconds.
+const STRANGER_WAIT_MS: u64 = 2_000;
 /// How much earlier than it was a use may be noted for the other nodes, at most, in milliseconds.
 const NOTED_WITHIN_MS_MAX: i64 = 60_000;
 /// How far ahead of the sessions' clock another may be, in milliseconds.
@@ -41,6 +49,8 @@ pub(super) struct Sessions<C> {
     store: Arc<dyn SessionStore>,
     /// Those that this process has taken up; never more than there may be.
     known: Mutex<BTreeMap<Digest, Known<C>>>,
+    /// The turns of those that it has not.
+    strangers: Semaphore,
 }
 
 impl<C> fmt::Debug for Sessions<C> {
@@ -98,6 +108,7 @@ impl<C: Clone> Sessions<C> {
             count_max: settings.sessions_max,
             store: Arc::clone(&settings.sessions),
             known: Mutex::default(),
+            strangers: Semaphore::new(STRANGERS_MAX),
         }
     }
 
@@ -139,7 +150,7 @@ impl<C: Clone> Sessions<C> {
     /// The session of an id, if it still counts.
     pub(super) async fn find(&self, id: &str, by: Use) -> Result<Found<C>, Refusal> {
         let key = Digest::of(id.as_bytes());
-        let Some(kept) = self.store.find(key).await.map_err(unavailable)? else {
+        let Some(kept) = self.kept(key).await? else {
             drop(lock(&self.known).remove(&key));
             return Ok(Found::Nobody);
         };
@@ -173,6 +184,18 @@ impl<C: Clone> Sessions<C> {
             left_ms: u64::try_from(left_ms).unwrap_or(0),
             alive: known.alive.subscribe(),
         }))
+    }
+
+    /// What is kept of a key. One that this process does not know may be anybody's invention, and waits for its turn.
+    async fn kept(&self, key: Digest) -> Result<Option<KeptSession>, Refusal> {
+        let is_known = lock(&self.known).contains_key(&key);
+        if is_known {
+            return self.store.find(key).await.map_err(unavailable);
+        }
+        let wait = Duration::from_millis(STRANGER_WAIT_MS);
+        let turn = timeout(wait, self.strangers.acquire()).await.ok().and_then(Result::ok);
+        let _turn = turn.ok_or_else(crowded)?;
+        self.store.find(key).await.map_err(unavailable)
     }
 
     /// A session that this process has not taken up yet. When it began is what its proof says: the row may say anything.
@@ -266,6 +289,14 @@ fn unavailable(error: SessionsUnavailable) -> Refusal {
     .with_detail(error)
 }
 
+fn crowded() -> Refusal {
+    Refusal::new(
+        ErrorCode::Overloaded,
+        "too many look at this moment whether they are signed in; try again in a moment",
+    )
+    .with_retry_after_ms(STRANGER_WAIT_MS)
+}
+
 /// A lock is never held over anything that could panic half-way.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -291,7 +322,7 @@ impl Cookie {
         }
     }
 
-    /// Its value in a request; one that is there twice is not there.
+    /// Its value in a request; one that is there twice, or that we never gave to anybody, is not there.
     pub(super) fn read(self, headers: &HeaderMap, secure: bool) -> Option<String> {
         let name = self.name(secure);
         let mut values = headers
@@ -303,7 +334,7 @@ impl Cookie {
             .filter(|(key, _)| *key == name)
             .map(|(_, value)| value);
         let value = values.next().filter(|_| values.next().is_none())?;
-        let sound = (1..=COOKIE_BYTES_MAX).contains(&value.len())
+        let sound = value.len() == COOKIE_BYTES
             && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
         sound.then(|| value.to_owned())
     }

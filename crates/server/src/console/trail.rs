@@ -4,7 +4,8 @@
 
 use axum::{extract::State, response::Response};
 use maud::html;
-use placet_types::ids::ToolCallId;
+use placet_pipeline::views::desk::TrailView;
+use placet_types::{ids::ToolCallId, taint};
 
 use super::{
     Desk,
@@ -20,14 +21,18 @@ pub(super) async fn show<B: Backend>(
     visitor: Visitor<B::Caller>,
     PageId(id): PageId<ToolCallId>,
 ) -> Result<Response, Trouble> {
-    let steps = desk.door.read(desk.door.backend.trail(&visitor.caller, &id)).await?;
+    let trail = desk.door.read(desk.door.backend.trail(&visitor.caller, &id)).await?;
+    let TrailView { steps, incomplete } = trail;
     let (title, now) = ("Audit trail", desk.console.now());
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " (id) }
         h1 { (title) }
-        p.lede { "Every step that the audit chain holds of this call, in order. Each can be proved by its hash." }
+        p.lede { "The steps that the audit chain holds of this call, in order. Each can be proved by its hash." }
         div #trail data-live {
-            @if steps.is_empty() { p.card { "The chain holds no step of this call." } }
+            @if incomplete {
+                p.card { "So much was written to the chain meanwhile, or so much of it is not kept here any more, that not all of it was looked through: there may be further steps between these." }
+            }
+            @if steps.is_empty() && !incomplete { p.card { "The chain holds no step of this call." } }
             ol.trail {
                 @for step in &steps {
                     li {
@@ -36,6 +41,7 @@ pub(super) async fn show<B: Backend>(
                         @if let Some(code) = step.code { " " code { (code) } }
                         br;
                         span.small.soft { (words::exact(step.at)) " · " (words::relative(step.at, now)) }
+                        @if !step.taint.is_empty() { br; span.small { "In the run’s context: " (taint::listed(&step.taint)) } }
                         @if let Some(note) = &step.note { blockquote { (note) } }
                         details {
                             summary.small { "Where it stands, and its digests" }

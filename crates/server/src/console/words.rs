@@ -8,6 +8,7 @@ use placet_types::{
     digest::Digest,
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
+    taint::Taint,
 };
 
 const MINUTE_S: i64 = 60;
@@ -39,6 +40,16 @@ impl Tone {
 /// A word on a ground.
 pub(super) fn mark(tone: Tone, word: &str) -> Markup {
     html! { span class=(tone.class()) { (word) } }
+}
+
+/// What a run may have in its context, for people.
+pub(super) const fn taint(taint: Taint) -> &'static str {
+    match taint {
+        Taint::UntrustedContent => "text of strangers",
+        Taint::Secret => "a secret",
+        Taint::Pii => "data about persons",
+        Taint::ExternalEgress => "something of it went outside",
+    }
 }
 
 /// A person's name to read, with the name that counts where it differs.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::{extract::State, response::Response};
 
-use placet_pipeline::{answer::Answer, submission::Submission};
+use placet_pipeline::{answer::Answer, submission::Submission, views::desk::TrailView};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
     ids::ToolCallId,
@@ -87,6 +87,11 @@ pub(crate) async fn get<B: Backend>(
         return Ok(answer::respond(&door.read(door.backend.call(&caller, &id)).await?));
     }
     let mut ticket = door.read(door.backend.follow(&caller, &id)).await?;
+    let standing = ticket.current();
+    if standing.is_final() {
+        // Nothing is waited for: whoever was let in is told, also in the last moments of a token.
+        return Ok(answer::respond(&standing));
+    }
     let waited = tokio::select! {
         biased;
         refusal = door.over(&caller) => {
@@ -119,6 +124,6 @@ pub(crate) async fn trail<B: Backend>(
     params: Params,
 ) -> Result<Response, Failure> {
     params.finish()?;
-    let steps = door.read(door.backend.trail(&caller, &id)).await?;
-    Ok(answer::json(&Trail { call_id: id, steps }))
+    let TrailView { steps, incomplete } = door.read(door.backend.trail(&caller, &id)).await?;
+    Ok(answer::json(&Trail { call_id: id, steps, incomplete }))
 }

@@ -11,7 +11,7 @@ use placet_pipeline::views::{
     desk::{
         DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, EntryStanding,
         InboxItem, InboxQuery, InboxView, TogetherRefusal, TogetherRequest, TogetherView,
-        TrailStep,
+        TrailView,
     },
 };
 use placet_types::{
@@ -128,12 +128,12 @@ pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
     .unwrap()
 }
 
-pub(super) fn trail() -> Vec<TrailStep> {
+pub(super) fn trail() -> TrailView {
     let step = json!({
         "log": "journal", "seq": 4, "at": 5, "kind": "approval_asked", "by": "agent-1 <b>",
         "digests": { "request": Digest::of(b"request") }, "hash": "00ff",
     });
-    vec![serde_json::from_value(step).unwrap()]
+    TrailView { steps: vec![serde_json::from_value(step).unwrap()], incomplete: true }
 }
 
 /// What happens at the desk, for whoever follows.

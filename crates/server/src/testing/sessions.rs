@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -23,6 +23,10 @@ pub(crate) struct MemorySessions {
     pub(crate) all: Mutex<BTreeMap<Digest, KeptSession>>,
     /// Whether nothing answers at present.
     pub(crate) is_away: AtomicBool,
+    /// How often a session was looked up.
+    pub(crate) finds: AtomicUsize,
+    /// Whether look-ups of what is not kept are never answered.
+    pub(crate) hangs: AtomicBool,
     /// Since when its clock goes, where it goes: with the time of the test.
     pub(crate) since: Option<Instant>,
 }
@@ -69,6 +73,10 @@ impl SessionStore for MemorySessions {
     }
 
     fn find(&self, key: Digest) -> SessionAnswer<'_, Option<KeptSession>> {
+        self.finds.fetch_add(1, Ordering::SeqCst);
+        if self.hangs.load(Ordering::SeqCst) && !self.all.lock().unwrap().contains_key(&key) {
+            return Box::pin(std::future::pending());
+        }
         self.answer(|all| all.get(&key).cloned())
     }
 

@@ -136,6 +136,22 @@ async fn waiting_for_people_ends_with_the_token_and_an_execution_is_still_answer
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_token_in_its_last_moments_asks_and_only_waits_for_nothing() {
+    // The door took it by the leeway; by the clock its time is over.
+    let fake = Fake { expires_in: Duration::ZERO, ..Fake::new() };
+    let door = TestDoor::with(fake, ServerConfig::default());
+    for (standing, status) in [(finished(), 200), (held(), 202)] {
+        door.fake.call.send_replace(standing);
+        assert_eq!(door.get("/v1/calls/call-1").await.status, status);
+    }
+    let waited = door.get("/v1/calls/call-1?wait_ms=600000").await;
+    assert_eq!((waited.status.as_u16(), waited.code().as_str()), (401, "CREDENTIAL_EXPIRED"));
+    door.fake.call.send_replace(finished());
+    let ended = door.get("/v1/calls/call-1?wait_ms=600000").await;
+    assert_eq!(ended.status, 200, "there is nothing to wait for");
+}
+
+#[tokio::test(start_paused = true)]
 async fn closing_doors_end_the_waiting_for_people_but_not_for_an_execution() {
     let door = TestDoor::new();
     door.fake.call.send_replace(held());

@@ -89,6 +89,12 @@ async fn a_list_of_entries_is_of_one_kind_and_names_the_next_page() {
 }
 
 #[tokio::test]
+async fn a_trail_that_may_lack_steps_is_marked() {
+    let trail = TestDoor::new().get("/v1/calls/call-1/trail").await.json();
+    assert_eq!((trail["steps"].as_array().unwrap().len(), &trail["incomplete"]), (1, &json!(true)));
+}
+
+#[tokio::test]
 async fn an_edit_is_handed_on_whole_and_its_refusal_comes_back() {
     let door = TestDoor::new();
     let path = format!("/v1/approvals/{APPROVAL}/edits");

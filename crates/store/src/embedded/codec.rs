@@ -13,7 +13,7 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::EffectRecord;
-use placet_ledger::run::{Reservation, RunRecord};
+use placet_ledger::run::{Reservation, RunRecord, RunTaint};
 use placet_ledger::store::{Changes, EffectChange, PolicyState};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -55,6 +55,9 @@ pub struct Entry {
     /// What went back to a run's budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refund: Option<Reservation>,
+    /// What came into a run's context.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taint: Option<RunTaint>,
     /// Policies that became the active ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activate: Option<PolicyState>,
@@ -116,6 +119,8 @@ struct EntryRef<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     refund: Option<&'a Reservation>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    taint: Option<&'a RunTaint>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     activate: Option<PolicyState>,
     #[serde(skip_serializing_if = "slice_is_empty")]
     forget_content: &'a [(TenantId, Digest)],
@@ -159,6 +164,7 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         runs: &changes.runs,
         reserve: changes.reserve.as_ref(),
         refund: changes.refund.as_ref(),
+        taint: changes.taint.as_ref(),
         activate: changes.activate,
         forget_content: &changes.forget_content,
         forget_approvals: &changes.forget_approvals,
@@ -172,6 +178,7 @@ pub(crate) fn encode_entry(changes: &Changes) -> Result<(u8, Vec<u8>), serde_jso
         && entry.runs.is_empty()
         && entry.reserve.is_none()
         && entry.refund.is_none()
+        && entry.taint.is_none()
         && entry.activate.is_none()
         && entry.forget_content.is_empty()
         && entry.forget_approvals.is_empty()
@@ -193,6 +200,7 @@ pub(super) fn encode_imported(
         runs: Vec::new(),
         reserve: None,
         refund: None,
+        taint: None,
         activate: None,
         forget_content: Vec::new(),
         forget_approvals: Vec::new(),
@@ -262,6 +270,8 @@ pub(super) struct Outline<'a> {
     pub(super) reserve: Option<Reservation>,
     #[serde(default)]
     pub(super) refund: Option<Reservation>,
+    #[serde(default)]
+    pub(super) taint: Option<RunTaint>,
     #[serde(default)]
     pub(super) forget_content: Vec<(TenantId, Digest)>,
     #[serde(default)]

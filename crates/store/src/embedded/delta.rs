@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use placet_ledger::desk::DeskEntry;
-use placet_ledger::run::{Reservation, RunRecord};
 use placet_types::digest::Digest;
 use placet_types::ids::{ApprovalId, RecordId, TenantId, ToolCallId};
 
@@ -24,6 +23,7 @@ use crate::journal::{Frame, VisitError};
 use crate::sorted::{Marks, Merged, Source, TableError, TableSet, TableWriter};
 
 mod forget;
+mod runs;
 
 /// How many bytes of edits are held in memory.
 const BYTES_MAX: usize = 64 << 20;
@@ -259,22 +259,8 @@ impl Delta {
     }
 
     fn take(&mut self, seq: u64, outline: Outline<'_>) -> Result<(), String> {
-        for run in outline.runs {
-            if self.run(&run)?.is_none() {
-                self.counts.runs = self.counts.runs.saturating_add(1);
-                self.put_run(seq, &run)?;
-            }
-        }
-        if let Some(reservation) = &outline.reserve {
-            let run = self.run_of(reservation)?.ok_or("it reserves from a run that is not open")?;
-            let run = run.reserved(reservation.cents).ok_or("it overdraws its run's budget")?;
-            self.put_run(seq, &run)?;
-        }
-        if let Some(refund) = &outline.refund
-            && let Some(run) = self.run_of(refund)?
-        {
-            self.put_run(seq, &run.refunded(refund.cents))?;
-        }
+        let Outline { reserve, refund, taint, .. } = &outline;
+        self.runs(seq, &outline.runs, (reserve.as_ref(), refund.as_ref(), taint.as_ref()))?;
         for effect in outline.effects {
             self.effect(seq, effect, outline.imported)?;
         }
@@ -407,26 +393,6 @@ impl Delta {
         let mut edits = Vec::new();
         slip::desk((before.as_ref(), after), seq, &body, &mut edits);
         self.put(seq, edits);
-        Ok(())
-    }
-
-    fn run(&self, run: &RunRecord) -> Result<Option<RunRecord>, String> {
-        self.run_at(&keys::run(&run.key))
-    }
-
-    fn run_of(&self, reservation: &Reservation) -> Result<Option<RunRecord>, String> {
-        self.run_at(&keys::run(&reservation.run))
-    }
-
-    fn run_at(&self, key: &[u8]) -> Result<Option<RunRecord>, String> {
-        let Some(body) = self.body(key)? else { return Ok(None) };
-        let run = serde_json::from_slice(&body);
-        run.map(Some).map_err(|error| format!("a run cannot be read: {error}"))
-    }
-
-    fn put_run(&mut self, seq: u64, run: &RunRecord) -> Result<(), String> {
-        let body = serde_json::to_vec(run).map_err(|error| error.to_string())?;
-        self.put(seq, vec![slip::run_edit(keys::run(&run.key), seq, &body)]);
         Ok(())
     }
 

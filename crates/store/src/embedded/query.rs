@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::{ApprovalQuery, EffectQuery, StoreError};
 use placet_types::clock::Timestamp;
@@ -184,8 +184,12 @@ pub(super) fn approvals(
 }
 
 fn approval_lists(query: &ApprovalQuery) -> Vec<Vec<u8>> {
-    let codes =
+    let mut codes =
         codes(query.state.as_deref(), keys::approval_state_code, keys::approval_state_codes);
+    if query.decided {
+        let pending = keys::approval_state_code(ApprovalState::Pending.name());
+        codes.retain(|code| Some(*code) != pending);
+    }
     let list = |code| match (&query.guest, &query.tenant, &query.capability) {
         (Some(guest), _, _) => keys::guest_list(guest, code, None),
         (None, Some(tenant), Some(capability)) => {

@@ -82,6 +82,13 @@ pub(super) struct Piece {
     pub(super) payload: Vec<u8>,
 }
 
+impl Piece {
+    /// Whether it changes what binds every node, and so has to wait for the transaction of each.
+    pub(super) fn binds_all(&self) -> bool {
+        self.changes.activate.is_some() || self.changes.desk.iter().any(DeskEntry::tightens)
+    }
+}
+
 /// What a batch comes to, once its transaction is committed.
 #[derive(Debug)]
 pub(super) struct Outcome {
@@ -114,8 +121,7 @@ pub(super) async fn lock_own(
     let mut past = PastPolicies::default();
     let activated = batch.iter().filter_map(|piece| piece.changes.activate);
     let activated: Vec<Digest> = activated.map(|policy| policy.digest).collect();
-    let mut arranged = batch.iter().flat_map(|piece| &piece.changes.desk);
-    if !activated.is_empty() || arranged.any(DeskEntry::tightens) {
+    if batch.iter().any(|piece| piece.binds_all()) {
         query("SELECT id FROM placet.ledger WHERE id = 1 FOR UPDATE")
             .fetch_optional(&mut *connection)
             .await?;

@@ -107,7 +107,11 @@ async fn may(
     Err(OpenError::Refused { what, why: why.to_owned() })
 }
 
-async fn may_use_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
+/// Refuses where this role lacks rights on a table: what a start does not touch would else be found out in the midst of work.
+///
+/// # Errors
+/// [`OpenError::Refused`] that names the first such table, and how the right is given.
+pub(super) async fn may_use_tables(connection: &mut PgConnection) -> Result<(), OpenError> {
     let rows = query(
         "SELECT c.relname::text AS name FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
          WHERE n.nspname = 'placet' AND c.relkind = 'r' AND NOT (has_table_privilege(c.oid, 'SELECT') \
@@ -117,6 +121,9 @@ async fn may_use_tables(connection: &mut PgConnection) -> Result<(), OpenError> 
     let rows = rows.fetch_all(connection).await.map_err(OpenError::refused(RIGHTS))?;
     let Some(row) = rows.first() else { return Ok(()) };
     let name: String = row.try_get("name").map_err(OpenError::refused(RIGHTS))?;
-    let why = format!("this role lacks the right to read and change `{name}`");
+    let why = format!(
+        "this role lacks the right to read and change `{name}`; whoever owns the tables gives it: \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA placet TO the role"
+    );
     Err(OpenError::Refused { what: "let this node work", why })
 }

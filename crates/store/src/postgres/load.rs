@@ -119,9 +119,10 @@ impl Loaded {
     ) -> Result<(), Hitch> {
         let mut keys = BTreeSet::new();
         for piece in pieces {
-            let Changes { runs, reserve, refund, .. } = &piece.changes;
+            let Changes { runs, reserve, refund, taint, .. } = &piece.changes;
             let budgets = reserve.iter().chain(refund).map(|reservation| &reservation.run);
-            for key in runs.iter().map(|run| &run.key).chain(budgets) {
+            let contexts = taint.iter().map(|brought| &brought.run);
+            for key in runs.iter().map(|run| &run.key).chain(budgets).chain(contexts) {
                 keys.insert(rows::run_key(key).map_err(RowError::Damaged)?);
             }
         }

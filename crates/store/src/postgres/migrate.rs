@@ -19,6 +19,7 @@ pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
     (5, "console sessions", include_str!("../../migrations/0005_console_sessions.sql")),
     (6, "replaced policies", include_str!("../../migrations/0006_replaced_policies.sql")),
     (7, "desk rev", include_str!("../../migrations/0007_desk_rev.sql")),
+    (8, "decided approvals", include_str!("../../migrations/0008_decided_approvals.sql")),
 ];
 
 /// How often two nodes may get into each other's way while they make the tables.

@@ -203,6 +203,7 @@ fn list_sql(columns: &str, wanted: &ApprovalQuery) -> String {
     for (is_wanted, condition) in [
         (wanted.tenant.is_some(), " AND a.tenant = $3"),
         (wanted.state.is_some(), " AND a.state = $4"),
+        (wanted.decided, " AND a.state <> 'pending'"),
         (wanted.capability.is_some(), " AND (a.record::json) ->> 'capability' = $5"),
         (wanted.guest.is_some(), " AND g.tenant = $6"),
         (wanted.guest.is_some() && wanted.state.is_some(), " AND g.state = $4"),

@@ -12,13 +12,14 @@ use std::time::Duration;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _, query, raw_sql};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_ledger::proof::tiles::Appender;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{Committed, EffectChange, StoreError};
 use placet_types::ids::RecordId;
 
+use super::aside::{Aside, holders};
 use super::batch::{Hitch, Outcome, Piece, finish, forgotten, lock_own, touch, transact};
 use super::connect::{Connector, KEPT, Purpose};
 use super::error::said;
@@ -95,11 +96,12 @@ pub(super) struct Writer {
     state: Arc<State>,
     connector: Arc<Connector>,
     terms: Terms,
-    begin: Arc<str>,
     connection: Option<PgConnection>,
     log: Appender,
     /// What the batch in hand comes to, from before its commit until it is known whether that was kept.
     doubt: Option<Outcome>,
+    /// What waits for every node, beside what goes on.
+    aside: Aside,
     inbox: mpsc::Receiver<Order>,
 }
 
@@ -111,20 +113,36 @@ impl Writer {
         connection: PgConnection,
         inbox: mpsc::Receiver<Order>,
     ) -> Self {
-        // A node that stops in the middle of a transaction must not hold its locks for longer than its lease.
-        let begin = format!(
+        let (connection, log) = (Some(connection), Appender::default());
+        let aside = Aside::default();
+        Self { state, connector, terms, connection, log, doubt: None, aside, inbox }
+    }
+
+    /// The beginning of a transaction. A node that stops in the middle of one must not hold its locks for longer than its lease.
+    fn begin(&self, lock_timeout: Duration) -> String {
+        format!(
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
              SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL statement_timeout = 0; {KEPT}",
-            terms.wait.as_millis(),
-            terms.lease.as_millis(),
-        );
-        let (connection, log) = (Some(connection), Appender::default());
-        Self { state, connector, terms, begin: begin.into(), connection, log, doubt: None, inbox }
+            lock_timeout.as_millis(),
+            self.terms.lease.as_millis(),
+        )
     }
 
     /// Writes until the store is closed, dropped or at fault.
     pub(super) async fn run(mut self) {
-        while let Some(order) = self.inbox.recv().await {
+        loop {
+            let order = match self.aside.again_at() {
+                None => self.inbox.recv().await,
+                Some(at) if at <= Instant::now() => {
+                    self.try_again().await;
+                    continue;
+                }
+                Some(at) => match timeout_at(at, self.inbox.recv()).await {
+                    Ok(order) => order,
+                    Err(_elapsed) => continue,
+                },
+            };
+            let Some(order) = order else { return };
             match order {
                 Order::Commit(first) => {
                     let (batch, closing) = self.gather(*first);
@@ -135,6 +153,39 @@ impl Writer {
                 }
                 Order::Close(reply) => return self.close(reply).await,
             }
+        }
+    }
+
+    /// Tries again what waits for every node; refuses what has waited too long.
+    async fn try_again(&mut self) {
+        let now = Instant::now();
+        let (late, rest): (Vec<_>, Vec<_>) =
+            self.aside.take().into_iter().partition(|waits| waits.deadline <= now);
+        if !late.is_empty() {
+            let refusal = StoreError::Hindered(self.who_hinders().await);
+            tracing::error!(reason = %refusal, "a freeze, a revocation or policies that have to bind every node are not in force");
+            self.refuse(late, &refusal);
+        }
+        self.settle(rest).await;
+        self.aside.reset();
+    }
+
+    /// Who holds what every node has to wait for, as far as the database tells.
+    async fn who_hinders(&mut self) -> String {
+        let limit = self.terms.wait;
+        let asking = async {
+            let mut connection = match self.connection.take() {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            let named = holders(&mut connection).await?;
+            self.connection = Some(connection);
+            Ok::<_, Hitch>(named)
+        };
+        match timeout(limit, asking).await {
+            Ok(Ok(named)) => named,
+            Ok(Err(hitch)) => format!("who that is cannot be asked ({hitch})"),
+            Err(_elapsed) => "who that is cannot be asked".to_owned(),
         }
     }
 
@@ -195,6 +246,17 @@ impl Writer {
                         return self.refuse_at_fault(batch, fault);
                     }
                     "other changes were in the way".to_owned()
+                }
+                Err(Hitch::Busy(why)) if self.doubt.is_none() => {
+                    let (binding, rest): (Vec<_>, Vec<_>) =
+                        batch.into_iter().partition(|waits| waits.piece.binds_all());
+                    batch = rest;
+                    if !binding.is_empty() {
+                        self.aside.put(binding, self.terms.wait);
+                        // The others do not need what was not to be had.
+                        continue;
+                    }
+                    why
                 }
                 Err(Hitch::Busy(why) | Hitch::Away(why)) => why,
                 // Nothing is refused while it may have been kept.
@@ -277,8 +339,12 @@ impl Writer {
         connection: &mut PgConnection,
         batch: &[Submission],
     ) -> Result<Prepared, Hitch> {
-        raw_sql(AssertSqlSafe(Arc::clone(&self.begin))).execute(&mut *connection).await?;
         let pieces: Vec<&Piece> = batch.iter().map(|submission| &submission.piece).collect();
+        let binds_all = pieces.iter().any(|piece| piece.binds_all());
+        let wait = self.terms.wait;
+        let lock_timeout = if binds_all { self.aside.lock_timeout(wait) } else { wait };
+        let begin = self.begin(lock_timeout);
+        raw_sql(AssertSqlSafe(begin)).execute(&mut *connection).await?;
         let own = lock_own(connection, self.state.epoch, &pieces).await?;
         let known = self.state.head();
         if let Some(outcome) = &self.doubt {
@@ -372,6 +438,9 @@ impl Writer {
 
     /// Ends the epoch, so that nobody has to wait for its lease to run out.
     async fn close(mut self, reply: CloseReply) {
+        let hindered = StoreError::Hindered("this node is ended".to_owned());
+        let waiting = self.aside.take();
+        self.refuse(waiting, &hindered);
         let limit = self.terms.wait;
         let ended = match timeout(limit, self.end_epoch()).await {
             Ok(ended) => ended,

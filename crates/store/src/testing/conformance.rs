@@ -4,6 +4,7 @@
 
 mod desk;
 mod guests;
+mod runs;
 
 pub(crate) use desk::{
     a_grant_is_used_exactly_as_often_as_it_says, a_grant_that_is_not_in_force_lets_nothing_pass,
@@ -13,14 +14,17 @@ pub(crate) use desk::{
     what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
 };
 pub(crate) use guests::a_guest_tenant_finds_what_it_is_asked_about;
+pub(crate) use runs::{
+    a_run_is_opened_once_and_never_overdrawn, a_run_keeps_whatever_came_into_its_context,
+    a_run_that_is_only_written_is_seen_at_once,
+};
 
 use std::sync::Arc;
 
 use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::record::{Class, EffectState};
 use placet_ledger::store::{
-    Admission, ApprovalQuery, Changes, ClaimAnswer, Durability, EffectChange, EffectQuery, Store,
-    StoreError,
+    ApprovalQuery, ClaimAnswer, EffectChange, EffectQuery, Store, StoreError,
 };
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -40,6 +44,7 @@ macro_rules! every_promise {
             a_refused_commit_leaves_nothing_behind,
             a_run_is_opened_once_and_never_overdrawn,
             a_run_that_is_only_written_is_seen_at_once,
+            a_run_keeps_whatever_came_into_its_context,
             approvals_move_as_their_machine_says,
             an_approval_is_not_used_by_a_commit_that_comes_too_late,
             a_reopened_approval_takes_its_effect_with_it,
@@ -182,43 +187,6 @@ pub(crate) async fn a_refused_commit_leaves_nothing_behind(store: Arc<dyn Store>
     assert_eq!(store.effect(claimed.record_id).await.unwrap(), Some(pending(&claimed, &asked)));
     assert_eq!(store.approval(&asked.approval_id).await.unwrap(), Some(asked.clone()));
     assert_eq!(store.run(&wanted.key).await.unwrap(), wanted.reserved(10));
-}
-
-pub(crate) async fn a_run_is_opened_once_and_never_overdrawn(store: Arc<dyn Store>) {
-    let (first, second) = (run("run_1", 2), run("run_1", 1_000));
-    for run in [&first, &second] {
-        let mut changes = synced();
-        changes.runs.push(run.clone());
-        store.commit(changes).await.unwrap();
-    }
-    assert_eq!(store.run(&first.key).await.unwrap(), Some(first.clone()));
-    let reserve = |run: &RunRecord, cents| {
-        let mut changes = synced();
-        changes.reserve = Some(reservation(run, cents));
-        changes
-    };
-    let stranger = run("run_2", 5);
-    let refused = store.commit(reserve(&stranger, 0)).await;
-    assert_eq!(refused, Err(StoreError::BudgetExhausted));
-    store.commit(reserve(&first, 60)).await.unwrap();
-    assert_eq!(store.commit(reserve(&first, 41)).await, Err(StoreError::BudgetExhausted));
-    store.commit(reserve(&first, 40)).await.unwrap();
-    assert_eq!(store.commit(reserve(&first, 0)).await, Err(StoreError::BudgetExhausted));
-    let used = store.run(&first.key).await.unwrap().unwrap();
-    assert_eq!((used.calls_used, used.cents_used), (2, 100));
-}
-
-pub(crate) async fn a_run_that_is_only_written_is_seen_at_once(store: Arc<dyn Store>) {
-    let opened = run("run_1", 500);
-    for number in 0..50 {
-        let mut changes = Changes::new(Durability::Written, Admission::New);
-        changes.runs.push(run("run_1", number + 500));
-        changes.reserve = Some(reservation(&opened, 1));
-        changes.audit.push(event("read"));
-        store.commit(changes).await.unwrap();
-        let seen = store.run(&opened.key).await.unwrap().unwrap();
-        assert_eq!((seen.budget.calls_max, seen.calls_used), (500, number + 1));
-    }
 }
 
 pub(crate) async fn approvals_move_as_their_machine_says(store: Arc<dyn Store>) {

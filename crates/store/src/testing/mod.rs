@@ -17,7 +17,7 @@ use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_ledger::record::{
     Attempt, Class, EffectRecord, EffectState, RECORD_VERSION, dispatch_token,
 };
-use placet_ledger::run::{Reservation, RunKey, RunRecord};
+use placet_ledger::run::{Reservation, RunKey, RunRecord, RunTaint};
 use placet_ledger::store::{
     Admission, Changes, ClaimAnswer, Committed, Durability, EffectChange, Store, StoreError,
 };
@@ -31,6 +31,7 @@ use placet_types::ids::{
 use placet_types::mode::ApprovalMode;
 use placet_types::principal::{Principal, PrincipalChain, PrincipalKind};
 use placet_types::run_context::RunBudget;
+use placet_types::taint::Taint;
 
 pub(crate) const NOW_MS: i64 = 1_800_000_000_000;
 
@@ -149,6 +150,7 @@ pub(crate) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> Appr
         guests: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
+        reopened_at: None,
         edits: Vec::new(),
         callback: None,
         state: ApprovalState::Pending,
@@ -169,6 +171,7 @@ pub(crate) fn vote(reason: String) -> Vote {
         authenticated_at: None,
         groups: BTreeSet::new(),
         groups_as_of: Timestamp::from_ms(NOW_MS),
+        claimed: BTreeSet::new(),
         choice: VoteChoice::Approve,
         reason,
         at: Timestamp::from_ms(NOW_MS),
@@ -189,11 +192,16 @@ pub(crate) fn run(id: &str, calls_max: u32) -> RunRecord {
         opened_at: Timestamp::from_ms(NOW_MS),
         calls_used: 0,
         cents_used: 0,
+        taint: BTreeSet::new(),
     }
 }
 
 pub(crate) fn reservation(run: &RunRecord, cents: u64) -> Reservation {
-    Reservation { run: run.key.clone(), cents }
+    Reservation { run: run.key.clone(), cents, brings: BTreeSet::new() }
+}
+
+pub(crate) fn brought(run: &RunRecord, taint: &[Taint]) -> RunTaint {
+    RunTaint { run: run.key.clone(), taint: taint.iter().copied().collect() }
 }
 
 pub(crate) fn event(note: &str) -> AuditEvent {

@@ -14,6 +14,7 @@ use crate::{
     digest::Digest,
     ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
     mode::{ApprovalMode, Effect},
+    taint::Taint,
 };
 
 /// The version tag of a contract file.
@@ -226,6 +227,9 @@ pub struct CapabilityFile {
     /// What one call costs, in cents.
     #[serde(default)]
     pub cost_cents: u64,
+    /// What its results carry into the context of the run that gets them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub result_taint: BTreeSet<Taint>,
     /// Whether it may be called at all.
     #[serde(default = "yes")]
     pub enabled: bool,

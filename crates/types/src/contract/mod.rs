@@ -14,6 +14,7 @@ use crate::{
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, IdError, TenantId},
     json::canonical_digest,
     mode::{ApprovalMode, Effect},
+    taint::Taint,
 };
 
 pub mod credential;
@@ -87,6 +88,8 @@ pub struct Capability {
     pub conformance: Option<Conformance>,
     /// What one call costs, in cents.
     pub cost_cents: u64,
+    /// What its results carry into the context of the run that gets them.
+    pub result_taint: BTreeSet<Taint>,
     /// Whether it may be called at all.
     pub enabled: bool,
     /// The digest of the live definition that was reviewed.
@@ -273,6 +276,7 @@ impl Capability {
             probe,
             conformance: file.conformance.map(Conformance::from),
             cost_cents: file.cost_cents,
+            result_taint: file.result_taint,
             enabled: file.enabled,
             pin: file.pin,
         })

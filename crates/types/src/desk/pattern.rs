@@ -153,6 +153,17 @@ impl ArgumentPattern {
             && self.is_complete(args, "")
     }
 
+    /// Whether the pattern covers these arguments and no others.
+    #[must_use]
+    pub fn is_only(&self, args: &Value) -> bool {
+        let pins = |rule: &ArgumentRule| match rule {
+            ArgumentRule::Equals(_) => true,
+            ArgumentRule::OneOf(choices) => choices.iter().all(|one| choices.first() == Some(one)),
+            ArgumentRule::AtMost(_) | ArgumentRule::StartsWith(_) | ArgumentRule::Any(_) => false,
+        };
+        self.0.values().all(pins) && self.covers(args)
+    }
+
     /// Whether each leaf of `value`, which stands at `place`, has a rule on it or above it.
     fn is_complete(&self, value: &Value, place: &str) -> bool {
         if !place.is_empty() && self.0.contains_key(place) {
@@ -255,6 +266,26 @@ mod tests {
         assert!(
             !exactly.covers(&json!({ "to": "ann", "a/b~c": [1, { "deep": true }], "more": 1 }))
         );
+    }
+
+    #[test]
+    fn a_pattern_is_only_the_call_where_each_rule_pins_its_value() {
+        let args = json!({ "to": "ann", "most": 3, "list": ["a"] });
+        assert!(ArgumentPattern::exactly(&args).is_only(&args));
+        assert!(!ArgumentPattern::exactly(&args).is_only(&json!({ "to": "ann" })));
+        let with = |place: &str, rule: ArgumentRule| {
+            let mut pattern = ArgumentPattern::exactly(&args);
+            pattern.0.insert(place.to_owned(), rule);
+            assert!(pattern.covers(&args), "{pattern:?}");
+            pattern.is_only(&args)
+        };
+        assert!(with("/to", ArgumentRule::OneOf(vec![json!("ann"), json!("ann")])));
+        assert!(!with("/to", ArgumentRule::OneOf(vec![json!("ann"), json!("bob")])));
+        assert!(!with("/to", ArgumentRule::StartsWith("ann".to_owned())));
+        assert!(!with("/most", ArgumentRule::AtMost(3)));
+        assert!(!with("/list", ArgumentRule::Any(Anything::Value)));
+        // What may be there beside is covered too.
+        assert!(!with("/more", ArgumentRule::Any(Anything::Value)));
     }
 
     #[test]

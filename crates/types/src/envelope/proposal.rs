@@ -16,6 +16,7 @@ use crate::{
     json::canonical_digest,
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain},
+    taint::Taint,
 };
 
 /// The version tag of a proposal envelope.
@@ -68,6 +69,9 @@ pub struct Evidence {
     pub calls_left_after: u32,
     /// Cents the run has left after this one.
     pub cents_left_after: u64,
+    /// What the run had in its context when the call was held: as callers declared it, and as results brought it.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
     /// What the capability does, as its contract says.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,
@@ -282,7 +286,9 @@ impl GuestPart {
     #[must_use]
     pub fn next_escalation(&self) -> Option<(Timestamp, &ApproverGroup)> {
         let next = self.requirement.escalations.get(usize::try_from(self.escalated).ok()?)?;
-        let at = self.asked_at.plus_ms(i64::try_from(next.after_ms).ok()?);
+        // An edit asks everybody anew.
+        let asked_at = self.edited_at.unwrap_or(self.asked_at);
+        let at = asked_at.plus_ms(i64::try_from(next.after_ms).ok()?);
         (at < self.expires_at).then_some((at, &next.group))
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     audit::AuditKind,
     desk::{DESK_VERSION, DeskEntry, DeskNote, DeskState},
     ledger::{LedgerError, Narrowed},
+    parked::ParkedEdit,
     record::EffectState,
     store::{Store, StoreError},
     testing::ready,
@@ -47,6 +48,13 @@ pub(super) fn shown(approval: &ApprovalRecord, editor: &Vote, change: &Change) -
     }
 }
 
+/// What the call keeps of it.
+fn kept(approval: &ApprovalRecord, editor: &Vote, change: &Change) -> ParkedEdit {
+    let by = approval.edits.iter().map(|edit| &edit.by).chain([&editor.approver]);
+    let masked = shown(approval, editor, change).masked;
+    ParkedEdit { by: by.cloned().collect(), masked }
+}
+
 /// The arguments of `call` narrowed to `note`, with an agreement of `editor`.
 pub(super) fn edit(
     world: &World,
@@ -67,6 +75,7 @@ pub(super) fn change(
     let narrowed = world.call(call.name(), note, call.key.as_str());
     let mut parked = world.parked(&narrowed);
     parked.requested_digest = world.parked(call).requested_digest;
+    parked.edited = Some(kept(approval, &editor, change));
     let mut proposal = world.proposal(&narrowed, 1);
     proposal.requirement = requirement.clone();
     proposal.expires_at = approval.expires_at;
@@ -219,14 +228,29 @@ fn a_changed_masked_value_is_never_agreed_to_by_its_editor_and_always_shown() {
     let narrowed = world.call("erase", "a", "k1");
     let mut parked = world.parked(&narrowed);
     parked.requested_digest = world.parked(&call).requested_digest;
+    parked.edited = Some(kept(&held, &yes(&held, "bob"), &right));
     let mut proposal = world.proposal(&narrowed, 1);
     let told = shown(&held, &yes(&held, "bob"), &right);
     for silent in [
         None,
         Some(EditedFrom { masked: BTreeSet::new(), ..told.clone() }),
-        Some(EditedFrom { authors: BTreeSet::new(), ..told }),
+        Some(EditedFrom { authors: BTreeSet::new(), ..told.clone() }),
     ] {
         proposal.evidence.edited = silent;
+        let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &right };
+        let refused =
+            ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
+        assert!(matches!(refused, Err(LedgerError::EditMismatch)));
+    }
+    // What is kept of the call does not say whose arguments they are, or what they changed.
+    proposal.evidence.edited = Some(told);
+    let whole = parked.edited.take().unwrap();
+    for silent in [
+        None,
+        Some(ParkedEdit { by: BTreeSet::new(), ..whole.clone() }),
+        Some(ParkedEdit { masked: BTreeSet::new(), ..whole }),
+    ] {
+        parked.edited = silent;
         let narrowing = Narrowed { parked: &parked, proposal: &proposal, change: &right };
         let refused =
             ready(world.ledger.edit_approval(&held, narrowing, yes(&held, "bob"), event()));
@@ -266,7 +290,8 @@ fn an_edit_of_another_call_is_refused() {
     let call = world.call("erase", "all of it", "k1");
     let held = world.held(&call, 1);
     let narrowed = world.call("erase", "a.txt", "k1");
-    let good = world.parked(&narrowed);
+    let mut good = world.parked(&narrowed);
+    good.edited = Some(kept(&held, &yes(&held, "bob"), &less()));
     let requested_digest = world.parked(&call).requested_digest;
     let proposal = world.proposal(&narrowed, 1);
     let other = world.call("push", "a.txt", "k1");

@@ -177,7 +177,8 @@ impl Play {
             Step::Escalate(node, number) => {
                 let seen = self.seen[node][number].clone();
                 let done = ready(self.nodes[node].ledger.escalate_approval(&seen, event()));
-                let due = self.passed_ms() >= i64::try_from(ESCALATES_MS).unwrap();
+                let silent_ms = self.passed_ms() - self.stories[number].asked_ms;
+                let due = silent_ms >= i64::try_from(ESCALATES_MS).unwrap();
                 let open = self.stories[number].stands == Stands::Pending && !self.is_late();
                 let wanted = due && open && !self.stories[number].escalated;
                 if self.note(node, number, done, wanted) {
@@ -250,7 +251,8 @@ impl Play {
             ready(ledger.reopen_approval(&seen, (requirement(&more), &BTreeSet::new()), event()));
         let wanted = self.stories[number].stands == Stands::Approved;
         if self.note(node, number, done, wanted) {
-            self.stories[number].reopens(more);
+            let now_ms = self.passed_ms();
+            self.stories[number].reopens(more, now_ms);
         }
     }
 
@@ -287,6 +289,7 @@ impl Play {
             && PEOPLE[who].1.is_none()
             && !word.names().iter().any(|name| story.authors.contains(name));
         if self.note(node, number, done, wanted) {
+            self.stories[number].asked_ms = self.passed_ms();
             if narrower {
                 self.stories[number].narrows(word, &note, more);
             } else {

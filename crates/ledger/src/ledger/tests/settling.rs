@@ -4,18 +4,19 @@ use placet_types::{
     binding::CredentialUse,
     contract::credential::CredentialKind,
     digest::Digest,
-    envelope::result::{ResultStatus, ToolResultEnvelope},
-    error::ErrorCode,
+    envelope::result::{ResultError, ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Execution},
+    ids::PrincipalId,
 };
 
 use super::world::{Call, World, event, result, store_error};
 use crate::{
     approval::ApprovalState,
-    audit::AuditKind,
+    audit::{AuditEvent, AuditKind},
     dispatch::Armed,
     ledger::{LedgerError, Outcome},
-    record::{EffectRecord, EffectState},
-    store::StoreError,
+    record::{EffectRecord, EffectState, Resolution},
+    store::{Admission, Changes, Durability, Store, StoreError},
     testing::ready,
 };
 
@@ -66,14 +67,18 @@ fn a_second_try_is_of_the_same_attempt_and_its_credential_is_on_the_record() {
     let commits = world.store.commits();
     let spare = armed.spare();
     assert!(!format!("{spare:?}").is_empty());
-    let Armed { dispatch, mut settlement } = armed;
-    let again = spare.as_nothing_happened();
+    let Armed { dispatch, mut settlement, .. } = armed;
+    let event = AuditEvent::new(AuditKind::Dispatched);
+    let again = ready(world.ledger.dispatch_once_more(spare, event)).unwrap();
     assert_eq!(
         format!("{again:?}"),
         format!("{dispatch:?}"),
         "token, attempt, deadline, arguments"
     );
-    assert_eq!(world.store.commits(), commits, "the record says that it is out all the while");
+    let noted = world.store.audit().pop().unwrap();
+    assert_eq!(noted.kind, AuditKind::CredentialReplaced);
+    assert_eq!(world.store.commits(), commits + 1);
+    assert_eq!(world.record(&call).state.name(), "dispatched", "it is out all the while");
     let used = CredentialUse {
         kind: CredentialKind::TokenExchange,
         source: "corp".to_owned(),
@@ -91,6 +96,21 @@ fn a_second_try_is_of_the_same_attempt_and_its_credential_is_on_the_record() {
     ready(world.ledger.settle(settlement, Outcome::Succeeded, &done)).unwrap();
     let event = world.store.audit().pop().unwrap();
     assert_eq!((event.kind, event.credential.as_deref()), (AuditKind::Settled, Some(&used)));
+}
+
+#[test]
+fn what_was_stopped_after_its_first_try_has_no_second() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let armed = dispatched(&world, &call);
+    let mut changes = Changes::new(Durability::Synced, Admission::New);
+    changes.desk.push(world.freeze());
+    ready(world.store.commit(changes)).unwrap();
+    let commits = world.store.commits();
+    let event = AuditEvent::new(AuditKind::CredentialReplaced);
+    let refused = ready(world.ledger.dispatch_once_more(armed.spare(), event));
+    assert!(matches!(refused, Err(LedgerError::DeskMoved)), "{refused:?}");
+    assert_eq!(world.store.commits(), commits);
 }
 
 #[test]
@@ -170,6 +190,57 @@ fn what_certainly_was_not_sent_costs_nothing_whoever_finds_that_out() {
     let unknown = result(&call, ResultStatus::Unknown);
     ready(world.ledger.give_up(&world.record(&call), "lost", &unknown)).unwrap();
     assert_eq!(world.calls_used(), 1, "it may have happened");
+}
+
+/// What a result says of why there is nothing to show.
+fn said(call: &Call, execution: Execution) -> ToolResultEnvelope {
+    let code = ErrorCode::AdapterFailed;
+    ToolResultEnvelope {
+        error: Some(ResultError {
+            error_code: code,
+            message: "looked".to_owned(),
+            retryable: false,
+            remediation: String::new(),
+            execution,
+            problems: Vec::new(),
+            retry_after_ms: None,
+        }),
+        ..result(call, ResultStatus::Refused)
+    }
+}
+
+#[test]
+fn an_unknown_outcome_costs_nothing_once_it_is_known_that_nothing_happened() {
+    let code = ErrorCode::AdapterFailed;
+    let person = || Resolution::Operator { operator: PrincipalId::new("olga").unwrap() };
+    for (evidence, execution, used) in [
+        ((Outcome::FailedFinal(code), person()), Execution::NotExecuted, 0),
+        ((Outcome::FailedFinal(code), Resolution::Probe { attempt: 1 }), Execution::NotExecuted, 0),
+        (
+            (Outcome::FailedRetriable(code), Resolution::LateAnswer { attempt: 1 }),
+            Execution::NotExecuted,
+            0,
+        ),
+        // It was executed, whatever it says of how that went.
+        (
+            (Outcome::FailedFinal(code), Resolution::LateAnswer { attempt: 1 }),
+            Execution::ExecutedAndFailed,
+            1,
+        ),
+        ((Outcome::Succeeded, person()), Execution::Unknown, 1),
+    ] {
+        let world = World::new();
+        let call = world.call("erase", "a.txt", "k1");
+        let armed = dispatched(&world, &call);
+        let unknown = settled(&world, &call, armed, Outcome::Unknown("reset".to_owned()));
+        assert_eq!(world.calls_used(), 1, "it may have happened");
+        let found = said(&call, execution);
+        ready(world.ledger.resolve(&unknown, evidence.clone(), &found, event())).unwrap();
+        assert_eq!(world.calls_used(), used, "{evidence:?}");
+        let twice = ready(world.ledger.resolve(&world.record(&call), evidence, &found, event()));
+        assert!(matches!(twice, Err(LedgerError::WrongState(_))));
+        assert_eq!(world.calls_used(), used, "it goes back once");
+    }
 }
 
 #[test]

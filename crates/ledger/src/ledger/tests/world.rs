@@ -165,6 +165,7 @@ impl World {
     pub(super) fn permit_under(&self, call: &Call, grant: &DeskEntry) -> Permit {
         let agreed = Vote {
             groups: BTreeSet::from([GroupId::new("leads").unwrap()]),
+            claimed: BTreeSet::from([GroupId::new("leads").unwrap()]),
             groups_as_of: self.now(),
             ..vote_on(grant.terms(), "eve", VoteChoice::Approve)
         };
@@ -199,6 +200,7 @@ impl World {
                     cents_left: 0,
                     window_ends: NOW.plus_ms(1_000_000),
                 },
+                taint: &BTreeSet::new(),
                 now: NOW,
                 approval: facts.as_ref(),
                 frozen: false,
@@ -222,7 +224,7 @@ impl World {
             args: call.args.clone(),
             binding: call.binding.clone(),
             deadline_at: self.now().plus_ms(30_000),
-            reserve: Reservation { run: run().key, cents: 0 },
+            reserve: Reservation { run: run().key, cents: 0, brings: BTreeSet::new() },
             audit: AuditEvent::new(AuditKind::Dispatched),
         }
     }
@@ -311,11 +313,13 @@ impl World {
                 },
                 safety_mode: ApprovalMode::Destructive,
                 run_budget: RunBudget::default(),
+                taint: BTreeSet::new(),
             },
             step_id: None,
             request_id: None,
             callback: None,
             binding: call.binding.clone(),
+            edited: None,
             requested_digest: call.binding.effective_args_digest,
             user_groups: BTreeSet::new(),
             groups_as_of: NOW,
@@ -342,6 +346,7 @@ impl World {
                 bundle_digest: self.snapshot.digest(),
                 calls_left_after: 1,
                 cents_left_after: 0,
+                taint: BTreeSet::new(),
                 description: String::new(),
                 similar: Vec::new(),
                 edited: None,
@@ -387,6 +392,7 @@ fn vote_on(shown_digest: Digest, approver: &str, choice: VoteChoice) -> Vote {
         authenticated_at: None,
         groups: BTreeSet::new(),
         groups_as_of: NOW,
+        claimed: BTreeSet::new(),
         choice,
         reason: "looked at it".to_owned(),
         at: NOW,
@@ -480,6 +486,7 @@ fn run() -> RunRecord {
         opened_at: NOW,
         calls_used: 0,
         cents_used: 0,
+        taint: BTreeSet::new(),
     }
 }
 

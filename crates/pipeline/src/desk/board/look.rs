@@ -40,6 +40,8 @@ pub(crate) struct Viewer {
 pub(crate) struct Duty {
     pub(crate) author: PrincipalId,
     pub(crate) groups: BTreeSet<GroupId>,
+    /// Those of them that only the author's token said.
+    pub(crate) claimed: BTreeSet<GroupId>,
     pub(crate) since: Timestamp,
 }
 

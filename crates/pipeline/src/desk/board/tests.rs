@@ -62,6 +62,7 @@ fn approval(number: i64) -> ApprovalRecord {
         guests: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
+        reopened_at: None,
         edits: Vec::new(),
         callback: None,
         state: ApprovalState::Pending,
@@ -104,6 +105,7 @@ fn vote(by: &str, choice: VoteChoice) -> Vote {
         authenticated_at: None,
         groups: ["approvers".parse().unwrap()].into(),
         groups_as_of: Timestamp::from_ms(0),
+        claimed: BTreeSet::new(),
         choice,
         reason: "because".to_owned(),
         at: Timestamp::from_ms(1),
@@ -137,6 +139,29 @@ fn every_move_is_news_once_and_an_older_reading_is_none() {
     assert_eq!(board.pending(), 0);
     assert_eq!(board.decided_in_ms(&"acme".parse().unwrap()), [4_999]);
     assert!(board.decided_in_ms(&"other".parse().unwrap()).is_empty());
+}
+
+/// Numbers of names are given anew once nothing waits and there are very many.
+#[test]
+fn how_long_decisions_took_is_told_to_nobody_else_once_names_are_forgotten() {
+    let (board, people) = (Board::default(), directory());
+    let of = |number: i64, tenant: &str| ApprovalRecord {
+        chain: chain("agent", &format!("bot-{number}"), tenant),
+        ..approval(number)
+    };
+    let denied = |number: i64, tenant: &str| {
+        let asked = of(number, tenant);
+        board.moved(&asked, &people, now(number));
+        let denied = asked.cast(vote("ben", VoteChoice::Deny), now(number + 7)).unwrap();
+        board.moved(&denied, &people, now(number + 7));
+    };
+    for number in 0..10_100 {
+        denied(number, "acme");
+    }
+    assert_eq!(board.decided_in_ms(&"acme".parse().unwrap()).len(), 1_000);
+    board.moved(&of(20_000, "other"), &people, now(20_000));
+    assert!(board.decided_in_ms(&"other".parse().unwrap()).is_empty());
+    assert_eq!(board.decided_in_ms(&"acme".parse().unwrap()).len(), 1_000);
 }
 
 #[tokio::test(start_paused = true)]

@@ -257,6 +257,119 @@ async fn an_edited_call_that_is_re_armed_is_not_put_before_people_as_the_agents_
     assert_eq!(world.witness.effects("erase").len(), 1);
 }
 
+/// The gate of `erase`, with an end that comes soon where little is erased.
+fn sooner() -> placet_policy::bundle::BundleSource {
+    let mut source = gated(
+        "erase",
+        "@approver_group(\"approvers\") @quorum(\"2\") @expires(\"2h\")",
+        "context.req.approval.total >= 2",
+    );
+    source.files.push(placet_policy::bundle::PolicyFile {
+        name: "99-soon.cedar".to_owned(),
+        text: "@id(\"soon\") @approval(\"required\") @approver_group(\"approvers\") @quorum(\"2\") @expires(\"10m\") @reason(\"Little is decided on soon.\")\n\
+             forbid (principal, action == Placet::Action::\"fake/erase\", resource is Placet::Tool)\n\
+             when { context.input has most && context.input.most < 5 }\n\
+             unless { context.req has approval && !context.req.approval.denied &&\n\
+               context.req.approval.request_digest == context.req.evidence.request_digest &&\n\
+               context.req.now < context.req.approval.expires_at && context.req.approval.total >= 2 };\n"
+            .to_owned(),
+    });
+    source
+}
+
+#[tokio::test]
+async fn an_edit_that_policies_give_less_time_has_less_and_never_more() {
+    const TEN_MINUTES: i64 = 600_000;
+    let world = world(sooner()).await;
+    let asked = held(world.call(all()).await);
+    let first = world.seen("ben", &asked).await.approval.expires_at;
+    assert!(first.since_ms(world.now()) > 3 * TEN_MINUTES);
+    let edited = world.edit("ben", &asked, some()).await.unwrap();
+    assert_eq!(edited.expires_at.since_ms(world.now()), TEN_MINUTES);
+    // Not longer by another edit, to what has longer.
+    world.store.advance_ms(60_000);
+    let again = world.edit("cy", &asked, json!({ "what": "al", "most": 9 })).await.unwrap();
+    assert_eq!(again.expires_at, edited.expires_at);
+    let record = world.record().await;
+    let placet_ledger::record::EffectState::PendingApproval { expires_at, .. } = &record.state
+    else {
+        panic!("{record:?}")
+    };
+    assert_eq!(*expires_at, edited.expires_at);
+    world.store.advance_ms(TEN_MINUTES);
+    world.tell_time();
+    assert_eq!(world.stands(&asked, "expired").await.state, "expired");
+}
+
+/// Whichever comes first: whoever wrote the arguments that a grant covers does not agree to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_meets_an_edit_is_never_agreed_to_by_who_wrote_what_it_covers() {
+    let world = Arc::new(world(bundle()).await);
+    let wrote = json!({ "what": "everything", "most": 9 });
+    let (mut before, mut after, mut neither) = (0, 0, 0);
+    for round in 0..40 {
+        let mut call = plan("erase", &format!("s{round}"), "all");
+        call["args"]["most"] = json!(9);
+        let asked = held(world.call(call).await);
+        let editing = {
+            let (world, asked, wrote) = (Arc::clone(&world), asked.clone(), wrote.clone());
+            tokio::spawn(async move { world.edit("cy", &asked, wrote).await })
+        };
+        let granting = {
+            let (world, asked) = (Arc::clone(&world), asked.clone());
+            tokio::spawn(async move { world.grant("ben", &asked, 5).await })
+        };
+        editing.await.unwrap().unwrap();
+        let Ok(grant) = granting.await.unwrap() else {
+            neither += 1;
+            continue;
+        };
+        let placet_types::desk::DeskBody::Grant(body) = &grant.body else { panic!("{grant:?}") };
+        let is_of_cy = body.authors.iter().any(|one| one.as_str() == "cy");
+        assert_eq!(body.pattern.covers(&wrote), is_of_cy, "{grant:?}");
+        if is_of_cy {
+            after += 1;
+            assert!(world.agree("cy", &grant).await.is_err());
+        } else {
+            before += 1;
+            assert!(body.pattern.covers(&json!({ "what": "all", "most": 9 })));
+        }
+        world.end("ben", &grant).await.unwrap();
+    }
+    assert_eq!(before + after + neither, 40);
+    assert!(before + neither > 0 && after + neither > 0, "{before} {after} {neither}");
+}
+
+#[tokio::test]
+async fn a_grant_over_edited_arguments_is_agreed_to_by_others_than_their_author() {
+    let gate = gated(
+        "erase",
+        "@approver_group(\"approvers\") @quorum(\"2\") @expires(\"24h\")",
+        "context.req.approval.total >= 2",
+    );
+    let world = world(gate).await;
+    let asked = held(world.call(all()).await);
+    let shown = world.seen("ben", &asked).await.approval.digest;
+    world.edit("cy", &asked, json!({ "what": "everything", "most": 9 })).await.unwrap();
+    // What was shown before the edit is proposed from no more.
+    let stale = json!({ "kind": "grant", "approval_id": asked.approval_id, "uses_max": 5, "digest": shown });
+    assert!(world.arrange("ben", stale, 60_000).await.is_err());
+    let grant = world.grant("ben", &asked, 5).await.unwrap();
+    assert_eq!(grant.state, "proposed");
+    let refused = world.agree("cy", &grant).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::PolicyDenied);
+    assert_eq!(
+        world
+            .engine
+            .desk_entry(&world.person("eve").await, &grant.desk_id)
+            .await
+            .unwrap()
+            .votes
+            .len(),
+        1
+    );
+}
+
 #[tokio::test]
 async fn an_edit_that_does_not_fit_or_changes_nothing_is_refused() {
     let world = world(bundle()).await;

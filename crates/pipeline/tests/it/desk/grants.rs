@@ -146,6 +146,8 @@ async fn a_pattern_covers_what_it_says_and_its_secrets_are_not_shown() {
     let pattern =
         wanted(json!({"/what": {"starts_with": "tmp/"}, "/pin": {"equals": "[sensitive]"}}));
     let grant = world.arrange("ben", pattern, 60_000).await.unwrap();
+    assert_eq!(grant.state, "proposed", "it covers more than the call");
+    let grant = world.agree("cy", &grant).await.unwrap();
     let shown = serde_json::to_string(&grant).unwrap();
     assert!(!shown.contains("4711"), "{shown}");
     let with = |step: &str, what: &str, pin: &str| {
@@ -198,7 +200,76 @@ async fn nobody_finds_out_a_masked_value_by_trying_patterns() {
         assert_eq!(refused.problems[0].pointer, "/lasts_ms");
     }
     let kept = with("/pin", json!({"equals": "[sensitive]"}));
-    assert!(asks(kept, 60_000).await.unwrap().in_force);
+    assert_eq!(asks(kept, 60_000).await.unwrap().state, "proposed");
+}
+
+#[tokio::test]
+async fn whoever_has_a_grant_cover_more_than_the_call_does_not_agree_to_it() {
+    let world = world(bundle()).await;
+    for (person, to) in [("cy", "finn"), ("ben", "leo")] {
+        let handed = json!({ "kind": "handover", "to": to, "groups": ["approvers"] });
+        world.arrange(person, handed, 3_600_000).await.unwrap();
+    }
+    let asked = held(world.call(plan("erase", "s1", "tmp/a")).await);
+    let wide = async |person: &str| {
+        let digest = world.seen(person, &asked).await.approval.digest;
+        let pattern = json!({ "/what": { "starts_with": "tmp/" } });
+        let wanted = json!({ "kind": "grant", "approval_id": asked.approval_id, "uses_max": 9, "digest": digest, "pattern": pattern });
+        world.arrange(person, wanted, 60_000).await.unwrap()
+    };
+    let proposed = wide("ben").await;
+    assert_eq!((proposed.state.as_str(), proposed.votes.len()), ("proposed", 0));
+    assert!(!proposed.standing.may_agree && proposed.standing.may_end, "{:?}", proposed.standing);
+    held(world.call(plan("erase", "s2", "tmp/b")).await);
+    // Neither whoever proposed it nor whoever stands for them.
+    for person in ["ben", "leo"] {
+        assert!(world.agree(person, &proposed).await.is_err(), "{person}");
+    }
+    assert_eq!(world.agree("cy", &proposed).await.unwrap().state, "active");
+    assert!(ran(&world.call(plan("erase", "s3", "tmp/b")).await));
+    // Proposed for a colleague, it is the colleague's as well.
+    let proposed = wide("finn").await;
+    assert!(world.agree("cy", &proposed).await.is_err());
+    assert_eq!(world.agree("ben", &proposed).await.unwrap().state, "active");
+    // For the very call alone they agree by proposing it, as before.
+    assert_eq!(world.grant("ben", &asked, 1).await.unwrap().state, "active");
+}
+
+#[tokio::test]
+async fn a_grant_that_cannot_be_read_for_a_moment_does_not_make_an_outcome_unknown() {
+    let world = Arc::new(world(two_groups()).await);
+    let asked = held(world.call(send("s1", "x")).await);
+    let grant = world.grant("ben", &asked, 2).await.unwrap();
+    world.agree("finn", &grant).await.unwrap();
+    world.witness.behave("send", Behaviour::Flaky(1));
+    world.store.hide_entries(true);
+    let call = tokio::spawn({
+        let world = Arc::clone(&world);
+        async move { world.call(send("s2", "x")).await }
+    });
+    world.sent("send", 1).await;
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(!call.is_finished(), "it is neither refused nor put before people");
+    world.store.hide_entries(false);
+    let done = finished(call.await.unwrap());
+    assert_eq!(world.witness.effects("send").len(), 2, "{done:?}");
+    let used = world.engine.desk_entry(&world.person("ben").await, &grant.desk_id).await.unwrap();
+    assert_eq!(used.uses, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_enters_more_than_they_may_have_by_asking_at_once() {
+    let world = Arc::new(world(bundle()).await);
+    let duty = json!({ "kind": "handover", "to": "leo", "groups": ["approvers"] });
+    let asking = (0..60).map(|_| {
+        let (world, duty) = (Arc::clone(&world), duty.clone());
+        tokio::spawn(async move { world.arrange("ben", duty, 3_600_000).await.is_ok() })
+    });
+    let mut entered = 0;
+    for asked in asking.collect::<Vec<_>>() {
+        entered += usize::from(asked.await.unwrap());
+    }
+    assert_eq!(entered, 20);
 }
 
 #[tokio::test]

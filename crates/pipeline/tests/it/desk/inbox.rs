@@ -169,3 +169,28 @@ async fn calls_are_taken_in_while_what_waits_is_read_and_the_inbox_says_so_until
     tokio::time::timeout(std::time::Duration::from_secs(20), ready).await.unwrap();
     assert_eq!(inbox(&world, "ben", InboxQuery::default()).await.total, 6_500);
 }
+
+#[tokio::test]
+async fn who_sees_nothing_of_much_that_waits_keeps_nobody_else_waiting() {
+    let world = world(bundle()).await;
+    for number in 0..80 {
+        held(world.call(plan("erase", &format!("s{number}"), "x")).await);
+    }
+    let leo = world.person("leo").await;
+    let turns = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let others = tokio::spawn({
+        let turns = std::sync::Arc::clone(&turns);
+        async move {
+            loop {
+                turns.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    tokio::task::yield_now().await;
+    let before = turns.load(std::sync::atomic::Ordering::SeqCst);
+    assert!(world.engine.approvals(&leo, None, None, 20).await.unwrap().is_empty());
+    let turns = turns.load(std::sync::atomic::Ordering::SeqCst).saturating_sub(before);
+    others.abort();
+    assert!(turns >= 4, "others had {turns} turns");
+}

@@ -1,10 +1,11 @@
 //! Revocations: who may, what counts no more, what counts again, on every node and after a restart.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
 use placet_identity::VerifiedCaller;
+use placet_ledger::{ledger::Ledger, testing::MemoryStore};
 use placet_pipeline::{answer::Answer, views::desk::DeskEntryView};
 use placet_types::{
     approval::VoteChoice,
@@ -24,9 +25,9 @@ impl World {
         self.arrange(person, of(subject), REVOCATION_MS_MIN).await
     }
 
-    /// A moment later, by every clock.
+    /// Later, by every clock: also by that of an issuer whose clock is as far ahead as it may be.
     fn later(&self) {
-        self.store.advance_ms(1_000);
+        self.store.advance_ms(6_000);
         self.tell_time();
     }
 
@@ -161,8 +162,7 @@ async fn a_revocation_of_one_node_counts_on_the_other_and_after_a_restart() {
     assert_eq!(told.code, ErrorCode::CredentialExpired);
     assert!(two.is_out(&bot, "s1").await);
     // The next process knows it before it takes anything in.
-    let next =
-        World::over(std::sync::Arc::clone(&one.store), std::sync::Arc::clone(&one.witness)).await;
+    let next = World::over(Arc::clone(&one.store), Arc::clone(&one.witness)).await;
     let again = next.agent().await;
     assert!(next.engine.is_revoked(&again));
     next.end("dora", &entry).await.unwrap();
@@ -182,7 +182,15 @@ async fn a_held_call_waits_for_its_caller_when_the_token_it_was_made_with_is_rev
     world.stands(&asked, "approved").await;
     world.later();
     let again = world.agent().await;
-    drop(world.call_as(again, plan("erase", "s1", "x")).await);
+    drop(world.call_as(again.clone(), plan("erase", "s1", "x")).await);
     finished(world.end_of(&asked).await);
     assert_eq!(world.witness.effects("erase").len(), 1);
+    // On the record is the token that it was made with, and not the one that it was asked with.
+    let ledger = Ledger::new(Arc::<MemoryStore>::clone(&world.store));
+    let kept = ledger.parked(&world.record().await).await.unwrap();
+    let (first, then) = (bot.actor.token_ref(), again.actor.token_ref());
+    assert_ne!(first, then);
+    assert_eq!(kept.envelope.auth_ref.unwrap().agent_token_ref, then);
+    assert_eq!(kept.run.agent.token_ref, then);
+    assert_eq!(kept.bearers[0].issued_at, again.actor.said_issued_at());
 }

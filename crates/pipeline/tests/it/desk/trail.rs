@@ -36,8 +36,9 @@ async fn the_trail_of_a_call_leads_from_the_hold_to_the_effect() {
     world.vote("cy", &other, VoteChoice::Deny).await.unwrap();
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
-    let trail =
-        async |person: &str| world.engine.trail(&world.person(person).await, &asked.call_id).await;
+    let trail = async |person: &str| {
+        world.engine.trail(&world.person(person).await, &asked.call_id).await.map(|view| view.steps)
+    };
     let steps = trail("eve").await.unwrap();
     assert_eq!(kinds(&steps), ["held", "voted", "dispatched", "settled"], "{steps:?}");
     assert_eq!(steps[1].by.as_deref(), Some("ben"));
@@ -45,8 +46,8 @@ async fn the_trail_of_a_call_leads_from_the_hold_to_the_effect() {
     assert!(steps.windows(2).all(|pair| pair[0].seq < pair[1].seq));
     assert_eq!(trail("leo").await.unwrap_err().code, ErrorCode::NotFound);
     // The agent sees its own call, and no words that could name a policy.
-    let own = world.engine.trail(&world.agent().await, &asked.call_id).await.unwrap();
+    let own = world.engine.trail(&world.agent().await, &asked.call_id).await.unwrap().steps;
     assert!(own.len() == steps.len() && own.iter().all(|step| step.note.is_none()));
-    let other = world.engine.trail(&world.person("ben").await, &other.call_id).await.unwrap();
+    let other = world.engine.trail(&world.person("ben").await, &other.call_id).await.unwrap().steps;
     assert_eq!(kinds(&other), ["held", "voted"]);
 }

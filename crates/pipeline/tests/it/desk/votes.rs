@@ -209,6 +209,22 @@ async fn what_people_decided_before_is_in_the_evidence() {
     assert_eq!(evidence.similar[1].decisions[0].approver.as_str(), "ben");
 }
 
+/// Also when more calls of the operation wait than are looked through.
+#[tokio::test]
+async fn what_people_decided_before_is_found_behind_a_long_queue() {
+    let world = world(bundle()).await;
+    let first = held(world.call(plan("erase", "s1", "a")).await);
+    world.vote("ben", &first, VoteChoice::Deny).await.unwrap();
+    for number in 0..25 {
+        world.store.advance_ms(1);
+        held(world.call(plan("erase", &format!("waits-{number}"), "b")).await);
+    }
+    let last = held(world.call(plan("erase", "s2", "a")).await);
+    let evidence = world.seen("ben", &last).await.proposal.unwrap().evidence;
+    let similar: Vec<_> = evidence.similar.iter().map(|one| &one.approval_id).collect();
+    assert_eq!(similar, [&first.approval_id]);
+}
+
 #[tokio::test]
 async fn a_tool_that_drifts_voids_what_waits_for_it_before_anybody_agrees() {
     let world = world(bundle()).await;

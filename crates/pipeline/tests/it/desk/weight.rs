@@ -115,3 +115,31 @@ async fn a_held_call_weighs_at_most_four_kibibytes() {
     store.close().await.unwrap();
     assert!(each <= HELD_BYTES_MAX, "{each} bytes for each held call");
 }
+
+/// The list is looked through until a page is full: quick for who sees what is there, and long for who sees none of it. Pages of guests are read
+/// from a list of their own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes a minute: measures at 10,000 held calls"]
+async fn a_guests_page_does_not_look_through_what_others_hold() {
+    const OTHERS: usize = 10_000;
+    let folder = tempfile::tempdir().unwrap();
+    let witness = Arc::<Witness>::default();
+    let store = embedded::open(folder.path()).await;
+    let world = embedded::process_that(&store, &witness, true).await;
+    drop(hold(&world, 0..OTHERS).await);
+    let page = async |person: &str| {
+        let caller = world.person(person).await;
+        let began = Instant::now();
+        let seen = world.engine.approvals(&caller, Some("pending"), None, 20).await.unwrap();
+        (seen.len(), began.elapsed())
+    };
+    for (person, sees) in [("ben", 20), ("eve", 20), ("leo", 0), ("gil@globex", 0)] {
+        let (seen, took) = page(person).await;
+        say(&format!("a page of {person}: {seen} in {took:?}"));
+        assert_eq!(seen, sees, "{person}");
+    }
+    let (_, took) = page("gil@globex").await;
+    assert!(took < Duration::from_millis(50), "{took:?}");
+    world.engine.shutdown().await;
+    store.close().await.unwrap();
+}

@@ -299,6 +299,7 @@ pub(crate) fn capability(
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
         conformance: None,
         cost_cents: 0,
+        result_taint: BTreeSet::new(),
         enabled,
         pin: options.pins.then(|| tool.digest(adapter)),
         server_hints: tool.annotations.clone(),

@@ -132,7 +132,7 @@ async fn ask_builtin(contract: &Arc<Contract>, data: &Path) -> Result<Live, Fail
 }
 
 async fn tools_of(adapter: &dyn Adapter) -> Result<Vec<LiveTool>, String> {
-    let tools = adapter.discover().await.map_err(|error| error.to_string());
+    let tools = adapter.discover().await.map_err(|error| error.shortened().to_string());
     adapter.close().await;
     tools
 }

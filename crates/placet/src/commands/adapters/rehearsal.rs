@@ -183,6 +183,7 @@ impl Rehearsal {
             safety_mode: ApprovalMode::Destructive,
             engine_mode: EngineMode::Enforce,
             budget: BudgetView { calls_left: CALLS_MAX, cents_left: CENTS_MAX, window_ends },
+            taint: &BTreeSet::new(),
             now,
             approval: None,
             frozen: false,
@@ -213,7 +214,7 @@ impl Rehearsal {
             args: args.clone(),
             binding: binding.clone(),
             deadline_at: self.ledger.store().now().plus_ms(left_ms),
-            reserve: Reservation { run: self.run.clone(), cents: 0 },
+            reserve: Reservation { run: self.run.clone(), cents: 0, brings: BTreeSet::new() },
             audit: AuditEvent::new(AuditKind::Dispatched),
         })
     }
@@ -368,5 +369,6 @@ fn run_record(key: &RunKey, (ledger, timeout_ms): (&Ledger, u64)) -> RunRecord {
         opened_at: ledger.store().now(),
         calls_used: 0,
         cents_used: 0,
+        taint: BTreeSet::new(),
     }
 }

@@ -13,6 +13,7 @@ use clap::Args as ClapArgs;
 use placet_adapter::{
     adapter::{Adapter, Connector as _},
     conformance::{self, Report, Standing},
+    outcome::AdapterError,
 };
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{McpConnector, McpSettings};
@@ -194,7 +195,7 @@ async fn checked(
     (config, timeout_ms): (&Config, u64),
 ) -> Result<Vec<Report>, Failure> {
     let what = format!("the adapter `{}` cannot be asked", contract.adapter);
-    let live = adapter.discover().await.attempted(what)?;
+    let live = adapter.discover().await.map_err(AdapterError::shortened).attempted(what)?;
     let live: BTreeMap<String, LiveTool> =
         live.into_iter().map(|tool| (tool.name.clone(), tool)).collect();
     let secrets = ConfiguredSecrets::new(&config.secrets);
@@ -242,7 +243,7 @@ async fn connect(contract: &Arc<Contract>, config: &Config) -> Result<Box<dyn Ad
             connector.connect(Arc::clone(contract)).await
         }
     };
-    connected.attempted(what)
+    connected.map_err(AdapterError::shortened).attempted(what)
 }
 
 /// Why a capability is not called.

@@ -8,6 +8,7 @@ use placet_pipeline::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
     ids::{ApprovalId, PrincipalId},
+    taint,
 };
 
 use super::{difference, words};
@@ -89,6 +90,9 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
         "  run       {}; {} calls and {} cents are left in it afterwards",
         proposal.call.run_id, evidence.calls_left_after, evidence.cents_left_after
     ));
+    if !evidence.taint.is_empty() {
+        lines.push(format!("  context   the run has in it: {}", taint::listed(&evidence.taint)));
+    }
     lines.push(format!("  call      {}", approval.call_id));
     if let Some(secret) = &evidence.credential.source {
         let audience = evidence.credential.audience.as_deref().unwrap_or("anybody");

@@ -20,10 +20,16 @@ pub(super) async fn run(client: &Client, call: &ToolCallId, json: bool) -> Outco
         return Ok(Exit::Ok);
     }
     if trail.steps.is_empty() {
-        output::line(format!("no steps of {call} are in the log"));
+        let found = if trail.incomplete { "were found" } else { "are" };
+        output::line(format!("no steps of {call} {found} in the log"));
         return Ok(Exit::Ok);
     }
     output::table(["when", "what", "by", "note", "log"], trail.steps.iter().map(row));
+    if trail.incomplete {
+        output::line(
+            "not all of the log was looked through: there may be further steps between these",
+        );
+    }
     Ok(Exit::Ok)
 }
 

@@ -43,6 +43,7 @@ fn any_guest_vote() -> impl Strategy<Value = Vote> {
         approver: who.parse().unwrap(),
         tenant: Some("globex".parse().unwrap()),
         stands_for: None,
+        claimed: groups.iter().map(|group| group.parse().unwrap()).collect(),
         groups: groups.into_iter().map(|group| group.parse().unwrap()).collect(),
         ..vote
     })

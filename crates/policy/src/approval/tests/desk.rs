@@ -1,6 +1,6 @@
 //! Thresholds, escalations, handovers, standing grants and fresh proofs, as they count.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
     approval::{ApproverGroup, Escalation, Requirement, Vote, VoteChoice},
@@ -210,6 +210,25 @@ fn a_colleagues_groups_hold_as_long_as_they_are_the_colleagues() {
     assert_eq!(word(&asked(&snapshot, vec![old("mia")]).decide(&snapshot)), "hold");
 }
 
+/// However young the token is that somebody decided with: it did not say the group.
+#[test]
+fn a_group_that_the_directory_gave_counts_only_as_long_as_it_does() {
+    let snapshot = with(&[gate("g", r#"@approver_group("approvers")"#, &["approvers"])]);
+    let taken_away = |vote: Vote| Vote { claimed: BTreeSet::new(), ..vote };
+    let decide = |vote: Vote| word(&asked(&snapshot, vec![vote]).decide(&snapshot));
+    assert_eq!(decide(vote("mia", &["approvers"])), "allow");
+    assert_eq!(decide(taken_away(vote("mia", &["approvers"]))), "hold");
+    assert_eq!(decide(taken_away(vote("ben", &["approvers"]))), "allow", "it does still");
+    let for_mia = Vote { stands_for: Some("mia".parse().unwrap()), ..vote("cleo", &["approvers"]) };
+    assert_eq!(decide(for_mia.clone()), "allow");
+    assert_eq!(decide(taken_away(for_mia)), "hold");
+    let chain = refund().chain;
+    let requirement = Requirement::new([("approvers".parse().unwrap(), 1)].into(), 1, 3_600_000);
+    let votes = [taken_away(vote("mia", &["approvers"])), taken_away(vote("ben", &["approvers"]))];
+    let lapsed = snapshot.lapsed((&chain, &requirement), &votes, NOW);
+    assert_eq!(lapsed.into_iter().collect::<Vec<_>>(), [0]);
+}
+
 #[test]
 fn a_vote_without_the_fresh_proof_that_was_asked_for_does_not_count() {
     let snapshot =
@@ -369,10 +388,7 @@ fn agreements_lapse_with_what_they_were_given_as() {
     let chain = refund().chain;
     let old = |vote: Vote| Vote { groups_as_of: NOW.plus_ms(-25 * 3_600_000), ..vote };
     let (asked, other) = (&["approvers"][..], &["finance"][..]);
-    let in_groups = |by: &str, groups: &[&str]| Vote {
-        groups: groups.iter().map(|group| group.parse().unwrap()).collect(),
-        ..vote(by, &[])
-    };
+    let in_groups = vote;
     let votes = [
         // The directory does not know this one; the token does, of today.
         in_groups("una", asked),

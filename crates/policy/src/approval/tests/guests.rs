@@ -81,7 +81,7 @@ fn a_credit_runs_when_both_tenants_have_agreed() {
     let own = vec![vote("ben", &[]), vote("mia", &["approvers", "credit-approvers"])];
     assert_eq!(outcome(&snapshot, "globex", own), "hold");
     // nor does somebody of the other tenant by being in a group there that has the name of one that is asked here.
-    let both = Vote { groups: ["approvers".parse().unwrap()].into(), ..guest("gil") };
+    let both = Vote { tenant: Some("globex".parse().unwrap()), ..vote("gil", &["approvers"]) };
     assert_eq!(outcome(&snapshot, "globex", vec![both, guest("hal")]), "hold");
 }
 
@@ -114,8 +114,8 @@ fn a_guest_whose_claims_are_old_counts_by_their_own_directory() {
     let snapshot = by_input();
     let old = |by: &str| Vote {
         groups_as_of: NOW.plus_ms(-86_400_001),
-        groups: ["credit-approvers".parse().unwrap()].into(),
-        ..guest(by)
+        tenant: Some("globex".parse().unwrap()),
+        ..vote(by, &["credit-approvers"])
     };
     assert_eq!(outcome(&snapshot, "globex", vec![vote("ben", &[]), old("gil")]), "allow");
     assert_eq!(outcome(&snapshot, "globex", vec![vote("ben", &[]), old("una")]), "hold");

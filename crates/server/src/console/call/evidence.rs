@@ -2,12 +2,15 @@
 //!
 //! Owns these parts of the page.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 use placet_pipeline::views::ApprovalDetail;
 use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,
     envelope::proposal::{SimilarCall, ToolProposalEnvelope},
+    taint::Taint,
 };
 
 use crate::console::{tree, words};
@@ -91,11 +94,20 @@ fn uses(detail: &ApprovalDetail, proposal: &ToolProposalEnvelope) -> Markup {
                 dt { "Left of the run’s budget after it" }
                 dd { (evidence.calls_left_after) " calls, " (evidence.cents_left_after) " cents" }
                 dt { "Run" } dd { code { (call.run_id) } }
+                dt { "In the run’s context" } dd #taint { (taint(&evidence.taint)) }
                 @if let Some(session) = &call.session_id { dt { "Conversation" } dd { code { (session) } } }
                 dt { "The whole way" }
                 dd { a href={ "/calls/" (detail.approval.call_id) "/trail" } { "Audit trail of this call" } }
             }
         }
+    }
+}
+
+/// What the run has in its context, in words of people.
+fn taint(taint: &BTreeSet<Taint>) -> Markup {
+    html! {
+        @if taint.is_empty() { "nothing that was declared" }
+        @for one in taint { (words::mark(words::Tone::Warn, words::taint(*one))) " " }
     }
 }
 

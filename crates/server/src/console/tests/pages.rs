@@ -224,6 +224,12 @@ async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
 }
 
 #[tokio::test]
+async fn a_trail_that_may_lack_steps_says_so_on_its_page() {
+    let text = checked(&Browser::signed_in().await.get("/calls/call-1/trail").await);
+    assert!(text.contains("there may be further steps between these"), "{text}");
+}
+
+#[tokio::test]
 async fn hostile_arguments_reasons_and_names_are_text_on_every_page_of_a_call() {
     let browser = Browser::signed_in().await;
     browser.door.fake.desk.lock().unwrap().detail = Some(hostile());

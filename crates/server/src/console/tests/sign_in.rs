@@ -1,10 +1,14 @@
 //! Sessions, and the development sign-in.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use placet_identity::{SignInProof, fresh_text};
 use placet_types::{
     digest::Digest,
+    error::ErrorCode,
     principal::Principal,
     sessions::{KeptSession, SessionLimits, SessionStore},
 };
@@ -105,6 +109,47 @@ async fn one_person_has_few_sessions_and_all_together_have_a_limit() {
     }
     assert!(begin(&two, "f").await.is_err());
     assert_eq!(fresh_text().unwrap().len(), 43);
+}
+
+#[tokio::test(start_paused = true)]
+async fn made_up_ids_take_a_few_look_ups_at_a_time_and_nobody_else_waits_for_them() {
+    let kept = Arc::new(MemorySessions::going());
+    let settings =
+        ConsoleSettings::new(Arc::new(StoppedClock), Arc::<MemorySessions>::clone(&kept));
+    let node = Arc::new(Sessions::<String>::new(&settings));
+    let id = node.begin("c".to_owned(), person("ana"), &proof(&settings)).await.unwrap();
+    kept.hangs.store(true, Ordering::SeqCst);
+    let before = kept.finds.load(Ordering::SeqCst);
+    let mut strangers = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let node = Arc::clone(&node);
+        strangers.spawn(async move {
+            node.find(&fresh_text().unwrap(), Use::Page).await.err().map(|refusal| refusal.code)
+        });
+    }
+    for _ in 0..46 {
+        let told = strangers.join_next().await.unwrap().unwrap();
+        assert_eq!(told, Some(ErrorCode::Overloaded));
+    }
+    assert_eq!(kept.finds.load(Ordering::SeqCst), before + 4, "all others were not looked up");
+    assert!(matches!(node.find(&id, Use::Person).await.unwrap(), Found::Somebody(_)));
+}
+
+#[tokio::test]
+async fn what_cannot_be_an_id_is_not_looked_up() {
+    let kept = Arc::new(MemorySessions::default());
+    let settings =
+        ConsoleSettings::new(Arc::new(StoppedClock), Arc::<MemorySessions>::clone(&kept));
+    let door = Browser::door(settings);
+    let sound = fresh_text().unwrap();
+    let signs = sound.replace(|_: char| true, "~");
+    let short: String = sound.chars().skip(1).collect();
+    for id in [short.as_str(), &format!("{sound}A"), &signs, "", "AAAA"] {
+        assert_eq!(door.send(page("/", Some(id))).await.status, 303, "{id}");
+        assert_eq!(kept.finds.load(Ordering::SeqCst), 0, "{id}");
+    }
+    assert_eq!(door.send(page("/", Some(&sound))).await.status, 303);
+    assert_eq!(kept.finds.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,7 +295,10 @@ async fn without_a_way_to_sign_in_the_page_says_what_is_missing() {
     let door = Browser::door(bare());
     let text = checked(&door.send(page("/sign-in", None)).await);
     assert!(text.contains("console.sign_in") && !text.contains("Development"), "{text}");
-    let form = form_post("/sign-in/development", "placet-sign-in=AAAA", "form_token=AAAA&person=0");
+    let waiting = fresh_text().unwrap();
+    let (cookie, fields) =
+        (format!("placet-sign-in={waiting}"), format!("form_token={waiting}&person=0"));
+    let form = form_post("/sign-in/development", &cookie, &fields);
     assert_eq!(door.send(form).await.status, 404);
 }
 

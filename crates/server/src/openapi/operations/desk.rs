@@ -39,7 +39,9 @@ pub(super) fn get_trail() -> OperationBuilder {
     identified(start("getTrail", "calls", "The way of a call from plan to effect, from the audit chain"))
         .description(Some(
             "For the caller itself, those who may see its approval, and auditors. Each step names its place in the log and the \
-             hash of its entry, so that it can be proved with `/v1/audit/inclusion`.",
+             hash of its entry, so that it can be proved with `/v1/audit/inclusion`. `incomplete` says that there may be further steps: \
+             where more than 8,192 entries were written between the first and the last moment of the call, only what follows each moment \
+             at which it is known to have moved is read.",
         ))
         .response("200", ok::<Trail>("The steps, in order"))
 }
@@ -78,8 +80,8 @@ pub(super) fn edit_approval() -> OperationBuilder {
     });
     identified(start("editApproval", "approvals", "Changes the arguments of a held call"))
         .description(Some(
-            "The arguments are validated and decided anew, and everybody else decides on what then would run; whoever edits \
-             agrees to it by that. A field that was shown masked and is sent as it was shown keeps its value.",
+            "The arguments are validated and decided anew, and everybody else decides on what then would run; whoever narrows \
+             them agrees to it by that, and whoever edits otherwise does not decide. A field that was shown masked and is sent as it was shown keeps its value.",
         ))
         .request_body(Some(body::<EditRequest>(&[("narrower", "Fewer files", example)])))
         .response("200", ok::<ApprovalView>("The approval after the edit, with its new digest"))

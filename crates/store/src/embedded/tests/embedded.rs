@@ -2,6 +2,7 @@
 
 use placet_ledger::store::{ClaimAnswer, Durability, EffectQuery, Store as _};
 use placet_types::digest::Digest;
+use placet_types::taint::Taint;
 use tempfile::tempdir;
 
 use super::*;
@@ -27,6 +28,10 @@ async fn everything_is_there_after_a_restart_but_claims() {
     changes.reserve = Some(reservation(&opened, 5));
     changes.content.push((tenant("acme"), b"result".to_vec()));
     store.commit(changes).await.unwrap();
+    let mut changes = synced();
+    changes.taint = Some(brought(&opened, &[Taint::Secret]));
+    store.commit(changes).await.unwrap();
+    let opened = opened.tainted(&[Taint::Secret].into()).unwrap();
 
     drop(store);
     for orderly in [false, true, false] {

@@ -2,6 +2,7 @@
 
 use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, EffectQuery};
 use placet_ledger::testing::MemoryStore;
+use placet_types::taint::Taint;
 use proptest::prelude::*;
 use tempfile::tempdir;
 
@@ -19,6 +20,7 @@ enum Step {
     Succeed(u8),
     Stale(u8),
     Reserve(u64),
+    Taint(Taint),
     Grant(u8),
     Spend(u8),
     End(u8),
@@ -39,6 +41,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => key().prop_map(Step::Succeed),
         1 => key().prop_map(Step::Stale),
         1 => (0..60_u64).prop_map(Step::Reserve),
+        1 => proptest::sample::select(Taint::ALL.to_vec()).prop_map(Step::Taint),
         1 => (0..3_u8).prop_map(Step::Grant),
         2 => (0..3_u8).prop_map(Step::Spend),
         1 => (0..3_u8).prop_map(Step::End),
@@ -60,6 +63,11 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
         if let Step::Reserve(cents) = step {
             let mut changes = synced();
             changes.reserve = Some(reservation(&run("run_1", 6), *cents));
+            return Some(changes);
+        }
+        if let Step::Taint(taint) = step {
+            let mut changes = synced();
+            changes.taint = Some(brought(&run("run_1", 6), &[*taint]));
             return Some(changes);
         }
         return desk_changes_of(step, model).await;

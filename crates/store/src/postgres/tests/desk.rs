@@ -97,7 +97,7 @@ async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
     hold(&*store, &claimed, &asked).await;
     store.close().await.unwrap();
     let before = "DROP TABLE placet.desk; DROP INDEX placet.approvals_place; DROP INDEX placet.approvals_tenant_state; \
-         DROP INDEX placet.approvals_capability; DROP TABLE placet.guests; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; \
+         DROP INDEX placet.approvals_capability; DROP INDEX placet.approvals_decided; DROP TABLE placet.guests; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; \
          ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.epochs DROP COLUMN desk_rev; \
          DELETE FROM placet.migrations WHERE version >= 2";
     drop(database.sql(before).await);
@@ -133,7 +133,7 @@ async fn lists_of_guests_of_the_build_before_learn_how_their_approvals_stand() {
     changes.approvals.push(denied.clone());
     store.commit(changes).await.unwrap();
     store.close().await.unwrap();
-    let before = "ALTER TABLE placet.guests DROP COLUMN state; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; \
+    let before = "ALTER TABLE placet.guests DROP COLUMN state; DROP INDEX placet.approvals_decided; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; \
          ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.epochs DROP COLUMN desk_rev; \
          DELETE FROM placet.migrations WHERE version >= 4";
     drop(database.sql(before).await);
@@ -190,8 +190,21 @@ async fn lists_of_approvals_are_read_from_an_index() {
             "approvals_tenant_state",
         ),
         (
-            ApprovalQuery { tenant: of_tenant, capability: operation, ..newest.clone() },
+            ApprovalQuery {
+                tenant: of_tenant.clone(),
+                capability: operation.clone(),
+                ..newest.clone()
+            },
             "approvals_capability",
+        ),
+        (
+            ApprovalQuery {
+                tenant: of_tenant,
+                capability: operation,
+                decided: true,
+                ..newest.clone()
+            },
+            "approvals_decided",
         ),
     ] {
         let sql = approvals_sql(&query)

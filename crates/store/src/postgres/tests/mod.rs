@@ -1,6 +1,7 @@
 //! Tests of the shared store against real servers, and what they are made of.
 
 mod audit;
+mod brake;
 mod conformance;
 mod desk;
 mod failover;

@@ -134,6 +134,33 @@ async fn what_is_wrong_with_the_address_is_said_without_its_password() {
 }
 
 #[tokio::test]
+async fn a_role_without_rights_on_a_table_of_a_later_build_is_told_at_the_start_which_one() {
+    let database = database().await;
+    let (name, role) = (database.name.clone(), format!("heir_{}", database.name));
+    let url = format!("postgres://{role}@127.0.0.1:{}/{name}", database.server.port());
+    open(database.config("owner")).await.close().await.unwrap();
+    let given = format!(
+        "CREATE ROLE {role} LOGIN; GRANT USAGE ON SCHEMA placet TO {role}; \
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA placet TO {role}; REVOKE ALL ON placet.console_sessions FROM {role}"
+    );
+    drop(database.sql(&given).await);
+    let refused = PostgresStore::open(config(&url, "heir")).await.unwrap_err();
+    assert!(matches!(&refused, OpenError::Refused { .. }), "{refused}");
+    let told = refused.to_string();
+    assert!(told.contains("`console_sessions`") && told.contains("GRANT SELECT"), "{told}");
+    // It was refused before it took an epoch.
+    assert_eq!(database.sql("SELECT 1 FROM placet.epochs WHERE node = 'heir'").await.len(), 0);
+    drop(
+        database
+            .sql(&format!(
+                "GRANT SELECT, INSERT, UPDATE, DELETE ON placet.console_sessions TO {role}"
+            ))
+            .await,
+    );
+    open(config(&url, "heir")).await.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_role_that_may_not_make_tables_is_enough_once_they_are_there() {
     let database = database().await;
     let (name, role) = (database.name.clone(), format!("clerk_{}", database.name));

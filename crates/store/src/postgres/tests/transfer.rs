@@ -7,6 +7,7 @@ use placet_ledger::log::AuditLog as _;
 use placet_ledger::store::{ApprovalQuery, DeskQuery, EffectChange, EffectQuery};
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
+use placet_types::taint::Taint;
 
 use super::audit::fill;
 use super::*;
@@ -43,6 +44,7 @@ async fn furnish(store: &dyn Store, name: &str) -> EffectRecord {
         let mut changes = synced();
         changes.runs.push(opened.clone());
         changes.reserve = Some(reservation(&opened, 3));
+        changes.taint = (number % 3 == 0).then(|| brought(&opened, &[Taint::Secret]));
         let bytes = format!("{name} {number}").into_bytes();
         changes.content = vec![(tenant("acme"), bytes.clone()), (tenant("globex"), bytes)];
         changes.audit.push(AuditEvent { tenant: Some(tenant("globex")), ..event("contents") });

@@ -261,10 +261,13 @@ pub(crate) async fn approvals_are_listed_in_both_orders_and_by_operation(store: 
     for tenant_name in [None, Some("acme"), Some("globex"), Some("nobody")] {
         for state in [None, Some("pending"), Some("denied")] {
             for capability in [None, Some("notes/push"), Some("notes/erase"), Some("notes/pus")] {
-                for newest_first in [false, true] {
+                for (newest_first, decided) in
+                    [(false, false), (false, true), (true, false), (true, true)]
+                {
                     let fits = |approval: &&ApprovalRecord| {
                         tenant_name.is_none_or(|name| approval.chain.tenant().as_str() == name)
                             && state.is_none_or(|state| approval.state.name() == state)
+                            && (!decided || approval.state != ApprovalState::Pending)
                             && capability
                                 .is_none_or(|wanted| approval.capability.to_string() == wanted)
                     };
@@ -277,6 +280,7 @@ pub(crate) async fn approvals_are_listed_in_both_orders_and_by_operation(store: 
                         state: state.map(str::to_owned),
                         capability: capability.map(|capability| capability.parse().unwrap()),
                         newest_first,
+                        decided,
                         ..everything.clone()
                     };
                     assert_eq!(paged(&*store, &query, 2).await, wanted, "{query:?}");

@@ -110,6 +110,8 @@ pub(super) struct Story {
     /// Who wrote other arguments.
     pub(super) authors: BTreeSet<usize>,
     pub(super) escalated: bool,
+    /// Since when people are asked for what they are asked for now.
+    pub(super) asked_ms: i64,
     pub(super) stands: Stands,
 }
 
@@ -122,6 +124,7 @@ impl Story {
             said: Vec::new(),
             authors: BTreeSet::new(),
             escalated: false,
+            asked_ms: 0,
             stands: Stands::Pending,
         }
     }
@@ -172,10 +175,10 @@ impl Story {
         self.count();
     }
 
-    /// Policies ask for something else; what was asked later is asked later again.
-    pub(super) fn reopens(&mut self, asked: Asked) {
+    /// Policies ask for something else; who was asked later already is asked still.
+    pub(super) fn reopens(&mut self, asked: Asked, now_ms: i64) {
         self.asked = asked;
-        self.escalated = false;
+        self.asked_ms = now_ms;
         self.stands = Stands::Pending;
     }
 

@@ -1,0 +1,97 @@
+//! When further people are asked.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    approval::{Escalation, Requirement, Vote},
+    clock::Timestamp,
+    digest::Digest,
+    narrowing::Change,
+};
+
+use super::{
+    super::{ApprovalRecord, ApprovalState, Edited},
+    pending, requirement, yes,
+};
+
+/// One of `a` is asked, and after these times in silence one of another group in their place.
+fn later(steps: &[(u64, &str)]) -> Requirement {
+    let escalation = |(after_ms, group): &(u64, &str)| Escalation {
+        after_ms: *after_ms,
+        group: group.parse().unwrap(),
+        people: 1,
+        stands_in_for: ["a".parse().unwrap()].into(),
+    };
+    Requirement {
+        escalations: steps.iter().map(escalation).collect(),
+        ..requirement(&[("a", 1)], 1)
+    }
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(ms)
+}
+
+fn back(agreed: &ApprovalRecord, asked: Requirement, now_ms: i64) -> ApprovalRecord {
+    assert_eq!(agreed.state, ApprovalState::Approved);
+    let back = agreed.back(asked, &BTreeSet::from([0]), at(now_ms)).unwrap();
+    assert!(back.may_follow(Some(agreed)));
+    back
+}
+
+fn asks(approval: &ApprovalRecord, group: &str) -> bool {
+    approval.asked().iter().any(|asked| asked.to_string() == group)
+}
+
+#[test]
+fn nobody_is_asked_without_a_silence_because_the_policies_come_to_ask_for_more() {
+    let agreed = pending(requirement(&[("a", 1)], 1)).cast(yes("ann", &["a"]), at(5)).unwrap();
+    let back = back(&agreed, later(&[(100, "leads")]), 500);
+    assert_eq!(back.escalation_due(), Some(at(600)));
+    assert!(back.escalate(at(599)).is_err());
+    assert!(asks(&back.escalate(at(600)).unwrap(), "leads"));
+}
+
+#[test]
+fn who_was_asked_after_a_silence_is_asked_still_when_a_call_goes_back() {
+    let asked = pending(later(&[(100, "leads"), (200, "heads")]));
+    let asked = asked.escalate(at(100)).unwrap();
+    let agreed = asked.cast(yes("lea", &["leads"]), at(110)).unwrap();
+    // Another group is to be asked sooner now than the one that was asked already.
+    let back = back(&agreed, later(&[(50, "others"), (100, "leads"), (200, "heads")]), 500);
+    assert_eq!((back.escalated, asks(&back, "leads")), (1, true));
+    assert!(!asks(&back, "others") && !asks(&back, "heads"));
+    assert_eq!(back.escalation_due(), Some(at(550)));
+    let next = back.escalate(at(550)).unwrap();
+    assert!(asks(&next, "others") && !asks(&next, "heads"));
+    assert_eq!(next.escalation_due(), Some(at(700)));
+    // Whoever policies do not ask any more is not asked.
+    let agreed = next.cast(yes("lea", &["leads"]), at(560)).unwrap();
+    let gone = self::back(&agreed, later(&[(100, "heads")]), 570);
+    assert_eq!((gone.escalated, asks(&gone, "leads")), (0, false));
+}
+
+#[test]
+fn an_edit_that_brings_an_escalation_does_not_make_it_at_once() {
+    let asked = pending(requirement(&[("a", 1)], 1));
+    let shown = Digest::of(b"edited");
+    let edit = Edited {
+        request_digest: Digest::of(b"another request"),
+        proposal: shown,
+        from_parked: Digest::of(b"parked"),
+        requirement: later(&[(100, "leads")]),
+        change: Change { narrower: false, masked: BTreeSet::new() },
+    };
+    let vote = Vote { shown_digest: shown, ..yes("ann", &["a"]) };
+    let edited = asked.edited(edit, vote, at(500)).unwrap();
+    assert_eq!(edited.escalation_due(), Some(at(600)));
+}
+
+#[test]
+fn when_it_went_back_is_written_with_that_alone() {
+    let agreed = pending(requirement(&[("a", 1)], 1)).cast(yes("ann", &["a"]), at(5)).unwrap();
+    let moved = agreed.moved(ApprovalState::Pending).unwrap();
+    let said = ApprovalRecord { reopened_at: Some(at(900)), ..moved };
+    assert!(!said.may_follow(Some(&agreed)), "a silence that did not begin anew");
+    assert!(serde_json::to_value(&agreed).unwrap().get("reopened_at").is_none());
+}

@@ -1,0 +1,108 @@
+//! What goes wrong with reading, where a test asks for it.
+//!
+//! Owns which reads fail or wait. Not here: what is read.
+
+use std::{
+    future::poll_fn,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Poll, Waker},
+};
+
+use super::MemoryStore;
+use crate::store::StoreError;
+
+/// The faults of one node's reads.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    /// How many lists of approvals are answered still; nothing: all.
+    lists_left: Mutex<Option<u64>>,
+    desk_hidden: AtomicBool,
+    entries_hidden: AtomicBool,
+    content_hidden: AtomicBool,
+    desk_held: AtomicBool,
+    desk_read: AtomicU64,
+    waiting: Mutex<Vec<Waker>>,
+}
+
+impl Reads {
+    pub(super) fn list(&self) -> Result<(), StoreError> {
+        let mut left = self.lists_left.lock().unwrap_or_else(PoisonError::into_inner);
+        match *left {
+            Some(0) => Err(StoreError::Unreachable("no lists".to_owned())),
+            Some(lists) => {
+                *left = Some(lists.saturating_sub(1));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn content(&self) -> Result<(), StoreError> {
+        if self.content_hidden.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable("no content".to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn entry(&self) -> Result<(), StoreError> {
+        if self.entries_hidden.load(Ordering::SeqCst) {
+            return Err(StoreError::Unreachable("no entries".to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn entries(&self) -> Result<(), StoreError> {
+        self.desk_read.fetch_add(1, Ordering::SeqCst);
+        poll_fn(|task| {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if !self.desk_held.load(Ordering::SeqCst) {
+                return Poll::Ready(());
+            }
+            waiting.push(task.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        if self.desk_hidden.load(Ordering::SeqCst) {
+            return Err(StoreError::Damaged("an entry has an unknown form".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl MemoryStore {
+    /// So many lists of approvals are answered from now on, and then none; nothing: all.
+    pub fn answer_lists(&self, lists: Option<u64>) {
+        *self.reads.lists_left.lock().unwrap_or_else(PoisonError::into_inner) = lists;
+    }
+
+    /// Lists of the desk's entries fail for this node from now on, or no longer: as where one of them is in a form it does not know.
+    pub fn hide_desk(&self, hidden: bool) {
+        self.reads.desk_hidden.store(hidden, Ordering::SeqCst);
+    }
+
+    /// Single entries of the desk cannot be read by this node from now on, or can again.
+    pub fn hide_entries(&self, hidden: bool) {
+        self.reads.entries_hidden.store(hidden, Ordering::SeqCst);
+    }
+
+    /// Content cannot be read by this node from now on, or can again.
+    pub fn hide_content(&self, hidden: bool) {
+        self.reads.content_hidden.store(hidden, Ordering::SeqCst);
+    }
+
+    /// Lists of the desk's entries are not answered to this node from now on, or are again.
+    pub fn hold_desk(&self, held: bool) {
+        let mut waiting = self.reads.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reads.desk_held.store(held, Ordering::SeqCst);
+        waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// How often this node has asked for a list of the desk's entries.
+    #[must_use]
+    pub fn desk_reads(&self) -> u64 {
+        self.reads.desk_read.load(Ordering::SeqCst)
+    }
+}

@@ -1,0 +1,194 @@
+//! Room at the desk: how much of a kind one person, and a tenant, may have open.
+//!
+//! Owns the limits, and what is being entered at this moment. Invariant: on one node no number of requests at once enters more than the
+//! limits. What other nodes enter is known here after their next reading of the desk, which is a second by default: until then each node
+//! may enter what it believes to be left, and so a limit is overshot by what the others enter within that time, and by no more.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use placet_ledger::desk::DeskEntry;
+use placet_types::{
+    desk::DeskKind,
+    error::Refusal,
+    ids::{DeskId, PrincipalId, TenantId},
+};
+
+use super::arrange::invalid;
+use crate::context::Context;
+
+/// How much of a kind may be open at a time.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// Of all people of a tenant.
+    tenant: usize,
+    /// Of one of them.
+    person: usize,
+}
+
+/// How much of this there may be: everything that is open is looked through for each call.
+const fn limits_of(kind: DeskKind) -> Limits {
+    match kind {
+        DeskKind::Grant => Limits { tenant: 5_000, person: 500 },
+        DeskKind::BreakGlass => Limits { tenant: 200, person: 20 },
+        DeskKind::Freeze => Limits { tenant: 500, person: 100 },
+        DeskKind::Handover => Limits { tenant: 2_000, person: 20 },
+        // In an emergency one person revokes what many have.
+        DeskKind::Revocation => Limits { tenant: 10_000, person: 10_000 },
+    }
+}
+
+/// What is being entered.
+#[derive(Debug, Default)]
+pub(crate) struct Rooms(Arc<Mutex<Vec<Entering>>>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entering {
+    desk_id: DeskId,
+    tenant: TenantId,
+    kind: DeskKind,
+    by: PrincipalId,
+}
+
+impl Entering {
+    fn of(entry: &DeskEntry) -> Self {
+        Self {
+            desk_id: entry.desk_id.clone(),
+            tenant: entry.tenant.clone(),
+            kind: entry.kind(),
+            by: entry.by.clone(),
+        }
+    }
+}
+
+/// The place of an entry until the view of the desk has it.
+#[derive(Debug)]
+pub(crate) struct Room {
+    taken: Arc<Mutex<Vec<Entering>>>,
+    desk_id: DeskId,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        lock(&self.taken).retain(|entering| entering.desk_id != self.desk_id);
+    }
+}
+
+impl Rooms {
+    /// Takes the place of an entry that is about to be made; it is given back when what is answered is dropped.
+    ///
+    /// # Errors
+    /// A [`Refusal`] where one person, or a tenant, has as many of the kind as they may have.
+    pub(crate) fn take(&self, context: &Context, entry: &DeskEntry) -> Result<Room, Refusal> {
+        let open = context.desk.force.open();
+        let (kind, tenant) = (entry.kind(), &entry.tenant);
+        let counted = open.count(tenant, (kind, &entry.by));
+        let room = self.beside(counted, entry, |desk_id| open.has(tenant, desk_id));
+        room.map_err(|problem| invalid("/arrange", problem))
+    }
+
+    /// The same beside so many of the tenant, of which so many are one's own, and those being entered that are not among them.
+    fn beside(
+        &self,
+        (all, own): (usize, usize),
+        entry: &DeskEntry,
+        is_counted: impl Fn(&DeskId) -> bool,
+    ) -> Result<Room, String> {
+        let mut taken = lock(&self.0);
+        let also = |entering: &&Entering| {
+            entering.tenant == entry.tenant
+                && entering.kind == entry.kind()
+                && !is_counted(&entering.desk_id)
+        };
+        let (mut all, mut own) = (all, own);
+        for entering in taken.iter().filter(also) {
+            all = all.saturating_add(1);
+            own = own.saturating_add(usize::from(entering.by == entry.by));
+        }
+        fits(entry.kind(), (all, own))?;
+        taken.push(Entering::of(entry));
+        Ok(Room { taken: Arc::clone(&self.0), desk_id: entry.desk_id.clone() })
+    }
+}
+
+// Nothing can panic while a lock is held, so a poisoned lock still guards sound values.
+fn lock(taken: &Mutex<Vec<Entering>>) -> MutexGuard<'_, Vec<Entering>> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether there is room for one more beside those of the tenant, of which so many are one's own.
+fn fits(kind: DeskKind, (all, own): (usize, usize)) -> Result<(), String> {
+    let Limits { tenant, person } = limits_of(kind);
+    let (what, way) = match kind {
+        DeskKind::Grant => ("standing grants", "end one that is not needed any more"),
+        DeskKind::BreakGlass => {
+            ("break-glass records", "those that are over wait for their review")
+        }
+        DeskKind::Freeze => ("freezes", "one has to be lifted first"),
+        DeskKind::Handover => ("handovers", "take one back that is not needed any more"),
+        DeskKind::Revocation => ("revocations", "one has to be lifted first, or be over"),
+    };
+    if own >= person {
+        return Err(format!("you have {own} open {what}, and nobody may have more: {way}"));
+    }
+    if all >= tenant {
+        return Err(format!("{all} {what} are open, and there may not be more: {way}"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn freeze(number: usize, by: &str) -> DeskEntry {
+        let entry = json!({
+            "version": 1, "desk_id": format!("desk_{number}"), "tenant": "acme", "by": by, "reason": "now",
+            "created_at": 0, "starts_at": 0, "expires_at": 9, "body": { "kind": "freeze", "name": "now" },
+            "requirement": { "groups": {}, "quorum": 0, "expires_in_ms": 1_000, "reasons": [] },
+            "rev": 1, "votes": [], "state": { "state": "active" },
+        });
+        serde_json::from_value(entry).unwrap()
+    }
+
+    #[test]
+    fn what_is_being_entered_counts_until_it_is_entered_or_not() {
+        let rooms = Rooms::default();
+        let most = limits_of(DeskKind::Freeze).person;
+        let enter = |number: usize, by: &str| {
+            rooms.beside(
+                (most.saturating_sub(2), most.saturating_sub(2)),
+                &freeze(number, by),
+                |_| false,
+            )
+        };
+        let first = enter(1, "dora").unwrap();
+        let _second = enter(2, "dora").unwrap();
+        assert!(enter(3, "dora").unwrap_err().starts_with("you have"));
+        drop(enter(4, "fay").unwrap());
+        drop(first);
+        let _third = enter(3, "dora").unwrap();
+        assert!(enter(5, "dora").is_err());
+        // What the view has by now is not counted once more.
+        let counted = (most.saturating_sub(1), most.saturating_sub(1));
+        assert!(
+            rooms
+                .beside(counted, &freeze(6, "dora"), |desk_id| desk_id.as_str() != "desk_9")
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn of_each_kind_one_person_and_a_tenant_have_so_many_and_no_more() {
+        for kind in DeskKind::ALL {
+            let room = limits_of(kind);
+            assert!(0 < room.person && room.person <= room.tenant, "{kind:?}");
+            let almost = (room.tenant.saturating_sub(1), room.person.saturating_sub(1));
+            assert_eq!(fits(kind, almost), Ok(()));
+            let own = fits(kind, (room.person, room.person)).unwrap_err();
+            assert!(own.starts_with(&format!("you have {} open", room.person)), "{own}");
+            assert!(fits(kind, (room.tenant, 0)).unwrap_err().contains("are open"));
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Run: what is fixed for the run of a call, and what it has in its context.
+//!
+//! Owns the opening of runs, and what comes into a run's context otherwise than by a result that is recorded for it. Invariant: nothing is
+//! decided before what the call declares is kept, and no run is told another run's result before it has what that brings.
+
+use std::collections::BTreeSet;
+
+use placet_ledger::{
+    record::{EffectRecord, EffectState},
+    run::{RunKey, RunRecord, RunTaint},
+};
+use placet_types::{
+    error::{ErrorCode, Problem, Refusal},
+    taint::Taint,
+};
+
+use crate::{
+    call::Brokered,
+    context::{Context, ledger_refusal, lookup_refusal},
+};
+
+/// The run of a call.
+pub(crate) fn key_of(stage: &Brokered) -> RunKey {
+    let chain = &stage.identity.chain;
+    RunKey {
+        tenant: chain.tenant().clone(),
+        agent: chain.actor.id.clone(),
+        on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
+        run_id: stage.run.run_id.clone(),
+    }
+}
+
+/// The run as its first call fixed it, with all that it has in its context; the call knows that from here on.
+pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunRecord, Refusal> {
+    let wanted = RunRecord {
+        key: key_of(stage),
+        safety_mode: stage.run.safety_mode,
+        budget: stage.run.run_budget,
+        opened_at: context.ledger.store().now(),
+        calls_used: 0,
+        cents_used: 0,
+        taint: stage.run.taint.clone(),
+    };
+    let known = context.ledger.open_run(wanted.clone()).await.map_err(|error| {
+        context.noticed(&error);
+        ledger_refusal(&error)
+    })?;
+    stage.taint.clone_from(&known.taint);
+    let differs = [
+        (known.safety_mode != wanted.safety_mode, "/run/safety_mode"),
+        (known.budget != wanted.budget, "/run/run_budget"),
+    ];
+    let problems: Vec<Problem> = differs
+        .into_iter()
+        .filter(|(differs, _)| *differs)
+        .map(|(_, pointer)| Problem {
+            pointer: pointer.to_owned(),
+            problem: "was fixed by the run's first call and cannot be changed".to_owned(),
+        })
+        .collect();
+    if problems.is_empty() {
+        return Ok(known);
+    }
+    Err(Refusal::new(
+        ErrorCode::ValidationError,
+        "the run was opened with another ceiling or budget",
+    )
+    .with_problems(problems))
+}
+
+/// What a result of the call brings into the run's context that was not there when it was decided upon. Nothing is ever taken out of it, so
+/// the rest is there still.
+pub(crate) fn brings(stage: &Brokered) -> BTreeSet<Taint> {
+    stage.built.target.capability.result_taint.difference(&stage.taint).copied().collect()
+}
+
+/// A call is about to be told what became, or becomes, of `record`: what the result brings comes into its run's context first. The run's
+/// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
+pub(crate) async fn tell_of(
+    context: &Context,
+    stage: &Brokered,
+    record: &EffectRecord,
+) -> Result<(), Refusal> {
+    let is_over =
+        matches!(record.state, EffectState::Succeeded { .. } | EffectState::FailedFinal { .. });
+    let taint = brings(stage);
+    if taint.is_empty() || (record.run_id == stage.run.run_id && !is_over) {
+        return Ok(());
+    }
+    context.ledger.taint_run(RunTaint { run: key_of(stage), taint }).await.map_err(|error| {
+        context.noticed(&error);
+        lookup_refusal(&error)
+    })
+}

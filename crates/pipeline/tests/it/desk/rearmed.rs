@@ -1,0 +1,210 @@
+//! Calls that operators have sent again: what a client that repeats them can do about it, and whose arguments they run.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use placet_ledger::store::Store;
+use placet_policy::bundle::{BundleSource, PolicyFile};
+use placet_types::{
+    approval::VoteChoice,
+    error::{ErrorCode, Execution},
+    mode::EngineMode,
+};
+
+use super::gated;
+use crate::fake::Behaviour;
+use crate::world::{Make, World, bundle, finished, held, plan, quick, refused};
+
+/// Policies that ask people about large notes.
+fn large() -> BundleSource {
+    let mut source = bundle();
+    source.files.push(PolicyFile {
+        name: "99-large.cedar".to_owned(),
+        text: "@id(\"large\") @approval(\"required\") @approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\") @reason(\"Much is looked at.\")\n\
+             forbid (principal, action == Placet::Action::\"fake/note\", resource is Placet::Tool)\n\
+             when { context.input has most && context.input.most >= 5 }\n\
+             unless { context.req has approval && !context.req.approval.denied &&\n\
+               context.req.approval.request_digest == context.req.evidence.request_digest &&\n\
+               context.req.now < context.req.approval.expires_at && context.req.approval.total >= 1 };\n"
+            .to_owned(),
+    });
+    source
+}
+
+/// Where one operator is enough, and one failure opens the breaker of the target for five seconds.
+async fn world(bundle: BundleSource) -> World {
+    let ledger = placet_pipeline::settings::LedgerSettings { rearm_people: 1, ..quick() };
+    World::with(Make { bundle, ledger, breaker_failures: 1, ..Make::default() }).await
+}
+
+/// A large note.
+fn much() -> Value {
+    let mut call = plan("note", "s1", "a");
+    call["args"]["most"] = json!(9);
+    call["idempotency_key"] = json!("order-1");
+    call
+}
+
+/// A call that an approver made smaller, that was sent, and of which nobody knows what became.
+async fn edited_and_unknown(world: &World) {
+    world.witness.behave("note", Behaviour::Unknown);
+    let asked = held(world.call(much()).await);
+    world.edit("ben", &asked, json!({ "what": "a", "most": 2 })).await.unwrap();
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::OutcomeUnknown);
+    world.witness.behave_well();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_repeats_a_re_armed_call_for_less_does_not_undo_what_operators_decided() {
+    let world = world(bundle()).await;
+    let mut call = plan("note", "s1", "a");
+    call["idempotency_key"] = json!("order-1");
+    world.witness.behave("note", Behaviour::Unknown);
+    refused(world.call(call.clone()).await);
+    world.witness.behave_well();
+    world.rearm("ben").await.unwrap();
+    world.reaches("rearmed").await;
+    let mut weaker = call.clone();
+    weaker["approval_mode_requested"] = json!("read_only");
+    let mut lower = call.clone();
+    lower["run"] = json!({"run_id": "other", "safety_mode": "read_only"});
+    for (repeat, code) in [(weaker, ErrorCode::ModeUpgraded), (lower, ErrorCode::PolicyDenied)] {
+        let told = refused(world.call(repeat).await);
+        assert_eq!((told.code, told.execution), (code, Execution::Unknown), "{told:?}");
+        assert!(told.message.contains("which stands"), "{told:?}");
+        assert_eq!(world.record().await.state.name(), "rearmed");
+    }
+    // The target is tried again once its breaker lets a call through.
+    let record = world.reaches("succeeded").await;
+    assert_eq!((record.arm, world.witness.effects("note").len()), (1, 2));
+    assert!(finished(world.call(call).await).replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_re_armed_call_runs_what_its_approvers_made_of_it_and_says_so() {
+    let world = world(large()).await;
+    edited_and_unknown(&world).await;
+    world.rearm("ben").await.unwrap();
+    world.reaches("rearmed").await;
+    // Its agent sends what it sent at first: found by that, and no reason to take the re-arm back.
+    let told = refused(world.call(much()).await);
+    assert_eq!(told.execution, Execution::Unknown, "{told:?}");
+    assert_eq!(world.record().await.state.name(), "rearmed");
+    world.reaches("succeeded").await;
+    let result = finished(world.call(much()).await);
+    assert_eq!(result.output["args"], json!({ "what": "a", "most": 2 }));
+    assert_eq!(result.edited_args, Some(json!({ "what": "a", "most": 2 })));
+    assert!(result.replayed);
+    assert_eq!(world.witness.effects("note").len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_drives_a_re_armed_call_sends_what_its_approvers_made_of_it() {
+    let world = world(large()).await;
+    edited_and_unknown(&world).await;
+    world.engine.set_engine_mode(EngineMode::Lockdown);
+    world.rearm("ben").await.unwrap();
+    world.reaches("rearmed").await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    world.engine.set_engine_mode(EngineMode::Enforce);
+    let result = finished(world.call(much()).await);
+    assert_eq!(result.output["args"], json!({ "what": "a", "most": 2 }));
+    assert_eq!(result.edited_args, Some(json!({ "what": "a", "most": 2 })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_says_happened_is_what_the_approvers_made_of_it() {
+    for outcome in ["happened", "did_not_happen"] {
+        let world = world(large()).await;
+        edited_and_unknown(&world).await;
+        let record = world.reaches("indeterminate").await;
+        let request = json!({"outcome": outcome, "evidence": "looked", "output": {"by": "hand"}});
+        let request = serde_json::from_value(request).unwrap();
+        let dora = world.person("dora").await;
+        let view = world.engine.resolve(&dora, record.record_id, request).await.unwrap();
+        let result = view.result.unwrap();
+        assert_eq!(result.edited_args, Some(json!({ "what": "a", "most": 2 })), "{outcome}");
+        assert!(result.approval_id.is_some() && result.policy_decision_id.is_some());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn however_many_arms_ran_edited_arguments_they_are_not_put_before_people_as_the_agents_own() {
+    let world = world(large()).await;
+    edited_and_unknown(&world).await;
+    // Small as it is now nobody need agree to it, and the second arm has no approval.
+    world.witness.behave("note", Behaviour::Unknown);
+    world.rearm("ben").await.unwrap();
+    let second = async {
+        loop {
+            let record = world.reaches("indeterminate").await;
+            if record.attempts == 2 {
+                return record;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let second = tokio::time::timeout(Duration::from_secs(60), second).await.unwrap();
+    assert_eq!((second.arm, second.state.approval_id()), (1, None));
+    world.witness.behave_well();
+    let all = gated(
+        "note",
+        "@approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\")",
+        "context.req.approval.total >= 1",
+    );
+    world.engine.activate(all).await.unwrap();
+    world.rearm("ben").await.unwrap();
+    let record = world.reaches("indeterminate").await;
+    assert_eq!((record.arm, world.witness.effects("note").len()), (2, 2));
+    let again = refused(world.call(much()).await);
+    assert_eq!(again.code, ErrorCode::OutcomeUnknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_edited_call_that_failed_after_its_approval_is_gone_asks_about_what_its_agent_sends() {
+    let world = world(large()).await;
+    world.witness.behave("note", Behaviour::NothingHappened);
+    let asked = held(world.call(much()).await);
+    world.edit("ben", &asked, json!({ "what": "a", "most": 8 })).await.unwrap();
+    refused(world.end_of(&asked).await);
+    world.witness.behave_well();
+    let more = gated(
+        "note",
+        "@approver_group(\"approvers\") @quorum(\"2\") @expires(\"24h\")",
+        "context.req.approval.total >= 2",
+    );
+    world.engine.activate(more).await.unwrap();
+    let again = held(world.call(much()).await);
+    assert_ne!(again.approval_id, asked.approval_id);
+    let shown = world.seen("cy", &again).await.proposal.unwrap();
+    assert_eq!(shown.call.args["most"], json!(9));
+    for person in ["ben", "cy"] {
+        world.vote(person, &again, VoteChoice::Approve).await.unwrap();
+    }
+    let result = finished(world.end_of(&again).await);
+    assert_eq!((&result.output["args"]["most"], result.edited_args), (&json!(9), None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_fails_for_a_moment_does_not_hide_that_other_arguments_ran() {
+    let world = world(large()).await;
+    let (store, witness) = (Arc::new(world.store.node()), Arc::clone(&world.witness));
+    let make = Make { store, witness, bundle: large(), breaker_failures: 1, ..Make::default() };
+    let next = World::with(make).await;
+    world.witness.behave("note", Behaviour::Slow(Duration::from_secs(3_600)));
+    let asked = held(world.call(much()).await);
+    world.edit("ben", &asked, json!({ "what": "a", "most": 2 })).await.unwrap();
+    world.reaches("dispatched").await;
+    next.store.hide_content(true);
+    world.store.fall_silent();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let taken_over = next.record().await;
+    assert!(taken_over.state.attempt().unwrap().adopted_by.is_some(), "{taken_over:?}");
+    assert_eq!(taken_over.state.name(), "dispatched", "nothing is recorded that says too little");
+    next.store.hide_content(false);
+    let record = next.reaches("indeterminate").await;
+    let kept = next.store.content(&record.scope.tenant, record.state.result().unwrap()).await;
+    let result: Value = serde_json::from_slice(&kept.unwrap()).unwrap();
+    assert_eq!(result["edited_args"], json!({ "what": "a", "most": 2 }));
+}

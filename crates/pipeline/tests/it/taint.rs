@@ -1,0 +1,253 @@
+//! What a run has in its context: declared by its calls or brought by results, it stays, and policies look at it.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use placet_ledger::{
+    audit::{AuditEvent, AuditKind},
+    run::RunKey,
+    store::{Store, StoreError},
+    testing::{Fault, MemoryStore},
+};
+use placet_pipeline::answer::{Answer, Held};
+use placet_policy::bundle::BundleSource;
+use placet_types::{approval::VoteChoice, error::ErrorCode, taint::Taint};
+
+use crate::{
+    fake::{Behaviour, Probing, Witness},
+    world::{Make, World, bundle, finished, held, plan, refused},
+};
+
+/// The shipped policies, by which people are asked about `network` only where a secret is in the context.
+fn autonomous() -> BundleSource {
+    let mut source = bundle();
+    let gate = r#"when { context.req.mode_effective == Placet::ApprovalMode::"network" }"#;
+    for file in &mut source.files {
+        if file.name == "20-gates.cedar" {
+            assert!(file.text.contains(gate));
+            let off = gate.replace(" }", " && context.req.frozen }");
+            file.text = file.text.replace(gate, &off);
+        }
+    }
+    source
+}
+
+async fn over(store: Arc<MemoryStore>, witness: Arc<Witness>) -> World {
+    let brings = ["look", "send", "book"].map(|tool| (tool, json!(["secret"]))).to_vec();
+    World::with(Make { store, witness, brings, bundle: autonomous(), ..Make::default() }).await
+}
+
+/// A world in which the results of `look`, `send` and `book` carry a secret.
+async fn world() -> World {
+    let Make { store, witness, .. } = Make::default();
+    over(store, witness).await
+}
+
+fn of(run: &str, tool: &str, step: &str) -> Value {
+    let mut call = plan(tool, step, "a");
+    call["run"]["run_id"] = json!(run);
+    call["run"]["run_budget"] = json!({"tool_latency_ms_max": 5_000});
+    call
+}
+
+fn declaring(mut call: Value, taint: &[&str]) -> Value {
+    call["run"]["taint"] = json!(taint);
+    call
+}
+
+fn asks_for_the_taint(held: &Held) -> bool {
+    held.requirement.reasons.iter().any(|reason| reason.policy == "tainted-egress")
+}
+
+async fn taint_of(store: &dyn Store, run: &str) -> Vec<Taint> {
+    let key = RunKey {
+        tenant: "acme".parse().unwrap(),
+        agent: "bot".parse().unwrap(),
+        on_behalf_of: None,
+        run_id: run.parse().unwrap(),
+    };
+    store.run(&key).await.unwrap().unwrap().taint.into_iter().collect()
+}
+
+fn events(world: &World, kind: AuditKind) -> Vec<AuditEvent> {
+    world.store.audit().into_iter().filter(|event| event.kind == kind).collect()
+}
+
+#[tokio::test]
+async fn what_a_result_brings_stays_in_the_run_after_a_restart_and_on_another_node() {
+    let world = world().await;
+    finished(world.call(of("r1", "fetch", "s1")).await);
+    finished(world.call(of("r1", "look", "s2")).await);
+    let asked = held(world.call(of("r1", "fetch", "s3")).await);
+    assert!(asks_for_the_taint(&asked), "{asked:?}");
+    // Another run has seen nothing.
+    finished(world.call(of("r2", "fetch", "s1")).await);
+    let node = over(Arc::new(world.store.node()), Arc::clone(&world.witness)).await;
+    assert!(asks_for_the_taint(&held(node.call(of("r1", "fetch", "s4")).await)));
+    drop(node);
+    let next = over(Arc::new(world.store.restarted()), Arc::clone(&world.witness)).await;
+    assert!(asks_for_the_taint(&held(next.call(of("r1", "fetch", "s5")).await)));
+    finished(next.call(of("r2", "fetch", "s2")).await);
+    // Whoever looked at what would leave lets it go.
+    next.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(next.end_of(&asked).await);
+}
+
+#[tokio::test]
+async fn what_a_call_declares_is_there_for_every_later_call_of_its_run() {
+    let world = world().await;
+    finished(world.call(of("r1", "fetch", "s1")).await);
+    // A call that is refused has declared it all the same.
+    let mut wrong = declaring(of("r1", "fetch", "s2"), &["secret"]);
+    wrong["approval_mode_requested"] = json!("read_only");
+    assert_eq!(refused(world.call(wrong).await).code, ErrorCode::ModeUpgraded);
+    assert!(asks_for_the_taint(&held(world.call(of("r1", "fetch", "s3")).await)));
+    // Declared by the first call of a run, it counts for that one too.
+    let first = declaring(of("r2", "fetch", "s1"), &["pii", "secret"]);
+    assert!(asks_for_the_taint(&held(world.call(first).await)));
+    assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Secret, Taint::Pii]);
+    let next = over(Arc::new(world.store.restarted()), Arc::clone(&world.witness)).await;
+    assert!(asks_for_the_taint(&held(next.call(of("r2", "fetch", "s2")).await)));
+    let said = events(&world, AuditKind::RunTainted);
+    assert_eq!(said.len(), 1, "what a run has already is not said again");
+    assert_eq!((said[0].run_id.as_ref().unwrap().as_str(), said[0].taint.len()), ("r1", 1));
+}
+
+#[tokio::test]
+async fn what_did_not_happen_brings_nothing_and_what_failed_with_words_does() {
+    let world = world().await;
+    world.witness.behave("look", Behaviour::NothingHappened);
+    refused_or_failed(world.call(of("r1", "look", "s1")).await);
+    assert!(taint_of(&*world.store, "r1").await.is_empty());
+    finished(world.call(of("r1", "fetch", "s2")).await);
+    world.witness.behave("look", Behaviour::Fails);
+    refused_or_failed(world.call(of("r1", "look", "s3")).await);
+    world.witness.behave_well();
+    assert!(asks_for_the_taint(&held(world.call(of("r1", "fetch", "s4")).await)));
+}
+
+fn refused_or_failed(answer: Answer) {
+    match answer {
+        Answer::Refused(_) => {}
+        Answer::Finished(result) => assert!(result.error.is_some(), "{result:?}"),
+        other @ (Answer::InProgress(_) | Answer::Held(_)) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_call_whose_end_a_later_process_finds_out_brings_what_it_would_have_brought() {
+    let world = world().await;
+    world.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
+    drop(world.send(of("r1", "book", "s1")).await);
+    world.reaches("dispatched").await;
+    assert!(taint_of(&*world.store, "r1").await.is_empty(), "nobody has seen anything yet");
+    let witness = Arc::new(Witness::default());
+    *witness.probing.lock().unwrap() = Probing::Committed;
+    let next = over(Arc::new(world.store.restarted()), witness).await;
+    next.reaches("succeeded").await;
+    assert_eq!(taint_of(&*next.store, "r1").await, [Taint::Secret]);
+    assert!(asks_for_the_taint(&held(next.call(of("r1", "fetch", "s2")).await)));
+}
+
+#[tokio::test]
+async fn a_keyed_call_that_another_process_sends_again_brings_it_too() {
+    let world = world().await;
+    world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
+    drop(world.send(of("r1", "send", "s1")).await);
+    world.reaches("dispatched").await;
+    let next = over(Arc::new(world.store.restarted()), Arc::default()).await;
+    next.reaches("succeeded").await;
+    assert_eq!(taint_of(&*next.store, "r1").await, [Taint::Secret]);
+}
+
+#[tokio::test]
+async fn a_run_that_is_given_the_result_of_another_one_has_what_that_brings() {
+    let world = world().await;
+    let keyed = |run: &str| {
+        let mut call = of(run, "send", "s1");
+        call["idempotency_key"] = json!("the-same");
+        call
+    };
+    finished(world.call(keyed("r1")).await);
+    assert!(finished(world.call(keyed("r2")).await).replayed);
+    assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Secret]);
+    assert!(asks_for_the_taint(&held(world.call(of("r2", "fetch", "s2")).await)));
+    assert_eq!(world.witness.effects("send").len(), 1);
+}
+
+#[tokio::test]
+async fn a_result_whose_taint_cannot_be_kept_is_not_told_to_another_run() {
+    let world = world().await;
+    let keyed = |run: &str| {
+        let mut call = of(run, "send", "s1");
+        call["idempotency_key"] = json!("the-same");
+        call
+    };
+    finished(world.call(keyed("r1")).await);
+    finished(world.call(of("r2", "fetch", "s0")).await);
+    let away = StoreError::Unreachable("gone".to_owned());
+    world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(away));
+    let refusal = refused(world.call(keyed("r2")).await);
+    assert_eq!(refusal.code, ErrorCode::LedgerUnavailable);
+    assert!(finished(world.call(keyed("r2")).await).replayed, "told once it is kept");
+    assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Secret]);
+}
+
+#[tokio::test]
+async fn approvers_and_the_audit_chain_are_told_what_the_run_had_in_its_context() {
+    let world = world().await;
+    finished(world.call(declaring(of("r1", "look", "s1"), &["untrusted_content"])).await);
+    let asked = held(world.call(of("r1", "fetch", "s2")).await);
+    let both = [Taint::UntrustedContent, Taint::Secret];
+    let detail =
+        world.engine.approval(&world.person("ben").await, &asked.approval_id).await.unwrap();
+    let evidence = detail.proposal.unwrap().evidence;
+    assert_eq!(evidence.taint, both.into());
+    let stored = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
+    assert_eq!(stored.proposal, detail.approval.digest, "it is in what the digest covers");
+    assert_eq!(events(&world, AuditKind::Held)[0].taint, both.into());
+    assert_eq!(events(&world, AuditKind::ReadDispatched)[0].taint, [both[0]].into());
+    assert_eq!(events(&world, AuditKind::ReadSettled)[0].taint, [both[1]].into());
+    // What came into the run after people were asked is not in what they were shown.
+    finished(world.call(declaring(of("r1", "look", "s3"), &["pii"])).await);
+    let again = world.engine.approval(&world.person("ben").await, &asked.approval_id).await;
+    assert_eq!(again.unwrap().proposal.unwrap().evidence.taint, both.into());
+}
+
+#[tokio::test]
+async fn an_agreement_from_before_the_secret_came_does_not_let_the_call_go() {
+    // Its gate asks for finance; the secret asks for approvers as well.
+    let gate = r#"@id("gate-fetch") @approval("required") @approver_group("finance") @quorum("1")
+        @reason("Finance looks.")
+        forbid (principal, action == Placet::Action::"fake/fetch", resource is Placet::Tool)
+        unless { context.req has approval && !context.req.approval.denied &&
+          context.req.approval.request_digest == context.req.evidence.request_digest &&
+          context.req.now < context.req.approval.expires_at && context.req.approval.total >= 1 &&
+          context.req.approval.hasTag("finance") && context.req.approval.getTag("finance") >= 1 };"#;
+    let mut source = autonomous();
+    let name = "99-fetch.cedar".to_owned();
+    source.files.push(placet_policy::bundle::PolicyFile { name, text: gate.to_owned() });
+    let brings = vec![("look", json!(["secret"]))];
+    let world = World::with(Make { brings, bundle: source, ..Make::default() }).await;
+    let asked = held(world.call(of("r1", "fetch", "s1")).await);
+    assert!(!asks_for_the_taint(&asked));
+    finished(world.call(of("r1", "look", "s2")).await);
+    world.vote("finn", &asked, VoteChoice::Approve).await.unwrap();
+    let reopened = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            let now = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
+            let asks =
+                |policy: &str| now.requirement.reasons.iter().any(|one| one.policy == policy);
+            if now.state.name() == "pending" && asks("tainted-egress") {
+                return now;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let reopened = reopened.await.expect("it is never put back to people");
+    assert_eq!(reopened.votes.len(), 1, "what finance said still counts");
+    assert!(world.witness.effects("fetch").is_empty());
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    finished(world.end_of(&asked).await);
+}

@@ -1,0 +1,96 @@
+//! Taint: what the context of a run may carry, for policies to look at.
+//!
+//! Owns the closed set of names. Does not find out what a text is: a caller declares it, or a contract says it of a tool's results.
+//! Invariant: taint is only ever added; nothing takes it off a run.
+
+use std::{collections::BTreeSet, fmt, str::FromStr};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Something that the context of a run may carry.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Taint {
+    /// Text of somebody whom nobody vouches for: a web page, a mail, an upload. It may try to give the agent orders.
+    UntrustedContent,
+    /// A secret: a password, a key, a token.
+    Secret,
+    /// Data about persons.
+    Pii,
+    /// Something of this run has left for another system already.
+    ExternalEgress,
+}
+
+impl Taint {
+    /// All there is.
+    pub const ALL: [Self; 4] =
+        [Self::UntrustedContent, Self::Secret, Self::Pii, Self::ExternalEgress];
+
+    /// The name on the wire and in policies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UntrustedContent => "untrusted_content",
+            Self::Secret => "secret",
+            Self::Pii => "pii",
+            Self::ExternalEgress => "external_egress",
+        }
+    }
+}
+
+impl fmt::Display for Taint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text is not one of the four.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("taint must be one of `untrusted_content`, `secret`, `pii`, `external_egress`")]
+pub struct UnknownTaint;
+
+impl FromStr for Taint {
+    type Err = UnknownTaint;
+    fn from_str(text: &str) -> Result<Self, UnknownTaint> {
+        Self::ALL.into_iter().find(|taint| taint.as_str() == text).ok_or(UnknownTaint)
+    }
+}
+
+/// The names of a set, for people to read; `none` where it is empty.
+#[must_use]
+pub fn listed(taint: &BTreeSet<Taint>) -> String {
+    if taint.is_empty() {
+        return "none".to_owned();
+    }
+    let names: Vec<&str> = taint.iter().map(|one| one.as_str()).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{Taint, listed};
+
+    #[test]
+    fn every_taint_has_one_name_everywhere() {
+        for taint in Taint::ALL {
+            assert_eq!(serde_json::json!(taint), taint.as_str());
+            assert_eq!(taint.as_str().parse(), Ok(taint));
+        }
+        assert!("Secret".parse::<Taint>().is_err());
+        assert!("".parse::<Taint>().is_err());
+    }
+
+    #[test]
+    fn a_set_is_told_in_words() {
+        assert_eq!(listed(&BTreeSet::new()), "none");
+        assert_eq!(
+            listed(&[Taint::Secret, Taint::UntrustedContent].into()),
+            "untrusted_content, secret"
+        );
+    }
+}

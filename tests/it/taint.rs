@@ -1,0 +1,130 @@
+//! What a run has in its context, from outside: declared over HTTP and on the command line, brought by results, kept over restarts and
+//! on every node, and shown to whoever is asked.
+
+use serde_json::{Value, json};
+
+use crate::harness::{
+    client::{Client, text},
+    postgres::Database,
+    setup::{Setup, plan},
+};
+use crate::workspace;
+
+/// The built-in adapter, whose files hold secrets and whose writes leave the house.
+fn leaky(setup: Setup, root: Option<&std::path::Path>) -> Setup {
+    let sample = workspace::read("adapters/internal/contracts/files.yaml");
+    let mut contract: Value = serde_saphyr::from_str(&sample).unwrap();
+    contract["limits"]["calls_per_minute_max"] = json!(100_000);
+    contract["capabilities"]["read"]["result_taint"] = json!(["secret"]);
+    contract["capabilities"]["write"]["also"] = json!(["network"]);
+    if let Some(root) = root {
+        contract["transport"]["root"] = json!(root);
+    }
+    setup.contract("files", &contract)
+}
+
+fn of(run: &str, mut call: Value) -> Value {
+    call["run"]["run_id"] = json!(run);
+    call
+}
+
+fn write(run: &str, step: &str) -> Value {
+    of(
+        run,
+        plan("files__write", step, json!({ "path": format!("{run}-{step}.txt"), "content": "x" })),
+    )
+}
+
+fn read(run: &str, step: &str) -> Value {
+    of(run, plan("files__read", step, json!({ "path": "key.txt" })))
+}
+
+async fn waits(agent: &Client, call: &Value) -> Value {
+    let held = agent.call(call).await.held();
+    // No other policy holds such a call; which one does is not the caller's to know.
+    assert_eq!(held["requirement"]["once_only"], true, "{held:#}");
+    held
+}
+
+#[tokio::test]
+async fn a_run_that_has_read_a_secret_sends_nothing_out_unseen_even_after_a_restart() {
+    let setup = leaky(Setup::new(), None);
+    setup.put("key.txt", "hunter2");
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    agent.call(&write("r1", "s1")).await.succeeded();
+    agent.call(&read("r1", "s2")).await.succeeded();
+    let held = waits(&agent, &write("r1", "s3")).await;
+    agent.call(&write("r2", "s1")).await.succeeded();
+    // Killed, not stopped: what an answer brought is kept as firmly as the answer.
+    placet.kill().await;
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    waits(&agent, &write("r1", "s4")).await;
+    agent.call(&write("r2", "s2")).await.succeeded();
+
+    let token = setup.token("user", "ben").await;
+    let shown =
+        setup.asks(&placet, &token, &["approvals", "show", &text(&held, "approval_id")]).await;
+    assert!(shown.ok().contains("the run has in it: secret"), "{shown:?}");
+    let ben = setup.ben(&placet).await;
+    let path = format!("/v1/approvals/{}", text(&held, "approval_id"));
+    let proposal = ben.get(&path).await.ok()["proposal"].clone();
+    assert_eq!(proposal["requirement"]["reasons"][0]["policy"], "tainted-egress", "{proposal:#}");
+    assert_eq!(proposal["evidence"]["taint"], json!(["secret"]));
+    let trail = ben.get(&format!("/v1/calls/{}/trail", text(&held, "call_id"))).await.ok();
+    let asked = trail["steps"].as_array().unwrap().iter().find(|step| step["kind"] == "held");
+    assert_eq!(asked.unwrap()["taint"], json!(["secret"]), "{trail:#}");
+    ben.decide(&held, "approve").await.ok();
+    agent.end_of(&text(&held, "call_id")).await.succeeded();
+    assert!(setup.file("r1-s3.txt").is_file());
+}
+
+#[tokio::test]
+async fn what_a_call_declares_stays_and_another_word_is_refused_with_those_there_are() {
+    let setup = leaky(Setup::new(), None);
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    let mut wrong = write("r1", "s1");
+    wrong["run"]["taint"] = json!(["secrets"]);
+    let problem = agent.call(&wrong).await.refused(400, "VALIDATION_ERROR");
+    let detail = problem.to_string();
+    assert!(detail.contains("secrets") && detail.contains("untrusted_content"), "{problem:#}");
+    agent.call(&write("r1", "s1")).await.succeeded();
+    let token = setup.token("agent", "dev-agent").await;
+    let list =
+        ["call", "files__list", "--run", "r1", "--step", "s2", "--safety-mode", "destructive"];
+    let declaring = [&list[..], &["--taint", "pii,secret"]].concat();
+    setup.asks(&placet, &token, &declaring).await.ok();
+    let held = waits(&agent, &write("r1", "s3")).await;
+    let path = format!("/v1/approvals/{}", text(&held, "approval_id"));
+    let shown = setup.ben(&placet).await.get(&path).await.ok();
+    assert_eq!(shown["proposal"]["evidence"]["taint"], json!(["secret", "pii"]));
+}
+
+#[tokio::test]
+async fn what_one_node_has_read_keeps_back_what_another_would_send() {
+    let database = Database::start().await;
+    let (one, two) = database.two_nodes().await;
+    let files = one.data().join("files");
+    let (one, two) = (leaky(one, Some(&files)), leaky(two, Some(&files)));
+    one.put("key.txt", "hunter2");
+    let (a, b) = (one.start().await, two.start().await);
+    let (here, there) = (one.agent(&a).await, two.agent(&b).await);
+    there.call(&write("r1", "s1")).await.succeeded();
+    here.call(&read("r1", "s2")).await.succeeded();
+    waits(&there, &write("r1", "s3")).await;
+    there.call(&write("r2", "s1")).await.succeeded();
+    // The same when the node that read it is gone.
+    a.kill().await;
+    waits(&there, &write("r1", "s4")).await;
+}
+
+#[tokio::test]
+async fn a_contract_with_a_taint_that_there_is_not_does_not_load() {
+    let sample = workspace::read("adapters/internal/contracts/files.yaml");
+    let mut contract: Value = serde_saphyr::from_str(&sample).unwrap();
+    contract["capabilities"]["read"]["result_taint"] = json!(["poison"]);
+    let gone = Setup::new().contract("files", &contract).refuses().await;
+    gone.says(&["poison", "untrusted_content"]);
+}
