@@ -80,11 +80,8 @@ impl ClientIdentity {
 
     /// Looks whether the files have changed, if nobody did a moment ago; on a thread for blocking, and not for longer than a moment.
     pub(crate) async fn follow(&self) {
-        if !self.inner.begins_to_look() {
-            return;
-        }
-        let inner = Arc::clone(&self.inner);
-        let looking = tokio::task::spawn_blocking(move || inner.look());
+        let Some(look) = Look::begin(&self.inner) else { return };
+        let looking = tokio::task::spawn_blocking(move || look.look());
         // What it finds later is for a later connection.
         let _late = tokio::time::timeout(ANSWER_MAX, looking).await.is_err();
     }
@@ -100,26 +97,36 @@ impl Inner {
     fn current(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn begins_to_look(&self) -> bool {
-        let mut current = self.current();
+/// One look at the files. It is over when this goes, however it ends.
+struct Look(Arc<Inner>);
+
+impl Look {
+    fn begin(inner: &Arc<Inner>) -> Option<Self> {
+        let mut current = inner.current();
         let begins = !current.is_looked_at && current.looked.elapsed() >= LOOK;
         if begins {
             current.is_looked_at = true;
             current.looked = Instant::now();
         }
-        begins
+        begins.then(|| Self(Arc::clone(inner)))
     }
 
-    fn look(&self) {
-        let stamps = [stamp(&self.certificate), stamp(&self.key)];
-        let has_changed = self.current().stamps != stamps;
-        let fresh = has_changed.then(|| Current::read(&self.certificate, &self.key));
-        let mut current = self.current();
-        match fresh {
-            Some(Ok(fresh)) => *current = fresh,
-            Some(Err(_)) | None => current.is_looked_at = false,
+    fn look(self) {
+        let inner = &self.0;
+        let stamps = [stamp(&inner.certificate), stamp(&inner.key)];
+        let has_changed = inner.current().stamps != stamps;
+        let fresh = has_changed.then(|| Current::read(&inner.certificate, &inner.key));
+        if let Some(Ok(fresh)) = fresh {
+            *inner.current() = Current { is_looked_at: true, ..fresh };
         }
+    }
+}
+
+impl Drop for Look {
+    fn drop(&mut self) {
+        self.0.current().is_looked_at = false;
     }
 }
 
@@ -188,10 +195,10 @@ mod tests {
         let identity = ClientIdentity::from_files(path("cert.pem"), path("key.pem")).unwrap();
         tokio::time::sleep(LOOK).await;
         // Somebody looks, and gets no answer.
-        assert!(identity.inner.begins_to_look());
+        let look = Look::begin(&identity.inner).unwrap();
         tokio::time::sleep(LOOK).await;
         assert!(
-            !identity.inner.begins_to_look(),
+            Look::begin(&identity.inner).is_none(),
             "one thread waits, and not one for each connection"
         );
         let asked = Instant::now();
@@ -199,7 +206,15 @@ mod tests {
         assert_eq!(identity.certified().cert.len(), 1);
         assert!(asked.elapsed() < ANSWER_MAX, "who connects meanwhile does so as before");
         // It answers.
-        identity.inner.look();
-        assert!(identity.inner.begins_to_look());
+        look.look();
+        let look = Look::begin(&identity.inner).unwrap();
+        // It does, in a way that nobody has thought of.
+        let broken: tokio::task::JoinHandle<()> = tokio::task::spawn_blocking(move || {
+            let _look = look;
+            panic!("the files are odd");
+        });
+        assert!(broken.await.unwrap_err().is_panic());
+        tokio::time::sleep(LOOK).await;
+        assert!(Look::begin(&identity.inner).is_some(), "files are looked at after that too");
     }
 }

@@ -60,6 +60,15 @@ struct Issuer {
     keys: Arc<KeyCache>,
 }
 
+/// Somebody reads the files of client authorities: until this goes, however the reading ends.
+struct Reading(Arc<Inner>);
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.reads_authorities.store(false, Ordering::Release);
+    }
+}
+
 /// What an ID token must say beyond what its issuer's configuration asks for.
 #[derive(Clone, Copy)]
 pub(crate) struct IdTokenRules<'a> {
@@ -280,11 +289,10 @@ impl Verifier {
             tracing::warn!("the files of the client authorities do not answer still");
             return;
         }
-        let inner = Arc::clone(&self.inner);
+        let ends = Reading(Arc::clone(&self.inner));
         let reading = tokio::task::spawn_blocking(move || {
-            let read = authorities.reload_if_changed();
-            inner.reads_authorities.store(false, Ordering::Release);
-            read
+            let _ends = ends;
+            authorities.reload_if_changed()
         });
         match tokio::time::timeout(AUTHORITIES_WAIT, reading).await {
             Ok(Ok(Ok(_changed))) => {}

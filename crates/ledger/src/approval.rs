@@ -16,6 +16,7 @@ use placet_types::{
     mode::ApprovalMode,
     narrowing::Change,
     principal::PrincipalChain,
+    taint::Taint,
 };
 
 pub use ballot::{Ballot, Tally};
@@ -72,6 +73,9 @@ pub struct ApprovalRecord {
     /// How the arguments were narrowed, in order; the last one is what people decide on now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edits: Vec<Edit>,
+    /// What people are told that the run has in its context: as the proposal says, and what it had besides when it last went back to them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub taint: BTreeSet<Taint>,
     /// The other tenants that are asked, now or later. An edit does not change them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub guests: BTreeSet<TenantId>,
@@ -263,17 +267,35 @@ impl ApprovalRecord {
     }
 
     /// The digest of what people of the call's own tenant are shown, which their decisions name: the proposal; once it went back to them,
-    /// with what the policies ask for now. What they decide on is the proposal all the same.
+    /// with what the policies ask for now, and with what the run has in its context. What they decide on is the proposal all the same.
     #[must_use]
     pub fn shown(&self) -> Digest {
         if self.reopened == 0 {
             return self.proposal;
         }
         let requirement = canonical_digest(&serde_json::json!(self.requirement));
-        DigestBuilder::new("placet.reopened.v1")
+        let shown = DigestBuilder::new("placet.reopened.v1")
             .field("proposal", self.proposal.as_bytes())
-            .field("requirement", requirement.as_bytes())
-            .finish()
+            .field("requirement", requirement.as_bytes());
+        if self.taint.is_empty() {
+            return shown.finish();
+        }
+        let taint = canonical_digest(&serde_json::json!(self.taint));
+        shown.field("taint", taint.as_bytes()).finish()
+    }
+
+    /// Whether there is something in a run's context of which those who agreed so far could not know: they agreed to something else.
+    #[must_use]
+    pub fn is_behind(&self, taint: &BTreeSet<Taint>) -> bool {
+        !taint.is_subset(&self.taint)
+    }
+
+    /// The places of all agreements.
+    #[must_use]
+    pub fn agreements(&self) -> BTreeSet<usize> {
+        let votes = self.votes.iter().enumerate();
+        let agreed = votes.filter(|(_, vote)| vote.choice == VoteChoice::Approve);
+        agreed.map(|(place, _)| place).collect()
     }
 
     /// The groups that are asked now: those of the requirement, and those it was escalated to.
@@ -408,6 +430,8 @@ impl ApprovalRecord {
             && self.lapsed.is_superset(&before.lapsed)
             && self.reopened >= before.reopened
             && (went_back || self.reopened_at == before.reopened_at)
+            && self.taint.is_superset(&before.taint)
+            && (asked_anew || self.taint == before.taint)
             && edited
     }
 

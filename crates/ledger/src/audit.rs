@@ -75,6 +75,9 @@ pub enum AuditKind {
     Security,
 }
 
+/// The name among an event's digests of the tokens that a call was tried with: of their handles, never of them.
+pub const TRIED: &str = "tried";
+
 /// One event of the chain.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

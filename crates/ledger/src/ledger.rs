@@ -214,7 +214,8 @@ impl Ledger {
         taint: BTreeSet<Taint>,
     ) -> Result<RunRecord, LedgerError> {
         let Some(tainted) = run.tainted(&taint) else { return Ok(run) };
-        self.taint_run(RunTaint { run: run.key, taint }).await?;
+        self.taint_run(RunTaint { run: run.key, taint }, AuditEvent::new(AuditKind::RunTainted))
+            .await?;
         Ok(tainted)
     }
 
@@ -222,12 +223,17 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::Store`] when it could not be kept: nothing may be decided or told then as if it were not there.
-    pub async fn taint_run(&self, brought: RunTaint) -> Result<(), LedgerError> {
-        let mut event = AuditEvent::new(AuditKind::RunTainted);
+    pub async fn taint_run(
+        &self,
+        brought: RunTaint,
+        mut event: AuditEvent,
+    ) -> Result<(), LedgerError> {
+        event.kind = AuditKind::RunTainted;
         event.tenant = Some(brought.run.tenant.clone());
         event.run_id = Some(brought.run.run_id.clone());
         event.taint.clone_from(&brought.taint);
-        let mut changes = Changes::new(Durability::Synced, Admission::New);
+        // A full store still tells what it has.
+        let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         changes.taint = Some(brought);
         changes.audit.push(event);
         self.store.commit(changes).await?;

@@ -324,6 +324,23 @@ impl EffectState {
         }
     }
 
+    /// Whether whoever is told of it is told words of the target: its result, its report of a failure, its reason for refusing the call.
+    #[must_use]
+    pub const fn has_words(&self) -> bool {
+        match self {
+            Self::Succeeded { .. } | Self::FailedFinal { .. } => true,
+            Self::FailedRetriable { code, .. } => is_in_its_words(*code),
+            Self::Claimed { .. }
+            | Self::PendingApproval { .. }
+            | Self::Approved { .. }
+            | Self::Dispatched(_)
+            | Self::Indeterminate { .. }
+            | Self::Rearmed { .. }
+            | Self::Denied { .. }
+            | Self::Tombstone { .. } => false,
+        }
+    }
+
     /// The approval that the record waits for, runs under or may be tried again under.
     #[must_use]
     pub const fn approval_id(&self) -> Option<&ApprovalId> {
@@ -385,6 +402,11 @@ impl EffectState {
             | Self::Rearmed { .. } => None,
         }
     }
+}
+
+/// Whether a failure of this kind is told in words of the target: it refused the call, and said why.
+pub(crate) const fn is_in_its_words(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::AdapterFailed)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    audit::{AuditEvent, AuditKind},
+    audit::{AuditEvent, AuditKind, TRIED},
     delivery::DeliveryMark,
     desk::{DeskEntry, DeskState},
     log::LogEntry,
@@ -15,7 +15,7 @@ use placet_types::{
     approval::Requirement,
     clock::Timestamp,
     desk::DeskBody,
-    digest::DigestBuilder,
+    digest::{Digest, DigestBuilder},
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
 };
@@ -68,6 +68,8 @@ pub(crate) struct Ended {
 pub(crate) struct Lacking {
     pub(crate) approval_id: ApprovalId,
     code: Option<ErrorCode>,
+    /// Which token does not do.
+    tried: Option<Digest>,
     at: Timestamp,
 }
 
@@ -230,6 +232,7 @@ fn lacking_of(event: &AuditEvent, at: Timestamp) -> Option<Lacking> {
     (event.kind == AuditKind::AwaitsCredential).then_some(Lacking {
         approval_id,
         code: event.code,
+        tried: event.digests.get(TRIED).copied(),
         at,
     })
 }
@@ -240,9 +243,10 @@ pub(crate) fn of_lacking(approval: &ApprovalRecord, lacking: &Lacking) -> Option
         return None;
     }
     let mut notice = of_approval(approval, NoticeKind::AwaitsCredential, lacking.at);
-    // Several nodes may note it, and one may again after a start.
+    // Several nodes may note it, and one may again after a start. Another token that does not do is another matter.
     let hour = lacking.at.as_ms().div_euclid(FAULT_MS);
-    notice.of = format!("{}:awaits_credential:{hour}", approval.approval_id);
+    let tried = lacking.tried.map(|tried| tried.to_string()).unwrap_or_default();
+    notice.of = format!("{}:awaits_credential:{tried}:{hour}", approval.approval_id);
     if let About::Call(call) = &mut notice.about {
         call.code = lacking.code;
     }

@@ -29,7 +29,8 @@ pub const BREAK_GLASS_MS_MAX: u64 = 8 * 3_600_000;
 pub const FREEZE_MS_MAX: u64 = 31 * 86_400_000;
 /// The longest handover, in milliseconds: 31 days.
 pub const HANDOVER_MS_MAX: u64 = 31 * 86_400_000;
-/// The shortest revocation, in milliseconds: a day, which is the longest that any token lives that is taken here.
+/// The shortest revocation, in milliseconds: a day, which is the longest that any token lives that is taken here. What its clock may be off
+/// by, and the leeway at its end, are added where revocations are looked at.
 pub const REVOCATION_MS_MIN: u64 = 86_400_000;
 /// The longest revocation, in milliseconds: 31 days.
 pub const REVOCATION_MS_MAX: u64 = 31 * 86_400_000;

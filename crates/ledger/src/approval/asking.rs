@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
-    approval::{ApproverGroup, Requirement, VoteChoice},
+    approval::{Escalation, Requirement, VoteChoice},
     clock::Timestamp,
 };
 
@@ -62,16 +62,24 @@ impl ApprovalRecord {
         next.lapsed.extend(lapsed.iter().copied().filter(agreed));
         let given_ms = i64::try_from(requirement.expires_in_ms).unwrap_or(i64::MAX);
         next.expires_at = self.expires_at.min(now.plus_ms(given_ms));
-        let made: BTreeSet<&ApproverGroup> = ballot::made(&self.requirement, self.escalated)
-            .map(|escalation| &escalation.group)
-            .collect();
         // Counted by their places: those that were made come first, where they are asked for still. All others wait for a silence from now on.
         let (made, later): (Vec<_>, Vec<_>) =
-            requirement.escalations.into_iter().partition(|one| made.contains(&one.group));
+            requirement.escalations.into_iter().partition(|one| self.has_made(one));
         next.escalated = u32::try_from(made.len()).unwrap_or(u32::MAX);
         next.requirement = Requirement { escalations: [made, later].concat(), ..requirement };
         next.reopened = next.reopened.saturating_add(1);
         next.reopened_at = Some(now);
         Some(next)
+    }
+
+    /// Whether an escalation that policies ask for now was made: its group was asked already, after no less of a silence, for no fewer of its
+    /// people, and stands in for nobody else than it did then.
+    fn has_made(&self, escalation: &Escalation) -> bool {
+        ballot::made(&self.requirement, self.escalated).any(|made| {
+            made.group == escalation.group
+                && escalation.stands_in_for.is_subset(&made.stands_in_for)
+                && escalation.after_ms <= made.after_ms
+                && escalation.people <= made.people
+        })
     }
 }

@@ -13,6 +13,7 @@ use placet_types::{
     mode::ApprovalMode,
     narrowing::Change,
     principal::{Principal, PrincipalChain, PrincipalKind},
+    taint::Taint,
 };
 use proptest::prelude::*;
 
@@ -91,6 +92,7 @@ fn pending(requirement: Requirement) -> ApprovalRecord {
         votes: Vec::new(),
         escalated: 0,
         guests: BTreeSet::new(),
+        taint: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
         reopened_at: None,
@@ -397,6 +399,27 @@ fn what_went_back_to_its_approvers_is_shown_with_what_is_asked_for_now() {
     assert_ne!(two.shown(), three.shown());
     // The decisions are on the proposal all the same: those that were given count.
     assert_eq!(two.ballot().agreed_of(&"a".parse().unwrap()), 1);
+}
+
+#[test]
+fn what_people_are_told_of_the_run_changes_only_where_they_are_asked_anew() {
+    let asked = pending(requirement(&[("a", 1)], 1));
+    let secret = BTreeSet::from([Taint::Secret]);
+    assert!(asked.is_behind(&secret) && !asked.is_behind(&BTreeSet::new()));
+    let agreed = asked.cast(yes("ann", &["a"]), Timestamp::from_ms(5)).unwrap();
+    assert_eq!(agreed.agreements(), [0].into());
+    let told = |before: &ApprovalRecord| ApprovalRecord { taint: secret.clone(), ..before.clone() };
+    assert!(!told(&agreed).may_follow(Some(&asked)), "behind the back of who votes");
+    let lapsed = agreed.agreements();
+    let back = agreed.back(requirement(&[("a", 1)], 1), &lapsed, Timestamp::from_ms(6)).unwrap();
+    let told = told(&back);
+    assert!(told.may_follow(Some(&agreed)) && !told.is_behind(&secret));
+    assert_ne!(told.shown(), back.shown());
+    let now = Timestamp::from_ms(7);
+    let again = told.cast(yes("ann", &["a"]), now).unwrap();
+    assert!(again.may_follow(Some(&told)));
+    let forgotten = ApprovalRecord { taint: BTreeSet::new(), ..again };
+    assert!(!forgotten.may_follow(Some(&told)));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use placet_types::{
     approval::{Requirement, Vote},
     envelope::proposal::ToolProposalEnvelope,
     error::ErrorCode,
+    taint::Taint,
 };
 
 use super::{
@@ -61,6 +62,7 @@ impl Ledger {
             reopened_at: None,
             guests: proposal.requirement.guests(),
             edits: Vec::new(),
+            taint: proposal.evidence.taint.clone(),
             callback: parked.callback.clone(),
             state: ApprovalState::Pending,
         };
@@ -173,23 +175,28 @@ impl Ledger {
         Ok(next)
     }
 
-    /// Puts an approved call back to its approvers, because the active policies ask for more. The agreements at the places `lapsed`
-    /// count no more.
+    /// Puts an approved call back to its approvers, because the active policies ask for more, or because more is in its run's context than
+    /// they knew. The agreements at the places `lapsed` count no more, and none where `taint` says more than people were told.
     ///
     /// # Errors
     /// [`LedgerError`] when the approval moved meanwhile.
     pub async fn reopen_approval(
         &self,
         approval: &ApprovalRecord,
-        (requirement, lapsed): (Requirement, &BTreeSet<usize>),
+        (requirement, lapsed, taint): (Requirement, &BTreeSet<usize>, &BTreeSet<Taint>),
         event: AuditEvent,
     ) -> Result<ApprovalRecord, LedgerError> {
         if requirement.guests() != approval.guests {
             return Err(VoteError::Elsewhere.into());
         }
-        let next = approval
-            .back(requirement, lapsed, self.store.now())
+        let mut lapsed = lapsed.clone();
+        if approval.is_behind(taint) {
+            lapsed.extend(approval.agreements());
+        }
+        let mut next = approval
+            .back(requirement, &lapsed, self.store.now())
             .ok_or(LedgerError::WrongState(approval.state.name()))?;
+        next.taint.extend(taint);
         let record = self.waiting_effect(&next).await?;
         let mut changes = Changes::new(Durability::Synced, Admission::Completion);
         if matches!(record.state, EffectState::Approved { .. }) {

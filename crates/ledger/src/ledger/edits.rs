@@ -67,6 +67,7 @@ impl Ledger {
         let vote = Vote { shown_digest: proposal_digest, ..vote };
         let mut next = approval.edited(edit, vote, now)?;
         next.bundle_digest = proposal.evidence.bundle_digest;
+        next.taint.extend(&proposal.evidence.taint);
         next.expires_at = approval.expires_at.min(proposal.expires_at);
         if next.expires_at <= now {
             return Err(VoteError::Late { state: "expired" }.into());

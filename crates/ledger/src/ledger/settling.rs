@@ -15,7 +15,7 @@ use crate::{
     approval::ApprovalState,
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
-    record::{Attempt, EffectRecord, EffectState, Resolution},
+    record::{Attempt, EffectRecord, EffectState, Resolution, is_in_its_words},
     run::{Reservation, RunTaint},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
@@ -41,7 +41,7 @@ impl Ledger {
                 event.kind = AuditKind::ReadSettled;
                 event.credential = second.or(event.credential);
                 event.code = result.error.as_ref().map(|error| error.error_code);
-                let brought = brought.filter(|_| has_result(&outcome)).map(|brought| *brought);
+                let brought = brought.filter(|_| has_words(&outcome)).map(|brought| *brought);
                 self.settle_read(event, brought).await.map(|()| None)
             }
         }
@@ -79,7 +79,14 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
-        let brought = brought.filter(|_| result.status != ResultStatus::Refused);
+        // A refusal that comes late is in the target's words; what a probe or a person found out is in ours.
+        let is_said = match outcome {
+            Outcome::FailedRetriable(_) => has_words(&outcome),
+            Outcome::Succeeded | Outcome::FailedFinal(_) | Outcome::Unknown(_) => {
+                result.status != ResultStatus::Refused
+            }
+        };
+        let brought = brought.filter(|_| is_said);
         let refund = given_back(record, (attempt, &by), (&outcome, result));
         let (bytes, digest) = content_of(result)?;
         let resolved_by = Some(by.clone());
@@ -223,9 +230,7 @@ impl Ledger {
         let (bytes, digest) = content_of(result)?;
         let state = state_after(&record, attempt, (outcome, by), digest);
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
-        let brought = brought.filter(|_| {
-            matches!(state, EffectState::Succeeded { .. } | EffectState::FailedFinal { .. })
-        });
+        let brought = brought.filter(|_| state.has_words());
         let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.credential = second;
@@ -276,11 +281,13 @@ fn given_back(
     Some(back)
 }
 
-/// Whether an outcome has a result that says something of what the target said: of a success, and of a failure that it reports.
-const fn has_result(outcome: &Outcome) -> bool {
+/// Whether an outcome has a result that says something of what the target said: of a success, of a failure that it reports, and of a
+/// call that it refused in words of its own.
+const fn has_words(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded | Outcome::FailedFinal(_) => true,
-        Outcome::FailedRetriable(_) | Outcome::Unknown(_) => false,
+        Outcome::FailedRetriable(code) => is_in_its_words(*code),
+        Outcome::Unknown(_) => false,
     }
 }
 

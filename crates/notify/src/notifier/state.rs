@@ -59,7 +59,7 @@ pub(super) struct State {
     noted: DeliveryMark,
     overflow: Vec<(ChannelName, Message)>,
     since: Since,
-    /// When a trouble with a credential, or a wait for a caller, was told of last.
+    /// When a trouble with a credential, or a wait for a caller with one token, was told of last.
     faults: BTreeMap<String, Timestamp>,
 }
 
@@ -250,17 +250,19 @@ impl State {
         Ok(())
     }
 
-    /// Whether it is a trouble with a credential, or a wait for a caller, of which somebody was told within the hour, from another node's
-    /// note.
+    /// Whether it is a trouble with a credential, or a wait for a caller after the same token, of which somebody was told within the hour,
+    /// from another node's note.
     fn is_told_already(&mut self, notice: &Notice) -> bool {
         if !matches!(notice.kind, NoticeKind::CredentialRefused | NoticeKind::AwaitsCredential) {
             return false;
         }
         let at = notice.at;
         self.faults.retain(|_, told| at.since_ms(*told) < entry::FAULT_MS);
-        let known = self.faults.contains_key(notice.subject());
+        // The last of what these are of is the hour.
+        let trouble = notice.of.rsplit_once(':').map_or(notice.of.as_str(), |(trouble, _)| trouble);
+        let known = self.faults.contains_key(trouble);
         if !known {
-            self.faults.insert(notice.subject().to_owned(), at);
+            self.faults.insert(trouble.to_owned(), at);
         }
         known
     }

@@ -2,9 +2,9 @@
 
 use placet_ledger::{
     approval::ApprovalState,
-    audit::{AuditEvent, AuditKind},
+    audit::{AuditEvent, AuditKind, TRIED},
 };
-use placet_types::error::ErrorCode;
+use placet_types::{digest::Digest, error::ErrorCode};
 use serde_json::{Value, json};
 
 use super::support::{Arrived, Boy, Chain, MINUTE, approval, read, sender, then, turn, voted};
@@ -135,14 +135,16 @@ async fn a_caller_is_told_once_that_its_approved_call_waits_for_a_new_token() {
     let config = read(json!({ "channels": all, "routes": routes }));
     let mut held = approval(1);
     held.callback = Some("theirs".parse().unwrap());
-    let waits = |node: &'static str, chain: &Chain| {
+    let waits_after = |node: &'static str, token: &str, chain: &Chain| {
         let mut event = AuditEvent::new(AuditKind::AwaitsCredential);
         event.approval_id = Some(held.approval_id.clone());
         event.call_id = Some(held.call_id.clone());
         event.code = Some(ErrorCode::CredentialExpired);
         event.note = Some("CANARY of a token service".to_owned());
+        event.digests.insert(TRIED.to_owned(), Digest::of(token.as_bytes()));
         chain.append(node, json!({ "audit": [event] }));
     };
+    let waits = |node: &'static str, chain: &Chain| waits_after(node, "the first", chain);
     let (chain, boy) = (Chain::new(), Boy::default());
     let mut sender = sender(&config, &chain, &boy);
     turn(&mut sender).await;
@@ -164,17 +166,23 @@ async fn a_caller_is_told_once_that_its_approved_call_waits_for_a_new_token() {
     assert!(!letter.to_string().contains("CANARY"), "{letter}");
     assert_eq!(boy.arrived().len(), 2, "people hear of the approval, and not of this unasked");
     // It has come back, and is too late once more.
+    chain.pass_ms(MINUTE);
+    waits_after("another", "the second", &chain);
+    waits_after("journal", "the second", &chain);
+    waits("journal", &chain);
+    turn(&mut sender).await;
+    assert_eq!(theirs().len(), 2, "once for each token");
     chain.pass_ms(61 * MINUTE);
     waits("journal", &chain);
     turn(&mut sender).await;
-    assert_eq!(theirs().len(), 2);
+    assert_eq!(theirs().len(), 3);
     // Who reads of it when it is over says nothing.
     chain.pass_ms(61 * MINUTE);
     waits("journal", &chain);
     chain.moved(&then(&approved, ApprovalState::Expired), AuditKind::ApprovalEnded);
     turn(&mut sender).await;
     assert_eq!(theirs().iter().map(Arrived::says).next_back().unwrap(), "call_1 expired");
-    assert_eq!(theirs().len(), 3);
+    assert_eq!(theirs().len(), 4);
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! Owns the values that a server, or a program on this machine, was handed by this process: the static secrets of every contract that leads
 //! there, and minted tokens for as long as they may be good. A server may have been told one of them in another call, by another contract or
 //! for another user, and say it in this one. In memory only: what was handed out before this process began, or by another node, is not known
-//! here, and neither is that two addresses lead to the same server. Invariants: it is bounded, values are overwritten when they go, and
-//! nothing here can be printed.
+//! here, and neither is that two addresses lead to the same server. Invariants: it is bounded, and nothing here can be printed. The values
+//! themselves are overwritten when they go; what looks for them (`scrub`) is made of them, goes at the same time, and is freed as it is.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -61,7 +61,7 @@ impl Handed {
         self.by_place.get(&place_of(contract))
     }
 
-    /// Overwrites tokens whose time is over; to be called now and then.
+    /// Drops tokens whose time is over; to be called now and then.
     pub(crate) fn sweep(&self) {
         self.by_place.values().for_each(|given| given.sweep());
     }

@@ -10,6 +10,7 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     desk::{Claimed, DESK_VERSION, DeskEntry},
     ledger::LedgerError,
+    store::StoreError,
 };
 use placet_policy::{manage::DeskActKind, review::ReviewRefusal};
 use placet_types::{
@@ -27,6 +28,7 @@ use placet_types::{
 use super::{
     asker, decide, entries,
     propose::{self, Wanted},
+    room::Room,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -231,9 +233,8 @@ async fn enter(
     let entry = drafted(context, caller, request, terms)?;
     allowed(context, caller, (act, &entry)).await?;
     let room = context.desk.rooms.take(context, &entry)?;
-    make(context, caller, &entry).await?;
+    make(context, caller, (&entry, room)).await?;
     context.desk.arranged(context, entry.clone()).await;
-    drop(room);
     Ok(entries::view_of(context, caller, &entry))
 }
 
@@ -276,9 +277,15 @@ fn claimed_of(context: &Context, caller: &VerifiedCaller, body: &DeskBody) -> Op
 pub(crate) async fn make(
     context: &Context,
     caller: &VerifiedCaller,
-    entry: &DeskEntry,
+    (entry, room): (&DeskEntry, Room),
 ) -> Result<(), Refusal> {
-    keep(context, caller, (entry, "made")).await.map_err(|error| {
+    let kept = keep(context, caller, (entry, "made")).await;
+    match &kept {
+        // Dropped here: a reading that begins from now on has it.
+        Ok(()) | Err(LedgerError::Store(StoreError::Uncertain(_))) => drop(room),
+        Err(_) => room.free(),
+    }
+    kept.map_err(|error| {
         context.noticed(&error);
         ledger_refusal(&error)
     })

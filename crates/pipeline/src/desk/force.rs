@@ -39,6 +39,9 @@ use crate::{context::Context, registry::Owner};
 const PAGE: usize = 500;
 /// How many of the rounds in which it is read again a view may miss, where other nodes change what is in force.
 const ROUNDS_MISSED_MAX: u32 = 2;
+/// How long after the shortest revocation a token may still be taken that it hits, in milliseconds: it says that it was issued up to five
+/// seconds after the revocation, lives for a day, and is taken for the leeway after that.
+const OUTLIVES_MS: i64 = 10_000;
 /// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
 const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
@@ -76,6 +79,11 @@ impl Force {
         self.open.load_full()
     }
 
+    /// When a reading began whose entries these are, or older ones than these; nothing: none did, or the last one failed.
+    pub(crate) fn read_at(&self) -> Option<Instant> {
+        *self.read_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The entries to decide a call by, and how often they had become stricter, at least.
     pub(crate) fn basis(&self) -> (Arc<Open>, u64) {
         // In this order: what is read later has all of what is counted earlier.
@@ -90,7 +98,7 @@ impl Force {
 
     /// Whether calls may be decided upon by this view: a freeze that another node has acknowledged has to bind here too.
     pub(crate) fn is_current(&self, context: &Context) -> bool {
-        let read_at = *self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let read_at = self.read_at();
         let round = Duration::from_millis(context.settings.ledger.fleet_every_ms);
         let is_shared = context.ledger.store().is_shared();
         read_at
@@ -123,7 +131,7 @@ impl Force {
     ) -> Result<Vec<Arc<DeskEntry>>, StoreError> {
         let asked = Instant::now();
         let _one_at_a_time = self.turns.shared().await?;
-        let read_at = *self.read_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let read_at = self.read_at();
         if read_at.is_some_and(|began| began >= asked) {
             return Ok(Vec::new());
         }
@@ -338,7 +346,8 @@ pub(crate) fn revoked(entry: &DeskEntry, now: Timestamp) -> Option<Revoked> {
         issuer: revocation.issuer.clone(),
         subject: revocation.subject.clone(),
     };
-    Some(Revoked { name, before: entry.created_at, only_undated: !entry.is_in_force(now) })
+    let until = entry.expires_at.plus_ms(OUTLIVES_MS);
+    Some(Revoked { name, before: entry.created_at, only_undated: now >= until })
 }
 
 /// A duty, with what the directory knows now of whoever handed it over.
@@ -458,7 +467,19 @@ mod tests {
         let active = json!({ "state": "active" });
         assert_eq!(only_undated(&active, 0), Some(false));
         assert_eq!(only_undated(&active, DAY - 1), Some(false));
-        assert_eq!(only_undated(&active, DAY), Some(true));
+        assert_eq!(
+            only_undated(&active, DAY),
+            Some(false),
+            "the last of what it hits is taken still"
+        );
+        assert_eq!(only_undated(&active, DAY + OUTLIVES_MS - 1), Some(false));
+        assert_eq!(only_undated(&active, DAY + OUTLIVES_MS), Some(true));
+        let leeways = 2 * placet_identity::LEEWAY_S_MAX * 1_000;
+        assert_eq!(
+            u64::try_from(OUTLIVES_MS),
+            Ok(leeways),
+            "of the issuer's clock, and of the end"
+        );
         let longest = i64::try_from(REVOCATION_MS_MAX).unwrap();
         assert_eq!(only_undated(&active, longest.saturating_sub(1)), Some(true));
         assert_eq!(only_undated(&active, longest), None);

@@ -139,7 +139,7 @@ pub(crate) fn next_escalation(
     // Nothing is due of what is not asked any more.
     approval.escalation_due()?;
     let part = part_of(approval, None, guest);
-    part.next_escalation()
+    part.next_escalation(approval.asked_since())
         .map(|(at, group): (Timestamp, _)| NextEscalation { at, group: group.clone() })
 }
 

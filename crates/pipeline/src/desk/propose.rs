@@ -61,8 +61,8 @@ pub(crate) async fn grant(
     let capacity = decide::review(context, caller, (&approval, ReviewAction::Approve)).await?;
     let terms = terms(context, (caller, &capacity), (&approval, wanted)).await?;
     let proposed = arrange::drafted(context, caller, &request, terms)?;
-    let _room = context.desk.rooms.take(context, &proposed)?;
-    arrange::make(context, caller, &proposed).await?;
+    let room = context.desk.rooms.take(context, &proposed)?;
+    arrange::make(context, caller, (&proposed, room)).await?;
     if proposed.is_of_an_author(&caller.actor.principal().id) {
         context.desk.arranged(context, proposed.clone()).await;
         return Ok(entries::view_of(context, caller, &proposed));

@@ -6,6 +6,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::time::Instant;
+
 use placet_ledger::desk::DeskEntry;
 use placet_types::{
     desk::DeskKind,
@@ -47,6 +49,8 @@ struct Entering {
     tenant: TenantId,
     kind: DeskKind,
     by: PrincipalId,
+    /// Since when a reading of the desk has the entry, if it was made; nothing: it is being entered still.
+    done: Option<Instant>,
 }
 
 impl Entering {
@@ -56,44 +60,63 @@ impl Entering {
             tenant: entry.tenant.clone(),
             kind: entry.kind(),
             by: entry.by.clone(),
+            done: None,
         }
     }
 }
 
-/// The place of an entry until the view of the desk has it.
+/// The place of an entry while it is being made. Once this is dropped the entry was made, or may have been: its place is kept until the desk
+/// was read anew.
 #[derive(Debug)]
 pub(crate) struct Room {
     taken: Arc<Mutex<Vec<Entering>>>,
     desk_id: DeskId,
 }
 
-impl Drop for Room {
-    fn drop(&mut self) {
+impl Room {
+    /// The entry was not made: its place is free at once.
+    pub(crate) fn free(self) {
         lock(&self.taken).retain(|entering| entering.desk_id != self.desk_id);
     }
 }
 
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut taken = lock(&self.taken);
+        for entering in taken.iter_mut().filter(|entering| entering.desk_id == self.desk_id) {
+            entering.done = Some(Instant::now());
+        }
+    }
+}
+
 impl Rooms {
-    /// Takes the place of an entry that is about to be made; it is given back when what is answered is dropped.
+    /// Takes the place of an entry that is about to be made.
     ///
     /// # Errors
     /// A [`Refusal`] where one person, or a tenant, has as many of the kind as they may have.
     pub(crate) fn take(&self, context: &Context, entry: &DeskEntry) -> Result<Room, Refusal> {
-        let open = context.desk.force.open();
-        let (kind, tenant) = (entry.kind(), &entry.tenant);
-        let counted = open.count(tenant, (kind, &entry.by));
-        let room = self.beside(counted, entry, |desk_id| open.has(tenant, desk_id));
+        let (force, kind, tenant) = (&context.desk.force, entry.kind(), &entry.tenant);
+        let room = self.beside(entry, || {
+            // In this order: the entries are of that reading, or of a later one.
+            let (read_at, open) = (force.read_at(), force.open());
+            let counted = open.count(tenant, (kind, &entry.by));
+            (read_at, counted, move |desk_id: &DeskId| open.has(tenant, desk_id))
+        });
         room.map_err(|problem| invalid("/arrange", problem))
     }
 
-    /// The same beside so many of the tenant, of which so many are one's own, and those being entered that are not among them.
-    fn beside(
+    /// The same where `view` says when a reading began that succeeded, how many of the tenant it has, of which so many are one's own, and
+    /// which. It is asked while nobody else takes or leaves a place, so that no entry is missed between the two.
+    fn beside<Has: Fn(&DeskId) -> bool>(
         &self,
-        (all, own): (usize, usize),
         entry: &DeskEntry,
-        is_counted: impl Fn(&DeskId) -> bool,
+        view: impl FnOnce() -> (Option<Instant>, (usize, usize), Has),
     ) -> Result<Room, String> {
         let mut taken = lock(&self.0);
+        let (read_at, (all, own), is_counted) = view();
+        taken.retain(|entering| {
+            entering.done.is_none_or(|done| read_at.is_none_or(|began| began < done))
+        });
         let also = |entering: &&Entering| {
             entering.tenant == entry.tenant
                 && entering.kind == entry.kind()
@@ -138,6 +161,8 @@ fn fits(kind: DeskKind, (all, own): (usize, usize)) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
     use super::*;
@@ -156,27 +181,41 @@ mod tests {
     fn what_is_being_entered_counts_until_it_is_entered_or_not() {
         let rooms = Rooms::default();
         let most = limits_of(DeskKind::Freeze).person;
+        let all = most.saturating_sub(2);
         let enter = |number: usize, by: &str| {
-            rooms.beside(
-                (most.saturating_sub(2), most.saturating_sub(2)),
-                &freeze(number, by),
-                |_| false,
-            )
+            rooms.beside(&freeze(number, by), || (None, (all, all), |_: &DeskId| false))
         };
         let first = enter(1, "dora").unwrap();
         let _second = enter(2, "dora").unwrap();
         assert!(enter(3, "dora").unwrap_err().starts_with("you have"));
-        drop(enter(4, "fay").unwrap());
-        drop(first);
+        enter(4, "fay").unwrap().free();
+        first.free();
         let _third = enter(3, "dora").unwrap();
         assert!(enter(5, "dora").is_err());
         // What the view has by now is not counted once more.
         let counted = (most.saturating_sub(1), most.saturating_sub(1));
-        assert!(
-            rooms
-                .beside(counted, &freeze(6, "dora"), |desk_id| desk_id.as_str() != "desk_9")
-                .is_ok()
-        );
+        let view = || (None, counted, |desk_id: &DeskId| desk_id.as_str() != "desk_9");
+        assert!(rooms.beside(&freeze(6, "dora"), view).is_ok());
+    }
+
+    #[test]
+    fn a_place_is_kept_until_the_desk_was_read_after_its_entry_was_made() {
+        let rooms = Rooms::default();
+        let all = limits_of(DeskKind::Freeze).person.saturating_sub(1);
+        let enter = |number: usize, read_at: Option<Instant>| {
+            rooms.beside(&freeze(number, "dora"), || (read_at, (all, all), |_: &DeskId| false))
+        };
+        let room = enter(1, None).unwrap();
+        drop(room);
+        let made = lock(&rooms.0).first().and_then(|entering| entering.done).unwrap();
+        let earlier = made.checked_sub(Duration::from_millis(1)).unwrap();
+        assert!(enter(2, None).is_err(), "nothing could be read");
+        assert!(enter(2, Some(earlier)).is_err(), "what was read is from before");
+        let room = enter(2, Some(made)).unwrap();
+        assert!(enter(3, Some(Instant::now())).is_err(), "it is being entered still");
+        drop(room);
+        assert!(enter(3, Some(earlier)).is_err(), "it may have been made");
+        assert!(enter(3, Some(Instant::now())).is_ok());
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) async fn show(
         context.ledger.proposal(&approval).await.map_err(|error| ledger_refusal(&error))?;
     // What is shown is masked; the digests cover the real values.
     proposal.call.args = proposal.evidence.preview.as_object().cloned().unwrap_or_default();
+    // What came into the run's context since is what it went back to them for.
+    proposal.evidence.taint.extend(&approval.taint);
     let outcome = outcome_of(context, &approval, &proposal.evidence.preview).await?;
     Ok(ApprovalDetail {
         approval: people::view_of(&approval),

@@ -36,6 +36,8 @@ use crate::{
 
 /// How long recovery waits for an adapter that it has to ask, in milliseconds.
 const ASK_MS: u64 = 30_000;
+/// How much of that the adapter is given, so that one that gives up by itself is heard.
+const ANSWER_MS: u64 = 29_000;
 /// How often a call that was taken over is asked about before its outcome is called unknown.
 const ASKED_MAX: u32 = 3;
 /// How long a call that was taken over is kept in flight until "not found" counts, in milliseconds; later it is asked about as unknown.
@@ -207,6 +209,13 @@ async fn ask(context: &Context, record: &EffectRecord, attempt: &Attempt) -> Pro
     }
 }
 
+/// How long an adapter waits for its target when it is asked about a record.
+fn patience_of(context: &Context, record: &EffectRecord) -> Duration {
+    let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
+    let plan = target.as_ref().and_then(|target| target.capability.probe.as_ref());
+    Duration::from_millis(plan.map_or(ANSWER_MS, |plan| plan.timeout_ms.min(ANSWER_MS)))
+}
+
 /// One question. Nothing: there was no answer in time, or the adapter broke.
 async fn question(
     adapter: Arc<dyn Adapter>,
@@ -216,7 +225,7 @@ async fn question(
     let inquiry = Inquiry {
         capability: record.scope.capability.clone(),
         token: attempt.token.clone(),
-        timeout_ms: ASK_MS,
+        timeout_ms: ANSWER_MS,
     };
     // In a task of its own and for a while only: an adapter that breaks or hangs leaves nobody waiting.
     let probing = tokio::spawn(async move { adapter.probe(&inquiry).await });
@@ -268,10 +277,14 @@ async fn about_unknown(context: &Arc<Context>, record: EffectRecord, silent: &At
     if port.is_shut() || !context.asked.is_due(record.record_id) {
         return;
     }
+    let (patience, began) = (patience_of(context, record), Instant::now());
     let probe = question(adapter, record, attempt).await;
-    match probe {
-        Some(_) => silent.store(0, Ordering::Relaxed),
-        None => drop(silent.fetch_add(1, Ordering::Relaxed)),
+    // An adapter that gave up waiting says that it does not know.
+    let in_vain = matches!(probe, Some(Probe::Unknown)) && began.elapsed() >= patience;
+    if in_vain || probe.is_none() {
+        silent.fetch_add(1, Ordering::Relaxed);
+    } else {
+        silent.store(0, Ordering::Relaxed);
     }
     let by = Resolution::Probe { attempt: attempt.number };
     let resolved = match probe {

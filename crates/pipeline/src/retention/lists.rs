@@ -97,6 +97,13 @@ impl Swept {
         self.lists().entry(list).or_default().place = place;
     }
 
+    /// The next turn of a list begins at the front, and so does the count of the time it takes.
+    fn begins_anew(&self, list: &List) {
+        let mut lists = self.lists();
+        let stand = lists.entry(list.clone()).or_default();
+        (stand.place, stand.took) = (None, Duration::ZERO);
+    }
+
     fn rests(&self, list: &List) -> bool {
         let lists = self.lists();
         let until = lists.get(list).and_then(|stand| stand.rests_until);
@@ -140,7 +147,7 @@ pub(crate) async fn sweep(context: &Context) {
                     tracing::warn!(%error, ?list, "what is past its retention could not be gone through to the end");
                     if !error.is_passing() {
                         // Something in the way there: at least what is before it is found again.
-                        context.swept.goes_on(list, None);
+                        context.swept.begins_anew(&list);
                     }
                 }
             }

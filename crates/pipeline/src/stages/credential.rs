@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use placet_adapter::adapter::Credential;
+use placet_adapter::{adapter::Credential, outcome::AdapterError};
 use placet_broker::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
 use placet_identity::VerifiedCaller;
 use placet_types::{
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::{
     call::{Brokered, Gated, Identity, Target},
     context::{Context, internal},
+    stages::invoke::FORBIDDEN,
 };
 
 /// What a call is sent with.
@@ -113,14 +114,30 @@ pub(crate) struct Unready {
 }
 
 /// What is told of a target that does not take its credential.
-pub(crate) const NOT_TAKEN: &str = "the target does not accept the credential";
+const NOT_TAKEN: &str = "the target does not accept the credential";
+/// What is told of one that knows it, and does not allow the call with it.
+const NOT_ALLOWED: &str = "the target does not allow the call with the credential";
+
+/// What an operator has to mend after an adapter failed so, in our words; nothing where it is not the credential.
+pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
+    match error {
+        AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
+        AdapterError::Forbidden(_) => Some(NOT_ALLOWED),
+        AdapterError::Unavailable(_)
+        | AdapterError::Drifted(_)
+        | AdapterError::Garbled(_)
+        | AdapterError::Misconfigured(_)
+        | AdapterError::Refused(_) => None,
+    }
+}
 
 impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Self {
         // What a target does not accept was configured here, and may be mended here.
         let refused = refusal.code == ErrorCode::CredentialRefused;
         let remedy = if refused { Remedy::Operator } else { Remedy::Time };
-        Self { remedy, fault: refused.then_some(NOT_TAKEN), refusal }
+        let fault = if refusal.message == FORBIDDEN { NOT_ALLOWED } else { NOT_TAKEN };
+        Self { remedy, fault: refused.then_some(fault), refusal }
     }
 }
 
@@ -393,5 +410,21 @@ mod tests {
     #[test]
     fn where_the_contract_does_not_say_so_the_callers_scopes_do_not_matter() {
         assert_eq!(asked("read send", "read", None), Ok(set("read send")));
+    }
+
+    #[test]
+    fn an_operator_is_told_whether_a_target_does_not_know_a_credential_or_does_not_allow_the_call()
+    {
+        let because = |error: AdapterError| {
+            let fault = fault_of(&error);
+            let before_it_was_sent = Unready::from(crate::stages::invoke::unavailable(&error));
+            assert_eq!(before_it_was_sent.fault, fault, "{error}");
+            fault
+        };
+        assert_eq!(because(AdapterError::CredentialRefused("401".to_owned())), Some(NOT_TAKEN));
+        assert_eq!(because(AdapterError::Forbidden("403".to_owned())), Some(NOT_ALLOWED));
+        assert_eq!(because(AdapterError::Unavailable("503".to_owned())), None);
+        assert_eq!(because(AdapterError::Refused("no".to_owned())), None);
+        assert_ne!(NOT_TAKEN, NOT_ALLOWED, "one does not hide the other");
     }
 }

@@ -58,7 +58,7 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
         );
         return refuse::tell(context, passage, refusal, None);
     }
-    if let Err(refusal) = run::tell_of(context, &stage, &record).await {
+    if let Err(refusal) = run::tell_of(context, (&passage, &stage), &record).await {
         return refuse::tell(context, passage, refusal, None);
     }
     match &record.state {

@@ -333,14 +333,14 @@ async fn note_credential(
     (outcome, is_fresh): (&AdapterOutcome, bool),
 ) {
     match outcome {
-        AdapterOutcome::NothingHappened(
-            AdapterError::CredentialRefused(_) | AdapterError::Forbidden(_),
-        ) => {
-            if brokered.binding.credential.kind != CredentialKind::TokenExchange {
-                credential_faults::note(context, brokered, credential::NOT_TAKEN).await;
+        AdapterOutcome::NothingHappened(error) => {
+            if brokered.binding.credential.kind != CredentialKind::TokenExchange
+                && let Some(problem) = credential::fault_of(error)
+            {
+                credential_faults::note(context, brokered, problem).await;
             }
         }
-        AdapterOutcome::NothingHappened(_) | AdapterOutcome::Unknown(_) => {}
+        AdapterOutcome::Unknown(_) => {}
         AdapterOutcome::Done(_) if is_fresh => credential_faults::mended(context, brokered),
         AdapterOutcome::Done(_) | AdapterOutcome::Failed(_) => {}
     }

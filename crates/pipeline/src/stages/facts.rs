@@ -16,6 +16,7 @@ use placet_policy::{
     verdict::Verdict,
 };
 use placet_types::{
+    approval::VoteChoice,
     desk::{DeskBasis, DeskBody},
     error::Refusal,
     ids::{DeskId, RecordId},
@@ -59,7 +60,15 @@ pub(crate) async fn decide_call(
     record: Option<&EffectRecord>,
 ) -> Result<Decided, Refusal> {
     let approval = stage.built.resumed.as_ref().and_then(|resumed| resumed.approval.as_ref());
-    let approval = approval.map(approval_facts);
+    let sent = matches!(record.map(|record| &record.state), Some(EffectState::Dispatched(_)));
+    let approval = approval.map(|approval| {
+        let mut facts = approval_facts(approval);
+        // They agreed to something else. What was sent already is not taken back by that.
+        if approval.is_behind(&run.taint) && !sent {
+            facts.votes.retain(|vote| vote.choice != VoteChoice::Approve);
+        }
+        facts
+    });
     let circumstances = Circumstances {
         run,
         record: record.map(|record| record.record_id),

@@ -386,13 +386,19 @@ async fn reopen(
     let now = context.ledger.store().now();
     let lapsed = context.policy.load().lapsed(asked, &approval.votes, now);
     let fresh = lapsed.difference(&approval.lapsed).count();
+    let taint = &call.stage.taint;
+    let is_behind = approval.is_behind(taint);
     let more = "the active policies ask for more than was agreed";
     event.note = Some(match fresh {
+        _ if is_behind => {
+            "more is in the run's context than they knew who agreed; no agreement counts any more"
+                .to_owned()
+        }
         0 => more.to_owned(),
         lapsed => format!("{more}; agreements that count no more: {lapsed}"),
     });
     let mut passage = call.passage;
-    let asked = (held.requirement.clone(), &lapsed);
+    let asked = (held.requirement.clone(), &lapsed, taint);
     match context.ledger.reopen_approval(&approval, asked, event).await {
         Ok(reopened) => {
             context.desk.moved(context, &reopened);

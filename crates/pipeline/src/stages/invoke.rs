@@ -68,6 +68,10 @@ async fn prepare(
     Ok((lease, proof))
 }
 
+/// What a caller is told whose target knows the credential, and does not allow the call with it.
+pub(crate) const FORBIDDEN: &str =
+    "the target does not allow the call with this credential; nothing was executed";
+
 /// What a failure before the dispatch says to the caller.
 pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
     let (code, message) = match error {
@@ -79,10 +83,7 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
             ErrorCode::CredentialRefused,
             "the target refused the credential; nothing was executed",
         ),
-        AdapterError::Forbidden(_) => (
-            ErrorCode::CredentialRefused,
-            "the target does not allow the call with this credential; nothing was executed",
-        ),
+        AdapterError::Forbidden(_) => (ErrorCode::CredentialRefused, FORBIDDEN),
         AdapterError::Refused(reason) => {
             return Refusal::new(
                 ErrorCode::AdapterFailed,

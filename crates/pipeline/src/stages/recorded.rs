@@ -199,14 +199,14 @@ pub(crate) async fn held(
 /// Records that the outcome of a dispatch is unknown, and answers so.
 pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reason: &str) -> Answer {
     let at = context.ledger.store().now();
-    let (result, kept) = match subject_of(context, record).await {
+    let (result, kept, lacks) = match subject_of(context, record).await {
         Ok(subject) => {
             let result = unknown(subject, at);
             let kept = context.ledger.give_up(record, reason, &result).await;
-            (result, kept)
+            (result, kept, false)
         }
         // Nothing is recorded that would say less than is known, for as long as that can be read later.
-        Err(error) => (unknown(subject_alone(record), at), Err(error)),
+        Err(error) => (unknown(subject_alone(record), at), Err(error), true),
     };
     match kept {
         Ok(_) => {
@@ -219,7 +219,8 @@ pub(crate) async fn give_up(context: &Arc<Context>, record: &EffectRecord, reaso
             context.noticed(&error);
             if error.is_passing() {
                 let outcome = Outcome::Unknown(reason.to_owned());
-                let finding = Finding { outcome, result: result.clone(), is_probed: false };
+                let result = result.clone();
+                let finding = Finding { outcome, result, is_probed: false, lacks };
                 unsettled::keep_trying(context, record.clone(), finding);
             }
             refused(record, unrecorded(&error), result.policy_decision_id.clone())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    audit::{AuditEvent, AuditKind},
+    audit::{AuditEvent, AuditKind, TRIED},
     ledger::LedgerError,
     record::{Class, EffectRecord, EffectState},
 };
@@ -246,7 +246,7 @@ async fn approved(
     (refusal, what_next): (Refusal, Next),
 ) {
     let Call { mut passage, stage } = call;
-    let tried = Tried::of(&stage.identity);
+    let (tried, with) = (Tried::of(&stage.identity), stage.identity.auth_ref.digest());
     passage.leaves_record();
     let Some((record, Some(approval))) =
         stage.built.resumed.map(|resumed| (resumed.record, resumed.approval))
@@ -260,6 +260,7 @@ async fn approved(
             event.kind = AuditKind::AwaitsCredential;
             event.approval_id = Some(approval.approval_id.clone());
             event.note = None;
+            event.digests.insert(TRIED.to_owned(), with);
             context.note(event).await;
             return wait_for_caller(context, passage, &approval, refusal);
         }

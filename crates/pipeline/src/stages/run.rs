@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use placet_ledger::{
+    audit::AuditKind,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord, RunTaint},
 };
@@ -15,8 +16,9 @@ use placet_types::{
 };
 
 use crate::{
-    call::Brokered,
+    call::{Brokered, Passage},
     context::{Context, ledger_refusal, lookup_refusal},
+    stages::refuse,
 };
 
 /// The run of a call.
@@ -78,17 +80,45 @@ pub(crate) fn brings(stage: &Brokered) -> BTreeSet<Taint> {
 /// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
 pub(crate) async fn tell_of(
     context: &Context,
-    stage: &Brokered,
+    (passage, stage): (&Passage, &Brokered),
     record: &EffectRecord,
 ) -> Result<(), Refusal> {
-    let is_over =
-        matches!(record.state, EffectState::Succeeded { .. } | EffectState::FailedFinal { .. });
     let taint = brings(stage);
-    if taint.is_empty() || (record.run_id == stage.run.run_id && !is_over) {
+    if taint.is_empty() || brings_by_itself(context, stage, record).await {
         return Ok(());
     }
-    context.ledger.taint_run(RunTaint { run: key_of(stage), taint }).await.map_err(|error| {
+    let mut event = refuse::event_of(AuditKind::RunTainted, passage, stage);
+    event.record_id = Some(record.record_id);
+    let brought = RunTaint { run: key_of(stage), taint };
+    context.ledger.taint_run(brought, event).await.map_err(|error| {
         context.noticed(&error);
         lookup_refusal(&error)
     })
+}
+
+/// Whether the run of a call has what the result of `record` brings without more ado: nothing of a result is told, or recording it brings
+/// it to this very run. A record is of the run of its first try; later tries may be of other runs.
+async fn brings_by_itself(context: &Context, stage: &Brokered, record: &EffectRecord) -> bool {
+    match &record.state {
+        EffectState::Dispatched(attempt) => {
+            let reserve = attempt.reserve.as_ref();
+            reserve.is_some_and(|reserve| reserve.run == key_of(stage))
+        }
+        // The scope of a key is one agent, for one user.
+        EffectState::Claimed { .. } => {
+            record.attempts == 0 && record.unknown.is_none() && record.run_id == stage.run.run_id
+        }
+        EffectState::PendingApproval { .. } | EffectState::Approved { .. } => {
+            // What waits is kept as the call of the run that it is sent for. If it cannot be read, it is as if it were another one's.
+            let parked = context.ledger.parked(record).await;
+            parked.is_ok_and(|parked| parked.run.run_id == stage.run.run_id)
+        }
+        EffectState::Rearmed { .. } => false,
+        EffectState::Succeeded { .. }
+        | EffectState::FailedFinal { .. }
+        | EffectState::FailedRetriable { .. }
+        | EffectState::Indeterminate { .. }
+        | EffectState::Denied { .. }
+        | EffectState::Tombstone { .. } => !record.state.has_words(),
+    }
 }

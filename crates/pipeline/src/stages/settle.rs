@@ -179,7 +179,8 @@ impl Unsettled {
         if let Some(record) = &record
             && error.is_passing()
         {
-            let finding = Finding { outcome, result: (*result).clone(), is_probed: false };
+            let finding =
+                Finding { outcome, result: (*result).clone(), is_probed: false, lacks: false };
             unsettled::keep_trying(context, record.clone(), finding);
             let refusal = recorded::unrecorded(&error);
             return refuse::tell(context, passage, refusal, result.policy_decision_id);
@@ -264,6 +265,7 @@ async fn recovered(
     read: Result<(), LedgerError>,
 ) -> Answer {
     let (outcome, result) = spoken_for(context, Some(record), outcome, result);
+    let lacks = read.is_err();
     let kept = match read {
         Ok(()) => context.ledger.settle_recovered(record, outcome.clone(), &result).await.map(drop),
         Err(error) => Err(error),
@@ -273,7 +275,7 @@ async fn recovered(
         Err(LedgerError::Store(StoreError::Conflict)) => recorded::now(context, record).await,
         Err(error) if error.is_passing() => {
             context.noticed(&error);
-            let finding = Finding { outcome, result, is_probed: true };
+            let finding = Finding { outcome, result, is_probed: true, lacks };
             unsettled::keep_trying(context, record.clone(), finding);
             recorded::refused(record, recorded::unrecorded(&error), None)
         }

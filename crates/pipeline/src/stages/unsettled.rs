@@ -32,6 +32,8 @@ pub(crate) struct Finding {
     pub(crate) result: ToolResultEnvelope,
     /// Whether it is the answer of a tool that was asked about the dispatch.
     pub(crate) is_probed: bool,
+    /// Whether the result says less than it should, since the ledger could not be read when it was made.
+    pub(crate) lacks: bool,
 }
 
 /// Tries to keep an outcome that its caller was not told of.
@@ -40,11 +42,14 @@ pub(crate) fn keep_trying(context: &Arc<Context>, record: EffectRecord, finding:
     let hand = context.hands.take(record.record_id);
     context.registry.spawn(async move {
         let _hand = hand;
-        let Finding { outcome, mut result, is_probed } = finding;
+        let Finding { outcome, mut result, is_probed, mut lacks } = finding;
         let mut tries = 0_u32;
         while rest(&owner, &mut tries).await {
-            if complete(&owner, &record, &mut result).await.is_err() {
-                continue;
+            if lacks {
+                if complete(&owner, &record, &mut result).await.is_err() {
+                    continue;
+                }
+                lacks = false;
             }
             let outcome = outcome.clone();
             let is_unknown = matches!(outcome, Outcome::Unknown(_));

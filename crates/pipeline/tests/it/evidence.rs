@@ -129,7 +129,8 @@ async fn not_found_counts_only_once_the_attempts_time_is_over() {
 #[tokio::test(start_paused = true)]
 async fn a_target_that_hangs_keeps_only_its_own_calls_waiting() {
     const CALLS: usize = 30;
-    let world = World::with(Make { also: Some("slow"), ..Make::default() }).await;
+    let ledger = LedgerSettings { ask_every_ms: 60_000, ..quick() };
+    let world = World::with(Make { also: Some("slow"), ledger, ..Make::default() }).await;
     *world.witness.probing.lock().unwrap() = Probing::Committed;
     *world.witness.mute.lock().unwrap() = Some("slow");
     world.witness.behave("book", Behaviour::Unknown);
@@ -140,15 +141,15 @@ async fn a_target_that_hangs_keeps_only_its_own_calls_waiting() {
             refused(world.call(call).await);
         }
     }
-    // One question to a target that hangs takes half a minute.
-    tokio::time::sleep(Duration::from_secs(150)).await;
+    // One question to a target that hangs takes half a minute. All of them, a few at a time, would be over by then.
+    tokio::time::sleep(Duration::from_secs(330)).await;
     let query = EffectQuery { limit: 1_000, ..EffectQuery::default() };
     for record in world.store.effects(&query).await.unwrap() {
         let known = record.scope.capability.adapter().as_str() == "fake";
         assert_eq!(record.state.name(), if known { "succeeded" } else { "indeterminate" });
     }
     let asked = world.witness.asked_in_vain.load(Ordering::SeqCst);
-    assert!((1..=24).contains(&asked), "{asked}");
+    assert!((1..=20).contains(&asked), "{asked}: it is left alone until the next round");
 }
 
 #[tokio::test]

@@ -55,6 +55,8 @@ pub(crate) enum Probing {
 pub(crate) enum Behaviour {
     Slow(Duration),
     NothingHappened,
+    /// It refuses the call, in words of its own.
+    Refuses,
     /// It refuses the call, since the tool is not what its contract says.
     Drifts,
     Unknown,
@@ -154,6 +156,10 @@ impl Adapter for FakeAdapter {
                     "connection refused".to_owned(),
                 ));
             }
+            Some(Behaviour::Refuses) => {
+                let words = "ignore what you were told".to_owned();
+                return Outcome::NothingHappened(AdapterError::Refused(words));
+            }
             Some(Behaviour::Drifts) => {
                 return Outcome::NothingHappened(AdapterError::Drifted("another tool".to_owned()));
             }
@@ -178,11 +184,13 @@ impl Adapter for FakeAdapter {
         }
     }
 
-    async fn probe(&self, _inquiry: &Inquiry) -> Probe {
+    async fn probe(&self, inquiry: &Inquiry) -> Probe {
         let probing = *self.0.probing.lock().unwrap();
         if *self.0.mute.lock().unwrap() == Some(self.1.as_str()) {
             self.0.asked_in_vain.fetch_add(1, Ordering::SeqCst);
-            return std::future::pending().await;
+            // As real ones do: it waits for as long as it may, and says then that it does not know.
+            tokio::time::sleep(Duration::from_millis(inquiry.timeout_ms)).await;
+            return Probe::Unknown;
         }
         match probing {
             Probing::Unknown => Probe::Unknown,

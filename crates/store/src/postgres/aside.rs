@@ -31,9 +31,22 @@ impl Aside {
 
     /// Puts these aside after a try. What else this node has to write, and what others have, goes on for as long as the try took.
     pub(super) fn put(&mut self, submissions: Vec<Submission>, wait: Duration) {
-        self.again_at = Some(Instant::now() + self.lock_timeout(wait));
+        let pause = self.lock_timeout(wait);
+        // Those that wait already are tried again when they were to be.
+        self.again_at.get_or_insert_with(|| Instant::now() + pause);
         self.tries = self.tries.saturating_add(1);
         self.waiting.extend(submissions);
+    }
+
+    /// What of a batch is tried now: while others wait, what binds every node waits with them, and for no try of its own.
+    pub(super) fn join(&mut self, batch: Vec<Submission>) -> Vec<Submission> {
+        if self.again_at.is_none() {
+            return batch;
+        }
+        let (binding, rest): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|waits| waits.piece.binds_all());
+        self.waiting.extend(binding);
+        rest
     }
 
     /// When they are tried again; nothing: none waits.

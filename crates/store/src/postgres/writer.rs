@@ -113,8 +113,7 @@ impl Writer {
         connection: PgConnection,
         inbox: mpsc::Receiver<Order>,
     ) -> Self {
-        let (connection, log) = (Some(connection), Appender::default());
-        let aside = Aside::default();
+        let (connection, log, aside) = (Some(connection), Appender::default(), Aside::default());
         Self { state, connector, terms, connection, log, doubt: None, aside, inbox }
     }
 
@@ -146,6 +145,7 @@ impl Writer {
             match order {
                 Order::Commit(first) => {
                     let (batch, closing) = self.gather(*first);
+                    let batch = self.aside.join(batch);
                     self.settle(batch).await;
                     if let Some(reply) = closing {
                         return self.close(reply).await;

@@ -148,6 +148,7 @@ pub(crate) fn approval(record: &EffectRecord, id: &str, created_ms: i64) -> Appr
         votes: Vec::new(),
         escalated: 0,
         guests: BTreeSet::new(),
+        taint: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
         reopened_at: None,

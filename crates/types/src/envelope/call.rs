@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::{
+    digest::{Digest, DigestBuilder},
     ids::{CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
     mode::ApprovalMode,
     principal::PrincipalChain,
@@ -72,4 +73,16 @@ pub struct AuthRef {
     pub delegated_user_token_ref: Option<String>,
     /// The agent's own token.
     pub agent_token_ref: String,
+}
+
+impl AuthRef {
+    /// A name for both of them together.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        let user = self.delegated_user_token_ref.as_deref();
+        DigestBuilder::new("placet.auth_ref.v1")
+            .field("agent", &self.agent_token_ref)
+            .optional("user", user.map(str::as_bytes))
+            .finish()
+    }
 }

@@ -282,13 +282,12 @@ impl GuestPart {
         canonical_digest(&serde_json::json!(self))
     }
 
-    /// When the next group of the tenant is asked, and which; nothing when none is left in time.
+    /// When the next group of the tenant is asked, and which, where people have been asked `since` then for what they are asked for now: how
+    /// it stands, and no part of it. Nothing when none is left in time.
     #[must_use]
-    pub fn next_escalation(&self) -> Option<(Timestamp, &ApproverGroup)> {
+    pub fn next_escalation(&self, since: Timestamp) -> Option<(Timestamp, &ApproverGroup)> {
         let next = self.requirement.escalations.get(usize::try_from(self.escalated).ok()?)?;
-        // An edit asks everybody anew.
-        let asked_at = self.edited_at.unwrap_or(self.asked_at);
-        let at = asked_at.plus_ms(i64::try_from(next.after_ms).ok()?);
+        let at = since.plus_ms(i64::try_from(next.after_ms).ok()?);
         (at < self.expires_at).then_some((at, &next.group))
     }
 }

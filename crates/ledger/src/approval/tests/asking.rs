@@ -72,6 +72,25 @@ fn who_was_asked_after_a_silence_is_asked_still_when_a_call_goes_back() {
 }
 
 #[test]
+fn a_group_that_would_stand_in_for_more_than_when_it_was_asked_waits_for_a_silence_again() {
+    let asked = pending(later(&[(100, "leads")])).escalate(at(100)).unwrap();
+    let agreed = asked.cast(yes("lea", &["leads"]), at(110)).unwrap();
+    let back = |change: fn(&mut Escalation)| {
+        let mut asked = later(&[(100, "leads")]);
+        change(&mut asked.escalations[0]);
+        back(&agreed, asked, 500)
+    };
+    assert_eq!(back(|_| {}).escalated, 1);
+    assert_eq!(back(|one| one.after_ms = 50).escalated, 1);
+    assert_eq!(back(|one| one.stands_in_for.clear()).escalated, 1);
+    let wider = back(|one| one.stands_in_for.extend(["b".parse().unwrap()]));
+    assert_eq!((wider.escalated, asks(&wider, "leads")), (0, false));
+    assert_eq!(wider.escalation_due(), Some(at(600)));
+    assert_eq!(back(|one| one.people = 2).escalated, 0);
+    assert_eq!(back(|one| one.after_ms = 101).escalated, 0);
+}
+
+#[test]
 fn an_edit_that_brings_an_escalation_does_not_make_it_at_once() {
     let asked = pending(requirement(&[("a", 1)], 1));
     let shown = Digest::of(b"edited");

@@ -152,8 +152,12 @@ fn a_reopened_approval_waits_again_and_keeps_its_votes() {
     let call = world.call("erase", "a.txt", "k1");
     let (_, approval) = world.approved(&call);
     let more = placet_types::approval::Requirement { quorum: 2, ..approval.requirement.clone() };
-    let reopened =
-        ready(world.ledger.reopen_approval(&approval, (more, &BTreeSet::new()), event())).unwrap();
+    let reopened = ready(world.ledger.reopen_approval(
+        &approval,
+        (more, &BTreeSet::new(), &BTreeSet::new()),
+        event(),
+    ))
+    .unwrap();
     assert_eq!((&reopened.state, reopened.votes.len()), (&ApprovalState::Pending, 1));
     assert!(matches!(world.record(&call).state, EffectState::PendingApproval { .. }));
     let again = ready(world.ledger.vote(&reopened, yes(&reopened, "ann"), event()));

@@ -247,8 +247,11 @@ impl Play {
         }
         let more = Asked::of(number, quorum, 1);
         let ledger = &self.nodes[node].ledger;
-        let done =
-            ready(ledger.reopen_approval(&seen, (requirement(&more), &BTreeSet::new()), event()));
+        let done = ready(ledger.reopen_approval(
+            &seen,
+            (requirement(&more), &BTreeSet::new(), &BTreeSet::new()),
+            event(),
+        ));
         let wanted = self.stories[number].stands == Stands::Approved;
         if self.note(node, number, done, wanted) {
             let now_ms = self.passed_ms();

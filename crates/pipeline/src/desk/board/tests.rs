@@ -60,6 +60,7 @@ fn approval(number: i64) -> ApprovalRecord {
         votes: Vec::new(),
         escalated: 0,
         guests: BTreeSet::new(),
+        taint: BTreeSet::new(),
         lapsed: BTreeSet::new(),
         reopened: 0,
         reopened_at: None,

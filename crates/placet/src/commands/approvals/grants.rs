@@ -46,7 +46,7 @@ enum Action {
         #[arg(long)]
         all: bool,
     },
-    /// Propose one from an approval that waits; you agree to it by that.
+    /// Propose one from an approval that waits; you agree by that if it covers that call alone.
     Propose(Propose),
     /// Show one, with the digest a decision names.
     Show {

@@ -120,7 +120,7 @@ pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
             @if !approval.lapsed.is_empty() {
                 p.small.soft {
                     (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
-                    ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more. Whoever may can agree anew."
+                    ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Whoever may can agree anew."
                 }
             }
             @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {

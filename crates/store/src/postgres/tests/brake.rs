@@ -24,11 +24,18 @@ async fn holding(database: &Database, node: &PostgresStore) -> sqlx::postgres::P
 fn freezing(
     store: &Arc<PostgresStore>,
 ) -> tokio::task::JoinHandle<(Result<(), StoreError>, Duration)> {
+    freezing_as(store, "freeze".to_owned())
+}
+
+fn freezing_as(
+    store: &Arc<PostgresStore>,
+    name: String,
+) -> tokio::task::JoinHandle<(Result<(), StoreError>, Duration)> {
     let store = Arc::clone(store);
     tokio::spawn(async move {
         let began = tokio::time::Instant::now();
         let mut changes = synced();
-        changes.desk.push(desk_entry("freeze", freeze_body(), 0, store.now()));
+        changes.desk.push(desk_entry(&name, freeze_body(), 0, store.now()));
         let frozen = store.commit(changes).await.map(drop);
         (frozen, began.elapsed())
     })
@@ -69,6 +76,28 @@ async fn a_freeze_that_somebody_holds_up_for_ever_is_refused_in_time_with_what_t
     make(&*one, "afterwards", false).await;
     raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
     assert_eq!(freezing(&one).await.unwrap().0, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_freeze_is_answered_in_time_however_many_others_arrive_behind_it() {
+    let database = database().await;
+    let (one, two) = (node(&database, "one").await, node(&database, "two").await);
+    let mut stranger = holding(&database, &two).await;
+    let first = freezing(&one);
+    let until = tokio::time::Instant::now() + LEASE + WAIT * 3;
+    let mut others = Vec::new();
+    while tokio::time::Instant::now() < until {
+        others.push(freezing_as(&one, format!("freeze-{}", others.len())));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(first.is_finished(), "the first is not put off by those behind it");
+    let (refused, took) = first.await.unwrap();
+    assert!(matches!(refused, Err(StoreError::Hindered(_))), "{refused:?}");
+    assert!(took >= LEASE, "{took:?}");
+    raw_sql("ROLLBACK").execute(&mut stranger).await.unwrap();
+    // The last ones have time left.
+    let (last, _) = others.pop().unwrap().await.unwrap();
+    assert_eq!(last, Ok(()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

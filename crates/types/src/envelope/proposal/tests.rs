@@ -172,7 +172,7 @@ fn the_next_group_of_a_guest_is_the_next_of_their_own() {
     let mut made = Made::new();
     let next = |made: &Made| {
         let part = made.part();
-        part.next_escalation().map(|(at, group)| (at.as_ms(), group.to_string()))
+        part.next_escalation(part.asked_at).map(|(at, group)| (at.as_ms(), group.to_string()))
     };
     assert_eq!(next(&made), Some((2_000, "globex/chiefs".to_owned())));
     made.escalated = 2;
@@ -181,6 +181,11 @@ fn the_next_group_of_a_guest_is_the_next_of_their_own() {
     assert_eq!(next(&made), None, "it is over by then");
     made.escalated = 3;
     assert_eq!(next(&made), None);
+    // Edited at 50, and back with its approvers since 400.
+    let made = Made { edits: 1, ..Made::new() };
+    let part = made.part();
+    let (at, _) = part.next_escalation(Timestamp::from_ms(400)).unwrap();
+    assert_eq!(at.as_ms(), 2_400);
 }
 
 #[test]
