@@ -67,7 +67,8 @@ impl Ledger {
         let vote = Vote { shown_digest: proposal_digest, ..vote };
         let mut next = approval.edited(edit, vote, now)?;
         next.bundle_digest = proposal.evidence.bundle_digest;
-        next.taint.extend(&proposal.evidence.taint);
+        // `next.taint` stays what people were told: what came into the run since, the editor has not seen either. Those who are asked
+        // next read it in the evidence, and at the redemption no agreement counts that was given without it.
         next.expires_at = approval.expires_at.min(proposal.expires_at);
         if next.expires_at <= now {
             return Err(VoteError::Late { state: "expired" }.into());

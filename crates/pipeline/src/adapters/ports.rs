@@ -32,7 +32,7 @@ use placet_types::{
 use crate::{
     actors::adapter::AdapterMessage,
     adapters::{breaker::Breaker, overlap::Overlap, pins::LivePins},
-    stages::invoke::unavailable,
+    stages::invoke::{unavailable, unreached},
 };
 
 /// What a tool must have been given before running out of time counts as its failure.
@@ -164,7 +164,7 @@ impl Port {
                     Connection::Up(adapter) if adapter.is_alive() => return Ok(adapter),
                     Connection::Failed(error) => {
                         self.failed();
-                        return Err(unavailable(&error));
+                        return Err(unreached(error));
                     }
                     Connection::Up(_) | Connection::Down => self.wake(),
                 },
@@ -287,7 +287,7 @@ impl Lease {
         };
         checked.map_err(|error| {
             self.lost();
-            unavailable(&error)
+            unreached(error)
         })
     }
 

@@ -100,6 +100,20 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
     Refusal::new(code, message).with_detail(error)
 }
 
+/// What a failure says before the call was handed over. Words that a server has for its own listing or greeting are for the log: no record
+/// would bring them into the run, as it does with those about a call.
+pub(crate) fn unreached(error: AdapterError) -> Refusal {
+    match error {
+        AdapterError::Refused(reason) => unavailable(&AdapterError::Unavailable(reason)),
+        AdapterError::Drifted(_)
+        | AdapterError::CredentialRefused(_)
+        | AdapterError::Forbidden(_)
+        | AdapterError::Unavailable(_)
+        | AdapterError::Garbled(_)
+        | AdapterError::Misconfigured(_) => unavailable(&error),
+    }
+}
+
 /// The error for the log and the audit. A tool that refuses tends to quote its arguments, which belong in neither.
 pub(crate) fn logged(error: &AdapterError) -> String {
     if matches!(error, AdapterError::Refused(_)) {

@@ -84,7 +84,7 @@ pub(crate) async fn tell_of(
     record: &EffectRecord,
 ) -> Result<(), Refusal> {
     let taint = brings(stage);
-    if taint.is_empty() || brings_by_itself(context, stage, record).await {
+    if taint.is_empty() || brings_by_itself(context, stage, record).await? {
         return Ok(());
     }
     let mut event = refuse::event_of(AuditKind::RunTainted, passage, stage);
@@ -98,8 +98,12 @@ pub(crate) async fn tell_of(
 
 /// Whether the run of a call has what the result of `record` brings without more ado: nothing of a result is told, or recording it brings
 /// it to this very run. A record is of the run of its first try; later tries may be of other runs.
-async fn brings_by_itself(context: &Context, stage: &Brokered, record: &EffectRecord) -> bool {
-    match &record.state {
+async fn brings_by_itself(
+    context: &Context,
+    stage: &Brokered,
+    record: &EffectRecord,
+) -> Result<bool, Refusal> {
+    Ok(match &record.state {
         EffectState::Dispatched(attempt) => {
             let reserve = attempt.reserve.as_ref();
             reserve.is_some_and(|reserve| reserve.run == key_of(stage))
@@ -109,9 +113,15 @@ async fn brings_by_itself(context: &Context, stage: &Brokered, record: &EffectRe
             record.attempts == 0 && record.unknown.is_none() && record.run_id == stage.run.run_id
         }
         EffectState::PendingApproval { .. } | EffectState::Approved { .. } => {
-            // What waits is kept as the call of the run that it is sent for. If it cannot be read, it is as if it were another one's.
-            let parked = context.ledger.parked(record).await;
-            parked.is_ok_and(|parked| parked.run.run_id == stage.run.run_id)
+            // What waits is kept as the call of the run that it is sent for. If it is gone, it is as if it were another one's.
+            match context.ledger.parked(record).await {
+                Ok(parked) => record.unknown.is_none() && parked.run.run_id == stage.run.run_id,
+                Err(error) if error.is_passing() => {
+                    context.noticed(&error);
+                    return Err(lookup_refusal(&error));
+                }
+                Err(_damaged) => false,
+            }
         }
         EffectState::Rearmed { .. } => false,
         EffectState::Succeeded { .. }
@@ -120,5 +130,5 @@ async fn brings_by_itself(context: &Context, stage: &Brokered, record: &EffectRe
         | EffectState::Indeterminate { .. }
         | EffectState::Denied { .. }
         | EffectState::Tombstone { .. } => !record.state.has_words(),
-    }
+    })
 }

@@ -1,10 +1,11 @@
 //! Other arguments: another request, decided on anew and never by whoever wrote them, and the agent is told.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
-use placet_types::{approval::VoteChoice, error::ErrorCode};
+use placet_ledger::store::Store;
+use placet_types::{approval::VoteChoice, error::ErrorCode, taint::Taint};
 
 use super::{gated, send, two_groups, world};
 use crate::fake::Behaviour;
@@ -403,4 +404,29 @@ async fn an_edit_that_policy_denies_changes_nothing() {
     let denied = world.edit("ben", &asked, json!({ "what": "root" })).await.unwrap_err();
     assert_eq!(denied.code, ErrorCode::PolicyDenied, "{denied:?}");
     assert_eq!(world.seen("ben", &asked).await.approval.edits, 0);
+}
+
+#[tokio::test]
+async fn narrower_arguments_by_who_could_not_know_of_a_secret_are_no_agreement() {
+    let brings = vec![("look", json!(["secret"]))];
+    let world = World::with(Make { brings, ..Make::default() }).await;
+    let asked = held(world.call(all()).await);
+    finished(world.call(plan("look", "s2", "a")).await);
+    world.edit("ben", &asked, some()).await.unwrap();
+    let back = tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            let now = world.store.approval(&asked.approval_id).await.unwrap().unwrap();
+            if now.reopened > 0 {
+                return now;
+            }
+            assert!(world.witness.effects("erase").is_empty(), "sent by an agreement to less");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let back = back.await.expect("it is never put back to people");
+    assert_eq!((back.state.name(), back.lapsed), ("pending", [0].into()));
+    let shown = world.seen("cy", &asked).await.proposal.unwrap();
+    assert_eq!(shown.evidence.taint, [Taint::Secret].into());
+    world.vote("cy", &asked, VoteChoice::Approve).await.unwrap();
+    assert_eq!(finished(world.end_of(&asked).await).output["args"], some());
 }
