@@ -100,8 +100,8 @@ pub(super) struct Delta {
     counts: Counts,
     first: Meta,
     last: Meta,
-    /// The place of an index that was found, and the hash of the entry there.
-    watched: (u64, Option<[u8; 32]>),
+    /// How far the generations of the index go that were found, and the hashes of the entries there.
+    watched: BTreeMap<u64, Option<[u8; 32]>>,
     forgotten: Vec<(TenantId, Digest)>,
     spill: Spill,
     has_spilled: bool,
@@ -138,9 +138,10 @@ impl Ground {
 }
 
 impl Delta {
-    pub(super) fn new(ground: Ground, spill: Spill, watched_seq: u64) -> Self {
+    pub(super) fn new(ground: Ground, spill: Spill, watched: &BTreeSet<u64>) -> Self {
         let Ground { tables, open, counts, meta } = ground;
-        let watched = (watched_seq, (watched_seq == meta.applied_seq).then_some(meta.head));
+        let head_at = |seq: &u64| (*seq, (*seq == meta.applied_seq).then_some(meta.head));
+        let watched = watched.iter().map(head_at).collect();
         Self {
             tables,
             edits: BTreeMap::new(),
@@ -168,8 +169,8 @@ impl Delta {
             })?;
         }
         self.last = Meta { applied_seq: frame.seq, head: frame.hash };
-        if self.watched.0 == frame.seq {
-            self.watched.1 = Some(frame.hash);
+        if let Some(head) = self.watched.get_mut(&frame.seq) {
+            *head = Some(frame.hash);
         }
         if self.bytes > self.spill.bytes_max { Ok(self.spill_over()?) } else { Ok(()) }
     }
@@ -231,7 +232,7 @@ impl Delta {
         if meta.applied_seq > self.last.applied_seq {
             return Err("it goes further than the journal".to_owned());
         }
-        if self.watched != (meta.applied_seq, Some(meta.head)) {
+        if self.watched.get(&meta.applied_seq) != Some(&Some(meta.head)) {
             return Err("it belongs to another journal".to_owned());
         }
         Ok(())

@@ -8,6 +8,7 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
 use placet_types::digest::Digest;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::EmbeddedConfig;
@@ -85,7 +86,7 @@ pub fn fsck(config: &EmbeddedConfig) -> Result<FsckReport, OpenError> {
     crate::journal::medium::Medium::create_dir(&Disk, &folder("index"))
         .map_err(OpenError::io("make the folder", &scratch.path))?;
     let spill = Spill::new(Arc::new(Disk), folder("index"), 1);
-    let mut delta = Delta::new(Ground::empty(), spill, 0);
+    let mut delta = Delta::new(Ground::empty(), spill, &BTreeSet::new());
     let mut replay = Replay {
         bodies: SpillMap::new(&folder("bodies"))?,
         named: SpillMap::new(&folder("named"))?,

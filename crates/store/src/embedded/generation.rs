@@ -209,8 +209,10 @@ impl Generation {
     /// Makes all of it durable. sled's `flush` does not sync: that is done on its file.
     pub(super) fn close(&self) -> Result<(), IndexFault> {
         self.flush()?;
+        let folders = [Some(self.directory.as_path()), self.directory.parent()];
         File::open(self.directory.join("db"))
             .and_then(|file| file.sync_all())
+            .and_then(|()| folders.into_iter().flatten().try_for_each(|at| Disk.sync_dir(at)))
             .map_err(|error| IndexFault::Sled(error.to_string()))
     }
 

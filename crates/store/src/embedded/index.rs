@@ -341,6 +341,12 @@ impl Index {
         Ok(Frozen { generation, tables, applied, open })
     }
 
+    /// Makes durable that the active generation has begun, before a checkpoint is in place from which it goes on: sled writes when it
+    /// likes to, and a crash would leave a checkpoint from which nothing goes on.
+    pub(super) fn begun(&self) -> Result<(), IndexFault> {
+        self.levels().active.close()
+    }
+
     /// The frozen generation is in the tables.
     pub(super) fn thawed(&self, tables: TableSet) {
         let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);

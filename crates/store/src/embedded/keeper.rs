@@ -1,8 +1,8 @@
 //! The keeper: one thread that flushes the index, makes checkpoints and does what takes long.
 //!
 //! Owns when a checkpoint is made, and the order of its steps. Not here: the file (`checkpoint`), what is asked of the store from
-//! outside (`mod`). Invariants: a generation is let go only when a durable checkpoint holds all of it; the writer never waits for
-//! more than the change of generations; too little space puts a checkpoint off, any other failure stops the store.
+//! outside (`mod`). Invariants: a generation is let go only when a durable checkpoint holds all of it; a checkpoint is in place only
+//! when the generation that goes on from it is durable; the writer never waits for more than the change of generations; too little space puts a checkpoint off, any other failure stops the store.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -255,7 +255,8 @@ impl Keeper {
             Some(frozen) => frozen,
             None => self.freeze()?,
         };
-        let tables = match self.write_table(&frozen) {
+        let written = self.index.begun().map_err(KeepError::from);
+        let tables = match written.and_then(|()| self.write_table(&frozen)) {
             Ok(tables) => tables,
             Err(error) => {
                 self.frozen = Some(frozen);

@@ -167,10 +167,10 @@ pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     let ground = found.map_or_else(Ground::empty, Ground::of);
     let (checkpoint, tables) = (ground.meta, ground.tables.clone());
     let generation = find_generation(config, &checkpoint);
-    let watched = generation.as_ref().map_or(0, |(_, meta)| meta.applied_seq);
+    let watched = generation.iter().map(|(_, meta)| meta.applied_seq).collect();
     let spill = Spill::new(Arc::new(Disk), scratch.path.clone(), SCRATCH_TABLES);
     let spill = Spill { bytes_max: VERIFY_BYTES_MAX, ..spill };
-    let mut delta = Delta::new(ground, spill, watched);
+    let mut delta = Delta::new(ground, spill, &watched);
     let (content, _) = ContentStore::open(directory.join(CONTENT))?;
     let mut contents = Contents::new(content.reader());
     let mut broken = None;

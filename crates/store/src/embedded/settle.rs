@@ -2,9 +2,10 @@
 //!
 //! Owns the judgement over what was found in the folder of the index. Not here: the order of start-up (`open`), the comparison itself
 //! (`generation`, `delta`). Invariants: an index that does not agree with the journal is set aside, never deleted first; an index
-//! that goes further than the journal says that the journal has forgotten, and nothing is served then.
+//! that goes further than the journal says that the journal has forgotten, and nothing is served then; a checkpoint is in place only
+//! when a generation that goes on from it is durable, so that a crash in between leaves the old checkpoint with its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,8 +46,8 @@ pub(super) struct Settling<'a> {
     pub(super) replaces_checkpoint: bool,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
-    /// The entry up to which the furthest generation goes.
-    pub(super) watched_seq: u64,
+    /// The entries up to which the generations go: one that waited for its checkpoint goes further than the one that is gone on with.
+    pub(super) watched: BTreeSet<u64>,
 }
 
 pub(super) struct Settled {
@@ -74,7 +75,7 @@ impl<'a> Settling<'a> {
             replaces_checkpoint: false,
             next_table: 1,
             next_generation: 1,
-            watched_seq: 0,
+            watched: BTreeSet::new(),
         }
     }
 
@@ -124,19 +125,19 @@ impl<'a> Settling<'a> {
         let (Some(base), Some(meta)) = (base, meta) else {
             return Err("it does not say how far it goes".to_owned());
         };
-        self.watched_seq = self.watched_seq.max(meta.applied_seq);
+        self.watched.insert(meta.applied_seq);
         Ok((base.applied_seq == base_seq).then_some(generation))
     }
 
     pub(super) fn ready(&self, found: Option<Loaded>) -> Ready {
         let Some(found) = found else {
-            let delta = Delta::new(Ground::empty(), self.spill(), self.watched_seq);
+            let delta = Delta::new(Ground::empty(), self.spill(), &self.watched);
             let (begin, bodies) = (Begin::First, TableSet::default());
             return Ready { begin, delta, bodies, covered_seq: 0 };
         };
         let begin = Begin::After(found.checkpoint.start());
         let (bodies, covered_seq) = (found.bodies.clone(), found.checkpoint.seq);
-        let delta = Delta::new(Ground::of(found), self.spill(), self.watched_seq);
+        let delta = Delta::new(Ground::of(found), self.spill(), &self.watched);
         Ready { begin, delta, bodies, covered_seq }
     }
 
@@ -153,27 +154,29 @@ impl<'a> Settling<'a> {
         (applied, mut rest): (Applied, Rest),
     ) -> Result<Settled, OpenError> {
         self.refuse_a_forgetful_journal(&delta)?;
-        if delta.has_spilled() || self.replaces_checkpoint {
-            // What was found goes on from another checkpoint.
-            self.found =
-                self.found.and_then(|_| Err("there was too much to catch up with".to_owned()));
+        let found = std::mem::replace(&mut self.found, Err(String::new()));
+        let (generation, fate, replayed) = if delta.has_spilled() || self.replaces_checkpoint {
             delta.spill_over().map_err(|error| OpenError::Index(error.to_string()))?;
             rest.next_table = delta.next_table();
+            let made = match found {
+                // It goes on from the old checkpoint, and stays for it until the new one is in place.
+                Ok(_) => self.make_beside(&delta, "there was too much to catch up with".to_owned()),
+                Err(why) => self.make(&delta, why, journal.epoch()),
+            }?;
             self.checkpoint(journal, &delta, (&applied, &rest))?;
             rest.covered_seq = applied.meta.applied_seq;
-        }
-        let found = std::mem::replace(&mut self.found, Err(String::new()));
-        let kept = found.and_then(|generation| {
-            let replayed = generation.catch_up(&delta)?;
-            Ok((generation, replayed))
-        });
-        let (generation, fate, replayed) = match kept {
-            Ok((generation, replayed)) => {
-                self.remove_others(generation.directory())?;
-                (generation, IndexFate::Kept, replayed)
+            made
+        } else {
+            let kept = found.and_then(|generation| {
+                let replayed = generation.catch_up(&delta)?;
+                Ok((generation, replayed))
+            });
+            match kept {
+                Ok((generation, replayed)) => (generation, IndexFate::Kept, replayed),
+                Err(why) => self.make(&delta, why, journal.epoch())?,
             }
-            Err(why) => self.make(&delta, &why, journal.epoch())?,
         };
+        self.remove_others(generation.directory())?;
         rest.next_generation = self.next_generation;
         let open = count_open(&delta);
         let held = (applied, delta.open().clone());
@@ -184,24 +187,34 @@ impl<'a> Settling<'a> {
     /// An index follows durable entries only: one that goes further proves that an older copy of the journal was put in place, and
     /// what is missing may have had its effect. Only an explicit rebuild goes on from there.
     fn refuse_a_forgetful_journal(&self, delta: &Delta) -> Result<(), OpenError> {
-        let (witness_seq, found_seq) = (self.watched_seq, delta.last().applied_seq);
+        let witness_seq = self.watched.last().copied().unwrap_or(0);
+        let found_seq = delta.last().applied_seq;
         if self.is_asked_for || witness_seq <= found_seq {
             return Ok(());
         }
         Err(JournalError::Forgotten { witness_seq, found_seq }.into())
     }
 
-    /// Makes the generation anew.
+    /// Makes the generation anew in the place of what is not believed.
     fn make(
         &mut self,
         delta: &Delta,
-        why: &str,
+        why: String,
         epoch: u64,
     ) -> Result<(Generation, IndexFate, u64), OpenError> {
         if self.was_there {
             tracing::warn!(why, "the index is set aside and made anew from the journal");
             self.set_aside(epoch)?;
         }
+        self.make_beside(delta, why)
+    }
+
+    /// Makes the generation anew, and durable, beside what is there.
+    fn make_beside(
+        &mut self,
+        delta: &Delta,
+        why: String,
+    ) -> Result<(Generation, IndexFate, u64), OpenError> {
         let path = generation::folder(&self.index, self.next_generation);
         self.next_generation = self.next_generation.saturating_add(1);
         let failed = |error: &dyn std::fmt::Display| OpenError::Index(error.to_string());
@@ -210,12 +223,11 @@ impl<'a> Settling<'a> {
         let base = if delta.has_spilled() { delta.last() } else { delta.first() };
         generation.begin(&base).map_err(|fault| failed(&fault))?;
         generation.fill(delta, base.applied_seq).map_err(|fault| failed(&fault))?;
-        generation.flush().map_err(|fault| failed(&fault))?;
+        generation.close().map_err(|fault| failed(&fault))?;
         let replayed = delta.last().applied_seq.saturating_sub(delta.first().applied_seq);
         // A new store has no index to be missed.
         let is_new = replayed == 0 && !self.was_there && !self.is_asked_for;
-        let fate =
-            if is_new { IndexFate::Kept } else { IndexFate::Rebuilt { why: why.to_owned() } };
+        let fate = if is_new { IndexFate::Kept } else { IndexFate::Rebuilt { why } };
         Ok((generation, fate, replayed))
     }
 

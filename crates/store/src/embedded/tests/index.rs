@@ -169,18 +169,6 @@ async fn an_old_copy_of_the_index_catches_up() {
     assert_eq!(store.effect(later.record_id).await.unwrap(), Some(later));
 }
 
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir(to).unwrap();
-    for name in names(from) {
-        let path = from.join(&name);
-        if path.is_dir() {
-            copy_folder(&path, &to.join(name));
-        } else {
-            fs::copy(path, to.join(name)).unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn a_kill_during_the_recovery_of_the_index_does_not_lock_it_out() {
     let folder = tempdir().unwrap();

@@ -8,7 +8,6 @@ use placet_types::digest::Digest;
 use tempfile::tempdir;
 
 use super::checkpoints::{check, files, filled, spoil};
-use super::moving::copy_folder;
 use super::*;
 
 /// A store with archived segments that are not on this machine any more.

@@ -2,6 +2,7 @@
 
 mod checkpoints;
 mod conformance;
+mod copies;
 mod embedded;
 mod faults;
 mod index;
@@ -86,4 +87,18 @@ pub(super) fn pack_of(folder: &Path, tenant: &str) -> std::path::PathBuf {
     let tenant = placet_types::digest::Digest::of(tenant.as_bytes()).to_string();
     let tenant = tenant.trim_start_matches("sha256:");
     folder.join("content").join(tenant).join("000001.pack")
+}
+
+/// Copies a folder with everything in it, beside whoever uses it.
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let into = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &into);
+        } else {
+            std::fs::copy(entry.path(), into).unwrap();
+        }
+    }
 }

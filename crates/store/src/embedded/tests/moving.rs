@@ -316,19 +316,6 @@ async fn an_illegal_move_of_the_desk_in_a_sound_chain_is_found() {
     }
 }
 
-pub(super) fn copy_folder(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            fs::create_dir_all(&target).unwrap();
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 #[tokio::test]
 async fn many_approvals_of_a_moment_are_listed_newest_first() {
     let folder = tempdir().unwrap();
