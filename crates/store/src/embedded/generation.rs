@@ -41,10 +41,33 @@ pub(super) enum Lookup {
     Found(Vec<u8>),
 }
 
+/// A tree that is let go without harm: sled syncs it then, and panics where that fails.
+#[derive(Debug)]
+struct Held(Option<Db>);
+
+impl Held {
+    fn get(&self) -> sled::Result<&Db> {
+        self.0.as_ref().ok_or_else(|| sled::Error::Unsupported("it was let go".to_owned()))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let db = self.0.take();
+        if let Err(fault) = guarded(|| {
+            drop(db);
+            Ok(())
+        }) {
+            // Whatever it did not keep is taken over from the journal again.
+            tracing::warn!(%fault, "a generation of the index could not be made durable when it was let go");
+        }
+    }
+}
+
 /// A tree and its stamps.
 #[derive(Debug)]
 pub(super) struct Generation {
-    db: Db,
+    db: Held,
     directory: PathBuf,
     stamps: Stamps,
 }
@@ -53,7 +76,7 @@ impl Generation {
     /// Opens the generation in this folder, or makes it.
     pub(super) fn open(directory: &Path, cache_bytes: u64) -> Result<Self, TreeError> {
         let db = open_tree(directory, cache_bytes)?;
-        Ok(Self { db, directory: directory.to_owned(), stamps: Stamps::default() })
+        Ok(Self { db: Held(Some(db)), directory: directory.to_owned(), stamps: Stamps::default() })
     }
 
     /// Says that it begins after an entry.
@@ -61,7 +84,7 @@ impl Generation {
         let mut batch = Batch::default();
         batch.insert(keys::BASE, meta.encode(keys::BASE));
         batch.insert(keys::META, meta.encode(keys::META));
-        guarded(|| self.db.apply_batch(batch))
+        guarded(|| self.db.get()?.apply_batch(batch))
     }
 
     /// How far it goes.
@@ -75,7 +98,7 @@ impl Generation {
     }
 
     fn own(&self, key: &[u8]) -> Result<Option<Meta>, IndexFault> {
-        match guarded(|| self.db.get(key))? {
+        match guarded(|| self.db.get()?.get(key))? {
             Some(bytes) => Meta::decode(key, &bytes).map(Some).ok_or(IndexFault::Altered),
             None => Ok(None),
         }
@@ -87,7 +110,7 @@ impl Generation {
         if stamp.gone {
             return Ok(Lookup::Gone);
         }
-        let found = guarded(|| self.db.get(key))?.filter(|value| !value.is_empty());
+        let found = guarded(|| self.db.get()?.get(key))?.filter(|value| !value.is_empty());
         let Some(value) = found else { return Err(IndexFault::Forgotten) };
         if keys::is_filtered(key) {
             let stored = decode_value(key, &value).ok_or(IndexFault::Altered)?;
@@ -110,7 +133,7 @@ impl Generation {
             batch.insert(key.as_slice(), value.as_slice());
         }
         batch.insert(keys::META, meta.encode(keys::META));
-        guarded(|| self.db.apply_batch(batch))?;
+        guarded(|| self.db.get()?.apply_batch(batch))?;
         for (seq, (key, value)) in edits {
             self.stamps.set(key, *seq, value.is_empty());
         }
@@ -132,7 +155,7 @@ impl Generation {
     pub(super) fn compare(&self, delta: &Delta, applied_seq: u64) -> Result<(), String> {
         let mut found: u64 = 0;
         let read = guarded(|| {
-            for pair in self.db.iter() {
+            for pair in self.db.get()?.iter() {
                 let (key, value) = pair?;
                 if matches!(key.as_ref(), keys::META | keys::BASE) {
                     continue;
@@ -175,17 +198,22 @@ impl Generation {
             }
             if waiting >= FILL_EDITS {
                 let full = std::mem::take(&mut batch);
-                guarded(|| self.db.apply_batch(full))?;
+                guarded(|| self.db.get()?.apply_batch(full))?;
                 waiting = 0;
             }
         }
         batch.insert(keys::META, delta.last().encode(keys::META));
-        guarded(|| self.db.apply_batch(batch))
+        guarded(|| self.db.get()?.apply_batch(batch))
     }
 
     /// Its keys and values from a key on, as a source beside the tables.
     pub(super) fn source(&self, from: &[u8]) -> Source {
-        let pairs = self.db.range(from.to_vec()..);
+        let pairs = match self.db.get() {
+            Ok(db) => db.range(from.to_vec()..),
+            Err(error) => {
+                return Box::new(std::iter::once(Err(TableError::Source(error.to_string()))));
+            }
+        };
         Box::new(pairs.filter_map(|pair| match pair {
             Ok((key, _)) if matches!(key.as_ref(), keys::META | keys::BASE) => None,
             Ok((key, value)) => Some(Ok((key.to_vec(), value.to_vec()))),
@@ -196,7 +224,7 @@ impl Generation {
     /// Gives what sled holds in memory to the operating system.
     pub(super) fn flush(&self) -> Result<(), IndexFault> {
         // On a thread of its own: after an error sled may wait for ever, for a word that was spoken before it listened.
-        let db = self.db.clone();
+        let db = self.db.get()?.clone();
         let (done, answer) = mpsc::channel();
         let flushing = std::thread::Builder::new().name("placet-index-flush".to_owned());
         flushing
@@ -224,7 +252,7 @@ impl Generation {
     /// For tests: the tree, to be damaged behind the store's back.
     #[cfg(test)]
     pub(super) fn db(&self) -> &Db {
-        &self.db
+        self.db.get().unwrap()
     }
 }
 
