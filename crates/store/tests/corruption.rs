@@ -39,8 +39,8 @@ struct Seen {
 
 fn see(folder: &Path, facts: &Facts) -> Result<Seen, String> {
     let before = snapshot(folder);
-    let runtime = runtime(|| {});
-    match open(folder, None) {
+    let runtime = runtime();
+    match open(folder) {
         Err(error) => {
             // What counts is as it was.
             if snapshot(folder) != before {

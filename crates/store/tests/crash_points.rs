@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use placet_ledger::store::{Store as _, StoreError};
-use placet_store::embedded::{EmbeddedStore, IndexFate, OpenError, SyncObserver};
+use placet_store::embedded::{EmbeddedStore, IndexFate};
 use placet_types::clock::Timestamp;
 use tempfile::TempDir;
 
 use check::check;
-use strace::{Blow, CALLS, Event, Scene, burn, check_strace, events, run, was_killed};
+use strace::{Blow, CALLS, Event, Scene, Treatment, check_strace, events, run, was_killed};
 use support::{Account, Facts, call, copy, files, note, open, runtime, scratch};
 
 /// What `first` calls.
@@ -47,39 +47,35 @@ fn the_process_that_is_struck() {
     let [folder, account] =
         [strace::FOLDER, strace::ACCOUNT].map(|name| PathBuf::from(std::env::var(name).unwrap()));
     let script = std::env::var(strace::SCRIPT).unwrap();
-    let kind: Arc<str> = std::env::var(strace::BURN).unwrap().into();
     let mut account = Account::open(&account);
-    burn(&kind, 1);
-    match live(&folder, &kind, &script, &mut account) {
+    match live(&folder, &script, &mut account) {
         Ok(()) => account.say("ended"),
         Err(error) => account.say(&format!("failed {error}")),
     }
 }
 
-fn live(folder: &Path, kind: &Arc<str>, script: &str, account: &mut Account) -> Result<(), String> {
-    let store = opened(folder, kind).map_err(|error| error.to_string())?;
+fn live(folder: &Path, script: &str, account: &mut Account) -> Result<(), String> {
+    let (store, _) = open(folder).map_err(|error| error.to_string())?;
     let keys = match script {
         "recover" => return Ok(()),
         "keep" => return keep(&store, account),
         "first" => &keys()[..FIRST.len()],
         _ => &keys(),
     };
-    let played = runtime(|| {}).block_on(play(&store, keys, account));
+    let played = runtime().block_on(play(&store, keys, account));
     if let Err(error) = played {
         account.say(&format!("failed {error}"));
         // A store that has failed may be asked again: it has to refuse.
         for key in ["late-0", "late-1"] {
-            drop(runtime(|| {}).block_on(call(&store, key, account)));
+            drop(runtime().block_on(call(&store, key, account)));
         }
     }
-    // Closing syncs the index in a thread that begins after the journal's writer has ended.
-    let kind = Arc::clone(kind);
-    runtime(move || burn(&kind, 3)).block_on(store.close()).map_err(|error| error.to_string())
+    runtime().block_on(store.close()).map_err(|error| error.to_string())
 }
 
 /// A checkpoint, the archiving of what it covers, and a further checkpoint after further calls: all that happens beside the calls.
 fn keep(store: &Arc<EmbeddedStore>, account: &mut Account) -> Result<(), String> {
-    let kept = runtime(|| {}).block_on(async {
+    let kept = runtime().block_on(async {
         store.checkpoint().await?;
         call(store, "late-0", account).await?;
         store.archive(Timestamp::from_ms(i64::MAX)).await?;
@@ -87,13 +83,6 @@ fn keep(store: &Arc<EmbeddedStore>, account: &mut Account) -> Result<(), String>
         store.checkpoint().await
     });
     kept.map(drop).map_err(|error| error.to_string())
-}
-
-/// Opens; the writer's thread makes its harmless calls after its first sync.
-fn opened(folder: &Path, kind: &Arc<str>) -> Result<Arc<EmbeddedStore>, OpenError> {
-    let (kind, once) = (Arc::clone(kind), std::sync::Once::new());
-    let observer = SyncObserver::new(move |_, _| once.call_once(|| burn(&kind, 2)));
-    open(folder, Some(observer)).map(|(store, _)| store)
 }
 
 async fn play(
@@ -143,7 +132,7 @@ impl Case {
         let case = Self::new(name, script);
         let [folder, account] = ["data", "account"].map(|name| case.template.path().join(name));
         let scene = Scene { script: "first", folder: &folder, account: &account };
-        let status = run("rmdir", Blow::Nothing, scene, &case.template.path().join("log"));
+        let status = run("rmdir", Treatment::Nothing, scene, &case.template.path().join("log"));
         assert!(
             status.success() && Facts::read(&account).ended,
             "the first life came to no end: {status}"
@@ -160,13 +149,13 @@ impl Case {
             .into_iter()
             .filter(|event| event.text.contains(".segment>") && !event.is_shadowed)
             .collect();
-        let last = syncs.iter().rev().nth(2).unwrap().number;
+        let last = syncs.iter().rev().nth(2).unwrap();
         let case = Self::new(name, script);
         let [folder, account, log] =
             ["data", "account", "log"].map(|name| case.template.path().join(name));
         let scene = Scene { script: "first", folder: &folder, account: &account };
         assert!(
-            was_killed(run("fdatasync", Blow::Kill { number: last }, scene, &log)),
+            was_killed(run("fdatasync", Treatment::Strike(Blow::Kill, last), scene, &log)),
             "it outlived the blow"
         );
         tear(&folder);
@@ -223,7 +212,7 @@ impl Tally {
         *(if is_struck { &mut self.struck } else { &mut self.missed }) += 1;
     }
 
-    fn fail(&mut self, case: &str, event: &Event, blow: Blow<'_>, why: &str) {
+    fn fail(&mut self, case: &str, event: &Event, blow: Blow, why: &str) {
         self.wrong.push(format!("{case}, {blow:?} at {}: {why}", event.text));
     }
 
@@ -251,7 +240,7 @@ fn is_full() -> bool {
 }
 
 /// Strikes every call of a case, each in a copy of its own.
-fn strike_all(case: &Case, tally: &mut Tally, blows: &[fn(u32) -> Blow<'static>], kinds: &[&str]) {
+fn strike_all(case: &Case, tally: &mut Tally, blows: &[Blow], kinds: &[&str]) {
     for kind in kinds {
         let dry = case.copy();
         for event in events(kind, dry.scene(case.script), &dry.log) {
@@ -261,7 +250,7 @@ fn strike_all(case: &Case, tally: &mut Tally, blows: &[fn(u32) -> Blow<'static>]
                 continue;
             }
             for blow in blows {
-                strike(case, kind, &event, blow(event.number), tally);
+                strike(case, kind, &event, *blow, tally);
             }
         }
         // A script that nothing strikes leaves a sound folder too.
@@ -269,11 +258,11 @@ fn strike_all(case: &Case, tally: &mut Tally, blows: &[fn(u32) -> Blow<'static>]
     }
 }
 
-fn strike(case: &Case, kind: &str, event: &Event, blow: Blow<'_>, tally: &mut Tally) {
+fn strike(case: &Case, kind: &str, event: &Event, blow: Blow, tally: &mut Tally) {
     let copy = case.copy();
-    let status = run(kind, blow, copy.scene(case.script), &copy.log);
+    let status = run(kind, Treatment::Strike(blow, event), copy.scene(case.script), &copy.log);
     let facts = Facts::read(&copy.account);
-    if let Blow::Kill { .. } = blow {
+    if let Blow::Kill = blow {
         tally.count(was_killed(status));
     } else {
         tally.count(fs::read_to_string(&copy.log).unwrap().contains("(INJECTED)"));
@@ -289,9 +278,8 @@ fn strike(case: &Case, kind: &str, event: &Event, blow: Blow<'_>, tally: &mut Ta
     }
 }
 
-const KILL: fn(u32) -> Blow<'static> = |number| Blow::Kill { number };
-const EIO: fn(u32) -> Blow<'static> = |number| Blow::Fail { number, error: "EIO" };
-const ENOSPC: fn(u32) -> Blow<'static> = |number| Blow::Fail { number, error: "ENOSPC" };
+const EIO: Blow = Blow::Fail("EIO");
+const ENOSPC: Blow = Blow::Fail("ENOSPC");
 /// The calls that a full disk refuses.
 const GROWING: [&str; 5] = ["openat", "write", "pwrite64", "fallocate", "fdatasync"];
 
@@ -303,7 +291,7 @@ fn traced() {
 fn a_kill_at_any_system_call_of_a_first_life_loses_nothing_and_repeats_nothing() {
     traced();
     let mut tally = Tally::default();
-    strike_all(&Case::new("an empty folder", "first"), &mut tally, &[KILL], &CALLS);
+    strike_all(&Case::new("an empty folder", "first"), &mut tally, &[Blow::Kill], &CALLS);
     tally.report("open, claim, dispatch, settle, close", "killed");
 }
 
@@ -316,7 +304,7 @@ fn a_kill_at_any_system_call_of_a_restart_loses_nothing_and_repeats_nothing() {
         Case::after_a_crash("after a crash", "again"),
         Case::with_a_spoilt_index("with a spoilt index", "recover"),
     ] {
-        strike_all(&case, &mut tally, &[KILL], &CALLS);
+        strike_all(&case, &mut tally, &[Blow::Kill], &CALLS);
     }
     tally.report("restart after a close, after a crash, with a rebuild", "killed");
 }
@@ -326,7 +314,7 @@ fn a_kill_at_any_system_call_of_a_checkpoint_loses_nothing_and_repeats_nothing()
     traced();
     let mut tally = Tally::default();
     let case = Case::after_a_life("after a close", "keep");
-    strike_all(&case, &mut tally, &[KILL], &CALLS);
+    strike_all(&case, &mut tally, &[Blow::Kill], &CALLS);
     tally.report("checkpoints and archiving", "killed");
 }
 
@@ -359,7 +347,12 @@ fn recovery_that_is_killed_again_and_again_comes_through_at_last() {
                     tally.shadowed += 1;
                     continue;
                 }
-                let status = run(kind, KILL(event.number), spoilt.scene(case.script), &spoilt.log);
+                let status = run(
+                    kind,
+                    Treatment::Strike(Blow::Kill, &event),
+                    spoilt.scene(case.script),
+                    &spoilt.log,
+                );
                 // What an earlier attempt has finished is not done again, so some find nothing to strike.
                 tally.struck += u64::from(was_killed(status));
             }
@@ -406,7 +399,7 @@ fn a_slow_disk_delays_and_changes_nothing() {
     traced();
     for kind in ["fdatasync", "pwrite64"] {
         let copy = Case::new("a slow disk", "first").copy();
-        let status = run(kind, Blow::Delay { us: 50_000 }, copy.scene("first"), &copy.log);
+        let status = run(kind, Treatment::Delay { us: 50_000 }, copy.scene("first"), &copy.log);
         let facts = Facts::read(&copy.account);
         assert!(
             status.success() && facts.ended && facts.done.len() == FIRST.len(),

@@ -20,10 +20,9 @@ pub(crate) fn check(
     keys: &[String],
 ) -> Result<RecoveryReport, String> {
     let before = Facts::read(account);
-    let runtime = runtime(|| {});
+    let runtime = runtime();
     let report = runtime.block_on(async {
-        let (store, report) =
-            open(folder, None).map_err(|error| format!("does not open: {error}"))?;
+        let (store, report) = open(folder).map_err(|error| format!("does not open: {error}"))?;
         acknowledged(&store, &before).await?;
         let mut account = Account::open(account);
         for key in keys {

@@ -60,8 +60,8 @@ pub(crate) fn keys(letter: &str, numbers: Range<u32>) -> Vec<String> {
 /// Opens, calls, and closes; `meanwhile` gets a copy of everything just before the close.
 fn live(folder: &Path, account: &Path, keys: &[String], meanwhile: Option<&Path>) {
     let mut said = Account::open(account);
-    runtime(|| {}).block_on(async {
-        let (store, _) = open(folder, None).unwrap();
+    runtime().block_on(async {
+        let (store, _) = open(folder).unwrap();
         note(&store).await.unwrap();
         for key in keys {
             call(&store, key, &mut said).await.unwrap();

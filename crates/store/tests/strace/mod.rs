@@ -4,23 +4,21 @@
 //! Owns the command line of strace and the reading of its log. Not here: what the child does (`crash_points`), what must be true
 //! afterwards (`support`).
 //!
-//! strace counts each thread's calls apart: `when=N` strikes in whichever thread comes to its Nth call first. So the child makes a
-//! number of harmless calls in every thread that it can reach ([`burn`]), a different number in each; a call that another thread's
-//! call of the same number still precedes cannot be struck and is counted as shadowed, never as covered.
+//! strace counts each thread's calls apart: `when=N` strikes in whichever thread comes to its Nth call first. So only the calls on
+//! one path are counted (`-P`), which mostly one thread makes; a call that another thread's call of the same number on the same path
+//! precedes cannot be struck and is counted as shadowed, never as covered.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
+use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 pub(crate) const FOLDER: &str = "PLACET_CRASH_POINTS_FOLDER";
 pub(crate) const ACCOUNT: &str = "PLACET_CRASH_POINTS_ACCOUNT";
 pub(crate) const SCRIPT: &str = "PLACET_CRASH_POINTS_SCRIPT";
-pub(crate) const BURN: &str = "PLACET_CRASH_POINTS_BURN";
 
 /// Every system call that changes a file, a folder or what is on disk of them.
 pub(crate) const CALLS: [&str; 16] = [
@@ -41,39 +39,16 @@ pub(crate) const CALLS: [&str; 16] = [
     "mkdirat",
     "rmdir",
 ];
-/// More than any thread makes of one kind that cannot be reached.
-const BURN_STEP: u32 = 150;
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Makes `step * 150` harmless calls of the kind that is being counted, in this thread.
-pub(crate) fn burn(kind: &str, step: u32) {
-    let Ok(null) = File::options().read(true).write(true).open("/dev/null") else { return };
-    let nowhere = Path::new("/nonexistent/placet");
-    for _ in 0..BURN_STEP.saturating_mul(step) {
-        // Most of them fail, which is all the same.
-        match kind {
-            "openat" => drop(File::open(nowhere)),
-            "write" => drop(std::io::Write::write(&mut &null, b"x")),
-            "pwrite64" => drop(null.write_at(b"x", 0)),
-            "ftruncate" => drop(null.set_len(0)),
-            "fdatasync" => drop(null.sync_data()),
-            "fsync" => drop(null.sync_all()),
-            "rename" => drop(fs::rename(nowhere, nowhere)),
-            "unlink" => drop(fs::remove_file(nowhere)),
-            "mkdir" => drop(fs::create_dir(nowhere)),
-            "rmdir" => drop(fs::remove_dir(nowhere)),
-            // Made by few threads and seldom.
-            _ => return,
-        }
-    }
-}
 
 /// One call of the child that can be struck.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
-    /// Its number among its thread's calls of its kind.
+    /// The file or folder it is made on, below the scene's folder.
+    pub(crate) path: PathBuf,
+    /// Its number among its thread's calls of its kind on this path.
     pub(crate) number: u32,
-    /// Another thread makes its call of this number before.
+    /// Another thread makes its call of this number on this path before.
     pub(crate) is_shadowed: bool,
     /// As strace shows it.
     pub(crate) text: String,
@@ -81,10 +56,16 @@ pub(crate) struct Event {
 
 /// What is done to a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Blow<'a> {
+pub(crate) enum Blow {
+    Kill,
+    Fail(&'static str),
+}
+
+/// What is done to the calls of a kind.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Treatment<'a> {
     Nothing,
-    Kill { number: u32 },
-    Fail { number: u32, error: &'a str },
+    Strike(Blow, &'a Event),
     Delay { us: u32 },
 }
 
@@ -125,16 +106,16 @@ fn strace(arguments: &[&str]) -> std::io::Result<ExitStatus> {
 
 /// Which calls of `kind` the script makes in its folder. It runs to its end.
 pub(crate) fn events(kind: &str, scene: Scene<'_>, log: &Path) -> Vec<Event> {
-    let status = run(kind, Blow::Nothing, scene, log);
+    let status = run(kind, Treatment::Nothing, scene, log);
     assert!(status.success(), "`{}` fails without being struck: {status}", scene.script);
     parse(&fs::read_to_string(log).unwrap(), kind, scene.folder)
 }
 
 fn parse(log: &str, kind: &str, folder: &Path) -> Vec<Event> {
-    let (folder, call) = (folder.to_str().unwrap(), format!("{kind}("));
-    let mut threads: HashMap<&str, u32> = HashMap::new();
-    // The thread that comes to a number first.
-    let mut first: HashMap<u32, &str> = HashMap::new();
+    let call = format!("{kind}(");
+    let mut counts: HashMap<(&str, PathBuf), u32> = HashMap::new();
+    // The thread that comes to a number on a path first.
+    let mut first: HashMap<(PathBuf, u32), &str> = HashMap::new();
     let mut events = Vec::new();
     for line in log.lines() {
         let Some((thread, text)) = line.split_once(' ') else { continue };
@@ -142,39 +123,74 @@ fn parse(log: &str, kind: &str, folder: &Path) -> Vec<Event> {
         if !text.starts_with(&call) {
             continue;
         }
-        let count = threads.entry(thread).or_default();
-        *count = count.saturating_add(1);
-        let number = *count;
-        let is_shadowed = *first.entry(number).or_insert(thread) != thread;
-        if text.contains(folder) && (kind != "openat" || text.contains("O_CREAT")) {
-            events.push(Event { number, is_shadowed, text: text.to_owned() });
+        let paths = paths_in(text, folder);
+        let mut own = None;
+        for path in &paths {
+            let count = counts.entry((thread, path.clone())).or_default();
+            *count = count.saturating_add(1);
+            let is_shadowed = *first.entry((path.clone(), *count)).or_insert(thread) != thread;
+            own.get_or_insert((path.clone(), *count, is_shadowed));
+        }
+        if let Some((path, number, is_shadowed)) = own
+            && (kind != "openat" || text.contains("O_CREAT"))
+        {
+            events.push(Event { path, number, is_shadowed, text: text.to_owned() });
         }
     }
     events
 }
 
-/// Runs the script and strikes the calls of `kind`.
-pub(crate) fn run(kind: &str, blow: Blow<'_>, scene: Scene<'_>, log: &Path) -> ExitStatus {
+/// The paths below the folder, or the folder itself, that a line of strace names, each once: of open files in `<>`, else in quotes.
+fn paths_in(text: &str, folder: &Path) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for word in text.split(['<', '>', '"']) {
+        let found = Path::new(word).strip_prefix(folder);
+        if let Ok(path) = found
+            && !paths.iter().any(|known| known == path)
+        {
+            paths.push(path.to_owned());
+        }
+    }
+    paths
+}
+
+/// Runs the script, and does something to its calls of `kind`.
+pub(crate) fn run(
+    kind: &str,
+    treatment: Treatment<'_>,
+    scene: Scene<'_>,
+    log: &Path,
+) -> ExitStatus {
     let mut arguments: Vec<OsString> =
         ["-f", "-qq", "-y", "-e", "signal=none", "-o"].map(OsString::from).into();
     arguments.push(log.into());
     arguments.extend(["-e".into(), format!("trace=?{kind}").into()]);
-    let injection = match blow {
-        Blow::Nothing => None,
-        Blow::Kill { number } => Some(format!("signal=SIGKILL:when={number}")),
-        Blow::Fail { number, error } => Some(format!("error={error}:when={number}")),
-        Blow::Delay { us } => Some(format!("delay_enter={us}")),
+    let injection = match treatment {
+        Treatment::Nothing => None,
+        Treatment::Strike(Blow::Kill, event) => {
+            Some(format!("signal=SIGKILL:when={}", event.number))
+        }
+        Treatment::Strike(Blow::Fail(error), event) => {
+            Some(format!("error={error}:when={}", event.number))
+        }
+        Treatment::Delay { us } => Some(format!("delay_enter={us}")),
     };
     if let Some(injection) = injection {
         arguments.extend(["-e".into(), format!("inject=?{kind}:{injection}").into()]);
     }
-    // Harmless calls would be delayed too.
-    let burnt = if matches!(blow, Blow::Delay { .. }) { "" } else { kind };
-    start(arguments, burnt, scene, log)
+    if let Treatment::Strike(_, event) = treatment {
+        let path = if event.path.as_os_str().is_empty() {
+            scene.folder.to_owned()
+        } else {
+            scene.folder.join(&event.path)
+        };
+        arguments.extend(["-P".into(), path.into()]);
+    }
+    start(arguments, scene, log)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the test kills a process of its own making")]
-fn start(arguments: Vec<OsString>, burnt: &str, scene: Scene<'_>, log: &Path) -> ExitStatus {
+fn start(arguments: Vec<OsString>, scene: Scene<'_>, log: &Path) -> ExitStatus {
     let mut child = Command::new("strace")
         .args(arguments)
         .arg("--")
@@ -183,7 +199,6 @@ fn start(arguments: Vec<OsString>, burnt: &str, scene: Scene<'_>, log: &Path) ->
         .env(FOLDER, scene.folder)
         .env(ACCOUNT, scene.account)
         .env(SCRIPT, scene.script)
-        .env(BURN, burnt)
         .env("RUST_BACKTRACE", "0")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -201,7 +216,7 @@ fn start(arguments: Vec<OsString>, burnt: &str, scene: Scene<'_>, log: &Path) ->
         if left.is_zero() {
             let seen = fs::read_to_string(log).unwrap_or_default();
             let struck = seen.lines().find(|line| line.contains("(INJECTED)")).unwrap_or("nothing");
-            panic!("`{}` hangs after a blow to {burnt}: {struck}", scene.script);
+            panic!("`{}` hangs after a blow to {struck}", scene.script);
         }
     }
 }

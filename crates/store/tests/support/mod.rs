@@ -19,9 +19,7 @@ use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::store::{
     Admission, Changes, ClaimAnswer, Durability, EffectChange, Store as _, StoreError,
 };
-use placet_store::embedded::{
-    EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport, SyncObserver,
-};
+use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, RecoveryReport};
 use placet_store::journal::JournalError;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
@@ -45,14 +43,10 @@ pub(crate) fn scratch() -> TempDir {
 }
 
 /// Opens the store of a folder. A process that was forked and has not yet become another program may hold the lock for a moment.
-pub(crate) fn open(
-    folder: &Path,
-    on_sync: Option<SyncObserver>,
-) -> Result<(Arc<EmbeddedStore>, RecoveryReport), OpenError> {
+pub(crate) fn open(folder: &Path) -> Result<(Arc<EmbeddedStore>, RecoveryReport), OpenError> {
     let config = EmbeddedConfig {
         segment_bytes: SEGMENT_BYTES,
         free_space_watermark_bytes: 0,
-        on_sync,
         ..EmbeddedConfig::new(folder)
     };
     let mut tries = 0_u32;
@@ -68,8 +62,8 @@ pub(crate) fn open(
 }
 
 /// A runtime without a reactor: it makes no system calls of its own.
-pub(crate) fn runtime(on_thread: impl Fn() + Send + Sync + 'static) -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().on_thread_start(on_thread).build().unwrap()
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().build().unwrap()
 }
 
 pub(crate) fn tenant() -> TenantId {
