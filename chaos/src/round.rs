@@ -170,12 +170,14 @@ async fn fight(cluster: &Arc<Cluster>, schedule: &Schedule) -> Result<()> {
     cluster.scene.world.disarm().await?;
     cluster.wait_all_ready().await?;
     settle(cluster).await;
+    finale::agree(&load, &mut chance.fork("agreed")).await;
     finale::operate(&cluster.scene, &mut chance.fork("operator")).await;
     let open = finale::ask_all(&load, SETTLE).await;
     settle(cluster).await;
     if open > 0 {
         cluster.scene.find(format!("{open} calls had no definite answer within {SETTLE:?}"));
     }
+    finale::count_not_found(&cluster.scene);
     recorder.record(What::Phase(Phase::Probing));
     collect::collect(cluster, schedule.store).await
 }

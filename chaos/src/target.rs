@@ -129,6 +129,7 @@ async fn play(cli: &Cli, scene: &Arc<Scene>, seed: u64, frame: &Frame) -> Result
     if open > 0 {
         scene.find(format!("{open} calls had no definite answer within {SETTLE:?}"));
     }
+    finale::count_not_found(scene);
     scene.recorder.record(What::Phase(Phase::Probing));
     for node in 0..scene.doors.len() {
         for tenant in TENANTS {

@@ -1,4 +1,4 @@
-//! I10: what ran is what people agreed to, once, under the policy of that moment.
+//! I10 and I13: what ran is what people agreed to, once, under the policy of that moment; and what they agreed to ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +27,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     together(world, &courses, findings);
     refused(world, findings);
     voters(world, &courses, findings);
+    taken_up(world, &courses, findings);
     bundles(world, findings);
 }
 
@@ -238,6 +239,26 @@ fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mu
                 );
                 findings.broken(Invariant::I10, approval, why, Vec::new());
             }
+        }
+    }
+}
+
+/// What was agreed to once the faults were over was taken up: nothing is left that could keep it from running.
+fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
+    let Some(quiet) = world.quiet else { return };
+    let agreed = world.votes.iter().filter(|vote| {
+        let state = vote.reply.and_then(|reply| reply.state.as_deref());
+        vote.at >= quiet && vote.sent.approve && state == Some("approved")
+    });
+    for vote in agreed {
+        let id = vote.sent.approval_id.as_str();
+        let Some((_, last)) = courses.get(id).and_then(|course| course.last()) else { continue };
+        if last.state != "consumed" {
+            let why = format!(
+                "{} agreed when the faults were over and was told so, and it did not run: it ended as {}",
+                vote.sent.approver, last.state
+            );
+            findings.broken(Invariant::I13, id, why, Vec::new());
         }
     }
 }

@@ -170,7 +170,7 @@ fn settled(world: &World<'_>, findings: &mut Findings) {
             findings.broken(Invariant::I13, id, why, story.told());
         }
         let state = story.last().map(Written::state);
-        if let Some(state @ ("dispatched" | "claimed")) = state {
+        if let Some(state @ ("dispatched" | "claimed" | "approved" | "rearmed")) = state {
             let why = format!("in the end the log still says {state}");
             findings.broken(Invariant::I13, id, why, story.told());
         }

@@ -25,6 +25,7 @@ use crate::{
 /// A vote and its answer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Voted<'a> {
+    pub(super) at: Moment,
     pub(super) sent: &'a VoteSent,
     pub(super) reply: Option<&'a VoteReply>,
 }
@@ -95,7 +96,7 @@ impl<'a> World<'a> {
         for event in events {
             match &event.what {
                 What::Run(run) => self.run = Some(run),
-                What::VoteSent(sent) => self.votes.push(Voted { sent, reply: None }),
+                What::VoteSent(sent) => self.votes.push(Voted { at: event.at, sent, reply: None }),
                 What::VoteReply(reply) => {
                     let sent = self.votes.iter_mut().rfind(|vote| vote.sent.vote == reply.vote);
                     if let Some(vote) = sent {

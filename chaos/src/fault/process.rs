@@ -18,7 +18,7 @@ use crate::{
     load::call::Sending,
     node::{GONE, Launch, Node, Started},
     seeded::Chance,
-    setup::KEYED_WINDOW_MS,
+    setup::{KEYED_WINDOW_MS, LEASE_MS},
     strace::{self, At, Tamper, Tracer},
 };
 
@@ -98,8 +98,8 @@ impl Injector {
             self.cluster.note_end(node, status);
             let detail =
                 format!("kill -9 some time before the effect of `post`, due after {ms} ms");
-            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail.clone());
-            self.cluster.scene.injected(FaultKind::F16, Some(node.number), detail);
+            // Whether it was asked for before, and so was F16 too, is told by the witness's log in the end.
+            self.cluster.scene.injected(FaultKind::F4, Some(node.number), detail);
         }
         self.cluster.bring_up(node).await?;
         drop(gate);
@@ -193,7 +193,8 @@ impl Injector {
         self.cluster.excuse(Some(node.number), AFTERMATH);
         node.signal(Signal::CONT);
         self.cluster.scene.note(node.number, NodeChange::Resumed);
-        if stopped {
+        // On a shared ledger a pause is one only for longer than the lease.
+        if stopped && (self.cluster.postgres.is_none() || ms > LEASE_MS) {
             let detail = format!("stopped for {ms} ms");
             self.cluster.scene.injected(FaultKind::F9, Some(node.number), detail);
         }

@@ -1,4 +1,5 @@
-//! The end of a load: every call once more, until its answer is definite; and an operator who looks after what is unknown.
+//! The end of a load: calls that people agree to when the faults are over; every call once more, until its answer is definite; and
+//! an operator who looks after what is unknown.
 //!
 //! Owns the last requests of a round. Invariants: bounded by the time that everything has to be settled in; the operator only says
 //! what the witness has seen.
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use placet_chaos::{
     history::{
         What,
+        fault::FaultKind,
         people::{Act, OperatorAct},
         probe::RecordRow,
         request::Why,
@@ -24,15 +26,18 @@ use tokio::{
 use super::{
     Load,
     call::{Call, Sending, is_definite},
+    votes,
 };
 use crate::{
-    people::{OPERATORS, TENANTS},
+    people::{APPROVERS, OPERATORS, TENANTS},
     scene::Scene,
     seeded::Chance,
 };
 
 /// Requests at the same time.
 const AT_ONCE: usize = 16;
+/// How long a call that was agreed to is waited for, in milliseconds: as long as an agreement lasts.
+const RUNS_MS: u64 = 3_500;
 /// The most records that an operator looks after.
 const RESOLVED_MAX: usize = 6;
 
@@ -74,6 +79,36 @@ async fn ask(scene: &Scene, call: &Call, node: usize, until: Instant) -> bool {
         }
         sleep(Duration::from_millis(pause)).await;
         pause = pause.saturating_mul(2).min(400);
+    }
+}
+
+/// Has a call of each node held and agreed to, and gives it the time to run: nobody asks for it again meanwhile.
+pub(crate) async fn agree(load: &Load, chance: &mut Chance) {
+    for node in 0..load.scene.doors.len() {
+        let call = load.fresh(Some("erase"), 0, chance);
+        load.until_definite(&call, Sending::new(Why::New, node), chance).await;
+        let Some(approval) = call.approval() else { continue };
+        let approver = chance.pick(&APPROVERS).copied().unwrap_or("ben");
+        votes::vote(&load.scene, (&call, &approval), (approver, true), node).await;
+        drop(call.poll(&load.scene, node, RUNS_MS).await);
+    }
+}
+
+/// How often the witness was asked for a call that it did not know, and had its effect afterwards (F16).
+pub(crate) fn count_not_found(scene: &Scene) {
+    let mut asked = BTreeSet::new();
+    for line in log::read(&scene.world.log).unwrap_or_default() {
+        if let Seen::Asked { token, state } = &line.what
+            && state == "not_found"
+        {
+            asked.insert(token.clone());
+        }
+        if let Seen::Effect { arrival, .. } = &line.what
+            && asked.remove(&arrival.token)
+        {
+            let detail = format!("«not found», and then the effect of `{}`", arrival.tool);
+            scene.injected(FaultKind::F16, None, detail);
+        }
     }
 }
 

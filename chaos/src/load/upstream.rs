@@ -1,4 +1,4 @@
-//! Calls at which the upstream misbehaves: F7, F8, F16 and F19.
+//! Calls at which the upstream misbehaves: F7, F8 and F19, and what F16 comes of.
 //!
 //! Owns which manner goes with which fault, and that a manner counts only when the witness says it came to that.
 
@@ -44,8 +44,11 @@ pub(crate) async fn misbehave(
             said.fired.get(manner.name()).copied().unwrap_or(0)
         };
         if fired(&after) > fired(&before.0) {
-            let kind = doing.fault().unwrap_or(FaultKind::F7);
-            load.scene.injected(kind, Some(node), format!("{} at `{tool}`", manner.name()));
+            // An effect that is late is one that was not found only where somebody asked for it before: the witness's log tells.
+            if doing != Doing::Delayed {
+                let kind = doing.fault().unwrap_or(FaultKind::F7);
+                load.scene.injected(kind, Some(node), format!("{} at `{tool}`", manner.name()));
+            }
         }
     }
     if chance.permille(500) {

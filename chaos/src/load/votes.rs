@@ -128,7 +128,7 @@ fn both_answered((one, other): (Option<u16>, Option<u16>)) -> bool {
 }
 
 /// One vote; the status of the answer.
-async fn vote(
+pub(super) async fn vote(
     scene: &Scene,
     (call, approval): (&Call, &str),
     (person, approve): (&str, bool),

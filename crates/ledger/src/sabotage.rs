@@ -32,11 +32,13 @@ pub enum Guard {
     RetryOpaque,
     /// An outcome is durable before anybody is told (I6).
     ResultBeforeCommit,
+    /// What people have agreed to is taken up and runs (I13).
+    AgreedNotTakenUp,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::DispatchNotDurable,
         Self::FingerprintUnchecked,
         Self::FenceIgnored,
@@ -49,6 +51,7 @@ impl Guard {
         Self::SettleDelayIgnored,
         Self::RetryOpaque,
         Self::ResultBeforeCommit,
+        Self::AgreedNotTakenUp,
     ];
 
     /// The name of the build without it.
@@ -67,6 +70,7 @@ impl Guard {
             Self::SettleDelayIgnored => "settle-delay-ignored",
             Self::RetryOpaque => "retry-opaque",
             Self::ResultBeforeCommit => "result-before-commit",
+            Self::AgreedNotTakenUp => "agreed-not-taken-up",
         }
     }
 }

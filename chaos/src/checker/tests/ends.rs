@@ -125,6 +125,31 @@ fn i13_people_may_take_their_time() {
     });
 }
 
+#[test]
+fn i13_what_was_agreed_to_when_the_faults_were_over_and_never_ran_is_caught() {
+    let agreed = |script: &mut Script, ends: fn(&mut Script, &mut Key)| {
+        let mut more = script.clone();
+        let mut key = Key::new("erase", "agreed", "scribe");
+        let before = (more.events.len(), more.entries.len());
+        let request = more.send(&key, "G", Why::New);
+        more.holds(&mut key);
+        more.reply(request, &key, Answer::Pending);
+        more.votes(&mut key, true);
+        ends(&mut more, &mut key);
+        insert(script, more.events.split_off(before.0), more.entries.split_off(before.1), &key);
+    };
+    let why = caught(Invariant::I13, |script| agreed(script, |_, _| {}));
+    assert!(why.iter().any(|why| why.contains("still says approved")), "{why:?}");
+    assert!(why.iter().any(|why| why.contains("it ended as approved")), "{why:?}");
+    let why = caught(Invariant::I13, |script| {
+        agreed(script, |more, key| {
+            key.approval.as_mut().unwrap().state = "expired".to_owned();
+            more.moves(key, "denied");
+        });
+    });
+    assert!(why.iter().all(|why| why.contains("it ended as expired")), "{why:?}");
+}
+
 /// Puts what came later into the end of a history, and its record into the listings.
 fn insert(
     script: &mut Script,
