@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::Injector;
 use crate::{
-    load::call::Sending,
+    load::{call::Sending, finale::not_found},
     node::{GONE, Launch, Node, Started},
     seeded::Chance,
     setup::{KEYED_WINDOW_MS, LEASE_MS},
@@ -24,6 +24,8 @@ use crate::{
 
 /// How long an injection at a system call is waited for.
 const INJECTED: Duration = Duration::from_millis(2_500);
+/// How often an effect that nobody finds at first is tried for.
+const DELAYED_TRIES: usize = 3;
 /// How long a stopping process may take: what is open is waited for.
 const STOPPED: Duration = Duration::from_secs(20);
 /// For how long ends of processes are explained by a failing disk.
@@ -82,13 +84,25 @@ impl Injector {
         Ok(())
     }
 
-    /// SIGKILL while an effect is still to come that the upstream says it knows nothing of.
+    /// SIGKILL while an effect is still to come that the upstream says it knows nothing of; again where nobody asked in time.
     pub(super) async fn kill_delayed(
         &self,
         node: &Node,
         ms: u64,
         chance: &mut Chance,
     ) -> Result<()> {
+        let scene = &self.cluster.scene;
+        let before = not_found(scene).len();
+        for _ in 0..DELAYED_TRIES {
+            self.kill_before_effect(node, ms, chance).await?;
+            if not_found(scene).len() > before {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn kill_before_effect(&self, node: &Node, ms: u64, chance: &mut Chance) -> Result<()> {
         let manner = Manner::DelayedEffect { ms };
         let Some(again) = self.hold_at_upstream(node, "post", manner, chance).await? else {
             return Ok(());

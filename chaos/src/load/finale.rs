@@ -94,9 +94,17 @@ pub(crate) async fn agree(load: &Load, chance: &mut Chance) {
     }
 }
 
-/// How often the witness was asked for a call that it did not know, and had its effect afterwards (F16).
+/// Notes how often the witness was asked for a call that it did not know, and had its effect afterwards (F16).
 pub(crate) fn count_not_found(scene: &Scene) {
-    let mut asked = BTreeSet::new();
+    for tool in not_found(scene) {
+        let detail = format!("«not found», and then the effect of `{tool}`");
+        scene.injected(FaultKind::F16, None, detail);
+    }
+}
+
+/// The tools of these calls.
+pub(crate) fn not_found(scene: &Scene) -> Vec<String> {
+    let (mut asked, mut found) = (BTreeSet::new(), Vec::new());
     for line in log::read(&scene.world.log).unwrap_or_default() {
         if let Seen::Asked { token, state } = &line.what
             && state == "not_found"
@@ -106,10 +114,10 @@ pub(crate) fn count_not_found(scene: &Scene) {
         if let Seen::Effect { arrival, .. } = &line.what
             && asked.remove(&arrival.token)
         {
-            let detail = format!("«not found», and then the effect of `{}`", arrival.tool);
-            scene.injected(FaultKind::F16, None, detail);
+            found.push(arrival.tool.clone());
         }
     }
+    found
 }
 
 /// All records of a tenant that a node lists, in a state or in any.
