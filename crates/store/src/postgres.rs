@@ -83,7 +83,7 @@ use batch::Piece;
 use claims::Take;
 use connect::{ConnectError, Connector, Purpose};
 use lease::Keeper;
-use node::{EARLIER, LEASES, Sightings, Started};
+use node::{EARLIER, LEASES, Lease, Sightings, Started};
 use pool::Pool;
 use state::State;
 use witness::Witness;
@@ -227,7 +227,7 @@ impl PostgresStore {
         }
     }
 
-    async fn fence(&self, silent: Vec<i64>) -> Result<Vec<u64>, StoreError> {
+    async fn fence(&self, silent: Vec<node::Silent>) -> Result<Vec<u64>, StoreError> {
         let fencing = async {
             let connection = self.connector.connect(Purpose::Writing).await;
             let mut connection = connection.map_err(|error| match error {
@@ -372,10 +372,14 @@ impl Store for PostgresStore {
         self.state.check()?;
         let own = rows::column(self.state.epoch);
         let rows = self.pool.rows(|| sqlx::query(LEASES).bind(own)).await?;
-        let seen: Result<Vec<(i64, i64, bool)>, sqlx::Error> = rows
+        let seen: Result<Vec<Lease>, sqlx::Error> = rows
             .iter()
             .map(|row| {
-                Ok((row.try_get("epoch")?, row.try_get("lease_until")?, row.try_get("is_past")?))
+                Ok(Lease {
+                    epoch: row.try_get("epoch")?,
+                    until: row.try_get("lease_until")?,
+                    left: row.try_get("lease_left")?,
+                })
             })
             .collect();
         let seen = seen.map_err(|error| read::unreadable(&error))?;

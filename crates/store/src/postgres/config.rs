@@ -21,6 +21,8 @@ const LEASE: Duration = Duration::from_secs(15);
 const WAIT: Duration = Duration::from_secs(5);
 /// The shortest lease: three renewals have to fit in with room to spare.
 const LEASE_MIN: Duration = Duration::from_millis(300);
+/// The longest lease: so long a dead node's calls may wait after the database's clock was put back.
+pub(super) const LEASE_MAX: Duration = Duration::from_secs(600);
 const CONNECTIONS: u32 = 16;
 const HOSTS_MAX: usize = 16;
 const NODE_BYTES_MAX: usize = 128;
@@ -159,8 +161,8 @@ impl PostgresConfig {
         if self.node.is_empty() || self.node.len() > NODE_BYTES_MAX || self.node.contains('\0') {
             return wrong("the node needs a name of 1 to 128 bytes");
         }
-        if self.lease < LEASE_MIN {
-            return wrong("the lease has to be 300 ms or longer");
+        if self.lease < LEASE_MIN || self.lease > LEASE_MAX {
+            return wrong("the lease has to be 300 ms to 10 minutes long");
         }
         if self.wait.is_zero() || self.connections_max == 0 {
             return wrong("the longest wait and the number of connections have to be above zero");
@@ -224,6 +226,7 @@ mod tests {
             PostgresConfig { node: String::new(), ..sound.clone() },
             PostgresConfig { node: "n".repeat(129), ..sound.clone() },
             PostgresConfig { lease: Duration::from_millis(299), ..sound.clone() },
+            PostgresConfig { lease: Duration::from_secs(601), ..sound.clone() },
             PostgresConfig { wait: Duration::ZERO, ..sound.clone() },
             PostgresConfig { connections_max: 0, ..sound.clone() },
         ] {

@@ -1,8 +1,8 @@
 //! This node among the others: its epoch, its lease, and the fencing of nodes that fell silent.
 //!
 //! Owns the rows of `placet.epochs` but for the ends of logs. Invariants: an epoch is used once; only a node that is not fenced itself
-//! fences others; a node is fenced only when the database's clock says that its lease is over and this node's own clock has seen
-//! it unmoved for half a lease, so that a database clock that jumps fences nobody.
+//! fences others; a node is fenced only when its lease has not moved, by this node's own clock, for half a lease after it was past, or
+//! for longer than it had left: a database clock that jumps ahead fences nobody, and one that is put back keeps nobody alive.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use placet_ledger::proof::empty_root;
 
+use super::config::LEASE_MAX;
 use super::connect::KEPT;
 use super::error::{OpenError, Trouble, said};
 use super::rows::{column, number};
@@ -128,56 +129,97 @@ async fn try_start(
 
 /// What a node has seen of the others' leases.
 #[derive(Debug, Default)]
-pub(super) struct Sightings(HashMap<i64, (i64, Instant)>);
+pub(super) struct Sightings(HashMap<i64, Sighting>);
+
+/// A lease as it was seen first at the end that it has.
+#[derive(Debug)]
+struct Sighting {
+    until: i64,
+    left: Duration,
+    since: Instant,
+}
+
+/// Another node's lease, as the database tells of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Lease {
+    /// Whose it is.
+    pub(super) epoch: i64,
+    /// When it ends, in microseconds since 1970.
+    pub(super) until: i64,
+    /// How many microseconds that is ahead; negative: it is past.
+    pub(super) left: i64,
+}
+
+impl Lease {
+    fn left(self) -> Duration {
+        Duration::from_micros(u64::try_from(self.left).unwrap_or(0)).min(LEASE_MAX)
+    }
+}
+
+/// A node that has fallen silent: its epoch, and where its lease ended when that was seen.
+pub(super) type Silent = (i64, i64);
 
 impl Sightings {
-    /// Takes a look at the leases of others, each an epoch with its end and whether the database says that this is past;
-    /// answers those that fell silent.
-    pub(super) fn look(&mut self, seen: &[(i64, i64, bool)], lease: Duration) -> Vec<i64> {
-        let (now, half) = (Instant::now(), lease.checked_div(2).unwrap_or(lease));
-        self.0.retain(|epoch, _| seen.iter().any(|(there, ..)| there == epoch));
+    /// Takes a look at the leases of others; answers those of nodes that fell silent. A lease is over when it is past by the
+    /// database's clock and has not moved for half of this node's lease; and when it has not moved for as long as it had left when it
+    /// was seen first, and half a lease more, wherever the database's clock has been put since.
+    pub(super) fn look(&mut self, seen: &[Lease], own: Duration) -> Vec<Silent> {
+        let now = Instant::now();
+        let half = own.checked_div(2).unwrap_or(own);
+        self.0.retain(|epoch, _| seen.iter().any(|lease| lease.epoch == *epoch));
         let mut silent = Vec::new();
-        for (epoch, until, is_past) in seen {
-            let (known, since) = self.0.entry(*epoch).or_insert((*until, now));
-            if known != until {
-                (*known, *since) = (*until, now);
+        for lease in seen {
+            let first = || Sighting { until: lease.until, left: lease.left(), since: now };
+            let known = self.0.entry(lease.epoch).or_insert_with(first);
+            if known.until != lease.until {
+                *known = first();
             }
-            let unmoved = now.saturating_duration_since(*since);
-            if *is_past && unmoved >= half {
-                silent.push(*epoch);
+            let unmoved = now.saturating_duration_since(known.since);
+            let is_over = lease.left < 0 || unmoved >= known.left.saturating_add(half);
+            if is_over && unmoved >= half {
+                silent.push((lease.epoch, lease.until));
             }
         }
         silent
     }
 }
 
-/// The leases of the other nodes that live: epoch, end in microseconds, whether that is past.
+/// The leases of the other nodes that live: epoch, end in microseconds, how far ahead that is.
 pub(super) const LEASES: &str = "SELECT epoch, (extract(epoch FROM lease_until) * 1000000)::bigint AS lease_until, \
-       lease_until < clock_timestamp() AS is_past \
+       (extract(epoch FROM lease_until - clock_timestamp()) * 1000000)::bigint AS lease_left \
      FROM placet.epochs WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch <> $1";
 
 /// One of the nodes that live and started before this one.
 pub(super) const EARLIER: &str = "SELECT epoch FROM placet.epochs \
      WHERE fenced_by IS NULL AND closed_ms IS NULL AND epoch < $1 LIMIT 1";
 
-/// Fences epochs whose leases are over; answers those that are fenced now. A row that is locked belongs to a node that is writing.
+/// Fences epochs whose leases have not moved since they were seen; answers those that are fenced now. A row that is locked belongs to
+/// a node that is writing, and a lease that has moved to one that lives.
 pub(super) async fn fence(
     connection: &mut PgConnection,
     own: u64,
-    silent: &[i64],
+    silent: &[Silent],
 ) -> Result<Vec<u64>, sqlx::Error> {
-    let fenced = query(
-        "UPDATE placet.epochs SET fenced_by = $1, fenced_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint \
-         WHERE epoch IN (SELECT epoch FROM placet.epochs WHERE epoch = ANY($2) AND lease_until < clock_timestamp() \
-             AND fenced_by IS NULL AND closed_ms IS NULL ORDER BY epoch FOR UPDATE SKIP LOCKED) \
-           AND EXISTS (SELECT 1 FROM placet.epochs AS me WHERE me.epoch = $1 AND me.fenced_by IS NULL) \
-         RETURNING epoch",
-    )
-    .bind(column(own))
-    .bind(silent)
-    .fetch_all(connection)
-    .await?;
-    fenced.iter().map(|row| row.try_get("epoch").map(number)).collect()
+    let mut fenced = Vec::new();
+    for (epoch, until) in silent {
+        let row = query(
+            "UPDATE placet.epochs SET fenced_by = $1, fenced_ms = (extract(epoch FROM clock_timestamp()) * 1000)::bigint \
+             WHERE epoch IN (SELECT epoch FROM placet.epochs WHERE epoch = $2 \
+                 AND (extract(epoch FROM lease_until) * 1000000)::bigint = $3 \
+                 AND fenced_by IS NULL AND closed_ms IS NULL FOR UPDATE SKIP LOCKED) \
+               AND EXISTS (SELECT 1 FROM placet.epochs AS me WHERE me.epoch = $1 AND me.fenced_by IS NULL) \
+             RETURNING epoch",
+        )
+        .bind(column(own))
+        .bind(epoch)
+        .bind(until)
+        .fetch_optional(&mut *connection)
+        .await?;
+        if let Some(row) = row {
+            fenced.push(number(row.try_get("epoch")?));
+        }
+    }
+    Ok(fenced)
 }
 
 #[cfg(test)]
@@ -186,20 +228,43 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(10);
 
+    const SECOND: i64 = 1_000_000;
+
+    /// Leases, each an epoch with its end and how many seconds that is ahead.
+    fn seen<const N: usize>(leases: [(i64, i64, i64); N]) -> [Lease; N] {
+        leases.map(|(epoch, until, left_s)| Lease { epoch, until, left: left_s * SECOND })
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_node_is_silent_only_when_both_clocks_say_so() {
         let mut sightings = Sightings::default();
         // The database's clock has jumped ahead: all leases look past, but none has been seen unmoved.
-        assert_eq!(sightings.look(&[(1, 100, true), (2, 100, true)], LEASE), Vec::<i64>::new());
+        assert_eq!(sightings.look(&seen([(1, 100, -1), (2, 100, -1)]), LEASE), []);
         tokio::time::advance(Duration::from_secs(4)).await;
-        assert_eq!(sightings.look(&[(1, 100, true), (2, 200, true)], LEASE), Vec::<i64>::new());
+        assert_eq!(sightings.look(&seen([(1, 100, -1), (2, 200, -1)]), LEASE), []);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(sightings.look(&[(1, 100, true), (2, 200, true)], LEASE), vec![1]);
-        // A lease that was not renewed but is not over either is none.
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(sightings.look(&[(1, 100, false), (2, 200, true)], LEASE), vec![2]);
+        assert_eq!(sightings.look(&seen([(1, 100, -1), (2, 200, -1)]), LEASE), [(1, 100)]);
+        // One that has still to go is of a node that lives, however short this node's own lease is.
+        assert_eq!(sightings.look(&seen([(3, 300, 60)]), LEASE), []);
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!(sightings.look(&seen([(3, 300, 1)]), LEASE), []);
         // Who is gone from the list is forgotten.
-        assert_eq!(sightings.look(&[(1, 100, true)], LEASE), vec![1]);
-        assert_eq!(sightings.look(&[(2, 200, true)], LEASE), Vec::<i64>::new());
+        assert_eq!(sightings.look(&seen([(1, 100, -1)]), LEASE), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_database_clock_that_was_put_back_gives_no_dead_node_a_longer_life() {
+        let mut sightings = Sightings::default();
+        assert_eq!(sightings.look(&seen([(1, 100, 9), (2, 100, 9)]), LEASE), []);
+        tokio::time::advance(Duration::from_secs(13)).await;
+        // By the clock that was put back both have an hour to go; one has moved.
+        assert_eq!(sightings.look(&seen([(1, 100, 3600), (2, 200, 3600)]), LEASE), []);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(sightings.look(&seen([(1, 100, 3600), (2, 200, 3600)]), LEASE), [(1, 100)]);
+        // Of one that was never seen with the clock right it is known only that no lease is longer than this.
+        tokio::time::advance(LEASE_MAX).await;
+        assert_eq!(sightings.look(&seen([(2, 200, 3000)]), LEASE), []);
+        tokio::time::advance(LEASE / 2).await;
+        assert_eq!(sightings.look(&seen([(2, 200, 3000)]), LEASE), [(2, 200)]);
     }
 }
