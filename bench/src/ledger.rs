@@ -5,6 +5,7 @@
 //! call, as long as that can be waited for; nothing is begun for which the disk has too little room;
 //! the folder is gone in the end, and so is every process that was started.
 
+mod claims;
 pub(crate) mod part;
 mod sizes;
 
@@ -84,6 +85,7 @@ struct Size {
     claims: Said,
     without_index: Said,
     rebuild: Said,
+    cold: Said,
     bytes: Bytes,
 }
 
@@ -204,6 +206,8 @@ impl Run {
         progress(&format!("{to} records: rebuilding the index from the whole journal"));
         let rebuild = self.part("rebuild", &folder, (from, to)).await?;
         remove_damaged(&folder)?;
+        progress(&format!("{to} records: claims of keys that are in no memory"));
+        let cold = self.part("cold", &folder, (from, to)).await?;
         if !without_index.rebuilt || !rebuild.rebuilt || claims.rebuilt {
             bail!("an index was kept, or made anew, where it should not have been");
         }
@@ -218,6 +222,7 @@ impl Run {
             claims,
             without_index,
             rebuild,
+            cold,
             bytes,
         })
     }

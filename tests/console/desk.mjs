@@ -2,19 +2,11 @@
 
 import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
-import { accessible, ask, base, check, complaints, decide, finish, order, proveAtProvider, refund, signIn, task, window_ } from "./support.mjs";
+import { createServer } from "node:http";
+import { accessible, ask, base, check, complaints, decide, finish, order, proveAtProvider, refund, signIn, task, until, visit, window_ } from "./support.mjs";
 
 const effects = () => { try { return readFileSync(task.witness, "utf8").split("\n").filter(Boolean).map((line) => JSON.parse(line)); } catch { return []; } };
 const state = (page) => page.locator("h1 .mark").innerText();
-const until = async (probe, what, within = 20_000) => {
-  const end = Date.now() + within;
-  for (;;) {
-    const found = await probe();
-    if (found) return found;
-    assert.ok(Date.now() < end, `in vain: ${what}`);
-    await new Promise((again) => setTimeout(again, 100));
-  }
-};
 
 // A month that lies ahead, and less than a year.
 const soon = new Date(Date.now() + 45 * 86_400_000).toISOString().slice(0, 7);
@@ -164,45 +156,168 @@ await check("hostile arguments, reasons and names are text", async () => {
   assert.match(complaints.pop(), /Content Security Policy directive 'script-src 'self''/);
 });
 
-await check("a form of another site does nothing", async () => {
-  const held = await refund(order("forged"));
+await check("hostile names and descriptions of operations are text, and a name that is markup is none", async () => {
+  const held = await ask("raffle", { note: "one ticket" });
+  await ben.goto(`${base}/approvals/${held.id}`);
+  assert.match(await ben.locator("#head").innerText(), /Draws a winner\. "><img src=x onerror=alert\(5\)><\/textarea><script>alert\(6\)/);
+  const pages = ["/", `/approvals/${held.id}/edit`, `/approvals/${held.id}/grant`, `/calls/${held.call}/trail`, `/?q=${encodeURIComponent("<img src=x>")}`];
+  for (const path of [`/approvals/${held.id}`, ...pages]) {
+    await ben.goto(base + path);
+    assert.equal(await ben.locator("img, main script").count(), 0, path);
+  }
+  await ben.goto(`${base}/`);
+  await ben.locator(`#pick-${held.id}`).check();
+  await ben.locator("#together").click();
+  await ben.getByText("Draws a winner.").waitFor();
+  assert.equal(await ben.locator("img, main script").count(), 0);
+  // The server offers an operation whose name is markup. It is nobody's.
+  const named = await fetch(`${base}/v1/calls`, {
+    method: "POST", headers: { authorization: `Bearer ${task.agent}`, "content-type": "application/json" },
+    body: JSON.stringify({ tool: `till__"><img src=x onerror=alert(7)>`, args: { note: "x" }, step_id: "hostile", request_id: "req", run: { run_id: "run-of-the-console" } }),
+  });
+  assert.ok(named.status >= 400 && named.status < 500, `${named.status}`);
+  assert.equal(named.headers.get("content-type").includes("html"), false);
+  await ben.goto(`${base}/approvals/${held.id}`);
+  await decide(ben, "Deny", "no raffle");
+});
+
+// A form for a call, on a page of a server that is not ours, sent by the person: what the console is asked, and what it answers.
+async function forged(host, held) {
   await ben.goto(`${base}/approvals/${held.id}`);
   const digest = await ben.locator("input[name=digest]").first().inputValue();
   const token = await ben.locator("#decide input[name=form_token]").inputValue();
-  const page = await ben.context().newPage();
-  await page.route("http://evil.test/**", (route) => route.fulfill({
-    contentType: "text/html",
-    body: `<form method=post action="${base}/approvals/${held.id}/decision">
+  const server = createServer((_, response) => {
+    response.writeHead(200, { "content-type": "text/html" });
+    response.end(`<!doctype html><title>t</title><form method=post action="${base}/approvals/${held.id}/decision">
       <input name=form_token value="${token}"><input name=digest value="${digest}">
-      <input name=reason value=forged><button name=decision value=approve>go</button></form>`,
-  }));
-  await page.goto("http://evil.test/");
-  const answered = page.waitForResponse((response) => response.request().method() === "POST");
+      <input name=reason value=forged><button name=decision value=approve>go</button></form>`);
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  const origin = `http://${host}:${server.address().port}`;
+  const page = await ben.context().newPage();
+  await page.goto(`${origin}/`);
+  const posted = page.waitForRequest((request) => request.method() === "POST");
   await page.getByRole("button").click();
-  assert.ok([303, 403].includes((await answered).status()));
+  const request = await posted, status = (await request.response()).status();
+  const headers = await request.allHeaders();
+  assert.equal(headers.origin, origin);
+  // It comes no further than the door, which answers as it answers programs.
+  assert.equal(status, 403);
+  await page.getByText("scripts of that `Origin` may not call this service").waitFor();
   await page.close();
+  server.closeAllConnections();
+  server.close();
   await ben.reload();
   assert.equal(await state(ben), "waits");
   assert.match(await ben.locator("#people").innerText(), /None yet/);
-  // A right form with another's token neither.
-  const status = await ben.evaluate(async ([id, digest]) => {
-    const form = new URLSearchParams({ form_token: "x".repeat(43), digest, reason: "forged", decision: "approve" });
-    return (await fetch(`/approvals/${id}/decision`, { method: "POST", body: form })).status;
-  }, [held.id, digest]);
-  assert.equal(status, 403);
+  return { cookie: headers.cookie ?? "", digest };
+}
+
+await check("a form of another origin of the same site is refused by its origin, although it has cookie, token and digest", async () => {
+  const held = await refund(order("forged next door"));
+  // Another port of the same host is the same site: the browser sends the session's cookie along.
+  const { cookie, digest } = await forged("127.0.0.1", held);
+  assert.match(cookie, /placet=/, "it was sent as the person");
+  // From the right place without the token, and with one that is not of this session.
+  for (const token of [null, "x".repeat(43)]) {
+    const [refused, words] = await ben.evaluate(async ([id, digest, token]) => {
+      const form = new URLSearchParams({ digest, reason: "forged", decision: "approve" });
+      if (token) form.set("form_token", token);
+      const answer = await fetch(`/approvals/${id}/decision`, { method: "POST", body: form });
+      return [answer.status, await answer.text()];
+    }, [held.id, digest, token]);
+    assert.equal(refused, 403);
+    assert.match(words, /not one of this session/);
+  }
+  await ben.reload();
+  assert.match(await ben.locator("#people").innerText(), /None yet/);
+  await decide(ben, "Deny", "it was only a try");
+});
+
+await check("a form of another site comes without the session, and does nothing", async () => {
+  const held = await refund(order("forged"));
+  const { cookie } = await forged("localhost", held);
+  assert.doesNotMatch(cookie, /placet=/);
   await decide(ben, "Deny", "it was only a try");
 });
 
 await check("several calls are looked at and decided together", async () => {
-  const some = [await refund(order("one of three")), await refund(order("two of three")), await refund(order("three of three"))];
+  const some = [await refund(order("one of three")), await refund(order("two of three")), await refund(order("three of three", 90_000))];
+  // One of them is not any more what the agent asked for.
+  await cleo.goto(`${base}/approvals/${some[2].id}/edit`);
+  await cleo.locator("#args").fill((await cleo.locator("#args").inputValue()).replace("90000", "30000"));
+  await cleo.locator("#reason").fill("a third of it");
+  await cleo.getByRole("button", { name: /^Propose these/ }).click();
+  await cleo.waitForURL(/done=edit/);
   await ben.goto(`${base}/`);
   for (const held of some) await ben.locator(`#pick-${held.id}`).check();
   await ben.getByRole("button", { name: "Look at 3 chosen together" }).click();
   assert.match(await ben.locator("main").innerText(), /one of three[\s\S]*two of three[\s\S]*three of three/);
+  const edited = ben.locator("section.item", { hasText: some[2].id });
+  assert.match(await edited.innerText(), /edited[\s\S]*cannot be undone[\s\S]*Ends[\s\S]*cleo changed the arguments[\s\S]*a third of it[\s\S]*90000[\s\S]*30000/);
+  assert.match(await edited.innerText(), /2 people of approvers must agree[\s\S]*approved by cleo[\s\S]*nobody else is needed/);
+  assert.equal(await ben.locator("section.item del").count(), 1, "the others are as they were asked for");
+  assert.match(await ben.locator("main").innerText(), /1 call of these runs with changed arguments/);
+  const items = await ben.locator("input[name=item]").evaluateAll((fields) => fields.map((field) => field.value));
   await accessible(ben, "together");
   await ben.locator("#reason").fill("a bad batch");
   await ben.getByRole("button", { name: "Deny all 3" }).click();
   await ben.getByText("3 decisions are recorded").waitFor();
+  // Of each is recorded what was shown.
+  for (const held of some) {
+    const [, shown] = items.map((item) => item.split(" ")).find(([id]) => id === held.id);
+    await ben.goto(`${base}/calls/${held.call}/trail`);
+    const step = ben.locator("ol.trail > li", { hasText: "Voted" }).last();
+    assert.ok((await step.textContent()).includes(shown), `${held.id}: ${await step.textContent()}`);
+  }
+});
+
+await check("what others do is told to who does not look, and neither what is open nor the focus is lost by it", async () => {
+  const held = await refund(order("told"));
+  await ben.goto(`${base}/approvals/${held.id}`);
+  await ben.locator("#digests summary").click();
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  await decide(cleo, "Approve", "the first of two");
+  await ben.locator("#people").getByText("the first of two").waitFor();
+  await ben.locator("#live", { hasText: "Agreement: 1 of 2 from approvers" }).waitFor();
+  assert.equal(await ben.locator("#digests").evaluate((details) => details.open), true);
+  assert.equal(await ben.evaluate(() => document.activeElement.tagName), "SUMMARY");
+  // The same on the trail, where each step can be opened.
+  await cleo.goto(`${base}/calls/${held.call}/trail`);
+  const steps = cleo.locator("ol.trail > li");
+  const before = await steps.count();
+  await steps.first().locator("summary").click();
+  await decide(ben, "Deny", "the second of two");
+  await until(async () => (await steps.count()) > before, "the trail goes on");
+  assert.equal(await steps.first().locator("details").evaluate((details) => details.open), true);
+});
+
+await check("the page of a refused decision lives on, and its address leads to the call", async () => {
+  const held = await refund(order("refused"));
+  await ben.goto(`${base}/approvals/${held.id}`);
+  await ben.locator("#decide input[name=digest]").evaluate((field) => { field.value = field.value.replace(/.$/, (last) => (last === "0" ? "1" : "0")); });
+  await decide(ben, "Approve", "on an old page");
+  await ben.getByRole("heading", { name: "This changed while you were looking at it" }).waitFor();
+  assert.equal(ben.url(), `${base}/approvals/${held.id}/decision`);
+  await cleo.goto(`${base}/approvals/${held.id}`);
+  await decide(cleo, "Approve", "seen by itself");
+  await ben.locator("#people").getByText("seen by itself").waitFor();
+  await ben.goto(ben.url());
+  assert.equal(ben.url(), `${base}/approvals/${held.id}`);
+  await decide(ben, "Deny", "and no");
+});
+
+await check("the keys can be switched off, and stay off in this browser", async () => {
+  await ben.goto(`${base}/help`);
+  await ben.getByLabel("Listen to these keys").uncheck();
+  await ben.goto(`${base}/`);
+  const focused = async (key) => { await ben.keyboard.press(key); return ben.evaluate(() => document.activeElement.id); };
+  assert.equal(await focused("/"), "");
+  await ben.goto(`${base}/help`);
+  assert.equal(await ben.getByLabel("Listen to these keys").isChecked(), false);
+  await ben.getByLabel("Listen to these keys").check();
+  await ben.goto(`${base}/`);
+  assert.equal(await focused("/"), "search");
 });
 
 await check("the keyboard moves, opens and never decides", async () => {
@@ -329,6 +444,7 @@ await check("a call that wants a fresh sign-in asks for it, comes back to the sa
   assert.deepEqual(effects().at(-1), { tool: "payout", note: "the drawer" });
 });
 
+const entries = {};
 await check("a freeze, a handover, an emergency and a grant are arranged, shown and ended", async () => {
   await ben.goto(`${base}/calendar`);
   await ben.locator("#name").fill("Year-end <close>");
@@ -349,12 +465,14 @@ await check("a freeze, a handover, an emergency and a grant are arranged, shown 
   await ben.locator("#reason").fill("the new till goes live");
   await ben.getByRole("button", { name: "Set the freeze" }).click();
   await ben.getByRole("heading", { level: 1, name: /Release week/ }).waitFor();
+  entries.freeze = new URL(ben.url()).pathname;
 
   await ben.goto(`${base}/break-glass`);
   await ben.locator("#ticket").fill("INC-7");
   await ben.locator("#reason").fill("the till is on fire");
   await ben.getByRole("button", { name: "Declare it" }).click();
   await ben.getByRole("heading", { level: 1, name: /INC-7/ }).waitFor();
+  entries["emergency"] = new URL(ben.url()).pathname;
   await cleo.goto(ben.url());
   await cleo.locator("#reason-decide").fill("I see the smoke");
   await cleo.getByRole("button", { name: "Agree" }).click();
@@ -385,11 +503,15 @@ await check("a freeze, a handover, an emergency and a grant are arranged, shown 
 
   const held = await refund(order("every day"));
   await ben.goto(`${base}/approvals/${held.id}/grant`);
-  await ben.locator("fieldset", { hasText: "note" }).locator("select").selectOption("any");
+  await ben.locator("fieldset", { hasText: "note" }).locator("select").selectOption("starts_with");
+  await ben.locator("fieldset", { hasText: "note" }).locator("input[name^='value.']").fill("every ");
   await ben.locator("#uses").fill("3");
   await ben.locator("#reason").fill("it comes every day");
   await ben.getByRole("button", { name: "Propose the grant" }).click();
   await ben.getByRole("heading", { level: 1, name: /till\/refund/ }).waitFor();
+  entries.standing = new URL(ben.url()).pathname;
+  // The space is part of what it covers, and can be seen.
+  assert.equal(await ben.locator("code.exact").textContent(), "every ");
 });
 
 await check("signing out ends the session in every window", async () => {
@@ -405,17 +527,36 @@ await check("signing out ends the session in every window", async () => {
 });
 
 const held = await refund(order("to look at"));
+// One whose arguments somebody else wrote, what is masked too.
+const edited = await refund(order("to look at, edited", 90_000));
+await check("an approver writes other arguments, what is masked too", async () => {
+  const finn = await signIn("finn");
+  await finn.goto(`${base}/approvals/${edited.id}/edit`);
+  const text = await finn.locator("#args").inputValue();
+  await finn.locator("#args").fill(text.replace("90000", "45000").replace("[sensitive]", "DE75 5121 0800 1245 1261 99"));
+  await finn.locator("#reason").fill("half of it, and the account they use now");
+  await finn.getByRole("button", { name: /^Propose these/ }).click();
+  await finn.waitForURL(/done=edit/);
+  await finn.context().close();
+});
+const together = async (page) => {
+  await page.goto(`${base}/`);
+  for (const one of [held, edited]) await page.locator(`#pick-${one.id}`).check();
+  await page.locator("#together").click();
+  await page.getByRole("heading", { level: 1, name: "Decide together" }).waitFor();
+};
 const pages = {
   inbox: "/", finished: "/?state=consumed&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
   grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", grants: "/grants?state=all",
   "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: `/calendar?month=${soon}`, help: "/help",
-  "not-found": "/approvals/none",
+  "not-found": "/approvals/none", edited: `/approvals/${edited.id}`, together,
+  "entry-freeze": entries.freeze, "entry-break-glass": entries.emergency, "entry-grant": entries.standing,
 };
 for (const scheme of ["light", "dark"]) {
   const page = await signIn("ben", { colorScheme: scheme });
   for (const [name, path] of Object.entries(pages)) {
     await check(`axe finds nothing on ${name}, ${scheme}`, async () => {
-      await page.goto(base + path);
+      await visit(page, path);
       await accessible(page, `${name}, ${scheme}`);
     });
   }
@@ -427,7 +568,7 @@ await check("axe finds nothing on the sign-in, and pages fit a phone", async () 
   await accessible(outside, "sign-in");
   const phone = await signIn("ben", { viewport: { width: 360, height: 740 } });
   for (const [name, path] of Object.entries(pages)) {
-    await phone.goto(base + path);
+    await visit(phone, path);
     const wide = await phone.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     assert.ok(wide <= 0, `${name} is ${wide} px too wide`);
   }

@@ -2,7 +2,7 @@
 
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
-import { base, signIn, task, window_ } from "./support.mjs";
+import { base, signIn, task, visit, window_ } from "./support.mjs";
 
 const WAYS = {
   light: { colorScheme: "light" },
@@ -15,7 +15,7 @@ export async function shots(pages) {
   for (const [way, options] of Object.entries(WAYS)) {
     const page = await signIn("cleo", options);
     for (const [name, path] of Object.entries(pages)) {
-      await page.goto(base + path);
+      await visit(page, path);
       await page.screenshot({ path: join(task.shots, `${name}-${way}.png`), fullPage: true });
     }
     const outside = await window_(options);

@@ -27,7 +27,7 @@ export async function window_(options = {}) {
     const text = line.text();
     // The browser reports every answer that is no success; those are asked for here.
     const expected = text.startsWith("Failed to load resource");
-    if (line.type() === "error" && !expected && page.url().startsWith(base)) complaints.push(`${page.url()}: ${text}`);
+    if (line.type() === "error" && !expected && (!base || page.url().startsWith(base))) complaints.push(`${page.url()}: ${text}`);
   });
   page.on("dialog", (dialog) => { complaints.push(`${page.url()}: a dialog: ${dialog.message()}`); dialog.dismiss(); });
   return page;
@@ -85,6 +85,9 @@ export const order = (note, cents = 4200) => ({
   note,
 });
 
+// A page by its path; one that only a form leads to by what leads there.
+export const visit = (page, where) => (typeof where === "string" ? page.goto(base + where) : where(page));
+
 export async function decide(page, word, reason) {
   await page.locator("#decide textarea[name=reason]").fill(reason);
   await page.locator("#decide").getByRole("button", { name: word, exact: true }).click();
@@ -99,6 +102,16 @@ export async function accessible(page, name) {
   const bad = report.violations.filter((violation) => ["serious", "critical", "moderate"].includes(violation.impact));
   const words = bad.map((violation) => `${violation.id} (${violation.impact}): ${violation.nodes.map((node) => node.target.join(" ")).join("; ")} ${violation.nodes[0]?.failureSummary ?? ""}`);
   assert.deepEqual(words, [], `axe on ${name}`);
+}
+
+export async function until(probe, what, within = 20_000) {
+  const end = Date.now() + within;
+  for (;;) {
+    const found = await probe();
+    if (found) return found;
+    assert.ok(Date.now() < end, `in vain: ${what}`);
+    await new Promise((again) => setTimeout(again, 100));
+  }
 }
 
 const results = [];

@@ -3,10 +3,14 @@
 //! Owns the collection of everything that leaves the process or stays on disk: bytes that upstreams and webhooks received, spans,
 //! logs, metrics, error bodies, pages of the console, the data folder, before and after a crash. The search itself is
 //! `harness::search`'s, and is tested here on the same places. `estate` is a Placet with every kind of secret there is, and `everywhere`
-//! what is looked for in it.
+//! what is looked for in it; `doors` are the ways to people and callers, `sign_in` a provider that repeats all it hears, `failing` adapters that
+//! fail in every way, and a process that is killed and aborted.
 
+mod doors;
 mod estate;
 mod everywhere;
+mod failing;
+mod sign_in;
 
 use std::{
     fs,
@@ -14,8 +18,10 @@ use std::{
     time::Duration,
 };
 
+use base64::Engine as _;
 use bytes::Bytes;
 use http::{Method, Request};
+use regex::Regex;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -28,9 +34,14 @@ use crate::harness::{
     client::{Client, Reply, text},
     npm, otlp,
     placet::Placet,
-    search::{Places, canary, disguises, found},
+    search::{Places, canary, disguises, found, unfolded},
     setup::{Setup, local, plan},
     until, within,
+};
+use crate::{
+    ingress::TrustDomain,
+    tidy::production,
+    workspace::{files, none},
 };
 
 /// What an upstream was sent, byte by byte.
@@ -155,6 +166,7 @@ impl World {
 /// Everything that a request of ours brings along and that is for nobody else.
 struct Inbound {
     agent: String,
+    /// The user's own token; empty where the agent calls in its own name.
     user: String,
     headers: Vec<(&'static str, String)>,
     query: String,
@@ -174,6 +186,13 @@ impl Inbound {
         ];
         let agent = setup.token("agent", "dev-agent").await;
         Self { agent, user: user.ok().trim().to_owned(), headers, query: canary("query") }
+    }
+
+    /// The same with the SVID of a workload, which calls in its own name.
+    fn as_workload(&self, domain: &TrustDomain) -> Self {
+        let agent = domain.svid("spiffe://prod.example/agent/dev-agent", "placet");
+        let (headers, query) = (self.headers.clone(), self.query.clone());
+        Self { agent, user: String::new(), headers, query }
     }
 
     /// Of each token its signature and its claims; of each header the part that is nobody's name.
@@ -201,7 +220,9 @@ impl Inbound {
                     request = request.header(*name, value);
                 }
             }
-            let request = request.header("placet-delegation", &self.user);
+            if !self.user.is_empty() {
+                request = request.header("placet-delegation", &self.user);
+            }
             let request: Request<Bytes> =
                 request.body(serde_json::to_vec(submission).unwrap().into()).unwrap();
             let reply = client.send(request).await;
@@ -297,43 +318,44 @@ async fn refused_tokens(placet: &Placet, inbound: &Inbound, places: &mut Places)
     }
 }
 
-/// The pages of the console, as the approver sees them. Answers their session.
-async fn pages(placet: &Placet, held: &Value, shown_word: &str, places: &mut Places) -> String {
-    let nobody = placet.client(None);
-    let form = nobody.get("/sign-in").await;
-    let cookie = |reply: &Reply, name: &str| {
-        let all = reply.headers.get_all("set-cookie").iter();
-        let mut pairs = all.filter_map(|line| line.to_str().ok()?.split(';').next());
-        pairs.find_map(|pair| pair.strip_prefix(&format!("{name}="))).map(str::to_owned)
-    };
+/// The value that an answer sets a cookie to.
+fn cookie(reply: &Reply, name: &str) -> Option<String> {
+    let all = reply.headers.get_all("set-cookie").iter();
+    let mut pairs = all.filter_map(|line| line.to_str().ok()?.split(';').next());
+    pairs.find_map(|pair| pair.strip_prefix(&format!("{name}="))).map(str::to_owned)
+}
+
+/// Somebody of the directory chooses their name at the console. Answers their session.
+async fn signed_in(placet: &Placet, name: &str) -> String {
+    let form = placet.client(None).get("/sign-in").await;
     let token = cookie(&form, "placet-sign-in").unwrap();
     let page = form.text();
     let mut people =
         page.split("name=\"person\"").skip(1).filter_map(|rest| rest.split('>').next());
-    let ben = people.find(|button| button.contains("Sign in as ben ")).unwrap();
-    let person = ben.split("value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let button = people.find(|button| button.contains(&format!("Sign in as {name} "))).unwrap();
+    let person = button.split("value=\"").nth(1).unwrap().split('"').next().unwrap();
     let origin = placet.base.origin().ascii_serialization();
-    let request = nobody
-        .request(Method::POST, "/sign-in/development")
-        .header("content-type", "application/x-www-form-urlencoded")
-        .header("origin", origin)
-        .header("cookie", format!("placet-sign-in={token}"));
     let body = format!("form_token={token}&person={person}&to=%2F");
-    let to = placet.base.socket_addrs(|| None).unwrap()[0];
-    let request = request.body(Bytes::from(body)).unwrap();
     // Our own client takes no redirect for an answer.
-    let (parts, body) = request.into_parts();
-    let mut head = format!(
-        "POST /sign-in/development HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\nContent-Length: {}\r\n",
+    let request = format!(
+        "POST /sign-in/development HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\nContent-Length: {}\r\n\
+         content-type: application/x-www-form-urlencoded\r\norigin: {origin}\r\ncookie: placet-sign-in={token}\r\n\r\n{body}",
         body.len()
     );
-    for (name, value) in &parts.headers {
-        head.push_str(&format!("{name}: {}\r\n", value.to_str().unwrap()));
-    }
-    let reply =
-        raw(placet, &format!("{head}\r\n{}", String::from_utf8(body.to_vec()).unwrap())).await;
-    let reply = String::from_utf8(reply).unwrap();
-    let session = reply.split("placet=").nth(1).unwrap().split(';').next().unwrap();
+    let reply = String::from_utf8(raw(placet, &request).await).unwrap();
+    reply.split("placet=").nth(1).unwrap().split(';').next().unwrap().to_owned()
+}
+
+/// A page, as the browser of a session sees it.
+async fn page(placet: &Placet, session: &str, path: &str) -> Reply {
+    let client = placet.client(None);
+    let request = client.request(Method::GET, path).header("cookie", format!("placet={session}"));
+    client.send(request.body(Bytes::new()).unwrap()).await
+}
+
+/// The pages of the console, as the approver sees them. Answers their session.
+async fn pages(placet: &Placet, held: &Value, shown_word: &str, places: &mut Places) -> String {
+    let session = signed_in(placet, "ben").await;
     let approval = format!("/approvals/{}", text(held, "approval_id"));
     let trail = format!("/calls/{}/trail", text(held, "call_id"));
     let (edit, grant) = (format!("{approval}/edit"), format!("{approval}/grant"));
@@ -350,15 +372,13 @@ async fn pages(placet: &Placet, held: &Value, shown_word: &str, places: &mut Pla
         "/handovers",
         "/break-glass",
     ] {
-        let request =
-            nobody.request(Method::GET, path).header("cookie", format!("placet={session}"));
-        let page = nobody.send(request.body(Bytes::new()).unwrap()).await;
+        let page = page(placet, &session, path).await;
         shown = usize::from(page.status == 200).saturating_add(shown);
         places.add(format!("page: {path}"), page.body.to_vec());
     }
     assert!(shown >= 9, "the console shows {shown} pages only");
     assert!(places.has(&approval, shown_word), "the approval's page says what it is about");
-    session.to_owned()
+    session
 }
 
 #[tokio::test]
@@ -463,6 +483,46 @@ fn a_canary_is_found_however_it_is_written_and_nothing_else_is() {
         assert!(found(page.as_bytes(), &wanted).is_some(), "{disguise}");
         assert_eq!(found(page.as_bytes(), &other), None, "{disguise}");
     }
+    // A mail breaks long lines, and writes them in a form of its own.
+    let text = disguises(&wanted).join("\n");
+    let encoded = base64::engine::general_purpose::STANDARD.encode(&text);
+    let lines: Vec<&[u8]> = encoded.as_bytes().chunks(76).collect();
+    let lines = String::from_utf8(lines.join(&b"\r\n"[..])).unwrap();
+    let in_base64 = format!("Subject: x\r\nContent-Transfer-Encoding: base64\r\n\r\n{lines}");
+    let quoted = text
+        .replace('=', "=3D")
+        .replace("0f", "0=\r\nf")
+        .replace('+', "=2B")
+        .replace("zz", "z=\r\nz");
+    for mail in [in_base64, format!("Content-Transfer-Encoding: quoted-printable\r\n\r\n{quoted}")]
+    {
+        assert!(String::from_utf8_lossy(&unfolded(mail.as_bytes())).contains(&text));
+    }
     assert_eq!(found(b"", &wanted), None);
     assert_eq!(found(wanted.split_at(wanted.len() - 1).0.as_bytes(), &wanted), None);
+}
+
+/// What holds a secret in memory says nothing of it where it is printed: no derived `Debug` reaches what is overwritten when it is dropped.
+#[test]
+fn what_is_overwritten_when_it_is_dropped_is_not_printed() {
+    let derived = Regex::new(
+        r"(?s)#\[derive\([^)]*\bDebug\b[^)]*\)\](?:\s*#\[[^\n]*\]|\s*//[^\n]*)*\s*(?:pub(?:\([^)]*\))? )?(?:struct|enum) (\w+)[^{;]*?(?:\{.*?\n\}|;)",
+    )
+    .unwrap();
+    let printed = |text: &str| -> Vec<String> {
+        let all = derived.captures_iter(text);
+        all.filter(|found| found[0].contains("Zeroizing<"))
+            .map(|found| found[1].to_owned())
+            .collect()
+    };
+    let seen = "#[derive(Clone, Debug)]\n// a word\npub(crate) struct Kept {\n    key: Zeroizing<String>,\n}\n";
+    assert_eq!(printed(seen), ["Kept"]);
+    assert_eq!(printed("#[derive(Debug)]\nstruct Pair(Zeroizing<String>, u8);\n"), ["Pair"]);
+    assert!(printed(&seen.replace("Debug", "Eq")).is_empty());
+    let mut wrong = Vec::new();
+    for file in files(&["crates", "adapters"], &[".rs"]) {
+        let text = production(&file.text);
+        wrong.extend(printed(text).into_iter().map(|name| format!("{}: {name}", file.path)));
+    }
+    none("are printed with a secret in them: write their `Debug`", &wrong);
 }

@@ -1,7 +1,8 @@
 //! People at the web console, in real Chromium: signed in with a real OpenID provider, deciding on the calls of an agent.
 //!
 //! Owns the set-up: who exists, a tool that gives money back, a gate that wants two people. What the people do stands in
-//! `tests/console/desk.mjs`, and each of its checks is a line of its output.
+//! `tests/console/desk.mjs`, and each of its checks is a line of its output. How an open page keeps its line is `tests/console/live.mjs`,
+//! where the server is one that fails as the check wants.
 
 use std::{env, fs, process::Stdio, time::Duration};
 
@@ -27,6 +28,7 @@ fn people() -> Value {
         "ana": { "display": "Ana Owner", "groups": [] },
         "ben": { "display": "Ben Approver", "groups": ["approvers", "operators", "emergency", "freeze-approvers"] },
         "cleo": { "display": "Cleo Approver", "groups": ["approvers"] },
+        "finn": { "display": "Finn Approver", "groups": ["approvers"] },
         "dora": { "display": "Dora Colleague", "groups": [] },
         "emma": { "display": "Emma Director", "groups": ["directors"] },
     })
@@ -84,6 +86,7 @@ fn policies(setup: &Setup) {
         gate("discount", "@escalate(\"6s: directors\")", &["approvers", "directors"], 1),
         gate("gift", "@expires(\"1h\")", &["approvers"], 2),
         gate("payout", "@fresh_auth(\"1m\")", &["approvers"], 1),
+        gate("raffle", "@expires(\"1h\")", &["approvers"], 1),
     ];
     fs::write(folder.join("25-till.cedar"), gates.concat()).unwrap();
 }
@@ -129,7 +132,12 @@ async fn till(setup: Setup) -> Setup {
     setup.configured(&[&words[..], &command[..]].concat()).await.ok();
     let mut contract = setup.read_contract("till");
     contract["capabilities"]["refund"]["mode"] = json!("destructive");
-    for tool in ["voucher", "discount", "gift", "payout"] {
+    assert_eq!(
+        contract["capabilities"].as_object().unwrap().len(),
+        6,
+        "a name that is markup is none"
+    );
+    for tool in ["voucher", "discount", "gift", "payout", "raffle"] {
         contract["capabilities"][tool]["mode"] = json!("local_write");
     }
     setup.contract("till", &contract)
@@ -168,6 +176,24 @@ async fn placet(provider: &Provider, port: u16) -> (Setup, Placet) {
     (setup, placet)
 }
 
+/// Lets a script of `tests/console` do its checks, and prints them.
+async fn checks(name: &str, task: &Value) {
+    let checks = script(name).env("PLACET_CONSOLE_TASK", task.to_string()).output();
+    let output = tokio::time::timeout(Duration::from_secs(MINUTES * 60), checks).await;
+    let output = output.expect("the checks come to an end").unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+    println!("{said}");
+}
+
+#[tokio::test]
+async fn an_open_page_follows_what_happens_whatever_its_line_does() {
+    let of_the_console = "crates/server/src/console/assets/console.js";
+    let task =
+        json!({ "script": workspace::root().join(of_the_console), "chromium": npm::chromium() });
+    checks("live.mjs", &task).await;
+}
+
 #[tokio::test]
 async fn people_decide_in_the_browser() {
     // The provider has to know where the console will be.
@@ -181,12 +207,7 @@ async fn people_decide_in_the_browser() {
         "base": base, "agent": token.ok().trim(), "witness": setup.path("witness"), "chromium": npm::chromium(),
         "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
     });
-    let people = script("desk.mjs").env("PLACET_CONSOLE_TASK", task.to_string()).output();
-    let output = tokio::time::timeout(Duration::from_secs(MINUTES * 60), people).await;
-    let output = output.expect("the people come to an end").unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
-    println!("{said}");
+    checks("desk.mjs", &task).await;
     let log = placet.stop().await;
     for secret in [SECRET, "code=", "id_token", "code_verifier"] {
         assert!(!log.contains(secret), "the log holds `{secret}`");

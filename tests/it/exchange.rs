@@ -3,8 +3,10 @@
 //! Owns the set-up: who exists, a server behind exchanged tokens, and the words that make the provider refuse. What is asserted is what the
 //! server was shown, not what Placet says of it.
 
+mod acceptance;
 mod contracts;
 mod fleet;
+mod held;
 mod refusals;
 mod revocation;
 mod scopes;
@@ -157,6 +159,13 @@ impl Guarded {
     pub(crate) fn calls(&self) -> usize {
         self.shown().matches("tools/call").count()
     }
+
+    /// The tokens that it was shown, in their order.
+    fn bearers(&self) -> Vec<String> {
+        let shown = self.shown();
+        let tokens = shown.split("Bearer ").skip(1).filter_map(|rest| rest.split('"').next());
+        tokens.map(str::to_owned).collect()
+    }
 }
 
 /// Everything together.
@@ -255,8 +264,14 @@ impl World {
 
     /// The same, after the program was started again.
     async fn restarted(self) -> Self {
+        self.set(|setup| setup).await
+    }
+
+    /// With another set-up, after the program was started again.
+    async fn set(self, change: impl FnOnce(Setup) -> Setup) -> Self {
         let Self { setup, provider, guarded, placet } = self;
         placet.stop().await;
+        let setup = change(setup);
         let placet = setup.start().await;
         Self { setup, provider, guarded, placet }
     }
@@ -341,8 +356,7 @@ async fn a_call_reaches_its_server_with_an_exchanged_token_and_nothing_else() {
     );
     assert_eq!(world.guarded.calls(), 2);
     let shown = world.guarded.shown();
-    let minted: Vec<&str> =
-        shown.split("Bearer ").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let minted = world.guarded.bearers();
     assert!(!minted.is_empty());
     let data = world.setup.data();
     let log = world.placet.stop().await;
@@ -352,7 +366,7 @@ async fn a_call_reaches_its_server_with_an_exchanged_token_and_nothing_else() {
         assert!(!shown.contains(canary), "the server was shown what is not for it");
     }
     for canary in
-        [&world.provider.agent, &world.provider.alice, &key_line, CLIENT_SECRET, minted[0]]
+        [&world.provider.agent, &world.provider.alice, &key_line, CLIENT_SECRET, &minted[0]]
     {
         assert!(!log.contains(canary), "it is in the log");
         assert!(!result.to_string().contains(canary), "it is in the answer");
@@ -408,24 +422,6 @@ async fn placet_acts_by_name_and_may_prove_itself_with_a_secret() {
         contract["credential"].as_object_mut().unwrap().remove("actor");
         fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();
     }
-}
-
-#[tokio::test]
-async fn sts_down_means_no_call_and_no_fallback() {
-    let mut world = World::new().await;
-    assert_eq!(world.call(&search("s1")).await.status, 200);
-    let calls = world.guarded.calls();
-    world.provider.child.kill().await.unwrap();
-    // What is there serves on; another kind of call has nothing, and is not made with what another one has.
-    assert_eq!(world.call(&search("s2")).await.status, 200);
-    let held = world.call(&send("w1")).await;
-    assert_eq!(held.status, 202, "{held:?}");
-    let held = held.json();
-    world.ben().await.decide(&held, "approve").await.ok();
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
-    let now = world.look(&text(&held, "call_id"), 0).await;
-    assert_eq!((now.status, text(&now.json(), "state")), (202, "approved".to_owned()));
-    assert_eq!(world.guarded.calls(), calls + 1);
 }
 
 #[tokio::test]

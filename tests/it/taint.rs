@@ -10,10 +10,14 @@ use crate::harness::{
 };
 use crate::workspace;
 
+/// The contract of the built-in adapter.
+fn contract() -> Value {
+    serde_saphyr::from_str(&workspace::read("adapters/internal/contracts/files.yaml")).unwrap()
+}
+
 /// The built-in adapter, whose files hold secrets and whose writes leave the house.
 fn leaky(setup: Setup, root: Option<&std::path::Path>) -> Setup {
-    let sample = workspace::read("adapters/internal/contracts/files.yaml");
-    let mut contract: Value = serde_saphyr::from_str(&sample).unwrap();
+    let mut contract = contract();
     contract["limits"]["calls_per_minute_max"] = json!(100_000);
     contract["capabilities"]["read"]["result_taint"] = json!(["secret"]);
     contract["capabilities"]["write"]["also"] = json!(["network"]);
@@ -122,8 +126,7 @@ async fn what_one_node_has_read_keeps_back_what_another_would_send() {
 
 #[tokio::test]
 async fn a_contract_with_a_taint_that_there_is_not_does_not_load() {
-    let sample = workspace::read("adapters/internal/contracts/files.yaml");
-    let mut contract: Value = serde_saphyr::from_str(&sample).unwrap();
+    let mut contract = contract();
     contract["capabilities"]["read"]["result_taint"] = json!(["poison"]);
     let gone = Setup::new().contract("files", &contract).refuses().await;
     gone.says(&["poison", "untrusted_content"]);

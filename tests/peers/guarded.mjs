@@ -5,7 +5,8 @@
 // RECORD is a file that gets the headers and the message of every request as a line of JSON. A call is answered with what its token says.
 // A call that asks for `your secret` is told every authorization that any call has brought so far.
 // RECORD.withdrawn may have the `jti` of tokens that are taken no more, one a line; with `all` none is. RECORD.forbids makes it answer 403 to
-// what is not taken, as a server whose rules are elsewhere, and RECORD.silent makes it not answer what is.
+// what is not taken, as a server whose rules are elsewhere, and RECORD.silent makes it not answer what is. RECORD.moved has the URL that it
+// sends everybody to who calls.
 
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -72,6 +73,9 @@ const server = createServer((request, response) => {
     if (message.id === undefined) return response.writeHead(202).end();
     const isCall = message.method === "tools/call";
     if (isCall && request.headers.authorization) brought.add(request.headers.authorization);
+    if (isCall && existsSync(`${record}.moved`)) {
+      return response.writeHead(307, { location: readFileSync(`${record}.moved`, "utf8") }).end();
+    }
     const said = isCall ? await claims(request) : {};
     if (!said) return response.writeHead(existsSync(`${record}.forbids`) ? 403 : 401, { "www-authenticate": "Bearer" }).end();
     if (isCall && existsSync(`${record}.silent`)) return;

@@ -8,7 +8,14 @@
 // certificate of AUTHORITY for `placet.example` (RFC 8705). A line on its standard input changes how it behaves:
 //   revoke NAME | restore NAME      whether it exchanges that user's tokens
 //   refuse CODE | refuse none       the error that it answers every exchange with
-//   sign-in NAME                    signs that user in again; the line that answers has the token
+//   sign-in NAME                    signs that user in again; the line that answers has the token, and the ID token that came with it
+//   sign {"typ": …, "claims": {…}}  signs what it gave alice with other claims, of which null leaves one out; the line that answers has the token
+//   grant SCOPE … | grant asked     the scopes that it grants, whatever was asked for
+//   answer {…}                      members of its answers that are otherwise, of which null leaves one out
+//   fail {"status": …, "body": …, "location": …} | fail none     what it answers every exchange with
+//   late MS                         how long it thinks about an exchange
+//   secret TEXT                     the only secret of `placet-basic` from now on
+//   asked                           the line that answers has the form of every exchange so far, and its headers
 
 import { createHash, generateKeyPairSync, randomBytes } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -19,7 +26,7 @@ import { load } from "../console/modules.mjs";
 
 const [keyFile, certificate, certificateKey, authority] = process.argv.slice(2);
 const { Provider, errors } = await load("oidc-provider");
-const { createLocalJWKSet, jwtVerify } = await load("jose");
+const { CompactSign, createLocalJWKSet, decodeJwt, jwtVerify } = await load("jose");
 
 const EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange";
 const ACCESS = "urn:ietf:params:oauth:token-type:access_token";
@@ -30,6 +37,11 @@ const targets = { placet: "invoke", "urn:mail-api": "mail.read mail.send mail.la
 const people = ["alice", "bob"];
 const revoked = new Set();
 let refusal = "none";
+let granting = "asked";
+let otherwise = {};
+let failure;
+let late = 0;
+const asked = [];
 
 const signing = generateKeyPairSync("ec", { namedCurve: "P-256" });
 const own = { ...signing.privateKey.export({ format: "jwk" }), kid: "signing", use: "sig", alg: "ES256" };
@@ -129,8 +141,28 @@ async function verified(token, type, client) {
   }
 }
 
+// With other members; those that are null are left out.
+const changed = (members, others) =>
+  Object.fromEntries(Object.entries({ ...members, ...others }).filter(([, value]) => value !== null));
+
+// What it gave alice, with other claims: everything else about it is right, its signature too.
+function sign({ typ = "at+jwt", claims }) {
+  const said = changed({ ...decodeJwt(users.alice), jti: secret() }, claims);
+  return new CompactSign(Buffer.from(JSON.stringify(said)))
+    .setProtectedHeader({ alg: "ES256", kid: "signing", typ })
+    .sign(signing.privateKey);
+}
+
 async function exchange(ctx) {
   const { params, client } = ctx.oidc;
+  asked.push({ ...params, headers: ctx.headers });
+  await new Promise((over) => setTimeout(over, late));
+  if (failure) {
+    ctx.status = failure.status;
+    if (failure.location) ctx.set("location", failure.location);
+    ctx.body = failure.body ?? "";
+    return;
+  }
   if (refusal !== "none") {
     ctx.status = refusal === "invalid_client" ? 401 : 400;
     ctx.body = { error: refusal, error_description: "in words that nobody repeats" };
@@ -147,20 +179,23 @@ async function exchange(ctx) {
   if (!targets[name]) throw new errors.InvalidTarget("nobody of this name");
   const known = targets[name].split(" ");
   // Labels are for nobody: a scope that is asked for is not one that is granted.
-  const asked = (params.scope ?? "").split(" ").filter(Boolean);
-  if (asked.some((scope) => !known.includes(scope))) throw new errors.InvalidScope("not of this target", params.scope);
-  const granted = asked.filter((scope) => scope !== "mail.labels").join(" ");
+  const wanted = (params.scope ?? "").split(" ").filter(Boolean);
+  if (wanted.some((scope) => !known.includes(scope))) throw new errors.InvalidScope("not of this target", params.scope);
+  const granted = granting === "asked" ? wanted.filter((scope) => scope !== "mail.labels").join(" ") : granting;
   const token = new provider.AccessToken({ accountId: subject.sub, client, gty: "token-exchange", scope: granted });
   token.resourceServer = new provider.ResourceServer(name, target(name));
   token.acting = acting;
   const value = await token.save();
-  ctx.body = {
-    access_token: value,
-    issued_token_type: ACCESS,
-    token_type: "Bearer",
-    expires_in: token.expiration,
-    scope: granted,
-  };
+  ctx.body = changed(
+    {
+      access_token: value,
+      issued_token_type: ACCESS,
+      token_type: "Bearer",
+      expires_in: token.expiration,
+      scope: granted,
+    },
+    otherwise,
+  );
 }
 provider.registerGrantType(EXCHANGE, exchange, [
   "subject_token",
@@ -190,11 +225,11 @@ const form = (fields, headers = {}) => ({
 });
 const basic = (id, password) => ({ authorization: "Basic " + Buffer.from(`${id}:${password}`).toString("base64") });
 
-async function token(fields, headers) {
+async function tokens(fields, headers) {
   const answer = await fetch(`${issuer}/token`, form(fields, headers));
   const said = await answer.json();
   if (!said.access_token) throw new Error(JSON.stringify(said));
-  return said.access_token;
+  return { token: said.access_token, id_token: said.id_token };
 }
 
 // What a browser would do: follows redirects, keeps cookies, fills in the name and agrees.
@@ -226,7 +261,7 @@ async function signIn(name) {
     if (to?.startsWith(CALLBACK)) {
       const code = new URL(to).searchParams.get("code");
       const fields = { grant_type: "authorization_code", code, redirect_uri: CALLBACK, code_verifier: verifier };
-      return token({ ...fields, resource: "urn:placet" }, basic("app", appSecret));
+      return tokens({ ...fields, resource: "urn:placet" }, basic("app", appSecret));
     }
     if (to) {
       answer = await visit(to);
@@ -240,19 +275,28 @@ async function signIn(name) {
   throw new Error(`${name} does not get in`);
 }
 
-const agent = await token(
+const { token: agent } = await tokens(
   { grant_type: "client_credentials", resource: "urn:placet", scope: "invoke" },
   basic("agent-1", agentSecret),
 );
 const users = {};
-for (const name of people) users[name] = await signIn(name);
+for (const name of people) users[name] = (await signIn(name)).token;
 console.log(JSON.stringify({ issuer, agent, users, tls }));
 
+const words = {
+  revoke: (name) => void revoked.add(name),
+  restore: (name) => void revoked.delete(name),
+  refuse: (code) => void (refusal = code),
+  "sign-in": (name) => signIn(name),
+  sign: async (token) => ({ token: await sign(JSON.parse(token)) }),
+  grant: (scopes) => void (granting = scopes),
+  answer: (members) => void (otherwise = JSON.parse(members)),
+  fail: (answer) => void (failure = answer === "none" ? undefined : JSON.parse(answer)),
+  late: (ms) => void (late = Number(ms)),
+  secret: async (text) => void ((await provider.Client.find("placet-basic")).clientSecret = text),
+  asked: () => ({ asked }),
+};
 createInterface({ input: process.stdin }).on("line", async (line) => {
-  const [word, name] = line.split(" ");
-  if (word === "revoke") revoked.add(name);
-  if (word === "restore") revoked.delete(name);
-  if (word === "refuse") refusal = name;
-  const token = word === "sign-in" ? await signIn(name) : undefined;
-  console.log(JSON.stringify({ done: line, token }));
+  const [, word, rest] = line.match(/^(\S+) ?(.*)$/);
+  console.log(JSON.stringify({ done: line, ...(await words[word](rest)) }));
 });

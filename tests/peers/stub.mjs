@@ -9,9 +9,13 @@
 // moment after a request has come, as by a server whose check is elsewhere. What is not taken gets 401 and is done nothing with.
 // A call that asks for `your secret` is told it, in every form in which a tool may say it.
 //
+// What else `what` may say: `fails, and says it` is answered with an error in which the secret is, in every form; `breaks, and says it` is the end
+// of the child, with the secret on standard error, or status 500 with it in head and body; `cut, and says it` an answer that ends in the middle (HTTP);
+// what begins with `waits` is never answered.
+//
 // RECORD is a file that gets every message as a line of JSON, over HTTP with its headers. Nothing is installed for it.
 
-import { appendFileSync, existsSync, readFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync, writeSync } from "node:fs";
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
 import { createInterface } from "node:readline";
@@ -82,7 +86,11 @@ function result(message, secret) {
   }
 }
 
-function failure(message) {
+// What a call asks for; nothing, where it is no call.
+const asked = (message) => (message.method === "tools/call" && message.params.arguments?.what) || "";
+
+function failure(message, secret) {
+  if (asked(message) === "fails, and says it") return { code: -32000, message: forms(secret).join(" ") };
   const quoted = "cannot do it with " + JSON.stringify(message.params?.arguments);
   if (message.method !== "tools/call") return undefined;
   if (manner === "refuses") return { code: -32602, message: quoted };
@@ -90,7 +98,7 @@ function failure(message) {
 }
 
 function answer(message, secret = process.env.STUB_KEY ?? "") {
-  const error = failure(message);
+  const error = failure(message, secret);
   const found = error ? undefined : result(message, secret);
   const rest = found === undefined ? { error: error ?? { code: -32601, message: "no such method" } } : { result: found };
   return JSON.stringify({ jsonrpc: "2.0", id: message.id, ...rest });
@@ -105,7 +113,11 @@ function stdio() {
   createInterface({ input: process.stdin }).on("line", (line) => {
     const message = JSON.parse(line);
     keep(message);
-    if (message.id === undefined || manner === "silent") return;
+    if (message.id === undefined || manner === "silent" || asked(message).startsWith("waits")) return;
+    if (asked(message) === "breaks, and says it") {
+      writeSync(2, forms(process.env.STUB_KEY ?? "").join("\n") + "\n");
+      process.exit(7);
+    }
     const isCall = message.method === "tools/call";
     if (manner === "silent-calls" && isCall) return;
     if (manner === "late-calls" && isCall) {
@@ -134,6 +146,13 @@ function http() {
         if (!isTaken) return response.writeHead(401, { "www-authenticate": said || "Bearer" }).end(said);
         if (message.id === undefined) return response.writeHead(202).end();
         const secret = said.replace(/^Bearer /, "");
+        if (asked(message).startsWith("waits")) return;
+        if (asked(message) === "breaks, and says it")
+          return response.writeHead(500, { "x-said": said }).end(forms(secret).join("\n"));
+        if (asked(message) === "cut, and says it") {
+          response.writeHead(200, { "content-type": "application/json", "content-length": 100_000, "x-said": said });
+          return response.write(forms(secret).join("\n"), () => response.destroy());
+        }
         response.writeHead(200, { "content-type": "application/json", "x-said": said }).end(answer(message, secret));
       };
       if (accepted) setTimeout(reply, 80);

@@ -1,7 +1,7 @@
 //! The parts of the ledger's measurement, each in a process of its own, so that memory and start-up are those of that part alone.
 //!
 //! Owns what is done to the store in each part, and what is said of it: one line of JSON. Not here: the order of the parts.
-//! Invariants: every key that is called known was written before; a measured claim is never made of a key twice.
+//! Claims are made in `claims`.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use clap::{Args, ValueEnum};
-use placet_ledger::store::{ClaimAnswer, Store as _};
+use placet_ledger::store::Store as _;
 use placet_store::{
     embedded::{EmbeddedConfig, EmbeddedStore, IndexFate, RecoveryReport, import, rebuild},
     transfer::{ExportItem, ExportWriter},
@@ -26,26 +26,20 @@ use placet_types::{clock::Clock as _, digest::Digest};
 use serde::{Deserialize, Serialize};
 use tokio::{task::JoinSet, time::Instant};
 
+use super::claims::{self, Claims};
 use crate::{
     clock::Wall,
     records::{Caller, Records, Settled},
     say,
-    stats::{Figures, Sample, milliseconds},
+    stats::milliseconds,
 };
 
 /// Calls under way at once while the store is filled.
 const FILLERS: u64 = 1_024;
 /// How often the progress of filling is said.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// Claims of each kind that are measured, and that come before them without being counted.
-const CLAIMS: u64 = 5_000;
-const WARM_UP: u64 = 500;
-/// Durable claims that are measured.
-const DURABLE: u64 = 500;
 /// The series of the keys that are filled in.
-const SERIES: &str = "k";
-/// Steps through all numbers below a power of ten without coming to one twice: it has no factor in common with ten.
-const STEP: u64 = 7_368_787;
+pub(super) const SERIES: &str = "k";
 
 /// What is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -58,6 +52,8 @@ pub(crate) enum Part {
     Start,
     /// Claim known and new keys.
     Claims,
+    /// Claim known keys of which nothing is in the operating system's memory.
+    Cold,
     /// Make the index anew from the whole journal.
     Rebuild,
 }
@@ -106,17 +102,6 @@ pub(crate) struct Said {
     pub(crate) reference: Option<Claims>,
 }
 
-/// Latencies of claims.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(crate) struct Claims {
-    /// Of keys that nobody had claimed.
-    pub(crate) new: Figures,
-    /// Of keys with a recorded result.
-    pub(crate) known: Figures,
-    /// Of new keys, with the dispatch made durable.
-    pub(crate) durable: Figures,
-}
-
 /// Resident memory, in MiB.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Memory {
@@ -132,7 +117,8 @@ pub(crate) async fn run(args: &PartArgs) -> Result<()> {
         Part::Import => imported(args).await?,
         Part::Grow => grow(args).await?,
         Part::Start => start(args).await?,
-        Part::Claims => claims(args).await?,
+        Part::Claims => claims::measured(args).await?,
+        Part::Cold => claims::cold(args).await?,
         Part::Rebuild => rebuilt(args).await?,
     };
     say(&mut io::stdout().lock(), &serde_json::to_string(&said)?);
@@ -143,12 +129,12 @@ pub(crate) async fn run(args: &PartArgs) -> Result<()> {
 }
 
 /// A store that is open, and what its opening said.
-struct Open {
-    store: Arc<EmbeddedStore>,
-    said: Said,
+pub(super) struct Open {
+    pub(super) store: Arc<EmbeddedStore>,
+    pub(super) said: Said,
 }
 
-async fn open(folder: &Path) -> Result<Open> {
+pub(super) async fn open(folder: &Path) -> Result<Open> {
     let config = EmbeddedConfig::new(folder);
     let began = Instant::now();
     let opened = tokio::task::spawn_blocking(move || EmbeddedStore::open(config, Arc::new(Wall)));
@@ -167,7 +153,7 @@ fn said_of(report: &RecoveryReport, took: Duration) -> Said {
 }
 
 impl Open {
-    async fn close(mut self) -> Result<Said> {
+    pub(super) async fn close(mut self) -> Result<Said> {
         self.said.memory = memory();
         let began = Instant::now();
         self.store.close().await?;
@@ -270,107 +256,6 @@ fn progress(done: u64, all: u64) {
     say(&mut io::stderr().lock(), &format!("  {done} of {all} records, {} MiB", memory.now_mib));
 }
 
-/// One of the two stores that claims are made in by turns.
-struct Claimed {
-    store: Arc<EmbeddedStore>,
-    records: u64,
-    known: Caller,
-    fresh: Caller,
-    new_took: Sample,
-    known_took: Sample,
-    durable_took: Sample,
-}
-
-impl Claimed {
-    fn new(store: Arc<EmbeddedStore>, records: u64, series: &str) -> Result<Self> {
-        Ok(Self {
-            known: Caller::new(Arc::<EmbeddedStore>::clone(&store), SERIES)?,
-            fresh: Caller::new(Arc::<EmbeddedStore>::clone(&store), series)?,
-            store,
-            records,
-            new_took: Sample::default(),
-            known_took: Sample::default(),
-            durable_took: Sample::default(),
-        })
-    }
-
-    async fn step(&mut self, step: u64) -> Result<()> {
-        let number = step.wrapping_mul(STEP).checked_rem(self.records);
-        let number = number.context("there are no records")?;
-        let known = claim(&self.store, self.known.claim(number)?, false).await?;
-        let new = claim(&self.store, self.fresh.claim(step)?, true).await?;
-        if step >= WARM_UP {
-            self.known_took.add(known);
-            self.new_took.add(new);
-        }
-        Ok(())
-    }
-
-    /// A claim of a new key with its dispatch made durable; the call is ended outside of the measurement.
-    async fn durable_step(&mut self, number: u64) -> Result<()> {
-        let began = Instant::now();
-        let claimed = self.fresh.dispatch(number).await?;
-        self.durable_took.add(began.elapsed());
-        self.store.commit(self.fresh.end(number, claimed)).await?;
-        Ok(())
-    }
-
-    fn said(&self) -> Result<Claims> {
-        Ok(Claims {
-            new: self.new_took.figures().context("nothing was claimed")?,
-            known: self.known_took.figures().context("nothing was claimed")?,
-            durable: self.durable_took.figures().context("nothing was dispatched")?,
-        })
-    }
-}
-
-/// Claims in both stores by turns, so that whatever else the machine does falls on both.
-async fn claims(args: &PartArgs) -> Result<Said> {
-    let reference = args.reference.as_deref().context("there is no store to compare with")?;
-    let reference = open(reference).await?;
-    let Open { store, mut said } = open(&args.folder).await?;
-    let series = format!("new-{}", args.to);
-    let large = Claimed::new(Arc::<EmbeddedStore>::clone(&store), args.to, &series)?;
-    let small = Arc::<EmbeddedStore>::clone(&reference.store);
-    let small = Claimed::new(small, args.reference_records, &series)?;
-    let mut both = [large, small];
-    for step in 0..CLAIMS.saturating_add(WARM_UP) {
-        for one in &mut both {
-            one.step(step).await?;
-        }
-    }
-    let first = CLAIMS.saturating_add(WARM_UP);
-    for number in first..first.saturating_add(DURABLE) {
-        for one in &mut both {
-            one.durable_step(number).await?;
-        }
-    }
-    let [large, small] = &both;
-    (said.claims, said.reference) = (Some(large.said()?), Some(small.said()?));
-    drop(both);
-    reference.close().await?;
-    Open { store, said }.close().await
-}
-
-/// How long a claim took, whose outcome is as expected. A key that was free is given back.
-async fn claim(
-    store: &EmbeddedStore,
-    record: placet_ledger::record::EffectRecord,
-    is_new: bool,
-) -> Result<Duration> {
-    let record_id = record.record_id;
-    let began = Instant::now();
-    let answer = store.claim(record).await?;
-    let took = began.elapsed();
-    match (answer, is_new) {
-        (ClaimAnswer::Claimed, true) => store.release(record_id).await,
-        (ClaimAnswer::Taken(_), false) => {}
-        (ClaimAnswer::Claimed, false) => bail!("a known key was not known"),
-        (ClaimAnswer::Taken(_), true) => bail!("a new key was taken"),
-    }
-    Ok(took)
-}
-
 /// What the operating system says about this process's memory.
 pub(crate) fn memory() -> Memory {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -385,11 +270,12 @@ fn mib(status: &str, field: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, sync::Arc};
+    use std::sync::Arc;
 
     use placet_store::embedded::EmbeddedStore;
 
-    use super::{CLAIMS, Part, PartArgs, STEP, WARM_UP, claims, imported, mib, rebuilt, start};
+    use super::{Part, PartArgs, imported, mib, rebuilt, start};
+    use crate::ledger::claims::{self, CLAIMS, DURABLE};
     use crate::records::Caller;
 
     #[test]
@@ -398,15 +284,6 @@ mod tests {
         assert_eq!((mib(status, "VmHWM:"), mib(status, "VmRSS:")), (400, 1));
         assert_eq!(mib(status, "VmSwap:"), 0);
         assert!(super::memory().peak_mib > 0);
-    }
-
-    #[test]
-    fn no_known_key_is_claimed_twice() {
-        for records in [10_000, 1_000_000, 10_000_000] {
-            let numbers = (0..CLAIMS + WARM_UP).map(|step| step.wrapping_mul(STEP) % records);
-            let (count, different) = (numbers.clone().count(), numbers.collect::<BTreeSet<u64>>());
-            assert_eq!(different.len(), count, "{records}");
-        }
     }
 
     fn args(part: Part, folder: &std::path::Path, (from, to): (u64, u64)) -> PartArgs {
@@ -433,15 +310,21 @@ mod tests {
         write(&large, 300..310).await;
         write(&small, 0..10).await;
         let mut both = args(Part::Claims, &large, (0, 310));
-        assert!(claims(&both).await.is_err(), "there was nothing to compare with");
+        assert!(claims::measured(&both).await.is_err(), "there was nothing to compare with");
         (both.reference, both.reference_records) = (Some(small), 10);
-        let said = claims(&both).await.unwrap();
+        let said = claims::measured(&both).await.unwrap();
         assert_eq!((said.effects, said.rebuilt), (310, false));
         for claims in [said.claims.unwrap(), said.reference.unwrap()] {
-            assert_eq!(u64::try_from(claims.known.calls).unwrap(), CLAIMS);
+            let of_each = [claims.new, claims.recent, claims.known].map(|figures| figures.unwrap());
+            assert!(of_each.iter().all(|figures| u64::try_from(figures.calls).unwrap() == CLAIMS));
+            assert!(claims.durable.is_some() && claims.page.is_some());
+        }
+        let said = claims::cold(&both).await.unwrap();
+        for claims in [said.claims.unwrap(), said.reference.unwrap()] {
+            assert!(claims.known.is_some() && claims.page.is_some() && claims.new.is_none());
         }
         let said = rebuilt(&args(Part::Rebuild, &large, (0, 310))).await.unwrap();
-        assert!(said.rebuilt && said.effects == 310 + super::DURABLE, "{said:?}");
+        assert!(said.rebuilt && said.effects == 310 + DURABLE, "{said:?}");
         assert!(!start(&args(Part::Start, &large, (0, 310))).await.unwrap().rebuilt);
         let too_many = args(Part::Grow, &large, (1_000_000, 1_000_001));
         assert!(super::grow(&too_many).await.is_err());

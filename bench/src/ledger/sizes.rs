@@ -3,7 +3,7 @@
 //! Owns layout and rounding. Every latency stands beside its ratio to that of the smallest size, which is what carries over to
 //! another machine.
 
-use super::{Report, Size};
+use super::{Report, Size, claims::Claims, part::Said};
 use crate::{
     stats::Figures,
     table::{exact, machine, table, whole},
@@ -23,7 +23,8 @@ pub(super) fn render(report: &Report) -> String {
 
 /// One size, while the next one is measured.
 pub(super) fn line(size: &Size) -> String {
-    let known = size.claims.claims.map_or(f64::NAN, |claims| claims.known.p50_ms);
+    let known = size.claims.claims.and_then(|claims| claims.known);
+    let known = known.map_or(f64::NAN, |known| known.p50_ms);
     format!(
         "  {} records: {} written a second, known key {} µs, start {} s, rebuild {} s",
         size.records,
@@ -34,42 +35,50 @@ pub(super) fn line(size: &Size) -> String {
     )
 }
 
-fn claims(report: &Report) -> String {
-    let header = [
-        "records",
-        "new key: p50 µs",
-        "ratio",
-        "p99 µs",
-        "known key: p50 µs",
-        "ratio",
-        "p99 µs",
-        "new key, durable: p50 µs",
-        "ratio",
-        "p99 µs",
+/// What is claimed, by name, with its figures in each store.
+fn kinds(size: &Size) -> Vec<(&'static str, Figures, Figures)> {
+    let of = |said: &Said, figures: fn(&Claims) -> Option<Figures>| {
+        let large = said.claims.as_ref().and_then(figures)?;
+        Some((large, said.reference.as_ref().and_then(figures)?))
+    };
+    let (warm, cold) = (&size.claims, &size.cold);
+    let rows = [
+        ("new key, durable", of(warm, |claims| claims.durable)),
+        ("new key, in memory", of(warm, |claims| claims.new)),
+        ("known key, of the last 10,000", of(warm, |claims| claims.recent)),
+        ("known key, of all", of(warm, |claims| claims.known)),
+        ("known key, of all, files in no cache", of(cold, |claims| claims.known)),
+        ("the machine: 4 KiB at random", of(warm, |claims| claims.page)),
+        ("the machine: 4 KiB at random, files in no cache", of(cold, |claims| claims.page)),
     ];
-    let rows = report.sizes.iter().filter_map(|size| {
-        let (claims, first) = (size.claims.claims?, size.claims.reference?);
-        let mut row = vec![size.records.to_string()];
-        for (now, first) in
-            [(claims.new, first.new), (claims.known, first.known), (claims.durable, first.durable)]
-        {
-            row.extend(latency(&now, &first));
-        }
-        row.try_into().ok()
-    });
-    let smallest = report.sizes.first().map_or(0, |size| size.records);
-    format!(
-        "Claims by one caller, in a store that has just been opened, by turns with one of {smallest} records; ratios of p50 to the one made there\nin the same minute:\n\n{}",
-        table::<10>(header, 0, rows)
-    )
+    rows.into_iter().filter_map(|(name, both)| both.map(|(one, two)| (name, one, two))).collect()
 }
 
-fn latency(now: &Figures, first: &Figures) -> [String; 3] {
-    [
-        exact(now.p50_ms * 1_000.0),
-        format!("{:.2}", now.p50_ms / first.p50_ms),
-        exact(now.p99_ms * 1_000.0),
-    ]
+fn claims(report: &Report) -> String {
+    let smallest = report.sizes.first().map_or(0, |size| size.records);
+    let beside = [format!("{smallest} records: p50 µs"), "p99 µs".to_owned()];
+    let [beside_p50, beside_p99] = &beside;
+    let header =
+        ["records", "claim", "p50 µs", "p99 µs", beside_p50, beside_p99, "ratio of p50", "of p99"];
+    let rows = report.sizes.iter().flat_map(|size| {
+        kinds(size).into_iter().map(|(name, now, first)| {
+            let micros = |ms: f64| exact(ms * 1_000.0);
+            [
+                size.records.to_string(),
+                name.to_owned(),
+                micros(now.p50_ms),
+                micros(now.p99_ms),
+                micros(first.p50_ms),
+                micros(first.p99_ms),
+                format!("{:.2}", now.p50_ms / first.p50_ms),
+                format!("{:.2}", now.p99_ms / first.p99_ms),
+            ]
+        })
+    });
+    format!(
+        "Claims by one caller, in a store that has just been opened, by turns with one of {smallest} records, and reads of 4 KiB at random places of the\nsame journal and tables. \"In no cache\": before each claim, and each read, the operating system gives up what it holds of them:\n\n{}",
+        table::<8>(header, 2, rows)
+    )
 }
 
 fn starts(report: &Report) -> String {
@@ -168,7 +177,8 @@ mod tests {
     use crate::{
         ledger::{
             Bytes,
-            part::{Claims, Memory, Said},
+            claims::Claims,
+            part::{Memory, Said},
         },
         machine::Machine,
         stats::Figures,
@@ -177,8 +187,9 @@ mod tests {
     fn size(records: u64, p50_ms: f64, bytes: Bytes) -> Size {
         let figures = |p50_ms| Figures { calls: 9, per_second: 1.0, p50_ms, p99_ms: 2.0 * p50_ms };
         let claims = |p50_ms| {
-            let figures = figures(p50_ms);
-            Some(Claims { new: figures, known: figures, durable: figures })
+            let figures = Some(figures(p50_ms));
+            let all = Claims { new: figures, recent: figures, known: figures, ..Claims::default() };
+            Some(Claims { durable: figures, page: figures, ..all })
         };
         let said = Said {
             open_ms: 250.0,
@@ -198,7 +209,8 @@ mod tests {
             after_kill: said.clone(),
             claims: said.clone(),
             without_index: said.clone(),
-            rebuild: said,
+            rebuild: said.clone(),
+            cold: said,
             bytes,
         }
     }
@@ -214,6 +226,8 @@ mod tests {
         {
             assert!(text.contains(needed), "{needed} is missing in\n{text}");
         }
+        assert_eq!(text.matches("known key, of all, files in no cache").count(), 2, "{text}");
+        assert_eq!(text.matches("the machine: 4 KiB").count(), 4, "{text}");
         assert!(line(&size(1_000, 0.004, Bytes::default())).contains("500 written a second"));
     }
 

@@ -47,26 +47,27 @@ pub(crate) struct Check<'a> {
 pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> BrokerError {
     let document = object(body);
     let code = document.as_ref().and_then(|members| members.get("error")).and_then(Value::as_str);
+    // What the status says of us or of the service goes before what the body says of the request: services give codes of their own with them.
+    if status == StatusCode::UNAUTHORIZED {
+        let code = code.and_then(known).unwrap_or("without a known error code");
+        return BrokerError::ClientRefused { code };
+    }
+    if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+        return BrokerError::Unavailable { problem: format!("it answers {}", status.as_u16()) };
+    }
     match code.and_then(known) {
         Some(code @ ("invalid_request" | "unsupported_grant_type")) => {
             BrokerError::Misconfigured { code }
         }
         Some(code @ "invalid_client") => BrokerError::ClientRefused { code },
+        Some(code @ "unauthorized_client") => BrokerError::ClientNotEntitled { code },
         Some(code @ "invalid_grant") => BrokerError::SubjectRefused { code },
         Some(code @ "invalid_target") => BrokerError::TargetRefused { code },
-        Some(code @ ("unauthorized_client" | "invalid_scope" | "access_denied")) => {
-            BrokerError::GrantRefused { code }
-        }
+        Some(code @ ("invalid_scope" | "access_denied")) => BrokerError::GrantRefused { code },
         Some("insufficient_user_authentication") => BrokerError::StrongerSignIn,
-        _ if status == StatusCode::UNAUTHORIZED => {
-            BrokerError::ClientRefused { code: "without a known error code" }
-        }
         // It may be about this subject alone: one person's refusal does not close the service to everybody.
         _ if status == StatusCode::FORBIDDEN => {
             BrokerError::Puzzling { problem: "it answers 403 without an error code that is known" }
-        }
-        _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            BrokerError::Unavailable { problem: format!("it answers {}", status.as_u16()) }
         }
         _ => BrokerError::Puzzling { problem: "it answers without an error code that is known" },
     }
@@ -114,7 +115,7 @@ impl Check<'_> {
         if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
             return refused("the token is not of the type `Bearer`");
         }
-        self.check_issued_type(members.get("issued_token_type"))?;
+        let untyped = self.check_issued_type(members.get("issued_token_type"))?;
         let scopes = self.scopes(members.get("scope"))?;
         let mut expires_at = self.expiry(members.get("expires_in"))?;
         let said = members.get("expires_in").and_then(Value::as_i64);
@@ -146,17 +147,19 @@ impl Check<'_> {
             value: SecretString::from(token),
             expires_at,
             good_until,
+            untyped,
         })
     }
 
-    fn check_issued_type(&self, said: Option<&Value>) -> Result<(), BrokerError> {
+    /// Whether the service was let off saying it.
+    fn check_issued_type(&self, said: Option<&Value>) -> Result<bool, BrokerError> {
         match said {
             // RFC 6749 does not know it.
-            _ if self.wanted.kind != CredentialKind::TokenExchange => Ok(()),
-            Some(Value::String(kind)) if kind == ACCESS_TOKEN => Ok(()),
+            _ if self.wanted.kind != CredentialKind::TokenExchange => Ok(false),
+            Some(Value::String(kind)) if kind == ACCESS_TOKEN => Ok(false),
             None if self.service.is_let_off(Leniency::IssuedType) => {
                 tracing::debug!(sts = %self.service.name, "a token service did not say what it issued");
-                Ok(())
+                Ok(true)
             }
             Some(_) | None => refused("the token is not of the type that was asked for"),
         }

@@ -115,8 +115,6 @@ impl SubjectName {
 pub enum Purge {
     /// Everything: the policies or the configuration are others now.
     All,
-    /// What was minted for a tenant.
-    Tenant(TenantId),
     /// What was minted for a subject.
     Subject(SubjectName),
 }
@@ -213,6 +211,7 @@ impl Cache {
             | BrokerError::UnknownService { .. }
             | BrokerError::ClientSecret { .. }
             | BrokerError::ClientRefused { .. }
+            | BrokerError::ClientNotEntitled { .. }
             | BrokerError::Misconfigured { .. }
             | BrokerError::Puzzling { .. }
             | BrokerError::Unavailable { .. }
@@ -252,7 +251,6 @@ impl Cache {
             .iter()
             .filter(|(_, entry)| match purge {
                 Purge::All => true,
-                Purge::Tenant(tenant) => entry.owner.tenant == *tenant,
                 Purge::Subject(subject) => subject.names(&entry.owner),
             })
             .map(|(key, _)| *key)

@@ -49,6 +49,12 @@ pub enum BrokerError {
         /// The error code.
         code: &'static str,
     },
+    /// The token service knows us, and does not let us ask for this.
+    #[error("the token service does not let its client ask for this: {code}")]
+    ClientNotEntitled {
+        /// The error code.
+        code: &'static str,
+    },
     /// The token service does not understand the request.
     #[error("the token service refuses the form of the request: {code}")]
     Misconfigured {
@@ -136,6 +142,7 @@ impl BrokerError {
             | Self::StrongerSignIn => Remedy::Caller,
             Self::ClientSecret { .. }
             | Self::ClientRefused { .. }
+            | Self::ClientNotEntitled { .. }
             | Self::Puzzling { .. }
             | Self::UnknownService { .. } => Remedy::Operator,
             Self::NoActor { .. }
@@ -160,6 +167,9 @@ impl BrokerError {
                 Some("what proves this client at the token service cannot be read or used")
             }
             Self::ClientRefused { .. } => Some("the token service does not accept this client"),
+            Self::ClientNotEntitled { .. } => {
+                Some("the token service does not let this client ask for such credentials")
+            }
             Self::Puzzling { .. } => Some(
                 "the token service, or what stands before it, answers what the RFCs do not know",
             ),
@@ -205,6 +215,7 @@ impl BrokerError {
             Self::UnknownService { .. }
             | Self::ClientSecret { .. }
             | Self::ClientRefused { .. }
+            | Self::ClientNotEntitled { .. }
             | Self::Puzzling { .. }
             | Self::Misconfigured { .. } => (
                 ErrorCode::CredentialRefused,

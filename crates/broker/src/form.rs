@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use http::{HeaderValue, Request, header};
+use placet_identity::SubjectToken;
 use placet_types::{clock::Timestamp, contract::credential::CredentialKind};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::form_urlencoded::{Serializer, byte_serialize};
@@ -24,6 +25,8 @@ pub(crate) const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_t
 pub(crate) const JWT: &str = "urn:ietf:params:oauth:token-type:jwt";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_SPIFFE: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-spiffe";
+/// Room for two tokens, percent-encoded.
+const FORM_BYTES: usize = 80 * 1024;
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
 /// What is asked for, whoever asks and however often.
@@ -62,7 +65,8 @@ pub(crate) fn request(
     secret: &SecretString,
     moment: Moment,
 ) -> Result<Request<Bytes>, BrokerError> {
-    let mut form = Serializer::new(String::new());
+    // Room enough from the start: what a text leaves behind where it grows is not overwritten.
+    let mut form = Serializer::new(String::with_capacity(FORM_BYTES));
     match wanted.kind {
         CredentialKind::TokenExchange => exchange(&mut form, service, wanted, (secret, moment))?,
         CredentialKind::ClientCredentials => {
@@ -120,7 +124,9 @@ pub(crate) fn request(
                 .append_pair("client_assertion", &proof);
         }
     }
-    request.body(Bytes::from(form.finish())).map_err(|_error| unusable("request"))
+    // Overwritten when the last who has it lets it go.
+    let body = Bytes::from_owner(Zeroizing::new(form.finish().into_bytes()));
+    request.body(body).map_err(|_error| unusable("request"))
 }
 
 fn unusable(what: &str) -> BrokerError {
@@ -143,7 +149,7 @@ fn exchange(
             let none = BrokerError::NoActor { problem: "the call has no agent's token" };
             let actor = tokens.actor.as_ref().ok_or(none)?;
             form.append_pair("actor_token", actor.expose_to_token_service())
-                .append_pair("actor_token_type", service.subject_token_type.uri());
+                .append_pair("actor_token_type", actor_type(service, actor));
         }
         Actor::Assertion => {
             let proof = assertion_of(service, secret, moment)?;
@@ -155,6 +161,11 @@ fn exchange(
         form.append_pair("requested_token_type", ACCESS_TOKEN);
     }
     Ok(())
+}
+
+/// What an agent's token is: a JWT-SVID is no access token, whatever the users' tokens are.
+fn actor_type(service: &StsConfig, actor: &SubjectToken) -> &'static str {
+    if actor.is_svid() { JWT } else { service.subject_token_type.uri() }
 }
 
 fn assertion_of(

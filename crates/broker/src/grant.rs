@@ -67,6 +67,8 @@ pub(crate) struct Minted {
     pub(crate) expires_at: Timestamp,
     /// Until when it is good by what its service and itself say, whatever we make of it; absent: neither says so.
     pub(crate) good_until: Option<Timestamp>,
+    /// Whether its service did not say what it is, and was let off that.
+    pub(crate) untyped: bool,
 }
 
 impl fmt::Debug for Minted {
@@ -129,6 +131,12 @@ impl Grant {
     #[must_use]
     pub fn used(&self) -> CredentialUse {
         CredentialUse { reused: self.reused, ..self.minted.used.clone() }
+    }
+
+    /// Whether the service did not say what kind of token this is, and was let off that; of the call only that it was minted for.
+    #[must_use]
+    pub fn is_untyped(&self) -> bool {
+        self.minted.untyped && !self.reused
     }
 
     /// By what it is dropped from the cache when its target refuses it.

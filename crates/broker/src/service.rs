@@ -31,6 +31,8 @@ use crate::{
 const PAUSE_MS: std::ops::Range<u64> = 40..160;
 /// For how long a client that was refused is not presented again with the same secret.
 const CLOSED_MS: i64 = 30_000;
+/// The same where a certificate proves who we are: whether it was renewed meanwhile is not seen here.
+const CLOSED_UNSEEN_MS: i64 = 5_000;
 
 /// A token service, and how we stand with it.
 #[derive(Debug)]
@@ -83,8 +85,12 @@ impl Service {
                 return second;
             }
         }
-        self.note_refused(&live.newest, means.clock.now());
-        tracing::error!(sts = %self.config.name, code, "a token service refuses us; nothing is exchanged there until the secret changes");
+        if is_about_the_grant(code) {
+            tracing::error!(sts = %self.config.name, code, "a token service refuses us, and names as the reason what one caller asked for");
+        } else {
+            self.note_refused(&live.newest, means.clock.now());
+            tracing::error!(sts = %self.config.name, code, "a token service refuses us; nothing is exchanged there until the secret changes");
+        }
         Err(BrokerError::ClientRefused { code })
     }
 
@@ -149,10 +155,24 @@ impl Service {
 
     fn note_refused(&self, secret: &SecretString, now: Timestamp) {
         let secret = Digest::of(secret.expose_secret().as_bytes());
-        let until = now.plus_ms(CLOSED_MS);
+        let closed_ms =
+            if self.config.client_auth.secret().is_some() { CLOSED_MS } else { CLOSED_UNSEEN_MS };
+        let until = now.plus_ms(closed_ms);
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Refused { secret, until });
     }
+}
+
+/// Whether a code is about what one caller asked for. With a status that is about us, it does not close the service to everybody.
+fn is_about_the_grant(code: &str) -> bool {
+    matches!(
+        code,
+        "invalid_grant"
+            | "invalid_target"
+            | "invalid_scope"
+            | "access_denied"
+            | "insufficient_user_authentication"
+    )
 }
 
 /// Why there was no answer.
@@ -169,4 +189,29 @@ fn unanswered(error: &EgressError) -> BrokerError {
     }
     // Of all others the text names the destination, and nothing that was answered.
     BrokerError::Unavailable { problem: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_client_that_a_certificate_proves_is_presented_again_soon() {
+        for (auth, closed_ms) in [
+            (json!({ "method": "tls_client_auth" }), CLOSED_UNSEEN_MS),
+            (json!({ "method": "client_secret_basic", "secret": "sts" }), CLOSED_MS),
+        ] {
+            let config = serde_json::from_value(json!({
+                "name": "corp", "issuer": "https://login.example", "client_id": "placet",
+                "token_endpoint": "https://login.example/token", "client_auth": auth,
+            }));
+            let service = Service::new(config.unwrap());
+            let (secret, now) = (SecretString::from(""), Timestamp::from_ms(1_000_000));
+            service.note_refused(&secret, now);
+            assert!(service.check_known(&secret, now.plus_ms(closed_ms - 1)).is_err(), "{auth}");
+            assert!(service.check_known(&secret, now.plus_ms(closed_ms)).is_ok(), "{auth}");
+        }
+    }
 }

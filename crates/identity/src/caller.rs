@@ -29,7 +29,8 @@ impl VerifiedCaller {
     ///
     /// # Errors
     /// [`IdentityError::BindingRefused`] when they were verified for other places, belong to different tenants, the
-    /// delegation is not a user's, a user would act for a user, or the delegation names another actor.
+    /// delegation is not a user's, a user would act for a user, or the delegation names another actor or none.
+    /// [`IdentityError::HeldByAgent`] when a user's token that an agent may hold is shown alone.
     pub fn bind(
         actor: VerifiedToken,
         delegation: Option<VerifiedToken>,
@@ -37,6 +38,9 @@ impl VerifiedCaller {
         let refused = |problem| Err(IdentityError::BindingRefused { problem });
         if actor.role != TokenRole::Actor {
             return refused("the caller's token was verified as a delegation");
+        }
+        if delegation.is_none() && actor.is_held_for_user() {
+            return Err(IdentityError::HeldByAgent { issuer: actor.issuer });
         }
         if let Some(user) = &delegation {
             if user.role != TokenRole::Delegation {
@@ -93,7 +97,7 @@ fn check_named_actor(user: &VerifiedToken, actor: &VerifiedToken) -> Result<(), 
         return refused("`act` names another actor");
     }
     if user.may_act.is_none() && user.actor.is_none() && !is_client_of(user, actor) {
-        return refused("it was issued to another client");
+        return refused("it names no actor, and it was not issued to the actor's client");
     }
     Ok(())
 }
@@ -103,9 +107,9 @@ fn names(claim: &ActorClaim, issuer: &str, actor: &VerifiedToken) -> bool {
     claim.names(issuer, Acting { issuer: &actor.issuer, subject, client })
 }
 
-/// A delegation without a client is for any actor of the tenant.
+/// A delegation without a client is for nobody, unless its issuer's section says for any actor of the tenant.
 fn is_client_of(user: &VerifiedToken, actor: &VerifiedToken) -> bool {
-    let Some(client) = user.client.as_deref() else { return true };
+    let Some(client) = user.client.as_deref() else { return user.for_anybody };
     if let Some(principal) = &user.client_principal {
         return *principal == actor.principal.id;
     }

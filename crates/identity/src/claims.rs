@@ -68,6 +68,9 @@ impl Judge<'_> {
             ));
         }
         let client = self.client(claims)?;
+        let client_principal =
+            client.as_ref().and_then(|client| issuer.clients.get(client)).cloned();
+        let may_act = may_act(claims)?;
         Ok(VerifiedToken {
             role: self.role,
             principal: self.principal(claims, kind)?,
@@ -80,14 +83,15 @@ impl Judge<'_> {
             is_undated: false,
             expires_at,
             authenticated_at,
-            client_principal: client
-                .as_ref()
-                .and_then(|client| issuer.clients.get(client))
-                .cloned(),
+            is_held: may_act.is_some()
+                || client_principal.is_some()
+                || !issuer.is_persons_client(client.as_deref()),
+            for_anybody: issuer.delegations_for_anybody,
+            client_principal,
             client,
             actor,
             prior_actors,
-            may_act: may_act(claims)?,
+            may_act,
             bound_to: confirmation(claims)?,
             token_ref: self.token_ref(claims, signed)?,
             sealed: None,

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::error::SetupError;
+use crate::{dev::DEV_ISSUER, error::SetupError};
 
 mod workloads;
 
@@ -204,6 +204,14 @@ pub struct IssuerConfig {
     /// OAuth clients of this issuer (`client_id`, `azp`) and the principals of the tenant they stand for.
     #[serde(default)]
     pub clients: BTreeMap<String, PrincipalId>,
+    /// OAuth clients of this issuer that people themselves use, such as a command line. Where there are any, a user's token of another
+    /// client, or of none, says what an agent may do for the user, and not that the user is there.
+    #[serde(default)]
+    pub person_clients: BTreeSet<String>,
+    /// Lets every agent of the tenant use a user's token that names neither an actor nor a client. Whoever gets hold of such a token
+    /// acts with it.
+    #[serde(default)]
+    pub delegations_for_anybody: bool,
     /// Claims that every token must have; with values, the claim must be one of them or a list with one of them.
     #[serde(default)]
     pub required_claims: BTreeMap<String, BTreeSet<String>>,
@@ -257,10 +265,18 @@ impl IssuerConfig {
             kinds,
             auth_age_s_max: None,
             clients: BTreeMap::new(),
+            person_clients: BTreeSet::new(),
+            delegations_for_anybody: false,
             required_claims: BTreeMap::new(),
             act: None,
             advertised: true,
         }
+    }
+
+    /// Whether a user's token of this client may be in the hands of the user.
+    pub(crate) fn is_persons_client(&self, client: Option<&str>) -> bool {
+        self.person_clients.is_empty()
+            || client.is_some_and(|client| self.person_clients.contains(client))
     }
 
     fn check(&self) -> Result<(), SetupError> {
@@ -282,6 +298,8 @@ impl IssuerConfig {
             "`principal_prefix` cannot start a principal's name"
         } else if self.keys == KeySource::WorkloadApi {
             "only a trust domain's bundle comes from the Workload API"
+        } else if self.person_clients.iter().any(|client| self.clients.contains_key(client)) {
+            "a client in `person_clients` stands for an agent in `clients`"
         } else if self.required_claims.keys().any(String::is_empty) {
             "the name of a required claim is empty"
         } else if let Some(problem) = self.act.as_ref().and_then(ActingRule::problem) {
@@ -453,13 +471,20 @@ impl IdentityConfig {
     /// What an operator should read at start: settings that are weaker than the default.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        let weak = self.issuers.iter().filter(|issuer| issuer.accept_typ_jwt);
-        weak.map(|issuer| {
+        let typ = self.issuers.iter().filter(|issuer| issuer.accept_typ_jwt).map(|issuer| {
             format!(
                 "issuer `{}` accepts `typ: JWT`: an access token is told from other tokens by its audience only",
                 issuer.issuer
             )
-        })
-        .collect()
+        });
+        let anybody = self.issuers.iter().filter(|issuer| issuer.delegations_for_anybody);
+        let anybody = anybody.filter(|issuer| !issuer.issuer.starts_with(DEV_ISSUER));
+        let anybody = anybody.map(|issuer| {
+            format!(
+                "issuer `{}` lets a user's token without a client serve every agent of the tenant",
+                issuer.issuer
+            )
+        });
+        typ.chain(anybody).collect()
     }
 }

@@ -211,6 +211,8 @@ impl DevKey {
         // Whoever holds the key may speak for everybody of the tenant; that is what it is for.
         config.shared_principals = true;
         config.act = Some(ActingRule::default());
+        // Its users have no clients.
+        config.delegations_for_anybody = true;
         Ok(config)
     }
 

@@ -142,6 +142,12 @@ pub enum IdentityError {
     /// Neither a token nor a certificate was shown.
     #[error("nothing was shown that says who calls")]
     NothingShown,
+    /// A user's token that an agent may hold is shown as if the user were there.
+    #[error("the token of issuer `{issuer}` is a user's, and an agent may hold it")]
+    HeldByAgent {
+        /// The issuer.
+        issuer: String,
+    },
     /// The two tokens of a call do not belong together.
     #[error("the delegation does not fit the caller: {problem}")]
     BindingRefused {
@@ -176,6 +182,7 @@ impl IdentityError {
             | Self::NothingShown
             | Self::BindingRefused { .. } => ErrorCode::Unauthenticated,
             Self::KeysUnavailable { .. } => ErrorCode::IdentityUnavailable,
+            Self::HeldByAgent { .. } => ErrorCode::PolicyDenied,
         }
     }
 
@@ -193,6 +200,9 @@ impl IdentityError {
             Self::AuthenticationTooOld { .. } => "the user has to log in again",
             Self::BindingRefused { .. } => {
                 "the delegation token does not belong to the calling token"
+            }
+            Self::HeldByAgent { .. } => {
+                "this user's token is one that an agent may hold: it goes into Placet-Delegation beside the agent's own; to act as the person, sign in at the console or use a token that was issued to a person's own client"
             }
             Self::KeysUnavailable { .. } => "who calls cannot be verified at present",
             Self::NothingShown => "a bearer token is needed in the Authorization header",
@@ -261,8 +271,8 @@ pub enum KeyError {
         /// The status.
         status: u16,
     },
-    /// Fetching took too long.
-    #[error("the key set could not be fetched within {timeout_ms} ms")]
+    /// Loading took too long.
+    #[error("the key set could not be loaded within {timeout_ms} ms")]
     TimedOut {
         /// The limit.
         timeout_ms: u64,

@@ -107,8 +107,8 @@ impl<'a> Jws<'a> {
         if !issuer.accept_typ_jwt || !named.eq_ignore_ascii_case("JWT") {
             return refused("the `typ` of the header is another");
         }
-        // Only ID tokens have these claims (OpenID Connect Core).
-        if ["at_hash", "c_hash"].iter().any(|claim| self.claims.contains_key(*claim)) {
+        // ID tokens have these claims (OpenID Connect Core). Some old providers put the nonce into access tokens too: rather none of those.
+        if ["nonce", "at_hash", "c_hash"].iter().any(|claim| self.claims.contains_key(*claim)) {
             return refused("it has claims of an ID token");
         }
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! Owns when a key set is fetched again. Invariants: tokens cannot cause more than one fetch in `keys_retry_s_min`,
 //! however many unknown keys they name; at most one fetch runs at a time; a set that could not be fetched for
-//! `keys_stale_s_max` is not used any more; a set that cannot be read never replaces one that could.
+//! `keys_stale_s_max` is not used any more; a set that cannot be read never replaces one that could; a file that does not answer keeps one
+//! thread and holds up one token for a moment.
 
 use std::{
     fs::File,
@@ -34,6 +35,8 @@ use crate::{
 };
 
 const FETCH_TIMEOUT_MS: u64 = 5_000;
+/// A file that takes longer is on a mount that hangs.
+const FILE_TIMEOUT_MS: u64 = 1_000;
 /// Looking at a file costs next to nothing, so a rotated one is noticed soon.
 const FILE_REFRESH_S_MAX: u64 = 10;
 const FILE_RETRY_S: u64 = 1;
@@ -54,6 +57,8 @@ pub(crate) struct KeyCache {
     current: ArcSwapOption<Loaded>,
     /// When a fetch was last begun. Whoever holds the lock is the one that fetches.
     begun: Arc<Mutex<Option<Instant>>>,
+    /// Whoever holds it reads the file: one thread, however long the file does not answer.
+    reads: Arc<Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -135,6 +140,7 @@ impl KeyCache {
                 loaded.map(|set| Loaded { set, at: Instant::now() }),
             ),
             begun: Arc::new(Mutex::new(None)),
+            reads: Arc::default(),
         }
     }
 
@@ -176,6 +182,11 @@ impl KeyCache {
         self.usable().is_some()
     }
 
+    /// Whether keys are used on that could not be loaded again.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Relaxed) && self.is_usable()
+    }
+
     fn look_up(
         &self,
         loaded: &Loaded,
@@ -206,7 +217,17 @@ impl KeyCache {
                 self.refresh_in_background(&loaded);
                 return Ok(loaded);
             }
-            (Some(_), Source::File(_) | Source::Agent { .. }) | (None, _) => {
+            // A file says at once what it holds, so it is waited for, but for one moment and by one token: a mount may hang.
+            (Some(loaded), Source::File(_)) => {
+                if let Ok(begun) = Arc::clone(&self.begun).try_lock_owned()
+                    && self.is_due(*begun, Some(&loaded))
+                {
+                    self.load_and_report(begun).await;
+                } else {
+                    return Ok(loaded);
+                }
+            }
+            (Some(_), Source::Agent { .. }) | (None, _) => {
                 self.refresh_if_due(self.current.load_full()).await
             }
         }
@@ -279,11 +300,7 @@ impl KeyCache {
                 }
                 return set;
             }
-            Source::File(path) => {
-                let path = path.clone();
-                let read = tokio::task::spawn_blocking(move || read_file(&path)).await;
-                read.unwrap_or(Err(KeyError::Interrupted))?
-            }
+            Source::File(path) => self.read_soon(path).await?,
             Source::Url(url, client) => {
                 let limit = Duration::from_millis(FETCH_TIMEOUT_MS);
                 let late = |_elapsed| Err(KeyError::TimedOut { timeout_ms: FETCH_TIMEOUT_MS });
@@ -291,6 +308,22 @@ impl KeyCache {
             }
         };
         KeySet::parse(&fetched, self.wanted)
+    }
+
+    /// Reads a file on a thread for blocking, and on one only.
+    async fn read_soon(&self, path: &Path) -> Result<Vec<u8>, KeyError> {
+        let late = || KeyError::TimedOut { timeout_ms: FILE_TIMEOUT_MS };
+        let reads = Arc::clone(&self.reads).try_lock_owned().map_err(|_held| late())?;
+        let path = path.to_owned();
+        let read = tokio::task::spawn_blocking(move || {
+            let read = read_file(&path);
+            drop(reads);
+            read
+        });
+        match timeout(Duration::from_millis(FILE_TIMEOUT_MS), read).await {
+            Ok(read) => read.unwrap_or(Err(KeyError::Interrupted)),
+            Err(_elapsed) => Err(late()),
+        }
     }
 }
 
@@ -331,3 +364,6 @@ fn read_file(path: &Path) -> Result<Vec<u8>, KeyError> {
         Ok(bytes)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 use placet_types::{clock::Timestamp, digest::Digest};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use crate::token::ActorClaim;
+use crate::{spiffe::SPIFFE_SCHEME, token::ActorClaim};
 
 /// A verified token whose text only a token service is shown. Clones share one copy.
 #[derive(Clone)]
@@ -87,6 +87,12 @@ impl SubjectToken {
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.0.subject
+    }
+
+    /// Whether it is a workload's JWT-SVID: no other token that is accepted has a SPIFFE id as its subject.
+    #[must_use]
+    pub fn is_svid(&self) -> bool {
+        self.0.subject.starts_with(SPIFFE_SCHEME)
     }
 
     /// The OAuth client it was issued to.

@@ -8,6 +8,7 @@
 //! taken back.
 
 mod file;
+mod marks;
 mod soon;
 
 use std::{
@@ -18,9 +19,11 @@ use std::{
     time::Duration,
 };
 
+use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
+use self::marks::Marks;
 use crate::{
     error::of_file,
     own_svid::OwnSvid,
@@ -128,6 +131,7 @@ pub struct LiveSecret {
 #[derive(Debug, Clone, Default)]
 pub struct Secrets {
     entries: Arc<BTreeMap<String, Arc<Entry>>>,
+    marks: Marks,
 }
 
 #[derive(Debug)]
@@ -186,7 +190,7 @@ impl Secrets {
             })
         };
         let entries = sources.into_iter().map(|(name, source)| (name, entry(source)));
-        Self { entries: Arc::new(entries.collect()) }
+        Self { entries: Arc::new(entries.collect()), marks: Marks::default() }
     }
 
     /// What is to be read from the vault, each entry once.
@@ -227,6 +231,12 @@ impl Secrets {
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.entries.contains_key(name)
+    }
+
+    /// A mark of a version of a secret, for records: the same version has the same mark as long as this process lives, and no other has it.
+    #[must_use]
+    pub fn mark(&self, name: &str, version: &SecretString) -> Option<Digest> {
+        self.marks.of(name, version)
     }
 
     /// The secret's value as it is now. Reads the file where there is one: call it where blocking is allowed, or else [`Secrets::live_soon`].

@@ -10,6 +10,6 @@ mod key_sets;
 mod privacy;
 mod secrets;
 mod sign_in;
-mod support;
+pub(crate) mod support;
 mod tokens;
 mod workloads;

@@ -92,6 +92,10 @@ pub struct VerifiedToken {
     pub(crate) actor: Option<ActorClaim>,
     pub(crate) prior_actors: Vec<String>,
     pub(crate) may_act: Option<ActorClaim>,
+    /// Whether the one who holds it may be an agent, so that it proves nobody's presence.
+    pub(crate) is_held: bool,
+    /// Whether a delegation that names neither actor nor client is for every agent of the tenant.
+    pub(crate) for_anybody: bool,
     /// The certificate that the token is bound to, by its thumbprint (RFC 8705).
     pub(crate) bound_to: Option<String>,
     pub(crate) token_ref: String,
@@ -132,6 +136,8 @@ impl VerifiedToken {
             actor: None,
             prior_actors: Vec::new(),
             may_act: None,
+            is_held: false,
+            for_anybody: false,
             bound_to: None,
             sealed: None,
             token_ref,
@@ -258,6 +264,13 @@ impl VerifiedToken {
         self.may_act.as_ref()
     }
 
+    /// Whether an agent may hold this user's token: it says who may act with it, or it was issued to a client that is not a person's. It
+    /// proves then what the user lets the agent do, and not that the user is there.
+    #[must_use]
+    pub fn is_held_for_user(&self) -> bool {
+        self.is_held && self.kind() == PrincipalKind::User
+    }
+
     /// The workload's SPIFFE id, where the subject is one.
     #[must_use]
     pub fn workload_identity(&self) -> Option<&str> {
@@ -278,6 +291,9 @@ impl VerifiedToken {
             return Err(refused("the actor is of another issuer, which has not vouched for it"));
         }
         let subject = named.subject.clone().ok_or_else(|| refused("the actor has no subject"))?;
+        if subject.starts_with(SPIFFE_SCHEME) {
+            return Err(refused("a SPIFFE id is believed from its own trust domain alone"));
+        }
         let id = rule.principal(&subject);
         let id = id.ok_or_else(|| refused("it cannot be the name of a principal"))?;
         let tenant_id = self.principal.tenant_id.clone();
@@ -293,6 +309,8 @@ impl VerifiedToken {
             actor: None,
             prior_actors: Vec::new(),
             may_act: None,
+            is_held: false,
+            for_anybody: false,
             sealed: None,
             ..self.clone()
         })

@@ -235,7 +235,9 @@ impl Verifier {
         config.kinds = KindRule::Fixed(PrincipalKind::User);
         config.required_claims.clear();
         let judge = self.judge(&config, TokenRole::Actor, now);
-        let verified = judge.token(jws.claims(), jws.signed())?;
+        let mut verified = judge.token(jws.claims(), jws.signed())?;
+        // Whoever comes back from the provider with it sits before this browser, whichever clients agents have.
+        verified.is_held = false;
         check_id_token(jws.claims(), rules, &verified)?;
         Ok(verified)
     }
@@ -303,6 +305,13 @@ impl Verifier {
                 tracing::warn!("the files of the client authorities do not answer");
             }
         }
+    }
+
+    /// The issuers whose keys could not be loaded the last time, and are used on for a while, for readiness.
+    #[must_use]
+    pub fn issuers_with_old_keys(&self) -> Vec<String> {
+        let old = self.inner.issuers.iter().filter(|(_, issuer)| issuer.keys.is_failing());
+        old.map(|(name, _)| name.clone()).collect()
     }
 
     /// The issuers whose tokens cannot be verified at present, for readiness.

@@ -328,7 +328,13 @@ impl EffectState {
     #[must_use]
     pub const fn has_words(&self) -> bool {
         match self {
-            Self::Succeeded { .. } | Self::FailedFinal { .. } => true,
+            Self::Succeeded { .. } => true,
+            Self::FailedFinal { code, resolved_by, .. } => match resolved_by {
+                None => true,
+                Some(Resolution::LateAnswer { .. }) => is_in_its_words(*code),
+                // That nothing happened was found out, and is said in words of ours.
+                Some(Resolution::Probe { .. } | Resolution::Operator { .. }) => false,
+            },
             Self::FailedRetriable { code, .. } => is_in_its_words(*code),
             Self::Claimed { .. }
             | Self::PendingApproval { .. }

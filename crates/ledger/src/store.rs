@@ -230,7 +230,7 @@ pub struct ApprovalMark {
     pub rev: u64,
 }
 
-/// Which entries of the approval desk to list: oldest first.
+/// Which entries of the approval desk to list.
 #[derive(Debug, Clone, Default)]
 pub struct DeskQuery {
     /// Only this tenant's.
@@ -239,10 +239,25 @@ pub struct DeskQuery {
     pub kind: Option<DeskKind>,
     /// Only those of which something may still become at this time ([`DeskEntry::is_open`]).
     pub open_at: Option<Timestamp>,
-    /// After this entry.
+    /// Only those that were made before this time; quick together with `newest_first`.
+    pub made_before: Option<Timestamp>,
+    /// The newest ones first, instead of the oldest.
+    pub newest_first: bool,
+    /// After this entry, in the order asked for.
     pub after: Option<DeskId>,
     /// At most this many; 0 means none.
     pub limit: usize,
+}
+
+impl DeskQuery {
+    /// Whether it asks for this entry; its place and its count are the store's.
+    #[must_use]
+    pub fn wants(&self, entry: &DeskEntry) -> bool {
+        self.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
+            && self.kind.is_none_or(|kind| entry.kind() == kind)
+            && self.open_at.is_none_or(|at| entry.is_open(at))
+            && self.made_before.is_none_or(|at| entry.created_at < at)
+    }
 }
 
 /// Why a store did not do it.
@@ -421,7 +436,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn desk_entry(&self, desk_id: &DeskId) -> Result<Option<DeskEntry>, StoreError>;
-    /// Entries of the approval desk, oldest first.
+    /// Entries of the approval desk, in the order of their age.
     ///
     /// # Errors
     /// [`StoreError`] when the store cannot tell.

@@ -387,7 +387,7 @@ impl Store for MemoryStore {
 
     async fn content(&self, tenant: &TenantId, digest: Digest) -> Result<Vec<u8>, StoreError> {
         self.reach()?;
-        self.reads.content()?;
+        self.reads.content().await?;
         let kept = self.lock().content.get(&(tenant.clone(), digest)).cloned();
         let bytes = kept.ok_or(StoreError::ContentMissing(digest))?;
         if Digest::of(&bytes) == digest {
@@ -445,14 +445,16 @@ impl Store for MemoryStore {
         self.reads.entries().await?;
         let inner = self.lock();
         let after = query.after.as_ref().and_then(|after| inner.desk.get(after));
+        let next = if query.newest_first { Less } else { Greater };
         let fits = |entry: &&DeskEntry| {
-            query.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
-                && query.kind.is_none_or(|kind| entry.kind() == kind)
-                && query.open_at.is_none_or(|at| entry.is_open(at))
-                && after.is_none_or(|after| entry.place() > after.place())
+            query.wants(entry)
+                && after.is_none_or(|after| entry.place().cmp(&after.place()) == next)
         };
         let mut found: Vec<DeskEntry> = inner.desk.values().filter(fits).cloned().collect();
         found.sort_by(|a, b| a.place().cmp(&b.place()));
+        if query.newest_first {
+            found.reverse();
+        }
         found.truncate(query.limit);
         Ok(found)
     }

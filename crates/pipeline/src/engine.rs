@@ -425,6 +425,10 @@ impl Engine {
             .collect();
         let without = self.context.verifier.issuers_without_keys().into_iter();
         notes.extend(without.map(|issuer| format!("issuer {issuer}: its keys are not there")));
+        let old = self.context.verifier.issuers_with_old_keys().into_iter();
+        notes.extend(old.map(|issuer| {
+            format!("issuer {issuer}: its keys cannot be loaded, those at hand are used on")
+        }));
         let mut obstacles = self.context.standing.notes();
         obstacles.extend(self.context.fatal.borrow().clone());
         if !self.context.desk.is_read() {

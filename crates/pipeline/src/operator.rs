@@ -19,7 +19,7 @@ use placet_types::{
 
 use crate::{
     context::{Context, known_state, ledger_refusal, lookup_refusal},
-    desk::resume,
+    desk::{resume, watch},
     stages::{
         recorded,
         result::{error_of, subject_of},
@@ -121,6 +121,7 @@ pub(crate) async fn resolve(
         .map_err(|error| ledger_refusal(&error))?;
     context.registry.forget(&resolved.call_id);
     resume::called_off(context, &record).await;
+    watch::resolved(context, &resolved.call_id).await;
     Ok(view_of(context, &resolved).await)
 }
 

@@ -269,7 +269,9 @@ fn telemetry(config: &Config) -> Result<TelemetryGuard, Failure> {
             // The configuration names the collector, so it may be on a private network.
             let destination =
                 Destination::from_url(&otlp.endpoint, PrivateRanges::Allowed).attempted(what)?;
-            let policy = EgressPolicy::new(vec![destination]);
+            // The doors are not open yet; with port 0 nobody can have meant them.
+            let own = vec![config.server.listen, config.server.admin_listen];
+            let policy = EgressPolicy::new(vec![destination]).refusing_listeners(own);
             Some(
                 EgressClient::with_trust(policy, Limits::default(), &config.trust)
                     .attempted(what)?,

@@ -16,6 +16,8 @@ pub(crate) enum Exit {
     Findings,
     /// It was asked in a wrong way.
     Usage,
+    /// It is sound as far as it is there, and a part is not.
+    Part,
 }
 
 impl From<Exit> for ExitCode {
@@ -24,6 +26,7 @@ impl From<Exit> for ExitCode {
             Exit::Ok => Self::SUCCESS,
             Exit::Findings => Self::from(1),
             Exit::Usage => Self::from(2),
+            Exit::Part => Self::from(3),
         }
     }
 }

@@ -16,6 +16,7 @@ mod demo;
 mod environment;
 mod failure;
 mod kept;
+mod memory;
 mod notices;
 mod output;
 #[cfg(feature = "sabotage")]
@@ -41,8 +42,10 @@ fn main() -> ExitCode {
         return failure.exit().into();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let outcome = runtime
-        .map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))
+    let outcome = memory::keep_to_itself()
+        .and_then(|()| {
+            runtime.map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))
+        })
         .and_then(|runtime| {
             let outcome = runtime.block_on(commands::run(cli, &environment));
             // A read from a terminal that nobody answers must not keep the process alive.

@@ -177,12 +177,16 @@ async fn look_over(engine: Engine, store: Arc<EmbeddedStore>) {
     loop {
         ticks.tick().await;
         match store.look_over().await {
-            Ok(entries) => tracing::debug!(entries, "the journal was looked over"),
+            Ok(entries) => tracing::info!(entries, "the journal was looked over"),
             Err(StoreError::Damaged(why)) => {
                 engine.die(&format!("the journal is not what was written: {why}"));
                 return;
             }
-            Err(StoreError::Stopped(_) | StoreError::Uncertain(_)) => return,
+            // Closed, or failed: then it has told the engine, as of any disk that cannot be read.
+            Err(StoreError::Stopped(why)) => {
+                tracing::info!(why, "the journal is looked over no more");
+                return;
+            }
             Err(error) => tracing::warn!(%error, "the journal could not be looked over"),
         }
     }

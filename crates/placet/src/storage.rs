@@ -192,6 +192,10 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
             .try_this("nothing was changed; `placet audit verify` says exactly what is wrong")
             .try_this("restore the folder from a copy: a ledger that forgets would execute again");
     }
+    if matches!(journal, JournalError::Archived { .. }) {
+        return failure
+            .try_this("put the segments back into the archive, or name it under `ledger.archive`");
+    }
     if let JournalError::Io { source, .. } = journal
         && source.kind() == io::ErrorKind::StorageFull
     {

@@ -86,6 +86,8 @@ pub(crate) fn vote(by: &str, groups: &[&str]) -> Vote {
         approver: by.parse().unwrap(),
         tenant: None,
         part_digest: None,
+        client: None,
+        token_ref: None,
         stands_for: None,
         authenticated_at: None,
         claimed: groups.clone(),

@@ -13,13 +13,12 @@ use placet_pipeline::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
         RecordView, ResolutionRequest, ToolView,
         desk::{
-            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailView,
+            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
+            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
     },
 };
 use placet_types::{
-    desk::DeskKind,
     error::Refusal,
     ids::{ApprovalId, DeskId, RecordId, ToolCallId},
     principal::Principal,
@@ -119,13 +118,11 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         request: TogetherRequest,
     ) -> impl Future<Output = Result<TogetherView, Refusal>> + Send;
 
-    /// The state of the page is `open` or `all`; absent: `all`.
     fn desk_entries(
         &self,
         caller: &Self::Caller,
-        kind: Option<DeskKind>,
-        page: &Page<DeskId>,
-    ) -> impl Future<Output = Result<Vec<DeskEntryView>, Refusal>> + Send;
+        query: &EntriesQuery,
+    ) -> impl Future<Output = Result<EntriesPage, Refusal>> + Send;
 
     fn desk_entry(
         &self,

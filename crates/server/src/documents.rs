@@ -40,9 +40,9 @@ pub struct ApprovalList {
 /// What `GET /v1/desk` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct DeskList {
-    /// The entries the caller may see, oldest first.
+    /// The entries the caller may see.
     pub entries: Vec<DeskEntryView>,
-    /// What to send as `after` for the next page; absent on the last one.
+    /// What to send as `after` for the next page, which may be there although this one is not full; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_after: Option<DeskId>,
 }

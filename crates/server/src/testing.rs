@@ -24,8 +24,8 @@ use placet_pipeline::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
         RecordView, ResolutionRequest, ToolView,
         desk::{
-            DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailView,
+            DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
+            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -278,10 +278,9 @@ impl Backend for Fake {
     async fn desk_entries(
         &self,
         caller: &String,
-        kind: Option<DeskKind>,
-        _: &Page<DeskId>,
-    ) -> Result<Vec<DeskEntryView>, Refusal> {
-        Ok(self.desk.lock().unwrap().entries(caller, kind))
+        query: &EntriesQuery,
+    ) -> Result<EntriesPage, Refusal> {
+        Ok(self.desk.lock().unwrap().page(caller, query))
     }
 
     async fn desk_entry(&self, caller: &String, id: &DeskId) -> Result<DeskEntryView, Refusal> {

@@ -164,7 +164,7 @@ impl Metrics {
         for what in Duplicate::ALL {
             drop(inner.duplicates.get_or_create_owned(&WhatLabels { what: what.as_str() }));
         }
-        for what in ["minted", "reused", "refused"] {
+        for what in ["minted", "reused", "refused", "untyped"] {
             drop(inner.credentials.get_or_create_owned(&WhatLabels { what }));
         }
         for what in ["identical", "mismatch"] {
@@ -259,7 +259,8 @@ impl Metrics {
         self.inner.break_glass_reviews_due.set(i64::try_from(due).unwrap_or(i64::MAX));
     }
 
-    /// A credential was `minted` or `reused` for a call, or `refused`.
+    /// A credential was `minted` or `reused` for a call, or `refused`; one that was minted was `untyped`, where its service is let off saying
+    /// what it is.
     pub fn count_credential(&self, what: &'static str) {
         self.inner.credentials.get_or_create_owned(&WhatLabels { what }).inc();
     }

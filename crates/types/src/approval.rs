@@ -299,6 +299,12 @@ pub struct Vote {
     /// When the approver last proved who they are, where the token says so (`auth_time`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authenticated_at: Option<Timestamp>,
+    /// The OAuth client that the approver's token was issued to, where it says so. Of a guest it is not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// The handle of the token by which the approver was known; never the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ref: Option<String>,
     /// Yes or no.
     pub choice: VoteChoice,
     /// Why, in the approver's words.
@@ -314,6 +320,14 @@ pub struct Vote {
 }
 
 impl Vote {
+    /// By which token it was given, as a person reads it: its handle, and whose client it was issued to. Empty where that is not recorded.
+    #[must_use]
+    pub fn with_token(&self) -> String {
+        let Some(token) = &self.token_ref else { return String::new() };
+        let client = self.client.as_ref().map(|client| format!(" of client {client}"));
+        format!(" with {token}{}", client.unwrap_or_default())
+    }
+
     /// Everybody whose word it is: the one who gave it, and the one it was given for.
     pub fn voices(&self) -> impl Iterator<Item = Voice<'_>> {
         let tenant = self.tenant.as_ref();

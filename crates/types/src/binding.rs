@@ -91,7 +91,8 @@ pub struct CredentialUse {
     /// When its time is over; absent: not said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// The digest of the token, by which two uses of one are told to be so; absent for a secret, which could be guessed from it.
+    /// The digest of the token, by which two uses of one are told to be so. Of a secret, which could be guessed from that, it is a mark of
+    /// its version under a key that only the memory of the process has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<Digest>,
     /// Whether it had served another call before.

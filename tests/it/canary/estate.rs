@@ -16,7 +16,7 @@ use crate::{
     harness::{
         npm, otlp,
         postgres::Database,
-        search::{canary, part, plain_canary},
+        search::{Places, canary, part, plain_canary},
         setup::{Ran, Setup},
     },
     notifications::{MailServer, certificate},
@@ -36,6 +36,46 @@ pub(super) struct Secret {
     pub(super) canary: String,
     /// The kinds of places where it has to arrive. Everywhere else it must not be.
     pub(super) arrives_at: &'static [&'static str],
+}
+
+impl Secret {
+    pub(super) fn new(
+        what: &'static str,
+        canary: &str,
+        arrives_at: &'static [&'static str],
+    ) -> Self {
+        Self { what, canary: part(canary), arrives_at }
+    }
+}
+
+/// Every secret is where it has to arrive, and nowhere else.
+pub(super) fn are_where_they_belong(secrets: &[Secret], places: &Places) {
+    let canaries: Vec<&str> = secrets.iter().map(|secret| secret.canary.as_str()).collect();
+    let short: Vec<&Secret> = secrets.iter().filter(|secret| secret.canary.len() < 20).collect();
+    assert!(short.is_empty(), "too short to be nobody else's: {short:#?}");
+    let mut wrong = Vec::new();
+    for (secret, at) in secrets.iter().zip(places.hits(&canaries)) {
+        let is_at = |kind: &&str| at.iter().any(|place| place.starts_with(&format!("{kind}: ")));
+        if let Some(away) = secret.arrives_at.iter().find(|kind| !is_at(kind)) {
+            wrong.push(format!("{} does not arrive at {away}", secret.what));
+        }
+        let belongs = |place: &str| {
+            secret.arrives_at.iter().any(|kind| place.starts_with(&format!("{kind}: ")))
+        };
+        wrong.extend(
+            at.iter().filter(|at| !belongs(at)).map(|at| format!("{} is in {at}", secret.what)),
+        );
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// What was planted over the live channel of a kind of places is found at its end, every form of it.
+pub(super) fn are_found(planted: &[String], kind: &str, places: &Places) {
+    let canaries: Vec<&str> = planted.iter().map(String::as_str).collect();
+    for (number, at) in places.hits(&canaries).iter().enumerate() {
+        let found = at.iter().any(|place| place.starts_with(&format!("{kind}: ")));
+        assert!(found, "form {number} of {canaries:?} is not found in `{kind}`, only in {at:#?}");
+    }
 }
 
 /// Everything together.
@@ -131,7 +171,7 @@ impl Estate {
         arrives_at: &'static [&'static str],
         canaries: impl IntoIterator<Item = String>,
     ) {
-        let secret = |canary: String| Secret { what, canary: part(&canary), arrives_at };
+        let secret = |canary: String| Secret::new(what, &canary, arrives_at);
         self.secrets.extend(canaries.into_iter().map(secret));
     }
 
@@ -267,8 +307,8 @@ fn notifications(hook: &Url, mail: u16) -> Value {
     json!({
         "poll_ms": 100,
         "channels": {
-            "hook": { "to": { "type": "webhook", "url": hook.as_str(), "key": "hook", "private_network": true } },
-            "mail": { "to": {
+            "hook": { "show": "preview", "to": { "type": "webhook", "url": hook.as_str(), "key": "hook", "private_network": true } },
+            "mail": { "show": "preview", "to": {
                 "type": "email", "host": "127.0.0.1", "port": mail, "security": "tls", "user": "placet", "password": "word",
                 "from": "Placet <placet@example.com>", "to": ["leads@example.com"],
             } },

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::{
     Inbound,
-    estate::{Estate, Store},
+    estate::{Estate, Store, are_found, are_where_they_belong},
     pages, raw, refused_tokens, submitting,
 };
 use crate::harness::{
     client::text,
     placet::Placet,
-    search::{Places, canary},
+    search::{Disguised, Places, canary, unfolded},
     setup::{Ran, plan},
     until,
 };
@@ -31,8 +31,8 @@ const PLACES: [(&str, Plant); 16] = [
     ("page", Plant::Argument),
     ("cli", Plant::Argument),
     ("ledger", Plant::Argument),
-    ("webhook", Plant::Name),
-    ("mail", Plant::Name),
+    ("webhook", Plant::Argument),
+    ("mail", Plant::Argument),
     ("spans", Plant::Name),
     ("log", Plant::Name),
     ("metrics", Plant::Name),
@@ -41,6 +41,9 @@ const PLACES: [(&str, Plant); 16] = [
     ("list", Plant::Name),
     ("export", Plant::Name),
 ];
+
+/// The kinds of places that say in which run something was, and so the name of the run, in every form that a name can have.
+const RUNS: [&str; 8] = ["evidence", "page", "cli", "ledger", "spans", "answer", "log", "export"];
 
 /// What is planted over the live channel of a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,22 +54,33 @@ enum Plant {
     Name,
     /// The name of an argument that no tool has.
     Word,
+    /// The name of the run.
+    Run,
 }
 
-/// The plants of one estate.
+/// The plants of one estate: in every form where the way takes any text.
 struct Plants {
-    argument: String,
+    argument: Disguised,
+    run: Disguised,
     name: String,
     word: String,
 }
 
 impl Plants {
-    fn text(&self, plant: Plant) -> &str {
+    fn canaries(&self, plant: Plant) -> &[String] {
         match plant {
-            Plant::Argument => &self.argument,
-            Plant::Name => &self.name,
-            Plant::Word => &self.word,
+            Plant::Argument => &self.argument.canaries,
+            Plant::Run => &self.run.canaries,
+            Plant::Name => std::slice::from_ref(&self.name),
+            Plant::Word => std::slice::from_ref(&self.word),
         }
+    }
+
+    /// A call in their run.
+    fn plan(&self, tool: &str, step: &str, args: Value) -> Value {
+        let mut call = plan(tool, step, args);
+        call["run"]["run_id"] = json!(self.run.text);
+        call
     }
 }
 
@@ -82,7 +96,7 @@ async fn calls(
     estate.setup.put("a.txt", "hello");
     let dev = placet.client(Some(own.agent.clone()));
     let hers = placet.client(Some(alices.agent.clone()));
-    let what = json!({ "what": plants.argument });
+    let what = json!({ "what": plants.argument.text });
     let note = format!("{name}__note");
     for (inbound, client, step, tool, args) in [
         (own, &dev, "s1", "files__read", json!({ "path": "a.txt" })),
@@ -91,20 +105,22 @@ async fn calls(
         (alices, &hers, "s4", "mail__search", what.clone()),
         (alices, &hers, "s5", "post__search", what.clone()),
     ] {
-        let reply = inbound.call(client, &plan(tool, step, args)).await;
+        let reply = inbound.call(client, &plants.plan(tool, step, args)).await;
         reply.succeeded();
         places.add(format!("answer: of {tool}"), reply.body.to_vec());
     }
     // Tools that say what they were given, in every form there is.
     for (step, tool) in [("s12", "child__note"), ("s13", note.as_str())] {
-        let reply = own.call(&dev, &plan(tool, step, json!({ "what": "your secret" }))).await;
+        let reply =
+            own.call(&dev, &plants.plan(tool, step, json!({ "what": "your secret" }))).await;
         reply.succeeded();
         let heard = [format!("{:?}", reply.headers).as_bytes(), reply.body.as_ref()].concat();
         places.add(format!("answer: of {tool} that says its secret"), heard);
     }
     // A server says what other calls have shown it, by another contract too, and for another user.
     for (step, tool) in [("s14", "post__search"), ("s15", "mail__search")] {
-        let reply = alices.call(&hers, &plan(tool, step, json!({ "what": "your secret" }))).await;
+        let reply =
+            alices.call(&hers, &plants.plan(tool, step, json!({ "what": "your secret" }))).await;
         reply.succeeded();
         let heard = reply.text();
         assert!(heard.matches("secret removed").count() >= 6, "{heard}");
@@ -120,13 +136,13 @@ async fn calls(
         (own, &dev, "s9", "files__read", json!({ "path": "../../etc/passwd" })),
         (own, &dev, "s10", "child__none", json!({})),
     ] {
-        let reply = inbound.call(client, &plan(tool, step, args)).await;
+        let reply = inbound.call(client, &plants.plan(tool, step, args)).await;
         assert!(reply.status >= 400, "{tool}: {reply:?}");
         places.add(format!("refusal: of {tool} {step}"), reply.body.to_vec());
     }
     estate.provider.tell("restore alice").await;
     refused_tokens(placet, own, places).await;
-    own.call(&dev, &plan(&format!("{name}__erase"), "s11", what)).await.held()
+    own.call(&dev, &plants.plan(&format!("{name}__erase"), "s11", what)).await.held()
 }
 
 /// Tokens in the query and in cookies, of every door that answers at all.
@@ -209,7 +225,9 @@ async fn collect(estate: &Estate, places: &mut Places) {
     for entry in fs::read_dir(estate.setup.path("")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension == "eml") {
-            places.add(format!("mail: {}", path.display()), fs::read(&path).unwrap());
+            let mail = fs::read(&path).unwrap();
+            places.add(format!("mail: {}, unfolded", path.display()), unfolded(&mail));
+            places.add(format!("mail: {}", path.display()), mail);
         }
     }
     // The two keys are there, for nobody but the owner; that they are nowhere else is looked for below.
@@ -258,7 +276,7 @@ async fn lived(estate: &mut Estate, plants: &Plants, own: &Inbound) -> Places {
     // Calls are under way and one waits for people when it dies.
     let client = placet.client(Some(own.agent.clone()));
     let tool = format!("{}__note", plants.name);
-    let under_way = plan(&tool, "s12", json!({ "what": plants.argument }));
+    let under_way = plants.plan(&tool, "s12", json!({ "what": plants.argument.text }));
     let dying =
         tokio::spawn(async move { client.is_answered_to(submitting(&client, &under_way)).await });
     tokio::time::sleep(Duration::from_millis(30)).await;
@@ -299,7 +317,8 @@ async fn everything_is_where_it_belongs(store: Store) {
     let mut estate = Estate::new(store).await;
     let own = Inbound::new(&estate.setup).await;
     let plants = Plants {
-        argument: canary("argument"),
+        argument: Disguised::new("argument"),
+        run: Disguised::name("r"),
         name: estate.name.clone(),
         word: canary("word").replace(['+', '/'], "x"),
     };
@@ -323,12 +342,9 @@ async fn everything_is_where_it_belongs(store: Store) {
     if store == Store::Files {
         kinds.push(("backup", Plant::Argument));
     }
-    let planted = [Plant::Argument, Plant::Name, Plant::Word];
-    let hits = places.hits(&planted.map(|plant| plants.text(plant)));
-    for (kind, plant) in &kinds {
-        let at = &hits[planted.iter().position(|one| one == plant).unwrap()];
-        let found = at.iter().any(|place| place.starts_with(&format!("{kind}: ")));
-        assert!(found, "the {plant:?} is not found in `{kind}`, only in {at:#?}");
+    let runs = RUNS.map(|kind| (kind, Plant::Run));
+    for (kind, plant) in kinds.iter().chain(&runs) {
+        are_found(plants.canaries(*plant), kind, &places);
     }
     let mut known: Vec<&str> = kinds.iter().map(|(kind, _)| *kind).collect();
     known.push("token service");
@@ -336,23 +352,7 @@ async fn everything_is_where_it_belongs(store: Store) {
         assert!(known.contains(&kind), "nothing was planted in `{kind}`");
     }
 
-    // Every secret is where it has to arrive, and nowhere else.
-    let canaries: Vec<&str> = estate.secrets.iter().map(|secret| secret.canary.as_str()).collect();
-    assert!(canaries.iter().all(|canary| canary.len() >= 20), "too short to be nobody else's");
-    let mut wrong = Vec::new();
-    for (secret, at) in estate.secrets.iter().zip(places.hits(&canaries)) {
-        let is_at = |kind: &&str| at.iter().any(|place| place.starts_with(&format!("{kind}: ")));
-        if let Some(away) = secret.arrives_at.iter().find(|kind| !is_at(kind)) {
-            wrong.push(format!("{} does not arrive at {away}", secret.what));
-        }
-        let belongs = |place: &str| {
-            secret.arrives_at.iter().any(|kind| place.starts_with(&format!("{kind}: ")))
-        };
-        wrong.extend(
-            at.iter().filter(|at| !belongs(at)).map(|at| format!("{} is in {at}", secret.what)),
-        );
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    are_where_they_belong(&estate.secrets, &places);
 }
 
 #[tokio::test]

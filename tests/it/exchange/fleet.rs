@@ -50,18 +50,15 @@ async fn what_people_agree_to_on_a_node_without_the_callers_token_runs_where_tha
 #[tokio::test]
 async fn a_caller_hears_that_its_approved_call_waits_for_a_new_token() {
     let receiver = crate::notifications::Receiver::start(0).await;
-    let World { setup, provider, guarded, placet } = World::new().await;
-    placet.stop().await;
-    fs::write(setup.path("hook"), crate::notifications::KEY).unwrap();
+    let world = World::new().await;
+    fs::write(world.setup.path("hook"), crate::notifications::KEY).unwrap();
     let mut secrets = super::secrets();
     secrets["hook"] = json!({ "file": "hook" });
     let to = json!({ "type": "webhook", "url": receiver.url(), "key": "hook" });
     let channels = json!({ "ops": { "to": to, "callbacks": ["acme"] } });
-    let setup = setup
-        .with("secrets", secrets)
-        .with("notifications", json!({ "poll_ms": 50, "channels": channels }));
-    let placet = setup.start().await;
-    let mut world = World { setup, provider, guarded, placet };
+    let notifications = json!({ "poll_ms": 50, "channels": channels });
+    let told = |setup: Setup| setup.with("secrets", secrets).with("notifications", notifications);
+    let mut world = world.set(told).await;
     let mut call = send("w1");
     call["callback"] = json!("ops");
     let held = world.call(&call).await.held();

@@ -39,15 +39,54 @@ pub(crate) fn pem_part(file: &Path) -> String {
     part(&pem.lines().filter(|line| !line.starts_with('-')).collect::<String>())
 }
 
+/// Canaries in one text, each of them in one form alone: who finds them all has found every form.
+#[derive(Debug)]
+pub(crate) struct Disguised {
+    pub(crate) text: String,
+    pub(crate) canaries: Vec<String>,
+}
+
+impl Disguised {
+    /// As they are, in base64 wherever its groups of three begin, in hexadecimal and as in a URL.
+    pub(crate) fn new(what: &str) -> Self {
+        let canaries: Vec<String> = (0..6).map(|_| canary(what)).collect();
+        let url: String = url::form_urlencoded::byte_serialize(canaries[5].as_bytes()).collect();
+        let text = format!("{} {url}", Self::of(&canaries, " "));
+        Self { text, canaries }
+    }
+
+    /// The same in short and without what only a URL has, for what has to be a name.
+    pub(crate) fn name(what: &str) -> Self {
+        let short = |_| plain_canary(what).chars().take(14).collect();
+        let canaries: Vec<String> = (0..5).map(short).collect();
+        let text = Self::of(&canaries, "|");
+        Self { text, canaries }
+    }
+
+    fn of(canaries: &[String], between: &str) -> String {
+        let base64 =
+            |at: usize, before: &str| STANDARD_NO_PAD.encode(format!("{before}{}", canaries[at]));
+        let hex = canaries[4].bytes().map(|byte| format!("{byte:02x}")).collect();
+        [canaries[0].clone(), base64(1, ""), base64(2, "u"), base64(3, "u:"), hex].join(between)
+    }
+}
+
 /// The forms in which a text would be given away.
 pub(crate) fn forms(canary: &str) -> Vec<(String, Vec<u8>)> {
     let hex: String = canary.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let encoded: String = canary
-        .bytes()
-        .map(|b| {
-            if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") }
-        })
-        .collect();
+    // Some encoders leave more of it as it is than others.
+    let percent = |kept: &str| -> String {
+        let write = |c: char| {
+            let is_kept = c.is_ascii_alphanumeric() || kept.contains(c);
+            if is_kept {
+                c.to_string()
+            } else {
+                c.to_string().bytes().map(|b| format!("%{b:02X}")).collect()
+            }
+        };
+        canary.chars().map(write).collect()
+    };
+    let encoded = percent("-_.");
     let reversed: String = canary.chars().rev().collect();
     let mut forms = vec![
         ("as it is".to_owned(), canary.as_bytes().to_vec()),
@@ -57,9 +96,24 @@ pub(crate) fn forms(canary: &str) -> Vec<(String, Vec<u8>)> {
         ("url-encoded, lower".to_owned(), encoded.to_lowercase().into_bytes()),
         ("backwards".to_owned(), reversed.into_bytes()),
     ];
-    // What stands before it decides how base64 cuts it: what is the same whatever surrounds it is looked for.
+    forms.extend(in_base64(canary, ""));
+    let strictly = percent("");
+    if strictly != encoded {
+        forms.push(("url-encoded, all of it".to_owned(), strictly.to_lowercase().into_bytes()));
+        forms.push(("url-encoded, all of it".to_owned(), strictly.into_bytes()));
+    }
+    // A name and a password are written as in a URL before they are joined for a header (RFC 6749, section 2.3.1).
+    if encoded != canary {
+        forms.extend(in_base64(&encoded, " of url-encoded"));
+    }
+    forms
+}
+
+/// What stands before it decides how base64 cuts it: what is the same whatever surrounds it is looked for.
+fn in_base64(text: &str, of: &str) -> Vec<(String, Vec<u8>)> {
+    let mut forms = Vec::new();
     for before in 0..3_usize {
-        let whole = [vec![b'?'; before], canary.as_bytes().to_vec()].concat();
+        let whole = [vec![b'?'; before], text.as_bytes().to_vec()].concat();
         for (name, text) in [
             ("base64", STANDARD_NO_PAD.encode(&whole)),
             ("base64url", URL_SAFE_NO_PAD.encode(&whole)),
@@ -67,7 +121,7 @@ pub(crate) fn forms(canary: &str) -> Vec<(String, Vec<u8>)> {
             let cut = text.len().saturating_sub(usize::from(!whole.len().is_multiple_of(3)));
             let start = [0, 2, 3][before];
             let inner = text.as_bytes()[start..cut].to_vec();
-            forms.push((format!("{name}, {before} before"), inner));
+            forms.push((format!("{name}{of}, {before} before"), inner));
         }
     }
     forms
@@ -183,13 +237,39 @@ pub(crate) fn disguises(canary: &str) -> Vec<String> {
         serde_json::json!({ "said": canary }).to_string(),
         format!("{:x?}", canary.as_bytes()).replace(", ", ""),
     ];
+    let encoded = all[1].clone();
     for before in 0..6 {
         for after in 0..3 {
-            let whole =
-                format!("{}{canary}{}", "u:".repeat(3).split_at(before).0, "!?".split_at(after).0);
+            let (front, back) = ("u:".repeat(3), "!?".split_at(after).0);
+            let front = front.split_at(before).0;
+            all.push(STANDARD.encode(format!("{front}{encoded}{back}")));
+            let whole = format!("{front}{canary}{back}");
             all.push(STANDARD.encode(&whole));
             all.push(URL_SAFE.encode(&whole));
             all.push(URL_SAFE_NO_PAD.encode(&whole));
+        }
+    }
+    all
+}
+
+/// What a mail says, without the encoding of its way: lines that were broken are whole again. The mail as it was sent is another place.
+pub(crate) fn unfolded(mail: &[u8]) -> Vec<u8> {
+    let mail = String::from_utf8_lossy(mail).replace("\r\n", "\n");
+    let in_base64 = |part: &&str| part.to_lowercase().contains("transfer-encoding: base64");
+    let bodies = mail.split("\n--").filter(in_base64).filter_map(|part| {
+        let body: String = part.split_once("\n\n")?.1.split_whitespace().collect();
+        STANDARD.decode(body).ok()
+    });
+    let mut all: Vec<u8> = bodies.flatten().collect();
+    let mut quoted = mail.replace("=\n", "").into_bytes().into_iter();
+    while let Some(byte) = quoted.next() {
+        let digits = quoted.as_slice().get(..2).and_then(|two| std::str::from_utf8(two).ok());
+        let written = digits.and_then(|two| u8::from_str_radix(two, 16).ok());
+        if let (b'=', Some(written)) = (byte, written) {
+            quoted.nth(1).unwrap();
+            all.push(written);
+        } else {
+            all.push(byte);
         }
     }
     all

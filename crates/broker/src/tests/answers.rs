@@ -82,7 +82,11 @@ async fn wrong_issued_type_is_refused() {
     let service = Service::answering(200, good_but("issued_token_type", Value::Null)).await;
     let mut config = service.config();
     config.lenient = [Leniency::IssuedType].into();
-    assert!(service.broker_with(config.clone()).0.mint(request()).await.is_ok());
+    let (broker, _) = service.broker_with(config.clone());
+    // Counted once, by the call that it was minted for.
+    assert!(broker.mint(request()).await.unwrap().is_untyped());
+    assert!(!broker.mint(request()).await.unwrap().is_untyped());
+    assert!(!minted(good()).await.unwrap().is_untyped());
     // Let off saying it, not saying something else.
     let other = good_but("issued_token_type", json!("urn:ietf:params:oauth:token-type:jwt"));
     let service = Service::answering(200, other).await;

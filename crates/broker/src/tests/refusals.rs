@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use placet_types::error::{ErrorCode, Execution};
 use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
 use super::support::{Act, Service, good, request, token, tokens};
-use crate::{BrokerError, CallTokens, GrantRequest, Remedy};
+use crate::{BrokerError, CallTokens, GrantRequest, Remedy, answer};
 
 const SAID: &str = "user alice@corp.example is locked, see https://idp.internal/debug?trace=77";
 
@@ -29,7 +30,7 @@ async fn every_error_code_has_its_meaning_and_is_asked_once() {
         (403, "access_denied", ErrorCode::CredentialRefused, None),
         (400, "insufficient_user_authentication", ErrorCode::CredentialRefused, Caller),
         (400, "something_of_its_own", ErrorCode::CredentialRefused, Operator),
-        (400, "unauthorized_client", ErrorCode::CredentialRefused, None),
+        (400, "unauthorized_client", ErrorCode::CredentialRefused, Operator),
         (401, "", ErrorCode::CredentialRefused, Operator),
         (403, "", ErrorCode::CredentialRefused, Operator),
         (404, "", ErrorCode::CredentialRefused, Operator),
@@ -196,4 +197,50 @@ async fn a_destination_that_is_not_allowed_is_not_dialled() {
     let broker = crate::Broker::new(vec![service.config()], secrets, Some(egress), clock).unwrap();
     assert!(matches!(broker.mint(request()).await, Err(BrokerError::Unavailable { .. })));
     assert!(service.seen().is_empty());
+}
+
+#[tokio::test]
+async fn what_the_status_says_of_us_goes_before_what_the_body_says_of_the_request() {
+    const CODES: [&str; 11] = [
+        "invalid_request",
+        "unsupported_grant_type",
+        "invalid_client",
+        "unauthorized_client",
+        "invalid_grant",
+        "invalid_target",
+        "invalid_scope",
+        "access_denied",
+        "insufficient_user_authentication",
+        "something_of_its_own",
+        "",
+    ];
+    for code in CODES {
+        let error = |status| answer::refusal(status, refusal(code).as_bytes());
+        let refused = error(StatusCode::UNAUTHORIZED);
+        assert!(matches!(refused, BrokerError::ClientRefused { .. }), "401 {code}: {refused:?}");
+        assert!(refused.remedy() == Remedy::Operator && refused.for_operators().is_some());
+        for status in [429, 500, 502, 503, 504] {
+            let refused = error(StatusCode::from_u16(status).unwrap());
+            let passing = matches!(refused, BrokerError::Unavailable { .. });
+            assert!(passing && refused.remedy() == Remedy::Time, "{status} {code}: {refused:?}");
+        }
+    }
+    let unentitled =
+        answer::refusal(StatusCode::BAD_REQUEST, refusal("unauthorized_client").as_bytes());
+    assert!(unentitled.for_operators().is_some(), "{unentitled:?}");
+}
+
+#[tokio::test]
+async fn a_refusal_that_names_one_callers_grant_does_not_close_the_service_to_others() {
+    for (code, asked) in [("invalid_grant", 2), ("access_denied", 2), ("unauthorized_client", 1)] {
+        let service = Service::answering(401, refusal(code)).await;
+        let broker = service.broker().0;
+        let other = GrantRequest {
+            tokens: Some(CallTokens { subject: token("t2", "bea", 3_600_000), ..tokens() }),
+            ..request()
+        };
+        broker.mint(request()).await.unwrap_err();
+        broker.mint(other).await.unwrap_err();
+        assert_eq!(service.seen().len(), asked, "401 {code}");
+    }
 }

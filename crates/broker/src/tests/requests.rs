@@ -261,3 +261,28 @@ fn a_section_that_could_do_harm_is_refused_at_load() {
     let config: StsConfig = serde_json::from_value(base).unwrap();
     assert!(crate::check_all(&[config.clone(), config]).is_err(), "two of one name");
 }
+
+#[tokio::test]
+async fn each_token_is_shown_as_what_it_is() {
+    let svid = super::support::token("an-svid", "spiffe://prod.example/agent-1", 600_000);
+    for (kind, actor, types) in [
+        ("access_token", None, ("access_token", "access_token")),
+        ("jwt", None, ("jwt", "jwt")),
+        ("access_token", Some(svid.clone()), ("access_token", "jwt")),
+    ] {
+        let service = Service::answering(200, good()).await;
+        let mut config = service.config();
+        config.subject_token_type = serde_json::from_value(json!(kind)).unwrap();
+        config.lenient = [crate::Leniency::Actor].into();
+        let shown = CallTokens { actor: actor.or(tokens().actor), ..tokens() };
+        let request = GrantRequest { tokens: Some(shown), ..request() };
+        drop(service.broker_with(config).0.mint(request).await);
+        let seen = service.seen();
+        let uri = |kind: &str| format!("urn:ietf:params:oauth:token-type:{kind}");
+        let said = |name: &str| seen[0].one(name).unwrap().to_owned();
+        assert_eq!(
+            (said("subject_token_type"), said("actor_token_type")),
+            (uri(types.0), uri(types.1))
+        );
+    }
+}

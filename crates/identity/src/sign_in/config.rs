@@ -65,6 +65,12 @@ impl SignInConfig {
         if !people {
             return problem("people are to sign in with it, but it may not speak for users");
         }
+        // An ID token is for its client: where that is an audience as well, it would be taken for an access token.
+        if issuer.audiences.contains(&self.client_id) {
+            return problem(
+                "one of its `audiences` is the `client_id` that people sign in with: its ID tokens would pass as access tokens",
+            );
+        }
         if self.client_id.is_empty() || self.client_id.len() > CLIENT_ID_BYTES_MAX {
             return problem("`client_id` is empty or too long");
         }

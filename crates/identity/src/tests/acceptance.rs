@@ -25,7 +25,7 @@ async fn id_token_is_not_an_access_token() {
     let mut lenient = issuer(KeySource::Inline(key_set(&[&signer])));
     lenient.accept_typ_jwt = true;
     let header = json!({ "typ": "JWT", "alg": "ES256", "kid": "k1" }).to_string();
-    for hash in ["at_hash", "c_hash"] {
+    for hash in ["nonce", "at_hash", "c_hash"] {
         let token = signer.sign_text(&header, &claims_with(hash, json!("x")).to_string());
         for verifier in [verifier(&[&signer]), verifier_of(vec![lenient.clone()])] {
             let refused = verify(&verifier, &token).await.unwrap_err();

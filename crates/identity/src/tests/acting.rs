@@ -134,3 +134,16 @@ async fn the_configuration_names_the_actors_of_an_issuer() {
     issuer.act = Some(person);
     assert!(super::support::config(vec![issuer]).check().is_err());
 }
+
+#[tokio::test]
+async fn an_issuer_cannot_make_a_spiffe_workload_of_an_actor() {
+    let signer = Signer::es256("k1");
+    let verifier = accepting(&signer, ActingRule::default());
+    let token =
+        signer.sign(&claims_with("act", json!({ "sub": "spiffe://prod.example/agent/bot" })));
+    let refused = caller(&verifier, &token).await.unwrap_err();
+    assert!(
+        matches!(&refused, IdentityError::ClaimRefused { claim, .. } if claim == "act"),
+        "{refused:?}"
+    );
+}

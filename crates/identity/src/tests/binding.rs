@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::support::{ISSUER, Signer, claims, claims_with, issuer, key_set, verifier, verifier_of};
+use super::support::{
+    ISSUER, Signer, claims, claims_with, config, issuer, key_set, verifier, verifier_of,
+};
 use crate::{IdentityError, KeySource, TokenRole, VerifiedCaller, VerifiedToken, Verifier};
 use placet_types::{
+    error::ErrorCode,
     ids::{PrincipalId, TenantId},
     principal::PrincipalKind,
 };
@@ -39,9 +42,9 @@ async fn an_agent_with_a_delegation_makes_a_chain_of_two() {
     let signer = Signer::es256("k1");
     let verifier = verifier(&[&signer]);
     let actor = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
-    let user =
-        token(&verifier, &signer, TokenRole::Delegation, &claims_with("exp", json!(1_790_000_100)))
-            .await;
+    let mut claims = claims_with("exp", json!(1_790_000_100));
+    claims["client_id"] = json!("bot-client");
+    let user = token(&verifier, &signer, TokenRole::Delegation, &claims).await;
     let expires_at = user.expires_at();
     let caller = VerifiedCaller::bind(actor, Some(user)).unwrap();
     let chain = caller.chain();
@@ -89,7 +92,7 @@ async fn a_delegation_that_names_an_actor_is_for_that_actor_only() {
         ("azp", json!("bot"), true),
         ("client_id", json!("other"), false),
         ("azp", json!("other"), false),
-        ("jti", json!("x"), true),
+        ("jti", json!("x"), false),
     ] {
         assert_eq!(binds(claim, value.clone()).await, bound, "{claim} = {value}");
     }
@@ -163,4 +166,83 @@ async fn a_delegation_of_another_tenant_is_refused() {
         refused,
         IdentityError::BindingRefused { problem: "they belong to different tenants" }
     );
+}
+
+#[tokio::test]
+async fn a_delegation_that_names_neither_actor_nor_client_is_for_nobody_unless_its_issuer_says_so()
+{
+    let signer = Signer::es256("k1");
+    for (anybody, claim, bound) in
+        [(false, "jti", false), (true, "jti", true), (true, "azp", false)]
+    {
+        let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
+        trusted.delegations_for_anybody = anybody;
+        let verifier = verifier_of(vec![trusted]);
+        let actor = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
+        let claims = claims_with(claim, json!("other"));
+        let user = token(&verifier, &signer, TokenRole::Delegation, &claims).await;
+        assert_eq!(VerifiedCaller::bind(actor, Some(user)).is_ok(), bound, "{anybody} {claim}");
+    }
+}
+
+/// A user's token with this claim, shown alone.
+async fn alone(
+    signer: &Signer,
+    people: &[&str],
+    (claim, value): (&str, Value),
+) -> Result<(), IdentityError> {
+    let mut trusted = issuer(KeySource::Inline(key_set(&[signer])));
+    trusted.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
+    trusted.person_clients = people.iter().map(|client| (*client).to_owned()).collect();
+    let verifier = verifier_of(vec![trusted]);
+    let user = token(&verifier, signer, TokenRole::Actor, &claims_with(claim, value)).await;
+    VerifiedCaller::bind(user, None).map(drop)
+}
+
+#[tokio::test]
+async fn a_users_token_that_an_agent_may_hold_is_not_the_user() {
+    let signer = Signer::es256("k1");
+    let held = IdentityError::HeldByAgent { issuer: ISSUER.to_owned() };
+    for (people, claim, value, accepted) in [
+        (&[][..], "jti", json!("x"), true),
+        (&[], "azp", json!("cli"), true),
+        (&[], "azp", json!("portal"), false),
+        (&[], "client_id", json!("portal"), false),
+        (&[], "may_act", json!({ "sub": "bot" }), false),
+        (&["cli"], "azp", json!("cli"), true),
+        (&["cli"], "azp", json!("other"), false),
+        (&["cli"], "jti", json!("x"), false),
+        (&["cli"], "azp", json!("portal"), false),
+    ] {
+        let expected = if accepted { Ok(()) } else { Err(held.clone()) };
+        let shown = (claim, value.clone());
+        assert_eq!(alone(&signer, people, shown).await, expected, "{people:?} {claim} = {value}");
+    }
+    let refusal = held.refusal();
+    assert_eq!(refusal.code, ErrorCode::PolicyDenied);
+    assert!(refusal.message.contains("sign in at the console"), "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn an_agents_own_token_may_be_of_whichever_client() {
+    let signer = Signer::es256("k1");
+    let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
+    trusted.clients.insert("bot-client".to_owned(), PrincipalId::new("bot").unwrap());
+    trusted.person_clients.insert("cli".to_owned());
+    let verifier = verifier_of(vec![trusted]);
+    let agent = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
+    let user = claims_with("azp", json!("bot-client"));
+    let user = token(&verifier, &signer, TokenRole::Delegation, &user).await;
+    assert!(VerifiedCaller::bind(agent.clone(), None).is_ok());
+    assert!(VerifiedCaller::bind(agent, Some(user)).is_ok(), "it stays a delegation");
+}
+
+#[test]
+fn a_client_is_a_persons_or_an_agents() {
+    let signer = Signer::es256("k1");
+    let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
+    trusted.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
+    trusted.person_clients.insert("portal".to_owned());
+    let identity = config(vec![trusted]);
+    assert!(identity.check().is_err());
 }

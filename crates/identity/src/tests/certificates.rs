@@ -229,7 +229,9 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
     let issuers = vec![issuer(KeySource::Inline(key_set(&[&signer])))];
     let config = IdentityConfig { issuers, ..IdentityConfig::default() };
     let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
-    let bound = signer.sign(&claims_with("cnf", json!({ "x5t#S256": own.thumbprint() })));
+    let mut bound = claims_with("cnf", json!({ "x5t#S256": own.thumbprint() }));
+    bound["client_id"] = json!("portal");
+    let bound = signer.sign(&bound);
     for (certificate, accepted) in [(Some(&own), true), (Some(&other), false), (None, false)] {
         let presented = Presented { token: Some(&bound), certificate, ..Presented::default() };
         let caller = verifier.caller(presented).await;
@@ -237,6 +239,7 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
         // The same for the user's token.
         let mut agent = claims_with("sub", json!("bot"));
         agent["placet_kind"] = json!("agent");
+        agent["client_id"] = json!("portal");
         let agent = signer.sign(&agent);
         let presented = Presented { token: Some(&agent), delegation: Some(&bound), certificate };
         assert_eq!(verifier.caller(presented).await.is_ok(), accepted);

@@ -37,8 +37,11 @@ async fn a_verified_token_does_not_show_the_token() {
     let verifier = verifier(&[&signer]);
     let mut agent = claims_with("placet_kind", json!("agent"));
     agent["sub"] = json!("bot");
+    agent["client_id"] = json!("portal");
     let agent = signer.sign(&agent);
-    let user = signer.sign(&claims_with("jti", json!(CANARY)));
+    let mut user = claims_with("jti", json!(CANARY));
+    user["client_id"] = json!("portal");
+    let user = signer.sign(&user);
     let actor = verifier.verify(&agent, TokenRole::Actor).await.unwrap();
     let delegation = verifier.verify(&user, TokenRole::Delegation).await.unwrap();
     for token in [&agent, &user] {

@@ -209,3 +209,21 @@ fn a_value_from_the_environment_is_given_as_it_was_found() {
     assert!(secrets.contains("api") && !secrets.contains("API"));
     assert_eq!(secrets.names().collect::<Vec<_>>(), ["api"]);
 }
+
+#[test]
+fn versions_of_a_secret_are_told_apart_by_marks_that_say_nothing_elsewhere() {
+    let sources = || {
+        let value = SecretString::from("first");
+        let source = SecretSource::Env { name: "S".to_owned(), value };
+        [("api".to_owned(), source)].into()
+    };
+    let (here, elsewhere) = (Secrets::new(sources()), Secrets::new(sources()));
+    let mark = |secrets: &Secrets, name, value: &str| secrets.mark(name, &value.into()).unwrap();
+    let first = mark(&here, "api", "first");
+    assert_eq!(mark(&here.clone(), "api", "first"), first);
+    assert_ne!(mark(&here, "api", "second"), first);
+    assert_ne!(mark(&here, "other", "first"), first);
+    assert_ne!(mark(&elsewhere, "api", "first"), first, "a guess cannot be tried");
+    assert_ne!(first, placet_types::digest::Digest::of(b"first"));
+    assert!(!format!("{here:?} {first:?}").contains("first"));
+}

@@ -471,6 +471,10 @@ fn only_issuers_that_speak_for_people_can_be_signed_in_with() {
             .check(&[issuer(KindRule::Fixed(PrincipalKind::Agent))])
             .is_err()
     );
+    let mut mixed = issuer(KindRule::Fixed(PrincipalKind::User));
+    mixed.audiences.insert(CLIENT.to_owned());
+    let refused = config("https://idp.example").check(&[mixed]).unwrap_err().to_string();
+    assert!(refused.contains("pass as access tokens"), "{refused}");
     let mut plain = issuer(KindRule::Fixed(PrincipalKind::User));
     plain.issuer = "http://idp.example".to_owned();
     assert!(config("http://idp.example").check(&[plain]).is_err(), "codes go over TLS only");

@@ -23,20 +23,20 @@ use crate::{
     Verifier,
 };
 
-pub(super) const NOW_S: i64 = 1_790_000_000;
-pub(super) const ISSUER: &str = "https://idp.example/";
-pub(super) const US: &str = "https://placet.example/";
+pub(crate) const NOW_S: i64 = 1_790_000_000;
+pub(crate) const ISSUER: &str = "https://idp.example/";
+pub(crate) const US: &str = "https://placet.example/";
 
 /// A clock that stands still until it is moved.
 #[derive(Debug)]
-pub(super) struct StoppedClock(AtomicI64);
+pub(crate) struct StoppedClock(AtomicI64);
 
 impl StoppedClock {
-    pub(super) fn at(seconds: i64) -> Arc<Self> {
+    pub(crate) fn at(seconds: i64) -> Arc<Self> {
         Arc::new(Self(AtomicI64::new(seconds)))
     }
 
-    pub(super) fn set(&self, seconds: i64) {
+    pub(crate) fn set(&self, seconds: i64) {
         self.0.store(seconds, Ordering::SeqCst);
     }
 }
@@ -48,31 +48,31 @@ impl Clock for StoppedClock {
 }
 
 /// Somebody who can sign.
-pub(super) struct Signer {
-    pub(super) key: EncodingKey,
-    pub(super) algorithm: jsonwebtoken::Algorithm,
-    pub(super) kid: String,
+pub(crate) struct Signer {
+    pub(crate) key: EncodingKey,
+    pub(crate) algorithm: jsonwebtoken::Algorithm,
+    pub(crate) kid: String,
 }
 
 impl Signer {
-    pub(super) fn es256(kid: &str) -> Self {
+    pub(crate) fn es256(kid: &str) -> Self {
         let secret = p256::SecretKey::random(&mut OsRng);
         let der = secret.to_pkcs8_der().unwrap();
         let key = EncodingKey::from_ec_der(der.as_bytes());
         Self { key, algorithm: jsonwebtoken::Algorithm::ES256, kid: kid.to_owned() }
     }
 
-    pub(super) fn es384(kid: &str) -> Self {
+    pub(crate) fn es384(kid: &str) -> Self {
         let key = EncodingKey::from_ec_pem(include_bytes!("p384_test_key.pem")).unwrap();
         Self { key, algorithm: jsonwebtoken::Algorithm::ES384, kid: kid.to_owned() }
     }
 
-    pub(super) fn rsa(kid: &str, algorithm: jsonwebtoken::Algorithm) -> Self {
+    pub(crate) fn rsa(kid: &str, algorithm: jsonwebtoken::Algorithm) -> Self {
         let key = EncodingKey::from_rsa_pem(include_bytes!("rsa_test_key.pem")).unwrap();
         Self { key, algorithm, kid: kid.to_owned() }
     }
 
-    pub(super) fn ed25519(kid: &str, seed: u8) -> Self {
+    pub(crate) fn ed25519(kid: &str, seed: u8) -> Self {
         // A PKCS#8 document around 32 bytes of seed.
         let mut der = vec![
             0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22,
@@ -83,7 +83,7 @@ impl Signer {
         Self { key, algorithm: jsonwebtoken::Algorithm::EdDSA, kid: kid.to_owned() }
     }
 
-    pub(super) fn jwk(&self) -> Value {
+    pub(crate) fn jwk(&self) -> Value {
         let mut jwk =
             serde_json::to_value(Jwk::from_encoding_key(&self.key, self.algorithm).unwrap())
                 .unwrap();
@@ -92,33 +92,33 @@ impl Signer {
         jwk
     }
 
-    pub(super) fn header(&self) -> Value {
+    pub(crate) fn header(&self) -> Value {
         json!({ "typ": "at+jwt", "alg": self.algorithm, "kid": self.kid })
     }
 
     /// A token with these claims, as texts, so that a test can write what no serializer would.
-    pub(super) fn sign_text(&self, header: &str, claims: &str) -> String {
+    pub(crate) fn sign_text(&self, header: &str, claims: &str) -> String {
         let signed =
             format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
         let signature = crypto::sign(signed.as_bytes(), &self.key, self.algorithm).unwrap();
         format!("{signed}.{signature}")
     }
 
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         self.sign_text(&self.header().to_string(), &claims.to_string())
     }
 }
 
-pub(super) fn key_set(signers: &[&Signer]) -> Value {
+pub(crate) fn key_set(signers: &[&Signer]) -> Value {
     json!({ "keys": signers.iter().map(|signer| signer.jwk()).collect::<Vec<_>>() })
 }
 
-pub(super) fn tenant() -> TenantId {
+pub(crate) fn tenant() -> TenantId {
     TenantId::new("acme").unwrap()
 }
 
 /// The claims of a token that is accepted.
-pub(super) fn claims() -> Value {
+pub(crate) fn claims() -> Value {
     json!({
         "iss": ISSUER, "sub": "ada", "aud": US, "iat": NOW_S - 10, "exp": NOW_S + 300, "jti": "id-1",
         "placet_kind": "user", "groups": ["ops", "on-call"], "scope": "calls:write calls:read",
@@ -126,7 +126,7 @@ pub(super) fn claims() -> Value {
 }
 
 /// The claims with one of them replaced, or taken away by `null`.
-pub(super) fn claims_with(name: &str, value: Value) -> Value {
+pub(crate) fn claims_with(name: &str, value: Value) -> Value {
     let mut claims = claims();
     if value.is_null() {
         claims.as_object_mut().unwrap().remove(name);
@@ -136,7 +136,7 @@ pub(super) fn claims_with(name: &str, value: Value) -> Value {
     claims
 }
 
-pub(super) fn issuer(keys: KeySource) -> IssuerConfig {
+pub(crate) fn issuer(keys: KeySource) -> IssuerConfig {
     let kinds = [PrincipalKind::User, PrincipalKind::Agent, PrincipalKind::Service];
     let audiences = BTreeSet::from([US.to_owned()]);
     let mut issuer =
@@ -145,19 +145,19 @@ pub(super) fn issuer(keys: KeySource) -> IssuerConfig {
     issuer
 }
 
-pub(super) fn config(issuers: Vec<IssuerConfig>) -> IdentityConfig {
+pub(crate) fn config(issuers: Vec<IssuerConfig>) -> IdentityConfig {
     IdentityConfig { issuers, ..IdentityConfig::default() }
 }
 
-pub(super) fn verifier_of(issuers: Vec<IssuerConfig>) -> Verifier {
+pub(crate) fn verifier_of(issuers: Vec<IssuerConfig>) -> Verifier {
     Verifier::new(config(issuers), StoppedClock::at(NOW_S), None).unwrap()
 }
 
-pub(super) fn verifier(signers: &[&Signer]) -> Verifier {
+pub(crate) fn verifier(signers: &[&Signer]) -> Verifier {
     verifier_of(vec![issuer(KeySource::Inline(key_set(signers)))])
 }
 
-pub(super) async fn verify(
+pub(crate) async fn verify(
     verifier: &Verifier,
     token: &str,
 ) -> Result<VerifiedToken, IdentityError> {

@@ -38,6 +38,8 @@ fn vote(approver: &str, groups: &[&str], choice: VoteChoice) -> Vote {
         approver: PrincipalId::new(approver).unwrap(),
         tenant: None,
         part_digest: None,
+        client: None,
+        token_ref: None,
         stands_for: None,
         authenticated_at: None,
         groups: groups.iter().map(|name| group(name)).collect(),

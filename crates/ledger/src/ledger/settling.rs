@@ -3,10 +3,12 @@
 //! Owns the moves out of `DISPATCHED` and `INDETERMINATE`. Invariant: the outcome is durable before anybody is told, and nothing is
 //! recorded as "not executed" while an earlier attempt may have been.
 
+use std::collections::BTreeSet;
+
 use placet_types::{
     binding::CredentialUse,
     digest::Digest,
-    envelope::result::{ResultStatus, ToolResultEnvelope},
+    envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution},
 };
 
@@ -16,7 +18,7 @@ use crate::{
     audit::{AuditEvent, AuditKind},
     dispatch::{Settlement, Subject},
     record::{Attempt, EffectRecord, EffectState, Resolution, is_in_its_words},
-    run::{Reservation, RunTaint},
+    run::{Reservation, RunKey, RunTaint},
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
@@ -79,14 +81,6 @@ impl Ledger {
             return Err(LedgerError::WrongState(record.state.name()));
         };
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
-        // A refusal that comes late is in the target's words; what a probe or a person found out is in ours.
-        let is_said = match outcome {
-            Outcome::FailedRetriable(_) => has_words(&outcome),
-            Outcome::Succeeded | Outcome::FailedFinal(_) | Outcome::Unknown(_) => {
-                result.status != ResultStatus::Refused
-            }
-        };
-        let brought = brought.filter(|_| is_said);
         let refund = given_back(record, (attempt, &by), (&outcome, result));
         let (bytes, digest) = content_of(result)?;
         let resolved_by = Some(by.clone());
@@ -103,7 +97,9 @@ impl Ledger {
             }
             Outcome::Unknown(_) => return Err(LedgerError::WrongState("still unknown")),
         };
+        let brought = brought.filter(|_| state.has_words());
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
+        self.bring_to_others(record, brought.as_ref()).await?;
         event.kind = AuditKind::Resolved;
         event.record_id = Some(record.record_id);
         event.code = result.error.as_ref().map(|error| error.error_code);
@@ -118,6 +114,37 @@ impl Ledger {
         self.call_off(record, &moved, &mut changes).await?;
         self.store.commit(changes).await?;
         Ok(moved)
+    }
+
+    /// Others are told the result than the run whose attempt brought it: the run that the record is of asks by the call's id, and whoever
+    /// the call is kept for may be waiting for people. What the result brings comes into their contexts before it can be read.
+    async fn bring_to_others(
+        &self,
+        record: &EffectRecord,
+        brought: Option<&RunTaint>,
+    ) -> Result<(), LedgerError> {
+        let Some(brought) = brought else { return Ok(()) };
+        let mut others = BTreeSet::from([record.run_id.clone()]);
+        match self.parked(record).await {
+            Ok(parked) => {
+                others.insert(parked.run.run_id);
+            }
+            Err(error) if error.is_passing() => return Err(error),
+            // Nobody can be waiting for what cannot be read.
+            Err(_damaged) => {}
+        }
+        others.remove(&brought.run.run_id);
+        for run_id in others {
+            // The scope of a key is one agent, for one user.
+            let key = RunKey { run_id, ..brought.run.clone() };
+            let known = self.store.run(&key).await?;
+            if known.is_some_and(|known| known.tainted(&brought.taint).is_some()) {
+                let taint = brought.taint.clone();
+                let event = event_of(AuditKind::RunTainted, record);
+                self.taint_run(RunTaint { run: key, taint }, event).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends the approval that `before` waited for, where `moved` ended without it: nobody is asked about what is over.
@@ -231,6 +258,9 @@ impl Ledger {
         let state = state_after(&record, attempt, (outcome, by), digest);
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
         let brought = brought.filter(|_| state.has_words());
+        if brought.as_ref().is_some_and(|brought| brought.run.run_id != record.run_id) {
+            self.bring_to_others(&record, brought.as_ref()).await?;
+        }
         let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.credential = second;

@@ -22,6 +22,8 @@ pub(super) struct Reads {
     desk_hidden: AtomicBool,
     entries_hidden: AtomicBool,
     content_hidden: AtomicBool,
+    content_held: AtomicBool,
+    content_read: AtomicU64,
     desk_held: AtomicBool,
     desk_read: AtomicU64,
     waiting: Mutex<Vec<Waker>>,
@@ -40,7 +42,9 @@ impl Reads {
         }
     }
 
-    pub(super) fn content(&self) -> Result<(), StoreError> {
+    pub(super) async fn content(&self) -> Result<(), StoreError> {
+        self.content_read.fetch_add(1, Ordering::SeqCst);
+        self.until_free(&self.content_held).await;
         if self.content_hidden.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable("no content".to_owned()));
         }
@@ -56,19 +60,29 @@ impl Reads {
 
     pub(super) async fn entries(&self) -> Result<(), StoreError> {
         self.desk_read.fetch_add(1, Ordering::SeqCst);
+        self.until_free(&self.desk_held).await;
+        if self.desk_hidden.load(Ordering::SeqCst) {
+            return Err(StoreError::Damaged("an entry has an unknown form".to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn until_free(&self, held: &AtomicBool) {
         poll_fn(|task| {
             let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            if !self.desk_held.load(Ordering::SeqCst) {
+            if !held.load(Ordering::SeqCst) {
                 return Poll::Ready(());
             }
             waiting.push(task.waker().clone());
             Poll::Pending
         })
         .await;
-        if self.desk_hidden.load(Ordering::SeqCst) {
-            return Err(StoreError::Damaged("an entry has an unknown form".to_owned()));
-        }
-        Ok(())
+    }
+
+    fn hold(&self, what: &AtomicBool, held: bool) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        what.store(held, Ordering::SeqCst);
+        waiting.drain(..).for_each(Waker::wake);
     }
 }
 
@@ -95,9 +109,18 @@ impl MemoryStore {
 
     /// Lists of the desk's entries are not answered to this node from now on, or are again.
     pub fn hold_desk(&self, held: bool) {
-        let mut waiting = self.reads.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        self.reads.desk_held.store(held, Ordering::SeqCst);
-        waiting.drain(..).for_each(Waker::wake);
+        self.reads.hold(&self.reads.desk_held, held);
+    }
+
+    /// Content is not read by this node from now on, or is again.
+    pub fn hold_content(&self, held: bool) {
+        self.reads.hold(&self.reads.content_held, held);
+    }
+
+    /// How often this node has asked for content.
+    #[must_use]
+    pub fn content_reads(&self) -> u64 {
+        self.reads.content_read.load(Ordering::SeqCst)
     }
 
     /// How often this node has asked for a list of the desk's entries.

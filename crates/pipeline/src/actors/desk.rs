@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
+    sabotage::{Guard, removed},
     store::{ApprovalQuery, StoreError},
 };
 use placet_types::ids::ApprovalId;
@@ -328,6 +329,9 @@ impl DeskActor {
     fn resume(&self, approval_id: ApprovalId, renewed: Option<Box<Identity>>) {
         if self.context.is_ending() {
             // It waits for the next start, or for another node.
+            return;
+        }
+        if removed(Guard::AgreedNotTakenUp) {
             return;
         }
         let context = Arc::clone(&self.context);

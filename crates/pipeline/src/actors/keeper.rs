@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::{
     actors::tree::{Tree, injected_fault},
     context::Context,
-    desk::drift,
+    desk::{drift, watch},
     fleet, hands, rearm,
     recovery::asking,
     retention,
@@ -101,6 +101,9 @@ impl KeeperActor {
             }),
             self.chore(settings.poll_ms, |context| {
                 Box::pin(async move { fleet::poll(&context).await })
+            }),
+            self.chore(settings.poll_ms, |context| {
+                Box::pin(async move { watch::round(&context).await })
             }),
             self.chore(REARMED_EVERY_MS, |context| {
                 Box::pin(async move { rearm::send_waiting(&context).await })

@@ -126,8 +126,9 @@ async fn decided(
         }
     };
     let vote = decide::vote_of((caller, &capacity), (decision, reason, shown), now);
+    let noted = decide::noted(&vote);
     let next = entry.cast(vote, now).map_err(|error| decide::not_counted(&error))?;
-    Ok((next, decide::noted(decision, &capacity)))
+    Ok((next, noted))
 }
 
 /// What ending an entry before its time is called.

@@ -384,4 +384,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -39,6 +39,8 @@ use crate::{
 const KNOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How often a decision is tried again when another one came first.
 const TRIES: usize = 8;
+/// How much of a client's name is recorded.
+const CLIENT_CHARS_MAX: usize = 128;
 
 /// Takes a decision.
 pub(crate) async fn decide(
@@ -117,6 +119,9 @@ pub(crate) fn vote_of(
         groups: capacity.groups.clone(),
         groups_as_of: capacity.groups_as_of,
         claimed: capacity.claimed.clone(),
+        // A guest's client is the business of their own tenant.
+        client: caller.actor.client().filter(|_| capacity.guest_of.is_none()).map(legible),
+        token_ref: Some(caller.actor.token_ref()),
         choice,
         reason: reason.to_owned(),
         at,
@@ -135,7 +140,7 @@ async fn cast(
     let word = (choice, reason, approval.proposal);
     let vote = Vote { part_digest: part, ..vote_of(who, word, now) };
     let mut event = people::event_of(AuditKind::Voted, who.0, approval);
-    event.note = Some(noted(choice, who.1));
+    event.note = Some(noted(&vote));
     event.digests.insert("shown".to_owned(), part.unwrap_or(approval.proposal));
     if part.is_some() {
         event.digests.insert("proposal".to_owned(), approval.proposal);
@@ -143,16 +148,22 @@ async fn cast(
     context.ledger.vote(approval, vote, event).await
 }
 
+/// A client's name as it stands in records that people read.
+fn legible(client: &str) -> String {
+    client.chars().filter(|c| !c.is_control()).take(CLIENT_CHARS_MAX).collect()
+}
+
 /// What the audit says of a decision.
-pub(crate) fn noted(choice: VoteChoice, capacity: &Capacity) -> String {
-    let word = match choice {
+pub(crate) fn noted(vote: &Vote) -> String {
+    let word = match vote.choice {
         VoteChoice::Approve => "approved",
         VoteChoice::Deny => "denied",
     };
-    match (&capacity.stands_for, &capacity.guest_of) {
-        (Some(colleague), _) => format!("{word} for {colleague}"),
+    let token = vote.with_token();
+    match (&vote.stands_for, &vote.tenant) {
+        (Some(colleague), _) => format!("{word} for {colleague}{token}"),
         (None, Some(tenant)) => format!("{word} as a guest of {tenant}"),
-        (None, None) => word.to_owned(),
+        (None, None) => format!("{word}{token}"),
     }
 }
 

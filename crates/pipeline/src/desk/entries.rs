@@ -20,50 +20,83 @@ use placet_types::{
     approval::Vote,
     clock::Timestamp,
     desk::{
-        DeskBody, DeskKind, Grant,
+        DeskBody, Grant,
         pattern::{ArgumentPattern, ArgumentRule, is_related},
     },
-    error::{ErrorCode, Refusal},
+    error::{ErrorCode, Problem, Refusal},
     ids::{DeskId, GroupId, PrincipalId},
 };
 
-use super::{asker, deeds, force};
+use super::{asker, deeds, force, hints};
 use crate::{
     context::{Context, ledger_refusal},
-    views::desk::{DeskEntryView, DeskNoteView},
+    views::desk::{DeskEntryView, DeskNoteView, EntriesPage, EntriesQuery},
 };
 
-/// How many entries are read at a time.
-const PAGE: usize = 200;
+/// How many entries are read at a time, at least and at most.
+const READ: std::ops::RangeInclusive<usize> = 64..=256;
+/// How many are looked at for one page, however few of them the caller may see.
+const LOOKED_MAX: usize = 2_000;
 /// What is shown in the place of a sensitive value.
 pub(crate) const MASK: &str = "[sensitive]";
 
-/// The entries that the caller may see, oldest first.
+/// A page of the entries that the caller may see.
 pub(crate) async fn list(
     context: &Context,
     caller: &VerifiedCaller,
-    (kind, only_open): (Option<DeskKind>, bool),
-    (after, limit): (Option<&DeskId>, usize),
-) -> Result<Vec<DeskEntryView>, Refusal> {
+    wanted: &EntriesQuery,
+) -> Result<EntriesPage, Refusal> {
     let store = context.ledger.store();
+    if let Some(after) = &wanted.after {
+        must_be_there(context, caller, after).await?;
+    }
+    let most = wanted.limit.saturating_add(1).clamp(*READ.start(), *READ.end());
     let mut query = DeskQuery {
         tenant: Some(caller.tenant().clone()),
-        kind,
-        open_at: only_open.then(|| store.now()),
-        after: after.cloned(),
-        limit: PAGE,
+        kind: wanted.kind,
+        open_at: wanted.only_open.then(|| store.now()),
+        made_before: wanted.made_before,
+        newest_first: wanted.newest_first,
+        after: wanted.after.clone(),
+        limit: most,
     };
-    let mut seen = Vec::new();
-    while seen.len() < limit {
-        let page = store.desk_entries(&query).await;
-        let page = page.map_err(|error| ledger_refusal(&error.into()))?;
-        let Some(last) = page.last() else { break };
+    let (mut page, mut looked) = (EntriesPage::default(), 0_usize);
+    loop {
+        let read = store.desk_entries(&query).await;
+        let read = read.map_err(|error| ledger_refusal(&error.into()))?;
+        for entry in read.iter().filter(|entry| may_see(context, caller, entry)) {
+            if page.entries.len() >= wanted.limit {
+                page.next_after = page.entries.last().map(|last| last.desk_id.clone());
+                return Ok(page);
+            }
+            page.entries.push(view_of(context, caller, entry));
+        }
+        looked = looked.saturating_add(read.len());
+        let Some(last) = read.last().filter(|_| read.len() >= most) else { return Ok(page) };
         query.after = Some(last.desk_id.clone());
-        let visible = page.iter().filter(|entry| may_see(context, caller, entry));
-        seen.extend(visible.map(|entry| view_of(context, caller, entry)));
+        if looked >= LOOKED_MAX {
+            page.next_after = query.after;
+            return Ok(page);
+        }
     }
-    seen.truncate(limit);
-    Ok(seen)
+}
+
+/// A place that is gone has nothing after it, and a list that silently began anew would be read twice.
+async fn must_be_there(
+    context: &Context,
+    caller: &VerifiedCaller,
+    after: &DeskId,
+) -> Result<(), Refusal> {
+    let entry = context.ledger.store().desk_entry(after).await;
+    let entry = entry.map_err(|error| ledger_refusal(&error.into()))?;
+    if entry.is_some_and(|entry| entry.tenant == *caller.tenant()) { Ok(()) } else { Err(gone()) }
+}
+
+/// What is said of a place to go on from that is not there.
+pub(crate) fn gone() -> Refusal {
+    let problem = "the list has no such place any more; begin it anew".to_owned();
+    Refusal::new(ErrorCode::ValidationError, "there is no such place to go on from")
+        .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }])
 }
 
 /// One entry.
@@ -176,7 +209,7 @@ pub(crate) fn view_of(
         note,
         digest: entry.terms(),
         standing: deeds::of(context, caller, entry),
-        hint: None,
+        hint: hints::of(context, entry),
     }
 }
 

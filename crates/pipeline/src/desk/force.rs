@@ -43,7 +43,7 @@ const ROUNDS_MISSED_MAX: u32 = 2;
 /// seconds after the revocation, lives for a day, and is taken for the leeway after that.
 const OUTLIVES_MS: i64 = 10_000;
 /// For how long claims count by which somebody is in a group that they handed over, in milliseconds.
-const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
+pub(super) const CLAIMS_AGE_MS_MAX: i64 = 24 * 60 * 60 * 1_000;
 
 /// The view, and the right to renew it.
 #[derive(Debug, Default)]

@@ -1,20 +1,17 @@
 //! The inbox: a page of what the caller may see, and how things stand at the desk.
 //!
 //! Owns the way from the board to a page. The board filters and counts; Cedar is asked for the page that is shown, and what it does not
-//! let the caller see is left out of it.
+//! let the caller see is left out of it. What has ended is [`super::finished`]'s.
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use placet_identity::VerifiedCaller;
-use placet_ledger::{
-    approval::{ApprovalRecord, ApprovalState},
-    store::ApprovalQuery,
-};
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
     ids::ApprovalId,
 };
 
-use super::{asker, board::look, guest, summary};
+use super::{asker, finished, guest, summary};
 use crate::{
     context::{Context, known_state, ledger_refusal},
     views::desk::{DeskLoad, INBOX_PAGE_MAX, InboxItem, InboxQuery, InboxView},
@@ -22,12 +19,8 @@ use crate::{
 
 /// How many a page has if nobody says.
 const PAGE_DEFAULT: usize = 50;
-/// Among how many of the newest that are over is looked.
-const OVER_MAX: usize = 2_000;
 /// How many lines of a page are made at the same time: where the ledger is in a database, each waits for it twice.
 const AT_ONCE: usize = 8;
-/// How many are read at a time.
-const READ: usize = 500;
 /// The longest text to search for, in bytes.
 const SEARCH_BYTES_MAX: usize = 200;
 
@@ -49,19 +42,36 @@ pub(crate) async fn page(
         limit => limit.min(INBOX_PAGE_MAX),
     };
     let viewer = asker::viewer(context, caller);
+    let load = if viewer.is_person { load_of(context, caller) } else { DeskLoad::default() };
     let board = &context.desk.board;
-    let mut found = board.look(&viewer, &query, limit);
     if !matches!(query.state.as_deref(), None | Some("pending" | "approved")) {
-        let over = over(context, caller, &query).await?;
-        let mine = found.mine;
-        found = look::look_at(&over, &context.directory, (&viewer, &query, limit));
-        found.mine = mine;
+        let over = finished::page(context, caller, (&viewer, &query, limit)).await?;
+        let shown = stream::iter(over.approvals).map(|one| line(context, caller, (one, false)));
+        return Ok(InboxView {
+            approvals: shown.buffered(AT_ONCE).collect().await,
+            total: None,
+            next_after: over.next_after,
+            incomplete: over.incomplete,
+            mine: board.look(&viewer, &InboxQuery::default(), 0).mine,
+            load,
+        });
     }
+    if query.after.is_some() {
+        let problem = "must be absent: what waits is paged by `offset`".to_owned();
+        return Err(Refusal::new(ErrorCode::ValidationError, "what waits moves all the time")
+            .with_problems(vec![Problem { pointer: "/after".to_owned(), problem }]));
+    }
+    let found = board.look(&viewer, &query, limit);
     let shown = stream::iter(found.page).map(|found| item(context, caller, found));
     let shown: Vec<Option<InboxItem>> = shown.buffered(AT_ONCE).try_collect().await?;
-    let approvals = shown.into_iter().flatten().collect();
-    let load = if viewer.is_person { load_of(context, caller) } else { DeskLoad::default() };
-    Ok(InboxView { approvals, total: found.total, mine: found.mine, load })
+    Ok(InboxView {
+        approvals: shown.into_iter().flatten().collect(),
+        total: Some(found.total),
+        next_after: None,
+        incomplete: false,
+        mine: found.mine,
+        load,
+    })
 }
 
 /// One line; nothing where it is gone, or Cedar does not let the caller see it.
@@ -76,12 +86,20 @@ async fn item(
         return Ok(None);
     };
     let still = approval.state == ApprovalState::Pending;
-    Ok(Some(InboxItem {
+    Ok(Some(line(context, caller, (approval, mine && still)).await))
+}
+
+async fn line(
+    context: &Context,
+    caller: &VerifiedCaller,
+    (approval, mine): (ApprovalRecord, bool),
+) -> InboxItem {
+    InboxItem {
         progress: guest::progress_for(caller, &approval),
         approval: guest::view_for(context, caller, &approval).await,
-        mine: mine && still,
+        mine,
         summary: summary::of(context, &approval).await,
-    }))
+    }
 }
 
 /// How things stand at the desk of the caller's tenant: numbers only.
@@ -90,31 +108,4 @@ fn load_of(context: &Context, caller: &VerifiedCaller) -> DeskLoad {
     let mut load = context.desk.board.load(tenant, now);
     load.reviews_due = context.desk.force.open().reviews_due(tenant, now);
     load
-}
-
-/// The newest approvals that are over, in the state asked for.
-async fn over(
-    context: &Context,
-    caller: &VerifiedCaller,
-    query: &InboxQuery,
-) -> Result<Vec<ApprovalRecord>, Refusal> {
-    let tenant = Some(caller.tenant().clone());
-    let own = ApprovalQuery { tenant: tenant.clone(), ..ApprovalQuery::default() };
-    let as_guest = ApprovalQuery { guest: tenant, ..ApprovalQuery::default() };
-    let is_guest = asker::is_person(caller) && !asker::groups_of(context, caller).is_empty();
-    let mut over = Vec::new();
-    for mut asked in std::iter::once(own).chain(is_guest.then_some(as_guest)) {
-        asked =
-            ApprovalQuery { state: query.state.clone(), newest_first: true, limit: READ, ..asked };
-        let mut read = 0;
-        while read < OVER_MAX {
-            let page = context.ledger.store().approvals(&asked).await;
-            let page = page.map_err(|error| ledger_refusal(&error.into()))?;
-            let Some(last) = page.last() else { break };
-            asked.after = Some(last.approval_id.clone());
-            read = read.saturating_add(page.len());
-            over.extend(page);
-        }
-    }
-    Ok(over)
 }

@@ -32,8 +32,10 @@ pub(crate) mod drift;
 pub(crate) mod edit;
 pub(crate) mod entries;
 pub mod events;
+pub(crate) mod finished;
 pub(crate) mod force;
 pub(crate) mod guest;
+mod hints;
 pub(crate) mod inbox;
 mod masking;
 pub(crate) mod people;
@@ -46,6 +48,7 @@ pub(crate) mod summary;
 pub(crate) mod timers;
 pub(crate) mod trail;
 mod turns;
+pub(crate) mod watch;
 
 /// When to ask again for what waits while it is being read, in milliseconds.
 const READ_AGAIN_MS: u64 = 1_000;
@@ -57,6 +60,7 @@ pub(crate) struct Desk {
     pub(crate) force: force::Force,
     pub(crate) rooms: room::Rooms,
     pub(crate) bell: events::Bell,
+    pub(crate) watch: watch::Watch,
     /// Whether all that waits has been read once since the start.
     is_read: AtomicBool,
     enforcing: Mutex<()>,
@@ -97,14 +101,15 @@ impl Desk {
             // Nothing of this call will be exchanged any more.
             context.tokens.forget(approval.record_id);
         }
+        self.watch.begin(approval, false);
         let now = context.ledger.store().now();
         if let Some(news) = self.board.moved(approval, &context.directory, now) {
             self.bell.approval(news, approval, now);
         }
     }
 
-    /// The call of an approval has come to its end.
-    pub(crate) fn settled(&self, context: &Context, approval: &ApprovalRecord) {
+    /// The call of an approval has come to an end: told once for each, by [`watch::ended`].
+    fn settled(&self, context: &Context, approval: &ApprovalRecord) {
         let now = context.ledger.store().now();
         self.bell.approval(DeskEventKind::Settled, approval, now);
     }

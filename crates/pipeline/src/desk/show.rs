@@ -13,7 +13,7 @@ use placet_types::{approval::VoteChoice, clock::Timestamp, error::Refusal, ids::
 use super::{
     asker::{self, Capacity},
     decide::vote_of,
-    guest, masking, people,
+    guest, masking, people, watch,
 };
 use crate::{
     context::{Context, ledger_refusal},
@@ -71,6 +71,10 @@ async fn outcome_of(
     let Some(record) = record.filter(|record| record.call_id == approval.call_id) else {
         return Ok(None);
     };
+    if record.state.is_open() || watch::is_for_the_time_being(&record.state) {
+        // Whoever looks at it is told what becomes of it, wherever it runs.
+        context.desk.watch.begin(approval, !record.state.is_open());
+    }
     let mut output = None;
     if let Some(digest) = record.state.result() {
         // What retention has deleted is not shown any more; nor is a result of which nobody can tell what in it is masked.

@@ -2,8 +2,14 @@
 //!
 //! Owns the reading of the two headers. The rules for tokens and certificates are `placet-identity`'s.
 
-use placet_identity::{ClientCertificate, InboundVerifier as _, Presented, VerifiedCaller};
-use placet_types::error::{ErrorCode, Refusal};
+use placet_identity::{
+    ClientCertificate, IdentityError, InboundVerifier as _, Presented, VerifiedCaller,
+};
+use placet_types::{
+    error::{ErrorCode, Refusal},
+    ids::PrincipalId,
+    principal::PrincipalKind,
+};
 
 use super::Engine;
 use crate::stages::broker;
@@ -33,6 +39,10 @@ impl Engine {
         let presented = Presented { token, delegation, certificate };
         match self.context.verifier.caller(presented).await {
             Ok(caller) => {
+                if self.is_held_by_agent(&caller) {
+                    let issuer = caller.actor.issuer().to_owned();
+                    return Err(self.unverified(IdentityError::HeldByAgent { issuer }.refusal()));
+                }
                 self.context.subjects.saw(&caller);
                 if self.context.is_revoked(&caller) {
                     return Err(self.unverified(broker::revoked()));
@@ -41,6 +51,16 @@ impl Engine {
             }
             Err(error) => Err(self.unverified(error.refusal())),
         }
+    }
+
+    /// Whether a user's token that is shown alone was issued to a client of an agent's name.
+    fn is_held_by_agent(&self, caller: &VerifiedCaller) -> bool {
+        let shown = &caller.actor;
+        let client = shown.client().and_then(|client| PrincipalId::new(client).ok());
+        shown.kind() == PrincipalKind::User
+            && client.is_some_and(|client| {
+                self.context.directory.agent(shown.tenant(), &client).is_some()
+            })
     }
 
     /// Takes note of somebody who signed in to the console.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use placet_identity::VerifiedCaller;
 use placet_types::{
-    desk::DeskKind,
     error::Refusal,
     ids::{ApprovalId, DeskId, ToolCallId},
 };
@@ -17,8 +16,8 @@ use crate::{
     views::{
         ApprovalView,
         desk::{
-            DeskAct, DeskEntryView, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailView,
+            DeskAct, DeskEntryView, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
+            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
     },
 };
@@ -63,17 +62,16 @@ impl Engine {
         decide::together(&self.context, caller, request).await
     }
 
-    /// The entries of the desk that the caller may see, oldest first: all, or those of which something may still become.
+    /// A page of the entries of the desk that the caller may see.
     ///
     /// # Errors
-    /// [`Refusal`] when the ledger cannot be read.
+    /// [`Refusal`] when the ledger cannot be read, or has no place as that to go on from.
     pub async fn desk_entries(
         &self,
         caller: &VerifiedCaller,
-        (kind, only_open): (Option<DeskKind>, bool),
-        (after, limit): (Option<&DeskId>, usize),
-    ) -> Result<Vec<DeskEntryView>, Refusal> {
-        entries::list(&self.context, caller, (kind, only_open), (after, limit)).await
+        query: &EntriesQuery,
+    ) -> Result<EntriesPage, Refusal> {
+        entries::list(&self.context, caller, query).await
     }
 
     /// One entry of the desk.

@@ -186,7 +186,7 @@ pub(crate) async fn another(
         let newest = live.newest.clone();
         let versions = [Some(live.newest), live.previous].into_iter().flatten();
         let other = versions.into_iter().find(|version| version.expose_secret() != used)?;
-        return Some(proof_of(brokered, (file, name), Version { sent: other, newest }));
+        return Some(proof_of((context, brokered), (file, name), Version { sent: other, newest }));
     }
     if !refused.used.as_ref()?.reused {
         return None;
@@ -212,6 +212,9 @@ async fn minted(
         Err(_) => "refused",
     });
     let grant = granted?;
+    if grant.is_untyped() {
+        context.metrics.credential("untyped");
+    }
     let now = context.clock.now();
     let value = grant.value_for(&origin, now)?;
     if let Some(handed) = context.handed.to(&brokered.built.target.contract) {
@@ -317,10 +320,14 @@ async fn of_secret(
         .previous
         .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
     let sent = previous.unwrap_or_else(|| newest.clone());
-    Ok(proof_of(brokered, (file, name), Version { sent, newest }))
+    Ok(proof_of((context, brokered), (file, name), Version { sent, newest }))
 }
 
-fn proof_of(brokered: &Brokered, (file, name): (&CredentialFile, &str), version: Version) -> Proof {
+fn proof_of(
+    (context, brokered): (&Context, &Brokered),
+    (file, name): (&CredentialFile, &str),
+    version: Version,
+) -> Proof {
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
     Proof {
@@ -338,7 +345,7 @@ fn proof_of(brokered: &Brokered, (file, name): (&CredentialFile, &str), version:
             resource: None,
             scopes: plan.scopes.clone(),
             expires_at: None,
-            digest: None,
+            digest: context.secrets.mark(name, &version.sent),
             reused: false,
         }),
         key: None,

@@ -71,7 +71,8 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             context.metrics.duplicate(Duplicate::Joined);
             let standing = recorded::standing(context, &record).await;
             if standing.is_final() {
-                return passage.finish(standing);
+                let ends = (standing.clone(), standing);
+                return end_of(context, passage, (&stage, &record), ends).await;
             }
             if is_of_same_chain(context, approval_id, &stage).await {
                 let is_needed = credential::needs_tokens(&stage);
@@ -273,14 +274,24 @@ async fn end_of(
 ) {
     // A claim that was given back has left nothing in the ledger.
     let gone = matches!(&recorded, Answer::Refused(refused) if refused.refusal.code == ErrorCode::ApprovalVoid);
-    let mut end = if gone { told } else { recorded };
-    if let Answer::Finished(result) = &mut end {
-        let kept = context.ledger.store().effect(record.record_id).await.ok().flatten();
-        if let Some(digest) = kept.and_then(|kept| kept.state.result())
-            && !recorded::is_identical(context, result, digest)
-        {
-            return passage.finish(recorded::now(context, record).await);
+    let end = if gone { told } else { recorded };
+    let kept = context.ledger.store().effect(record.record_id).await.ok().flatten();
+    let recorded = kept.as_ref().and_then(|kept| kept.state.result());
+    let is_other = match (&end, recorded) {
+        (Answer::Finished(result), Some(digest)) => {
+            !recorded::is_identical(context, result, digest)
         }
+        _ => false,
+    };
+    let mut end = if is_other { recorded::now(context, record).await } else { end };
+    let known = (record, kept.as_ref());
+    if let Err(refusal) = run::tell_end(context, (&passage, stage), known, &end).await {
+        return refuse::tell(context, passage, refusal, None);
+    }
+    if is_other {
+        return passage.finish(end);
+    }
+    if let Answer::Finished(result) = &mut end {
         result.replayed = true;
     }
     context.note(refuse::event_of(AuditKind::Replayed, &passage, stage)).await;

@@ -3,7 +3,7 @@
 //! Owns the stretch in which an effect can happen. Runs in a task of the execution registry, never in an actor's handler, so no kill
 //! or restart loses an outcome.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -21,9 +21,11 @@ use placet_ledger::{
 use placet_policy::permit::Permit;
 use placet_types::{
     contract::credential::CredentialKind,
+    envelope::result::ResultStatus,
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, ToolCallId},
     mode::EngineMode,
+    taint::Taint,
 };
 
 use crate::{
@@ -31,7 +33,7 @@ use crate::{
     call::{Brokered, Call, Gated, Invoked, Passage},
     context::{Context, ending_refusal, ledger_refusal},
     credential_faults,
-    desk::drift,
+    desk::{drift, watch},
     stages::{
         again,
         credential::{self, Proof},
@@ -78,7 +80,9 @@ pub(crate) async fn execute(context: &Arc<Context>, call: Call<Gated>, ready: Re
     }
     let call_id = record.as_ref().map_or_else(|| passage.call_id.clone(), |r| r.call_id.clone());
     let subject = subject_of(&passage, &brokered, (&permit, &call_id));
-    let mut intent = intent_of(context, &passage, &brokered, (&permit, ready.deadline, call_id));
+    let brings = run::brings_as(&brokered, record.is_some());
+    let permitted = (&permit, ready.deadline, call_id);
+    let mut intent = intent_of(context, &passage, &brokered, permitted, brings);
     // Every use of a break-glass record is found by its name.
     intent.audit.desk.extend(broken);
     intent.audit.credential = ready.proof.used.clone().map(Box::new);
@@ -289,7 +293,7 @@ async fn dispatched(
         }
         Ok(result) => {
             if let Some(approval) = approval_of(&brokered) {
-                context.desk.settled(context, approval);
+                watch::ended(context, approval, result.status == ResultStatus::Unknown);
             }
             context.routes.give_back(context, Call { passage, stage: Invoked { result } })
         }
@@ -378,6 +382,7 @@ fn intent_of(
     passage: &Passage,
     brokered: &Brokered,
     (permit, deadline, call_id): (&Permit, Instant, ToolCallId),
+    brings: BTreeSet<Taint>,
 ) -> Intent {
     let left_ms = i64::try_from(deadline.saturating_duration_since(Instant::now()).as_millis())
         .unwrap_or(i64::MAX);
@@ -393,7 +398,7 @@ fn intent_of(
         reserve: Reservation {
             run: run::key_of(brokered),
             cents: brokered.built.target.capability.cost_cents,
-            brings: run::brings(brokered),
+            brings,
         },
         audit,
     }

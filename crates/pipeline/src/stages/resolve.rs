@@ -23,7 +23,7 @@ use placet_types::{
 
 use crate::{
     context::Context,
-    desk::resume,
+    desk::{resume, watch},
     stages::{
         result::{Subject, error_of, subject_of},
         settle,
@@ -176,6 +176,7 @@ pub(crate) async fn with(
     // From here on the ledger tells.
     context.registry.forget(&resolved.call_id);
     resume::called_off(context, record).await;
+    watch::resolved(context, &resolved.call_id).await;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use placet_types::{
 };
 
 use crate::{
+    answer::Answer,
     call::{Brokered, Passage},
     context::{Context, ledger_refusal, lookup_refusal},
     stages::refuse,
@@ -76,6 +77,12 @@ pub(crate) fn brings(stage: &Brokered) -> BTreeSet<Taint> {
     stage.built.target.capability.result_taint.difference(&stage.taint).copied().collect()
 }
 
+/// What the result of a dispatched call brings into contexts: all of it, since other runs may be told it too, which have seen less. Of a
+/// read, which nobody else is told, what its run does not have yet.
+pub(crate) fn brings_as(stage: &Brokered, is_recorded: bool) -> BTreeSet<Taint> {
+    if is_recorded { stage.built.target.capability.result_taint.clone() } else { brings(stage) }
+}
+
 /// A call is about to be told what became, or becomes, of `record`: what the result brings comes into its run's context first. The run's
 /// own call that is under way brings it by itself, when its result is recorded, and not if nothing happens.
 pub(crate) async fn tell_of(
@@ -87,6 +94,50 @@ pub(crate) async fn tell_of(
     if taint.is_empty() || brings_by_itself(context, stage, record).await? {
         return Ok(());
     }
+    bring(context, (passage, stage), record, taint).await
+}
+
+/// A call that waited for the end of `record` is about to be told it. What stood there as it attached may have ended otherwise since, by
+/// a try of another run; so what counts is what is told. `kept` is the record as it stands now, where that can be read.
+pub(crate) async fn tell_end(
+    context: &Context,
+    (passage, stage): (&Passage, &Brokered),
+    (record, kept): (&EffectRecord, Option<&EffectRecord>),
+    end: &Answer,
+) -> Result<(), Refusal> {
+    let taint = brings(stage);
+    if taint.is_empty() || !has_words(end, kept) {
+        return Ok(());
+    }
+    let known = context.ledger.store().run(&key_of(stage)).await.map_err(|error| {
+        context.noticed(&error.clone().into());
+        lookup_refusal(&error)
+    })?;
+    if known.is_some_and(|known| taint.is_subset(&known.taint)) {
+        return Ok(());
+    }
+    bring(context, (passage, stage), record, taint).await
+}
+
+/// Whether an end is told in words of the target.
+fn has_words(end: &Answer, kept: Option<&EffectRecord>) -> bool {
+    match end {
+        Answer::Finished(_) => true,
+        // Some refusals with this code are in words of ours, which only the record knows.
+        Answer::Refused(refused) => {
+            refused.refusal.code == ErrorCode::AdapterFailed
+                && kept.is_none_or(|kept| !kept.state.is_settled() || kept.state.has_words())
+        }
+        Answer::InProgress(_) | Answer::Held(_) => false,
+    }
+}
+
+async fn bring(
+    context: &Context,
+    (passage, stage): (&Passage, &Brokered),
+    record: &EffectRecord,
+    taint: BTreeSet<Taint>,
+) -> Result<(), Refusal> {
     let mut event = refuse::event_of(AuditKind::RunTainted, passage, stage);
     event.record_id = Some(record.record_id);
     let brought = RunTaint { run: key_of(stage), taint };

@@ -21,6 +21,10 @@ use placet_types::{
 
 use super::ApprovalView;
 
+mod listing;
+
+pub use listing::{EntriesPage, EntriesQuery};
+
 /// The most approvals on one page of the inbox.
 pub const INBOX_PAGE_MAX: usize = 200;
 /// The most approvals decided together.
@@ -42,8 +46,10 @@ pub struct InboxQuery {
     pub search: Option<String>,
     /// In which order.
     pub order: InboxOrder,
-    /// From this place on, counted from 0.
+    /// From this place on, counted from 0; what has ended has no such places.
     pub offset: usize,
+    /// Of what has ended: after this one, in the order asked for.
+    pub after: Option<ApprovalId>,
     /// How many at most; absent or 0: 50.
     pub limit: usize,
 }
@@ -61,7 +67,8 @@ pub enum Whose {
     Asked,
 }
 
-/// An order of the inbox; within it the oldest come first.
+/// An order of the inbox; within it the oldest come first. What has ended is in the order of age: the newest first, unless the oldest are
+/// asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum InboxOrder {
@@ -81,8 +88,15 @@ pub enum InboxOrder {
 pub struct InboxView {
     /// The approvals of this page.
     pub approvals: Vec<InboxItem>,
-    /// How many there are in all.
-    pub total: usize,
+    /// How many wait or are approved, by tenant, groups and ownership; absent for what has ended, which nobody counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<usize>,
+    /// Of what has ended: what to send as `after` for the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<ApprovalId>,
+    /// Of what has ended: whether the page has room left, and ends because many were looked at that are not of it. `next_after` goes on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub incomplete: bool,
     /// How many of all that wait the caller can decide.
     pub mine: usize,
     /// How things stand at the desk.
@@ -275,7 +289,7 @@ pub struct DeskEntryView {
     /// What the caller may do with it now.
     #[serde(default)]
     pub standing: EntryStanding,
-    /// In the answer to whoever made it: what they may not have expected of it.
+    /// What whoever made it may not have expected of it: of a handover as long as it is open, of a revocation in the answer to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }

@@ -95,7 +95,7 @@ impl World {
         self.engine.edit(&caller, &held.approval_id, request).await
     }
 
-    async fn arrange(
+    pub(crate) async fn arrange(
         &self,
         person: &str,
         arrange: Value,

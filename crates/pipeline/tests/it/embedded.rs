@@ -9,6 +9,7 @@ use placet_ledger::{
     store::{EffectQuery, Store},
     testing::MemoryStore,
 };
+use placet_pipeline::answer::Answer;
 use placet_store::embedded::{EmbeddedConfig, EmbeddedStore};
 use placet_types::{
     clock::{Clock, Timestamp},
@@ -28,7 +29,10 @@ impl Clock for Standing {
 }
 
 pub(crate) async fn open(folder: &Path) -> Arc<EmbeddedStore> {
-    let config = EmbeddedConfig::new(folder);
+    open_as(EmbeddedConfig::new(folder)).await
+}
+
+async fn open_as(config: EmbeddedConfig) -> Arc<EmbeddedStore> {
     let opening =
         tokio::task::spawn_blocking(move || EmbeddedStore::open(config, Arc::new(Standing)));
     opening.await.unwrap().unwrap().0
@@ -126,4 +130,42 @@ async fn an_outcome_that_came_to_light_is_told_after_a_restart_too() {
     assert!(result.replayed);
     assert_eq!(result.output["did"], "note");
     assert_eq!(witness.effects("note").len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_too_little_room_for_anything_new_results_are_told_and_a_freeze_is_entered() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path()).await;
+    let witness = Arc::new(Witness::default());
+    let before = process(&store, &witness).await;
+    finished(before.call(plan("note", "s1", "a")).await);
+    store.close().await.unwrap();
+    drop((before, store));
+
+    let config = EmbeddedConfig::new(folder.path());
+    let config = EmbeddedConfig { free_space_watermark_bytes: 1 << 50, ..config };
+    let store = open_as(config).await;
+    let after = process(&store, &witness).await;
+    // The first ones may still be taken: it is not looked each time.
+    let mut taken = 1_usize;
+    let refusal = loop {
+        let call = plan("note", &format!("new-{taken}"), "a");
+        match after.call(call).await {
+            Answer::Finished(_) => taken = taken.saturating_add(1),
+            other @ (Answer::Refused(_) | Answer::Held(_) | Answer::InProgress(_)) => {
+                break refused(other);
+            }
+        }
+        assert!(taken < 200, "there is room for all of them");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(
+        (refusal.code, refusal.execution),
+        (ErrorCode::LedgerUnavailable, Execution::NotExecuted)
+    );
+    assert_eq!(witness.effects("note").len(), taken);
+    assert!(finished(after.call(plan("note", "s1", "a")).await).replayed);
+    let freeze = json!({"kind": "freeze", "name": "no room"});
+    after.arrange("fay", freeze, 60_000).await.unwrap();
+    store.close().await.unwrap();
 }

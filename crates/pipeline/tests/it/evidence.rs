@@ -333,7 +333,13 @@ async fn people_are_not_asked_any_more_once_it_comes_to_light_how_the_call_ended
     let again = held(world.call(call.clone()).await);
     assert_ne!(again.approval_id, first.approval_id);
     let waiting = async || {
-        world.engine.inbox(&world.person("ben").await, InboxQuery::default()).await.unwrap().total
+        world
+            .engine
+            .inbox(&world.person("ben").await, InboxQuery::default())
+            .await
+            .unwrap()
+            .total
+            .unwrap()
     };
     assert_eq!(waiting().await, 1);
     let mut news = world.engine.desk_events(&world.person("ben").await);

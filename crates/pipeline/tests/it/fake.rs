@@ -55,6 +55,8 @@ pub(crate) enum Probing {
 pub(crate) enum Behaviour {
     Slow(Duration),
     NothingHappened,
+    /// The same, and it says so only after a while.
+    NothingAfter(Duration),
     /// It refuses the call, in words of its own.
     Refuses,
     /// It refuses the call, since the tool is not what its contract says.
@@ -150,8 +152,11 @@ impl Adapter for FakeAdapter {
     async fn invoke(&self, dispatch: Dispatch, _conditions: Conditions) -> Outcome {
         let tool = dispatch.capability().capability().to_string();
         let behaviour = self.0.behaviour.lock().unwrap().get(&tool).cloned();
+        if let Some(Behaviour::NothingAfter(pause)) = &behaviour {
+            tokio::time::sleep(*pause).await;
+        }
         match &behaviour {
-            Some(Behaviour::NothingHappened) => {
+            Some(Behaviour::NothingHappened | Behaviour::NothingAfter(_)) => {
                 return Outcome::NothingHappened(AdapterError::Unavailable(
                     "connection refused".to_owned(),
                 ));

@@ -129,3 +129,20 @@ async fn a_window_that_closes_while_the_target_is_away_ends_the_tries() {
     assert!(witness.effects("send").is_empty());
     assert_eq!(next.record().await.rev, after.rev, "{before:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_window_closes_stays_in_the_hand_that_put_it_off_until_its_end_is_kept() {
+    let (world, _) = interrupted().await;
+    let witness = Arc::new(Witness::default());
+    witness.refuses_connections.store(true, Ordering::SeqCst);
+    let next = next(&world, &witness).await;
+    tokio::time::sleep(A_WHILE).await;
+    next.store.hold_content(true);
+    let read = next.store.content_reads();
+    next.store.advance_ms(86_400_000);
+    // Those who look for calls that nobody is at work on come by many times meanwhile.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(next.store.content_reads(), read.saturating_add(1), "somebody else took it too");
+    next.store.hold_content(false);
+    next.reaches("indeterminate").await;
+}

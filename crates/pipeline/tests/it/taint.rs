@@ -8,7 +8,7 @@ use placet_ledger::{
     audit::{AuditEvent, AuditKind},
     run::RunKey,
     store::{Store, StoreError},
-    testing::{Fault, MemoryStore},
+    testing::Fault,
 };
 use placet_pipeline::answer::{Answer, Held};
 use placet_policy::bundle::BundleSource;
@@ -33,21 +33,27 @@ fn autonomous() -> BundleSource {
     source
 }
 
-async fn over(store: Arc<MemoryStore>, witness: Arc<Witness>) -> World {
+async fn over(make: Make) -> World {
     let brings = ["look", "send", "book"].map(|tool| (tool, json!(["secret"]))).to_vec();
-    World::with(Make { store, witness, brings, bundle: autonomous(), ..Make::default() }).await
+    World::with(Make { brings, bundle: autonomous(), ..make }).await
 }
 
 /// A world in which the results of `look`, `send` and `book` carry a secret.
 async fn world() -> World {
-    let Make { store, witness, .. } = Make::default();
-    over(store, witness).await
+    over(Make::default()).await
 }
 
 fn of(run: &str, tool: &str, step: &str) -> Value {
     let mut call = plan(tool, step, "a");
     call["run"]["run_id"] = json!(run);
     call["run"]["run_budget"] = json!({"tool_latency_ms_max": 5_000});
+    call
+}
+
+/// A call with a key that calls of other runs have too.
+fn keyed(run: &str, tool: &str) -> Value {
+    let mut call = of(run, tool, "s1");
+    call["idempotency_key"] = json!("the-same");
     call
 }
 
@@ -67,7 +73,19 @@ async fn taint_of(store: &dyn Store, run: &str) -> Vec<Taint> {
         on_behalf_of: None,
         run_id: run.parse().unwrap(),
     };
-    store.run(&key).await.unwrap().unwrap().taint.into_iter().collect()
+    let run = store.run(&key).await.unwrap();
+    run.into_iter().flat_map(|run| run.taint).collect()
+}
+
+/// Waits until the run has this, and nothing else, in its context.
+async fn gets(world: &World, run: &str, taint: Taint) {
+    let there = async {
+        while taint_of(&*world.store, run).await.is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), there).await.expect("it never comes there");
+    assert_eq!(taint_of(&*world.store, run).await, [taint]);
 }
 
 fn events(world: &World, kind: AuditKind) -> Vec<AuditEvent> {
@@ -83,10 +101,10 @@ async fn what_a_result_brings_stays_in_the_run_after_a_restart_and_on_another_no
     assert!(asks_for_the_taint(&asked), "{asked:?}");
     // Another run has seen nothing.
     finished(world.call(of("r2", "fetch", "s1")).await);
-    let node = over(Arc::new(world.store.node()), Arc::clone(&world.witness)).await;
+    let node = over(world.beside()).await;
     assert!(asks_for_the_taint(&held(node.call(of("r1", "fetch", "s4")).await)));
     drop(node);
-    let next = over(Arc::new(world.store.restarted()), Arc::clone(&world.witness)).await;
+    let next = over(world.after()).await;
     assert!(asks_for_the_taint(&held(next.call(of("r1", "fetch", "s5")).await)));
     finished(next.call(of("r2", "fetch", "s2")).await);
     // Whoever looked at what would leave lets it go.
@@ -107,7 +125,7 @@ async fn what_a_call_declares_is_there_for_every_later_call_of_its_run() {
     let first = declaring(of("r2", "fetch", "s1"), &["pii", "secret"]);
     assert!(asks_for_the_taint(&held(world.call(first).await)));
     assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Secret, Taint::Pii]);
-    let next = over(Arc::new(world.store.restarted()), Arc::clone(&world.witness)).await;
+    let next = over(world.after()).await;
     assert!(asks_for_the_taint(&held(next.call(of("r2", "fetch", "s2")).await)));
     let said = events(&world, AuditKind::RunTainted);
     assert_eq!(said.len(), 1, "what a run has already is not said again");
@@ -144,7 +162,7 @@ async fn a_call_whose_end_a_later_process_finds_out_brings_what_it_would_have_br
     assert!(taint_of(&*world.store, "r1").await.is_empty(), "nobody has seen anything yet");
     let witness = Arc::new(Witness::default());
     *witness.probing.lock().unwrap() = Probing::Committed;
-    let next = over(Arc::new(world.store.restarted()), witness).await;
+    let next = over(Make { witness, ..world.after() }).await;
     next.reaches("succeeded").await;
     assert_eq!(taint_of(&*next.store, "r1").await, [Taint::Secret]);
     assert!(asks_for_the_taint(&held(next.call(of("r1", "fetch", "s2")).await)));
@@ -156,7 +174,7 @@ async fn a_keyed_call_that_another_process_sends_again_brings_it_too() {
     world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
     drop(world.send(of("r1", "send", "s1")).await);
     world.reaches("dispatched").await;
-    let next = over(Arc::new(world.store.restarted()), Arc::default()).await;
+    let next = over(Make { witness: Arc::default(), ..world.after() }).await;
     next.reaches("succeeded").await;
     assert_eq!(taint_of(&*next.store, "r1").await, [Taint::Secret]);
 }
@@ -164,11 +182,7 @@ async fn a_keyed_call_that_another_process_sends_again_brings_it_too() {
 #[tokio::test]
 async fn a_run_that_is_given_the_result_of_another_one_has_what_that_brings() {
     let world = world().await;
-    let keyed = |run: &str| {
-        let mut call = of(run, "send", "s1");
-        call["idempotency_key"] = json!("the-same");
-        call
-    };
+    let keyed = |run: &str| keyed(run, "send");
     finished(world.call(keyed("r1")).await);
     assert!(finished(world.call(keyed("r2")).await).replayed);
     assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Secret]);
@@ -179,11 +193,7 @@ async fn a_run_that_is_given_the_result_of_another_one_has_what_that_brings() {
 #[tokio::test]
 async fn a_result_whose_taint_cannot_be_kept_is_not_told_to_another_run() {
     let world = world().await;
-    let keyed = |run: &str| {
-        let mut call = of(run, "send", "s1");
-        call["idempotency_key"] = json!("the-same");
-        call
-    };
+    let keyed = |run: &str| keyed(run, "send");
     finished(world.call(keyed("r1")).await);
     finished(world.call(of("r2", "fetch", "s0")).await);
     let away = StoreError::Unreachable("gone".to_owned());
@@ -263,11 +273,7 @@ async fn the_words_in_which_a_tool_refuses_a_call_come_into_the_run() {
 #[tokio::test]
 async fn a_run_that_is_told_of_a_try_of_another_run_has_what_its_result_brings() {
     let world = world().await;
-    let keyed = |run: &str| {
-        let mut call = of(run, "send", "s1");
-        call["idempotency_key"] = json!("the-same");
-        call
-    };
+    let keyed = |run: &str| keyed(run, "send");
     world.witness.behave("send", Behaviour::NothingHappened);
     refused_or_failed(world.call(keyed("r1")).await);
     world.witness.behave("send", Behaviour::Slow(Duration::from_secs(3_600)));
@@ -275,13 +281,7 @@ async fn a_run_that_is_told_of_a_try_of_another_run_has_what_its_result_brings()
     world.reaches("dispatched").await;
     let own = world.send(keyed("r2")).await;
     let other = world.send(keyed("r1")).await;
-    for _ in 0..200 {
-        if !taint_of(&*world.store, "r1").await.is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(taint_of(&*world.store, "r1").await, [Taint::Secret]);
+    gets(&world, "r1", Taint::Secret).await;
     assert!(taint_of(&*world.store, "r2").await.is_empty(), "its own try is under way still");
     let said = events(&world, AuditKind::RunTainted);
     assert!(said[0].call_id.is_some() && said[0].chain.is_some(), "{said:?}");
@@ -292,24 +292,79 @@ async fn a_run_that_is_told_of_a_try_of_another_run_has_what_its_result_brings()
 async fn whoever_asks_after_its_own_call_that_waits_for_people_is_told_nothing_yet() {
     let brings = vec![("erase", json!(["pii"]))];
     let world = World::with(Make { brings, ..Make::default() }).await;
-    let keyed = |run: &str| {
-        let mut call = of(run, "erase", "s1");
-        call["idempotency_key"] = json!("the-same");
-        call
-    };
+    let keyed = |run: &str| keyed(run, "erase");
     let asked = held(world.call(keyed("r1")).await);
     let own = world.send(keyed("r1")).await;
     let other = world.send(keyed("r2")).await;
-    for _ in 0..200 {
-        let key = events(&world, AuditKind::RunTainted);
-        if !key.is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Pii]);
+    gets(&world, "r2", Taint::Pii).await;
     assert!(taint_of(&*world.store, "r1").await.is_empty());
     drop((own, other));
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_told_elsewhere_how_another_ones_try_ended_has_what_that_brings() {
+    let world = world().await;
+    let node = over(world.beside()).await;
+    let keyed = |run: &str| keyed(run, "send");
+    world.witness.behave("send", Behaviour::NothingHappened);
+    refused_or_failed(world.call(keyed("r0")).await);
+    // The next try is of the run that waits for it on the other node too, and comes to nothing.
+    world.witness.behave("send", Behaviour::NothingAfter(Duration::from_secs(4)));
+    let first = world.send(keyed("r2")).await;
+    world.reaches("dispatched").await;
+    let mut waiting = keyed("r2");
+    waiting["wait_ms"] = json!(60_000);
+    let mut waiting = node.send(waiting).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(taint_of(&*world.store, "r2").await.is_empty(), "its own try is under way still");
+    node.store.cut_off(true);
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    world.reaches("failed_retriable").await;
+    world.witness.behave_well();
+    finished(world.call(keyed("r1")).await);
+    assert!(taint_of(&*world.store, "r2").await.is_empty(), "it was told nothing yet");
+    node.store.cut_off(false);
+    assert!(finished(waiting.settled(0).await).replayed);
+    assert_eq!(taint_of(&*world.store, "r2").await, [Taint::Secret]);
+    assert!(asks_for_the_taint(&held(node.call(of("r2", "fetch", "s2")).await)));
+    drop(first);
+}
+
+/// A call of `r2`, of a record of `r1`, of which nobody knows the outcome, ended by an operator.
+async fn ended_by_an_operator(world: &World, outcome: &str) {
+    world.witness.behave("send", Behaviour::NothingHappened);
+    refused_or_failed(world.call(keyed("r1", "send")).await);
+    world.witness.behave("send", Behaviour::Unknown);
+    refused_or_failed(world.call(keyed("r2", "send")).await);
+    world.witness.behave_well();
+    let record = world.reaches("indeterminate").await;
+    assert!(taint_of(&*world.store, "r2").await.is_empty());
+    let request = json!({"outcome": outcome, "evidence": "looked", "output": {"by": "hand"}});
+    let request = serde_json::from_value(request).unwrap();
+    let dora = world.person("dora").await;
+    world.engine.resolve(&dora, record.record_id, request).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_result_that_an_operator_hands_in_comes_into_every_run_that_may_ask_for_it() {
+    let world = world().await;
+    ended_by_an_operator(&world, "happened").await;
+    for run in ["r2", "r1"] {
+        assert_eq!(taint_of(&*world.store, run).await, [Taint::Secret], "{run}");
+    }
+    finished(world.call(keyed("r1", "send")).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_operator_found_not_to_have_happened_brings_nothing_whoever_asks() {
+    let world = world().await;
+    ended_by_an_operator(&world, "did_not_happen").await;
+    for run in ["r1", "r2", "r3"] {
+        let refusal = refused(world.call(keyed(run, "send")).await);
+        assert_eq!(refusal.code, ErrorCode::AdapterFailed);
+        assert!(taint_of(&*world.store, run).await.is_empty(), "{run}");
+    }
+    assert_eq!(events(&world, AuditKind::RunTainted), []);
 }

@@ -269,8 +269,19 @@ impl World {
 
     /// Another node over the same records and with the same adapter.
     pub(crate) async fn node(&self) -> Self {
+        Self::with(self.beside()).await
+    }
+
+    /// What another node over the same records is made of, with the same adapter.
+    pub(crate) fn beside(&self) -> Make {
         let store = Arc::new(self.store.node());
-        Self::with(Make { store, witness: Arc::clone(&self.witness), ..Make::default() }).await
+        Make { store, witness: Arc::clone(&self.witness), ..Make::default() }
+    }
+
+    /// What the next process over the same records is made of, with the same adapter; this one is over.
+    pub(crate) fn after(&self) -> Make {
+        let store = Arc::new(self.store.restarted());
+        Make { store, witness: Arc::clone(&self.witness), ..Make::default() }
     }
 
     pub(crate) async fn with(make: Make) -> Self {

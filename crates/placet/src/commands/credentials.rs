@@ -46,11 +46,7 @@ enum Action {
     /// Take no token of a subject any more that was issued until now.
     Revoke(Revoke),
     /// List the revocations that are in force.
-    Revocations {
-        /// Also those that are over.
-        #[arg(long)]
-        all: bool,
-    },
+    Revocations(entries::Listing),
     /// Show one revocation.
     Show {
         /// The revocation.
@@ -84,8 +80,8 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     match &args.action {
         Action::List => list(&client, json).await,
         Action::Revoke(wanted) => revoke(&client, wanted, json).await,
-        Action::Revocations { all } => {
-            entries::list(&client, DeskKind::Revocation, *all, json).await
+        Action::Revocations(wanted) => {
+            entries::list(&client, DeskKind::Revocation, wanted, json).await
         }
         Action::Show { id } => entries::show(&client, DeskKind::Revocation, id, json).await,
         Action::Lift(end) => entries::end(&client, DeskKind::Revocation, end, json).await,

@@ -148,6 +148,11 @@ fn told(report: &VerifyReport) {
         report.content.missing.len(),
         report.content.altered.len(),
     ));
+    if let Some(why) = &report.content.damaged_places {
+        output::line(format!(
+            "  the tables of where contents lie are DAMAGED ({why}); they are made anew when they are needed, or by --rebuild"
+        ));
+    }
     for (number, why) in &report.damaged_checkpoints {
         output::line(format!(
             "  checkpoint {number} is DAMAGED ({why}); the next start sets it aside"
@@ -176,6 +181,7 @@ fn document(report: &VerifyReport, moves: &Moves, sound: bool) -> serde_json::Va
             "named": report.content.named,
             "missing": listed(&report.content.missing),
             "altered": listed(&report.content.altered),
+            "damaged_places": report.content.damaged_places,
         },
         "checkpoints_damaged": report.damaged_checkpoints.iter().map(|(number, _)| number).collect::<Vec<_>>(),
         "moves": { "count": moves.count, "records": moves.records, "illegal": moves.illegal },
@@ -188,7 +194,7 @@ fn document(report: &VerifyReport, moves: &Moves, sound: bool) -> serde_json::Va
 /// [`Failure`] when it cannot be opened.
 pub(crate) async fn rebuild(config: &Config, json: bool) -> Outcome {
     let store = stopped(config)?;
-    let report = offline(store, |store| embedded::rebuild(&store.directory)).await?;
+    let report = offline(store, embedded::rebuild_with).await?;
     if json {
         output::json(
             &json!({ "ok": true, "entries": report.frames, "records": report.effects, "approvals": report.approvals }),

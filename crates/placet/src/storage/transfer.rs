@@ -1,7 +1,7 @@
 //! Moving a ledger: out of the store that is configured into a file, and from a file into an empty one.
 //!
 //! Owns the files and the reports. Not here: the form and the copying (`placet-store`). Invariants: an export is in place under its name only
-//! when it is whole; nothing is imported into a ledger that has anything in it.
+//! when it is whole, and nothing is left of one that failed; nothing is imported into a ledger that has anything in it.
 
 use std::{
     fs::{self, File},
@@ -48,12 +48,30 @@ pub(crate) async fn export(config: &Config, file: &Path, json: bool) -> Outcome 
     // It holds arguments and results.
     let opened = File::options().write(true).create(true).truncate(true).mode(0o600).open(&beside);
     let out = opened.attempted(&what)?;
-    let synced = out.try_clone().attempted(&what)?;
-    let summary = write(config, io::BufWriter::new(out)).await?;
-    synced.sync_all().attempted(&what)?;
-    fs::rename(&beside, file).attempted(&what)?;
-    told(&summary, "exported", json, false);
+    let written = into_place(config, out, (&beside, file), &what).await;
+    if written.is_err()
+        && let Err(error) = fs::remove_file(&beside)
+    {
+        output::note(format!(
+            "`{}` is not whole, and cannot be removed: {error}",
+            beside.display()
+        ));
+    }
+    told(&written?, "exported", json, false);
     Ok(Exit::Ok)
+}
+
+async fn into_place(
+    config: &Config,
+    out: File,
+    (beside, file): (&Path, &Path),
+    what: &str,
+) -> Result<TransferSummary, Failure> {
+    let synced = out.try_clone().attempted(what)?;
+    let summary = write(config, io::BufWriter::new(out)).await?;
+    synced.sync_all().attempted(what)?;
+    fs::rename(beside, file).attempted(what)?;
+    Ok(summary)
 }
 
 async fn write(

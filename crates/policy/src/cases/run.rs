@@ -263,6 +263,8 @@ impl Runner<'_> {
             approver: vote.by.clone(),
             tenant: guest.cloned(),
             part_digest: None,
+            client: None,
+            token_ref: None,
             stands_for: vote.stands_for.clone(),
             authenticated_at: vote.authenticated_ago_ms.map(|ago| at.plus_ms(ago.saturating_neg())),
             groups: listed.union(&vote.groups).cloned().collect(),

@@ -18,13 +18,12 @@ use placet_pipeline::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
         RecordView, ResolutionRequest, ToolView,
         desk::{
-            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, InboxQuery, InboxView,
-            TogetherRequest, TogetherView, TrailView,
+            DeskAct, DeskEntryView, DeskEvent, DeskRequest, EditRequest, EntriesPage, EntriesQuery,
+            InboxQuery, InboxView, TogetherRequest, TogetherView, TrailView,
         },
     },
 };
 use placet_types::{
-    desk::DeskKind,
     error::Refusal,
     ids::{ApprovalId, DeskId, RecordId, ToolCallId},
     principal::Principal,
@@ -127,11 +126,9 @@ impl Backend for Engine {
     async fn desk_entries(
         &self,
         caller: &VerifiedCaller,
-        kind: Option<DeskKind>,
-        page: &Page<DeskId>,
-    ) -> Result<Vec<DeskEntryView>, Refusal> {
-        let only_open = page.state.as_deref() == Some("open");
-        Self::desk_entries(self, caller, (kind, only_open), (page.after.as_ref(), page.limit)).await
+        query: &EntriesQuery,
+    ) -> Result<EntriesPage, Refusal> {
+        Self::desk_entries(self, caller, query).await
     }
 
     async fn desk_entry(

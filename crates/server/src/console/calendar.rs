@@ -2,10 +2,12 @@
 //!
 //! Owns the dates of it. All times are UTC, as everywhere in the console.
 
+use std::collections::BTreeMap;
+
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_pipeline::views::desk::DeskEntryView;
-use placet_types::{clock::Timestamp, desk::DeskKind};
+use placet_pipeline::views::desk::{DeskEntryView, EntriesQuery};
+use placet_types::{clock::Timestamp, desk::DeskKind, ids::DeskId};
 
 use super::{
     Desk, entries,
@@ -17,6 +19,14 @@ use super::{
 use crate::backend::Backend;
 
 const DAY_MS: i64 = 86_400_000;
+/// How many freezes are asked for at a time.
+const READ: usize = 200;
+/// How often at most for those that are on or to come: there is no room for more.
+const OPEN_ROUNDS: usize = 20;
+/// How often at most for those that are over.
+const PAST_ROUNDS: usize = 3;
+/// How long before its end a freeze was entered at most: a year and a day before it begins, and it lasts at most 31 days.
+const ENTERED_MS_MAX: i64 = (366 + 31) * DAY_MS;
 const WEEK: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const MONTHS: [&str; 12] = [
     "January",
@@ -126,14 +136,23 @@ pub(super) async fn show<B: Backend>(
     visitor: Visitor<B::Caller>,
     query: PageQuery,
 ) -> Result<Response, Trouble> {
-    let freezes = entries::of_kind(&desk, &visitor, DeskKind::Freeze, "all").await?;
     let now = desk.console.now();
     let month = query.get("month").and_then(Month::parse).unwrap_or_else(|| Month::of(now));
+    let (freezes, is_whole) = freezes(&desk, &visitor, month).await?;
     let title = "Calendar of freezes";
     let content = html! {
         h1 { (title) }
         p.lede { "In a freeze no standing grant counts and no rule lets a write pass by itself: people decide on each one. All times are UTC." }
-        div #month data-live { (table(month, &freezes, now)) }
+        div #month data-live {
+            (table(month, &freezes, now))
+            @if !is_whole {
+                p.small.soft {
+                    "Every freeze that is on or to come is here. Of those that are over, only the " (READ.saturating_mul(PAST_ROUNDS))
+                    " that were entered last before the end of this month were looked through; " code { "placet approvals freezes list --all" }
+                    " lists the others."
+                }
+            }
+        }
         section.card aria-labelledby="new-title" {
             h2 #new-title { "A new freeze" }
             form method="post" action="/calendar" {
@@ -152,12 +171,65 @@ pub(super) async fn show<B: Backend>(
     Ok(Frame { title, place: Place::Calendar, now }.page(&visitor, &content))
 }
 
-fn table(month: Month, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
+/// The freezes of a month: all that are on or to come, and of those that are over as many as are looked through; and whether these are all.
+async fn freezes<B: Backend>(
+    desk: &Desk<B>,
+    visitor: &Visitor<B::Caller>,
+    month: Month,
+) -> Result<(Vec<DeskEntryView>, bool), Trouble> {
+    let (start, weeks) = shown_days(month);
+    let from = Timestamp::from_ms(start.saturating_mul(DAY_MS));
+    let until = from.plus_ms(weeks.saturating_mul(7).saturating_mul(DAY_MS));
+    let mut found: BTreeMap<DeskId, DeskEntryView> = BTreeMap::new();
+    let every = EntriesQuery {
+        kind: Some(DeskKind::Freeze),
+        newest_first: true,
+        limit: READ,
+        ..EntriesQuery::default()
+    };
+    // None begins before it is entered.
+    let past = EntriesQuery { made_before: Some(until), ..every.clone() };
+    let open = EntriesQuery { only_open: true, ..every };
+    let mut is_whole = true;
+    for (mut query, rounds) in [(open, OPEN_ROUNDS), (past, PAST_ROUNDS)] {
+        let mut is_through = false;
+        for _ in 0..rounds {
+            let page = entries::read(desk, visitor, &query).await?;
+            let last = page.entries.last().map(|last| last.created_at);
+            let here = page.entries.into_iter().filter(|entry| is_on(entry, from, until));
+            found.extend(here.map(|entry| (entry.desk_id.clone(), entry)));
+            is_through = page.next_after.is_none()
+                || last.is_some_and(|at| at.plus_ms(ENTERED_MS_MAX) < from);
+            if is_through {
+                break;
+            }
+            query.after = page.next_after;
+        }
+        is_whole = is_whole && is_through;
+    }
+    let mut found: Vec<DeskEntryView> = found.into_values().collect();
+    found.sort_by_key(|entry| entry.starts_at);
+    Ok((found, is_whole))
+}
+
+/// The first day that is shown with a month, and how many weeks are.
+fn shown_days(month: Month) -> (i64, i64) {
     let first = month.first_day();
     // 1970-01-01 was a Thursday; weeks begin on Monday.
     let start = first.saturating_sub(first.saturating_add(3).rem_euclid(7));
     let end = month.next().first_day();
-    let weeks = end.saturating_sub(start).saturating_add(6).div_euclid(7);
+    (start, end.saturating_sub(start).saturating_add(6).div_euclid(7))
+}
+
+/// Whether a freeze is on at some moment of a time.
+fn is_on(entry: &DeskEntryView, from: Timestamp, until: Timestamp) -> bool {
+    let ended = entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
+    entry.starts_at < until && from < ended && entry.state != "denied"
+}
+
+fn table(month: Month, freezes: &[DeskEntryView], now: Timestamp) -> Markup {
+    let (first, end) = (month.first_day(), month.next().first_day());
+    let (start, weeks) = shown_days(month);
     html! {
         nav.row.spread aria-label="Months" {
             a.button href={ "/calendar?month=" (month.previous().text()) } { "Earlier" }
@@ -185,12 +257,8 @@ fn cell((day, first, end): (i64, i64, i64), freezes: &[DeskEntryView], now: Time
     let from = Timestamp::from_ms(day.saturating_mul(DAY_MS));
     let until = from.plus_ms(DAY_MS);
     let is_today = from <= now && now < until;
-    let counts = |entry: &&DeskEntryView| {
-        let ended =
-            entry.note.as_ref().map_or(entry.expires_at, |note| note.at.min(entry.expires_at));
-        entry.starts_at < until && from < ended && !matches!(entry.state.as_str(), "denied")
-    };
-    let here: Vec<&DeskEntryView> = freezes.iter().filter(counts).collect();
+    let here: Vec<&DeskEntryView> =
+        freezes.iter().filter(|entry| is_on(entry, from, until)).collect();
     let other = day < first || day >= end;
     let number: String = from.to_string().chars().skip(8).take(2).collect();
     html! {

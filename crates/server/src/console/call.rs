@@ -23,7 +23,8 @@ use super::{
 };
 use crate::backend::Backend;
 
-pub(super) use people::{line as vote_line, needs};
+pub(super) use evidence::taint;
+pub(super) use people::{decisions, line as vote_line, needs};
 
 mod evidence;
 mod people;
@@ -80,16 +81,17 @@ pub(super) async fn page<B: Backend>(
                 p { (notice.text) }
             }
         }
-        div #head data-live { (head(&detail, now)) }
+        // Where the page is looked at again: after a refused decision it stands under the form's address.
+        div #head data-live data-address={ "/approvals/" (id) } { (head(&detail, now)) }
         div.split {
             div {
-                div #what data-live { (what(&detail)) }
-                div #why data-live { (why(&detail)) }
+                div #what data-live data-name="What will run" { (what(&detail)) }
+                div #why data-live data-name="Why it waits" { (why(&detail)) }
             }
             div.side {
                 div #decide data-live { (form) }
-                div #people data-live { (people::progress(&detail, now)) (people::votes(&detail, now)) }
-                div #outcome data-live { (evidence::outcome(&detail, now)) }
+                div #people data-live data-name="Agreement" { (people::progress(&detail, now)) (people::votes(&detail, now)) }
+                div #outcome data-live data-name="Outcome" { (evidence::outcome(&detail, now)) }
             }
             div.below #further data-live { (evidence::further(&detail, now)) }
         }
@@ -99,57 +101,75 @@ pub(super) async fn page<B: Backend>(
 }
 
 fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    let approval = &detail.approval;
+    html! {
+        h1 data-told { (approval.capability_id) " " (words::state(&approval.state)) }
+        @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (reason) } }
+        div.card { dl.facts { (facts(detail, now)) } }
+    }
+}
+
+/// Who, what it does, where, until when.
+pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let (approval, proposal) = (&detail.approval, detail.proposal.as_ref());
     let call = proposal.map(|proposal| &proposal.call);
     let other = call.filter(|call| call.approval_mode_requested != call.approval_mode_effective);
     html! {
-        h1 { (approval.capability_id) " " (words::state(&approval.state)) }
-        @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (reason) } }
-        div.card {
-            dl.facts {
-                dt { "Who" } dd { (words::chain(&approval.principal_chain)) }
-                dt { "What it does" }
-                dd {
-                    (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))
-                    @if let Some(call) = other { " " span.small.soft { "Asked for as " (call.approval_mode_requested) "." } }
-                    @if !detail.description().is_empty() { br; span.soft { (detail.description()) } }
-                }
-                @if let Some(part) = &detail.part {
-                    dt { "Asked by" }
-                    dd { "tenant " strong { (part.asked_by) } ". You are shown what you need to decide, and nothing else of it." }
-                }
-                @if let Some(proposal) = proposal { dt { "Where" } dd { (proposal.evidence.target) } }
-                dt { "Asked" } dd { (words::relative(approval.created_at, now)) " " span.small.soft { "(" (words::exact(approval.created_at)) ")" } }
-                dt { (if approval.state == "pending" { "Ends" } else { "Would have ended" }) }
-                dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
-            }
+        dt { "Who" } dd { (words::chain(&approval.principal_chain)) }
+        dt { "What it does" }
+        dd {
+            (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))
+            @if let Some(call) = other { " " span.small.soft { "Asked for as " (call.approval_mode_requested) "." } }
+            @if !detail.description().is_empty() { br; span.soft { (tree::visible(detail.description())) } }
         }
+        @if let Some(part) = &detail.part {
+            dt { "Asked by" }
+            dd { "tenant " strong { (part.asked_by) } ". You are shown what you need to decide, and nothing else of it." }
+        }
+        @if let Some(proposal) = proposal { dt { "Where" } dd { (proposal.evidence.target) } }
+        dt { "Asked" } dd { (words::relative(approval.created_at, now)) " " span.small.soft { "(" (words::exact(approval.created_at)) ")" } }
+        dt { (if approval.state == "pending" { "Ends" } else { "Would have ended" }) }
+        dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
     }
 }
 
 /// What exactly will run.
 fn what(detail: &ApprovalDetail) -> Markup {
-    let edited = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
-    let narrowed = detail.part.as_ref().is_some_and(|part| part.edits > 0);
     html! {
         section.card aria-labelledby="what-title" {
             h2 #what-title { "What exactly will run" }
-            @if narrowed { p.notice.note { "An approver of the tenant that asks has changed the arguments." } }
-            @if let Some(part) = &detail.part { (masked_changes(&part.edited_masked)) }
-            @match edited {
-                None => { (tree::arguments(detail.preview())) }
-                Some(edited) => {
-                    p.notice.warn {
-                        strong { (edited.by) } " changed the arguments; what differs from what the agent asked for is marked. "
-                        "The reason: “" (edited.reason) "”"
-                    }
-                    (authorship(&edited.authors))
-                    (masked_changes(&edited.masked))
-                    (tree::difference(&edited.preview, detail.preview()))
+            (runs(detail))
+        }
+    }
+}
+
+/// The arguments, with who changed what of them.
+pub(super) fn runs(detail: &ApprovalDetail) -> Markup {
+    let edited = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
+    html! {
+        @if let Some(part) = &detail.part {
+            @if part.edits > 0 { p.notice.note { "An approver of the tenant that asks has changed the arguments." } }
+            (masked_changes(&part.edited_masked))
+        }
+        @match edited {
+            None => { (tree::arguments(detail.preview())) }
+            Some(edited) => {
+                p.notice.warn {
+                    strong { (edited.by) } " changed the arguments; what differs from what the agent asked for is marked. "
+                    "The reason: “" (edited.reason) "”"
                 }
+                (authorship(&edited.authors))
+                (masked_changes(&edited.masked))
+                (tree::difference(&edited.preview, detail.preview()))
             }
         }
     }
+}
+
+/// Whether somebody changed the arguments since the agent asked.
+pub(super) fn is_edited(detail: &ApprovalDetail) -> bool {
+    let own = detail.proposal.as_ref().is_some_and(|proposal| proposal.evidence.edited.is_some());
+    own || detail.part.as_ref().is_some_and(|part| part.edits > 0)
 }
 
 /// Whose arguments they are, where they are not just less of the agent's.
@@ -181,6 +201,16 @@ fn masked_changes(places: &BTreeSet<String>) -> Markup {
 
 /// Why it was held, in words.
 fn why(detail: &ApprovalDetail) -> Markup {
+    html! {
+        section.card aria-labelledby="why-title" {
+            h2 #why-title { "Why it waits for people" }
+            (held(detail))
+        }
+    }
+}
+
+/// The reasons of the policies, and what they ask for.
+pub(super) fn held(detail: &ApprovalDetail) -> Markup {
     let requirement = &detail.approval.requirement;
     let needed = match &detail.part {
         Some(part) => people::needs_of_guests(&part.requirement),
@@ -188,16 +218,23 @@ fn why(detail: &ApprovalDetail) -> Markup {
     };
     let whose = if detail.part.is_some() { "the tenant that asks" } else { "your tenant" };
     html! {
-        section.card aria-labelledby="why-title" {
-            h2 #why-title { "Why it waits for people" }
-            @if requirement.reasons.is_empty() { p { "The policies of " (whose) " ask for it." } }
-            ul.reasons {
-                @for reason in &requirement.reasons {
-                    li { (reason.reason) " " span.small.soft { "(policy " (reason.policy) ")" } }
-                }
+        @if requirement.reasons.is_empty() { p { "The policies of " (whose) " ask for it." } }
+        ul.reasons {
+            @for reason in &requirement.reasons {
+                li { (reason.reason) " " span.small.soft { "(policy " (reason.policy) ")" } }
             }
-            h3 { "What it needs" }
-            ul.reasons { @for need in needed { li { (need) } } }
+        }
+        h3 { "What it needs" }
+        ul.reasons { @for need in needed { li { (need) } } }
+    }
+}
+
+/// What a decision of the reader does, and in whose name.
+pub(super) fn on_decision(detail: &ApprovalDetail) -> Markup {
+    html! {
+        p { (people::on_approval(detail)) }
+        @if let Some(colleague) = &detail.standing.stands_for {
+            p.notice.note { "You decide in the place of " strong { (colleague) } ", who handed this over to you. The record will name both." }
         }
     }
 }
@@ -220,10 +257,7 @@ fn decision_form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, reason: &str)
                 p.notice { (words::mark(Tone::Plain, "you cannot approve")) " " (words::sentence(why_not)) }
             }
             @if may_decide {
-                p { (people::on_approval(detail)) }
-                @if let Some(colleague) = &standing.stands_for {
-                    p.notice.note { "You decide in the place of " strong { (colleague) } ", who handed this over to you. The record will name both." }
-                }
+                (on_decision(detail))
                 form method="post" action={ (path) "/decision" } {
                     (token(visitor))
                     input type="hidden" name="digest" value=(approval.digest);

@@ -41,7 +41,7 @@ impl Bars<'_> {
                         text x=(NAME_WIDTH.saturating_add(long).saturating_add(8)) y=(top.saturating_add(15)) { (count) }
                     }
                 }
-                details {
+                details #{ (id) "-table" } {
                     summary { "As a table" }
                     table.table {
                         thead { tr { th scope="col" { (self.columns.0) } th.number scope="col" { (self.columns.1) } } }

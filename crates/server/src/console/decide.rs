@@ -19,6 +19,11 @@ use super::{
 };
 use crate::{backend::Backend, problem::Failure};
 
+/// `GET /approvals/{id}/decision`: the address that a browser is left at by a decision that was refused, loaded again.
+pub(super) async fn back(PageId(id): PageId<ApprovalId>) -> Redirect {
+    Redirect::to(&format!("/approvals/{id}"))
+}
+
 /// `POST /approvals/{id}/decision`.
 pub(super) async fn decide<B: Backend>(
     State(desk): State<Desk<B>>,

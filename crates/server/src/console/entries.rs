@@ -1,10 +1,10 @@
 //! The lists of what is arranged at the desk: grants, break-glass records, handovers.
 //!
-//! Owns the three pages with their forms for something new.
+//! Owns the three pages with their forms for something new. Invariant: the newest come first, and what a page has no room for is on the next.
 
 use axum::{extract::State, response::Response};
 use maud::{Markup, html};
-use placet_pipeline::views::desk::DeskEntryView;
+use placet_pipeline::views::desk::{DeskEntryView, EntriesPage, EntriesQuery};
 use placet_types::{
     clock::Timestamp,
     desk::{DeskBody, DeskKind},
@@ -14,36 +14,22 @@ use super::{
     Desk,
     grant::{lasts, reason_field},
     page::{Frame, Place, token},
-    visitor::{PageQuery, Trouble, Visitor},
+    visitor::{PageQuery, Trouble, Visitor, encoded},
     words::{self, Tone},
 };
-use crate::backend::{Backend, Page};
+use crate::backend::Backend;
 
-/// How many entries are asked for at once, and how often at most for one page.
-const LIMIT: usize = 200;
-const ROUNDS_MAX: usize = 10;
+/// How many entries a page has.
+const PAGE: usize = 100;
 
-/// The entries of a kind, newest first.
-pub(super) async fn of_kind<B: Backend>(
+/// A page of entries.
+pub(super) async fn read<B: Backend>(
     desk: &Desk<B>,
     visitor: &Visitor<B::Caller>,
-    kind: DeskKind,
-    state: &str,
-) -> Result<Vec<DeskEntryView>, Trouble> {
-    let mut entries: Vec<DeskEntryView> = Vec::new();
-    for _ in 0..ROUNDS_MAX {
-        let after = entries.last().map(|entry| entry.desk_id.clone());
-        let page = Page { state: Some(state.to_owned()), after, limit: LIMIT };
-        let next = desk.door.backend.desk_entries(&visitor.caller, Some(kind), &page);
-        let next = desk.door.read(next).await?;
-        let is_last = next.len() < LIMIT;
-        entries.extend(next);
-        if is_last {
-            break;
-        }
-    }
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.created_at));
-    Ok(entries)
+    query: &EntriesQuery,
+) -> Result<EntriesPage, Trouble> {
+    let page = desk.door.backend.desk_entries(&visitor.caller, query);
+    Ok(desk.door.read(page).await?)
 }
 
 fn state_of(query: &PageQuery) -> &'static str {
@@ -65,7 +51,15 @@ async fn page<B: Backend>(
     form: Option<Markup>,
 ) -> Result<Response, Trouble> {
     let state = state_of(query);
-    let entries = of_kind(desk, visitor, kind, state).await?;
+    let wanted = EntriesQuery {
+        kind: Some(kind),
+        only_open: state == "open",
+        newest_first: true,
+        after: query.read("after"),
+        limit: PAGE,
+        ..EntriesQuery::default()
+    };
+    let found = read(desk, visitor, &wanted).await?;
     let (title, place) = frame;
     let now = desk.console.now();
     let content = html! {
@@ -75,10 +69,27 @@ async fn page<B: Backend>(
             a href=(words.path) aria-current=[(state == "open").then_some("true")] { "Those that count" }
             a href={ (words.path) "?state=all" } aria-current=[(state == "all").then_some("true")] { "All, also past ones" }
         }
-        div #list data-live { (list(&entries, words.none, now)) }
+        div #list data-live {
+            (list(&found.entries, if wanted.after.is_some() { "There is nothing older." } else { words.none }, now))
+            (pages((words.path, state), &wanted, &found))
+        }
         @if let Some(form) = &form { (form) }
     };
     Ok(Frame { title, place, now }.page(visitor, &content))
+}
+
+/// The way to what is older, and back to the beginning.
+fn pages((path, state): (&str, &str), wanted: &EntriesQuery, found: &EntriesPage) -> Markup {
+    html! {
+        @if wanted.after.is_some() || found.next_after.is_some() {
+            nav.row aria-label="Pages" {
+                @if wanted.after.is_some() { a.button href={ (path) "?state=" (state) } { "The newest" } }
+                @if let Some(after) = &found.next_after {
+                    a.button rel="next" href={ (path) "?state=" (state) "&after=" (encoded(after.as_str())) } { "Older ones" }
+                }
+            }
+        }
+    }
 }
 
 /// `GET /grants`.

@@ -67,7 +67,8 @@ async fn page<B: Backend>(
             div class=(notice.class) role=(if notice.status.is_success() { "status" } else { "alert" }) { h2 { (notice.title) } p { (notice.text) } }
         }
         div #entry data-live {
-            h1 { (title) " " (words::state(&entry.state)) @if entry.review_due { " " (words::mark(Tone::Warn, "review due")) } }
+            @if let Some(hint) = &entry.hint { p.notice.warn { (hint) } }
+            h1 data-told { (title) " " (words::state(&entry.state)) @if entry.review_due { " " (words::mark(Tone::Warn, "review due")) } }
             div.card {
                 dl.facts {
                     dt { "Made by" } dd { (entry.by) ", " (words::relative(entry.created_at, now)) }
@@ -141,7 +142,7 @@ fn covers(pattern: &ArgumentPattern) -> Markup {
                             ArgumentRule::Equals(value) => { "exactly" (tree::arguments(value)) }
                             ArgumentRule::OneOf(values) => { "one of" (tree::arguments(&serde_json::Value::Array(values.clone()))) }
                             ArgumentRule::AtMost(most) => { "a whole number from 0 to " strong { (most) } }
-                            ArgumentRule::StartsWith(start) => { "a text that begins with " code { (start) } }
+                            ArgumentRule::StartsWith(start) => { "a text that begins with “" code.exact { (tree::visible(start)) } "”" }
                             ArgumentRule::Any(_) => "anything",
                         }
                     }

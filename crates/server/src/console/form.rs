@@ -96,13 +96,17 @@ fn forged(message: &str) -> Trouble {
 impl Fields {
     /// A field that is not empty, without the space around it.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        let found = self.0.iter().find(|(key, _)| key == name);
-        found.map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+        self.verbatim(name).map(str::trim).filter(|value| !value.is_empty())
     }
 
-    /// All fields of a name.
-    pub(super) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.trim())
+    /// All fields of a name, exactly as they were written.
+    pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// A field that is not empty, exactly as it was written: where space counts.
+    pub(super) fn verbatim(&self, name: &str) -> Option<&str> {
+        self.all(name).next().filter(|value| !value.is_empty())
     }
 
     /// A field that has to be there and to be read as what it is.

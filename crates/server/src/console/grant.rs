@@ -70,7 +70,7 @@ fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
             (token(visitor))
             input type="hidden" name="digest" value=(detail.approval.digest);
             h2 { "Which arguments it covers" }
-            p.hint { "An argument that no rule speaks of is never covered." }
+            p #value-hint.hint { "An argument that no rule speaks of is never covered. A beginning counts exactly as you write it, spaces included." }
             @for (at, (name, value)) in fields.enumerate() {
                 fieldset {
                     legend { code { (name) } }
@@ -85,7 +85,7 @@ fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
                         }
                         div.field {
                             label for={ "value-" (at) } { "Up to, or beginning with" }
-                            input #{ "value-" (at) } name={ "value." (name) } maxlength="1024";
+                            input #{ "value-" (at) } name={ "value." (name) } maxlength="1024" aria-describedby="value-hint";
                         }
                     }
                 }
@@ -169,11 +169,13 @@ fn pattern(fields: &Fields, preview: &Value) -> Result<Option<ArgumentPattern>, 
     let mut is_exact = true;
     for name in fields.all("argument") {
         let Some(now) = preview.get(name) else { continue };
-        let value = fields.get(&format!("value.{name}"));
+        // Not trimmed: a text that begins with `ann ` would else be one that begins with `ann`, which covers more.
+        let value = fields.verbatim(&format!("value.{name}"));
         let needed = || value.ok_or_else(|| missing(name));
         let rule = match fields.get(&format!("rule.{name}")) {
             Some("at_most") => {
                 let most = needed()?
+                    .trim()
                     .parse()
                     .map_err(|_malformed: std::num::ParseIntError| missing(name))?;
                 ArgumentRule::AtMost(most)

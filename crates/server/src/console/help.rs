@@ -50,6 +50,11 @@ pub(super) async fn show<B: Backend>(
                     tbody { @for (key, what) in KEYS { tr { th scope="row" { kbd { (key) } } td { (what) } } } }
                 }
                 p.hint { "Keys do nothing while you write in a field; Escape leaves it. A key never decides by itself." }
+                // Without script there are no keys, and nothing to switch.
+                div #keys-switch hidden {
+                    label.choice { input #keys-on type="checkbox"; "Listen to these keys" }
+                    p.hint { "Remembered in this browser. Switch it off if you speak to your computer, or use its own keys." }
+                }
             }
         }
     };

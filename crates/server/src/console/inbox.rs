@@ -5,7 +5,9 @@
 use axum::response::Response;
 use maud::{Markup, html};
 use placet_pipeline::views::desk::{InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
-use placet_types::{approval::ApproverGroup, clock::Timestamp, mode::ApprovalMode};
+use placet_types::{
+    approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode,
+};
 
 use super::{
     Desk, charts,
@@ -62,13 +64,22 @@ impl Wanted {
             search: search.map(str::to_owned),
             order: order.map_or(InboxOrder::Urgent, |(order, ..)| *order),
             offset: query.read("from").unwrap_or_default(),
+            after: None,
             limit: PAGE,
         };
-        Self { query, state }
+        let mut wanted = Self { query, state };
+        if wanted.has_ended() {
+            // Listed by age alone: an address may hold what was chosen for those that wait.
+            let oldest = wanted.query.order == InboxOrder::Oldest;
+            wanted.query.order = if oldest { InboxOrder::Oldest } else { InboxOrder::Newest };
+            (wanted.query.offset, wanted.query.after) =
+                (0, named("after").and_then(|id| id.parse().ok()));
+        }
+        wanted
     }
 
     /// The address of another page of the same list.
-    fn address(&self, from: usize) -> String {
+    fn address(&self, from: usize, after: Option<&ApprovalId>) -> String {
         let query = &self.query;
         let mut address = format!("/?state={}", self.state);
         let whose = WHOSE.iter().find(|(whose, ..)| *whose == query.whose);
@@ -80,6 +91,7 @@ impl Wanted {
             ("group", query.group.as_ref().map(ApproverGroup::to_string)),
             ("q", query.search.clone()),
             ("from", Some(from.to_string()).filter(|_| from > 0)),
+            ("after", after.map(ApprovalId::to_string)),
         ];
         for (name, value) in parts {
             if let Some(value) = value {
@@ -98,6 +110,12 @@ impl Wanted {
     fn is_waiting(&self) -> bool {
         self.state == "pending"
     }
+
+    /// Whether it is about what nothing becomes of any more. Such a list does not look again by itself: for somebody who sees little of it
+    /// each look goes through a lot.
+    fn has_ended(&self) -> bool {
+        !matches!(self.state, "pending" | "approved")
+    }
 }
 
 pub(super) async fn show<B: Backend>(
@@ -115,11 +133,11 @@ pub(super) async fn show<B: Backend>(
     };
     let content = html! {
         h1 { (title) }
-        div #summary-part data-live { (summary(&wanted, &inbox)) }
+        div #summary-part data-live[!wanted.has_ended()] { (summary(&wanted, &inbox)) }
         (filters(&wanted, &inbox))
         form method="post" action="/together" {
             (token(visitor))
-            div #list data-live { (list(&wanted, &inbox, now)) }
+            div #list data-live[!wanted.has_ended()] { (list(&wanted, &inbox, now)) }
         }
     };
     Ok(Frame { title, place, now }.page(visitor, &content))
@@ -128,11 +146,12 @@ pub(super) async fn show<B: Backend>(
 fn summary(wanted: &Wanted, inbox: &InboxView) -> Markup {
     html! {
         p #summary.lede {
-            @if wanted.is_waiting() {
-                (words::count(inbox.total, "call waits", "calls wait"))
+            @if wanted.has_ended() { "Listed by when they were asked for; this list does not change by itself." }
+            @else if wanted.is_waiting() {
+                (words::count(total_of(inbox), "call waits", "calls wait"))
                 @if inbox.mine > 0 { ", " strong { (inbox.mine) " for you to decide" } } @else { ", none for you to decide" }
                 "."
-            } @else { (words::count(inbox.total, "call", "calls")) " in this state." }
+            } @else { (words::count(total_of(inbox), "call", "calls")) " in this state." }
         }
         @if inbox.load.reviews_due > 0 {
             p.notice.warn {
@@ -143,6 +162,10 @@ fn summary(wanted: &Wanted, inbox: &InboxView) -> Markup {
             }
         }
     }
+}
+
+fn total_of(inbox: &InboxView) -> usize {
+    inbox.total.unwrap_or(inbox.approvals.len())
 }
 
 fn filters(wanted: &Wanted, inbox: &InboxView) -> Markup {
@@ -168,11 +191,15 @@ fn filters(wanted: &Wanted, inbox: &InboxView) -> Markup {
                         input #group name="group" size="12" list="groups" value=(query.group.as_ref().map(ApproverGroup::to_string).unwrap_or_default());
                         datalist #groups { @for group in inbox.load.waiting_by_group.keys() { option value=(group) {} } }
                     }
-                    (choice("order", "Order", ORDERS.iter().map(|(order, name, word)| (*name, *word, *order == query.order))))
+                    (choice("order", "Order", ORDERS.iter().filter(|(order, ..)| !wanted.has_ended() || is_by_age(*order)).map(|(order, name, word)| (*name, *word, *order == query.order))))
                 }
             }
         }
     }
+}
+
+const fn is_by_age(order: InboxOrder) -> bool {
+    matches!(order, InboxOrder::Oldest | InboxOrder::Newest)
 }
 
 /// A list to choose from, with its label.
@@ -195,13 +222,16 @@ fn list(wanted: &Wanted, inbox: &InboxView, now: Timestamp) -> Markup {
     if inbox.approvals.is_empty() {
         return html! {
             p.card {
-                @if wanted.is_waiting() { "Nothing waits here. New calls appear by themselves." } @else { "There are no such calls." }
+                @if wanted.is_waiting() { "Nothing waits here. New calls appear by themselves." }
+                @else if inbox.incomplete { "None so far." }
+                @else { "There are no such calls." }
             }
+            (pages(wanted, inbox))
         };
     }
     html! {
         table.table.folds {
-            caption.unseen { "Calls, " (inbox.approvals.len()) " of " (inbox.total) }
+            caption.unseen { "Calls, " (inbox.approvals.len()) @if let Some(total) = inbox.total { " of " (total) } }
             thead {
                 tr {
                     @if wanted.is_waiting() { th scope="col" { span.unseen { "Choose" } span #pick-all {} } }
@@ -267,14 +297,32 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
 }
 
 fn pages(wanted: &Wanted, inbox: &InboxView) -> Markup {
+    let Some(total) = inbox.total else { return further(wanted, inbox) };
     let from = wanted.query.offset;
     let until = from.saturating_add(inbox.approvals.len());
     html! {
-        @if from > 0 || until < inbox.total {
+        @if from > 0 || until < total {
             nav.row aria-label="Pages" {
-                @if from > 0 { a.button rel="prev" href=(wanted.address(from.saturating_sub(PAGE))) { "Earlier in the list" } }
-                span { (from.saturating_add(1)) " to " (until) " of " (inbox.total) }
-                @if until < inbox.total { a.button rel="next" href=(wanted.address(until)) { "Further in the list" } }
+                @if from > 0 { a.button rel="prev" href=(wanted.address(from.saturating_sub(PAGE), None)) { "Earlier in the list" } }
+                @if !inbox.approvals.is_empty() { span { (from.saturating_add(1)) " to " (until) " of " (total) } }
+                @if until < total { a.button rel="next" href=(wanted.address(until, None)) { "Further in the list" } }
+            }
+        }
+    }
+}
+
+/// The way through what has ended, of which nobody knows how much there is.
+fn further(wanted: &Wanted, inbox: &InboxView) -> Markup {
+    html! {
+        @if inbox.incomplete {
+            p.small.soft { "Many calls were looked through that are not of this list. There may be further ones." }
+        }
+        @if wanted.query.after.is_some() || inbox.next_after.is_some() {
+            nav.row aria-label="Pages" {
+                @if wanted.query.after.is_some() { a.button href=(wanted.address(0, None)) { "From the beginning" } }
+                @if let Some(after) = &inbox.next_after {
+                    a.button rel="next" href=(wanted.address(0, Some(after))) { (if inbox.incomplete { "Search on" } else { "Further in the list" }) }
+                }
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What happens at the desk, to the open page: server-sent events that say to look again, never what is new.
 //!
 //! Owns the stream's life: it ends with its session, when its time is up and when the doors close; where the person's sign-in counts no
-//! more, with a last event at which the page looks again and says so. Holds a place among the streams until then.
+//! more, with a last event at which the page looks again and says so. Holds a place among the streams until then. Invariant: following
+//! is no sign of life of its person, so that a page left open ends its session as a closed one does.
 
 use std::{convert::Infallible, pin::Pin, sync::Arc, time::Duration};
 
@@ -17,7 +18,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     Desk,
-    visitor::{Trouble, Visitor},
+    visitor::{Onlooker, Trouble},
 };
 use crate::{
     backend::{Backend, Feed},
@@ -25,7 +26,7 @@ use crate::{
     streams::{About, Place},
 };
 
-/// How often the stream looks whether its session was ended on another node.
+/// How often the stream looks whether its session was ended on another node, or was unused too long.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 struct Follower<F, C> {
@@ -43,7 +44,7 @@ struct Follower<F, C> {
 /// `GET /live`.
 pub(super) async fn follow<B: Backend>(
     State(desk): State<Desk<B>>,
-    visitor: Visitor<B::Caller>,
+    Onlooker(visitor): Onlooker<B::Caller>,
 ) -> Result<Response, Trouble> {
     let config = desk.door.config();
     let (console, session) = (Arc::clone(&desk.console), visitor.session);

@@ -237,14 +237,20 @@ impl<C: Clone> Sessions<C> {
         all.entry(key).or_insert(known);
     }
 
-    /// Whether the session of a key is still there for those that follow it.
+    /// Whether the session of a key still counts for those that follow it.
     pub(super) async fn is_there(&self, key: Digest) -> bool {
-        let found = self.store.find(key).await;
-        if found.as_ref().is_ok_and(Option::is_none) {
-            drop(lock(&self.known).remove(&key));
-        }
         // One that cannot be looked at for the moment is not over.
-        !found.is_ok_and(|found| found.is_none())
+        let Ok(found) = self.store.find(key).await else { return true };
+        let mut all = lock(&self.known);
+        let Some(kept) = found else {
+            drop(all.remove(&key));
+            return false;
+        };
+        // Whom another gave way to here is asked for again by their next request.
+        let Some(known) = all.get(&key) else { return true };
+        let used_at = known.used.max(kept.used_at);
+        let session = KeptSession { began_at: known.started, used_at, ..kept };
+        self.limits(self.store.time()).counts(&session)
     }
 
     /// Ends a session, on every node.

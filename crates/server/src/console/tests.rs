@@ -3,6 +3,7 @@
 mod forms;
 mod pages;
 mod sign_in;
+mod together;
 
 use std::sync::Arc;
 

@@ -1,26 +1,34 @@
 //! Several calls decided at once: looked at first, each with what exactly will run, then decided and recorded each apart.
 //!
-//! Owns the two pages. Invariant: only what the first page showed can be decided by the second.
+//! Owns the two pages. Invariants: only what the first page showed can be decided by the second, each under the digest of what was shown;
+//! of each call stands there what its own page says about what runs, who changed it, why it waits and what a decision does.
 
-use axum::{extract::State, response::Response};
+use axum::{
+    extract::State,
+    response::{Redirect, Response},
+};
 use http::StatusCode;
 use maud::{Markup, html};
 use placet_pipeline::views::{
     ApprovalDetail,
     desk::{TOGETHER_MAX, TogetherItem, TogetherRequest, TogetherView},
 };
-use placet_types::{error::ErrorCode, ids::ApprovalId};
+use placet_types::{clock::Timestamp, error::ErrorCode, ids::ApprovalId};
 
 use super::{
-    Desk, decide,
+    Desk, call, decide,
     form::Form,
     grant::reason_field,
     page::{Frame, Place, token},
-    tree,
     visitor::{Trouble, Visitor, trouble},
     words::{self, Tone},
 };
 use crate::backend::Backend;
+
+/// `GET` of either page: there is nothing without what was chosen.
+pub(super) async fn back() -> Redirect {
+    Redirect::to("/")
+}
 
 /// `POST /together`: shows the chosen ones; changes nothing.
 pub(super) async fn look<B: Backend>(
@@ -55,30 +63,78 @@ pub(super) async fn look<B: Backend>(
         @if open.len() < chosen.len() {
             p.notice.warn { (words::count(chosen.len().saturating_sub(open.len()), "chosen call is", "chosen calls are")) " not yours to decide any more and left out." }
         }
-        @if !open.is_empty() { (decision(&open, &visitor)) }
+        @if !open.is_empty() { (warnings(&open)) (decision(&open, &visitor, now)) }
     };
     Ok(Frame { title, place: Place::Inbox, now }.page(&visitor, &content))
 }
 
-fn decision<C>(details: &[&ApprovalDetail], visitor: &Visitor<C>) -> Markup {
+/// What has to be known before anything is read.
+fn warnings(details: &[&ApprovalDetail]) -> Markup {
+    let edited = details.iter().filter(|detail| call::is_edited(detail)).count();
+    let unapprovable = details.iter().filter(|detail| !detail.standing.may_approve).count();
+    html! {
+        @if edited > 0 {
+            p.notice.warn {
+                strong { (words::count(edited, "call of these runs", "calls of these run")) " with changed arguments." }
+                " What differs from what the agent asked for is marked in each."
+            }
+        }
+        @if unapprovable > 0 {
+            p.notice.note { (words::count(unapprovable, "call of these is", "calls of these are")) " only yours to deny; an approval of all leaves that undecided." }
+        }
+    }
+}
+
+fn decision<C>(details: &[&ApprovalDetail], visitor: &Visitor<C>, now: Timestamp) -> Markup {
+    let may_approve = details.iter().any(|detail| detail.standing.may_approve);
+    let may_deny = details.iter().any(|detail| detail.standing.may_deny);
     html! {
         form method="post" action="/together/decision" {
             (token(visitor))
-            @for detail in details {
-                section.card aria-label={ (detail.approval.capability_id) ", " (detail.approval.approval_id) } {
-                    h2 { (detail.approval.capability_id) " " (words::mode(detail.approval.mode)) }
-                    p { (words::chain(&detail.approval.principal_chain)) " · " a href={ "/approvals/" (detail.approval.approval_id) } { "its own page" } }
-                    (tree::arguments(detail.preview()))
-                    input type="hidden" name="item" value={ (detail.approval.approval_id) " " (detail.approval.digest) };
-                }
-            }
+            @for (at, detail) in details.iter().enumerate() { (item(at, detail, now)) }
             div.card {
                 (reason_field())
                 div.row.wide-button {
-                    button.yes type="submit" name="decision" value="approve" { "Approve all " (details.len()) }
-                    button.no type="submit" name="decision" value="deny" { "Deny all " (details.len()) }
+                    @if may_approve { button.yes type="submit" name="decision" value="approve" { "Approve all " (details.len()) } }
+                    @if may_deny { button.no type="submit" name="decision" value="deny" { "Deny all " (details.len()) } }
                 }
+                p.hint { "Each decision is bound to what this page shows of the call, by its digest. One that changes meanwhile is not decided." }
             }
+        }
+    }
+}
+
+/// One of them, with what its own page says that matters for the decision.
+fn item(at: usize, detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    let (approval, standing) = (&detail.approval, &detail.standing);
+    let path = format!("/approvals/{}", approval.approval_id);
+    html! {
+        section.card.item aria-labelledby={ "item-" (at) } {
+            h2 #{ "item-" (at) } {
+                (at.saturating_add(1)) ". " (approval.capability_id)
+                @if call::is_edited(detail) { " " (words::mark(Tone::Warn, "edited")) }
+            }
+            p.small { code { (approval.approval_id) } " · " a href=(path) { "its own page" } " with earlier calls, the credential and all digests" }
+            dl.facts {
+                (call::facts(detail, now))
+                @if let Some(proposal) = &detail.proposal { dt { "In the run’s context" } dd { (call::taint(&proposal.evidence.taint)) } }
+                dt { "Digest" } dd { (words::digest(&approval.digest)) }
+            }
+            h3 { "What exactly will run" }
+            (call::runs(detail))
+            h3 { "Why it waits for people" }
+            (call::held(detail))
+            h3 { "Decisions so far" }
+            (call::decisions(detail, now))
+            h3 { "What your decision does" }
+            @if standing.needs_fresh_auth {
+                p.notice.note { "This call wants somebody who has just proved who they are: to approve it, sign in again on " a href=(path) { "its own page" } "." }
+            }
+            @if let Some(why_not) = &standing.why_not {
+                p.notice { (words::mark(Tone::Plain, "you cannot approve")) " " (words::sentence(why_not)) }
+            }
+            (call::on_decision(detail))
+            input type="hidden" name="item" value={ (approval.approval_id) " " (approval.digest) };
         }
     }
 }

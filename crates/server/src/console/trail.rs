@@ -28,7 +28,7 @@ pub(super) async fn show<B: Backend>(
         p.crumb { a href="/" { "Inbox" } " › " (id) }
         h1 { (title) }
         p.lede { "The steps that the audit chain holds of this call, in order. Each can be proved by its hash." }
-        div #trail data-live {
+        div #trail data-live data-name="The trail" {
             @if incomplete {
                 p.card { "So much was written to the chain meanwhile, or so much of it is not kept here any more, that not all of it was looked through: there may be further steps between these." }
             }
@@ -43,7 +43,7 @@ pub(super) async fn show<B: Backend>(
                         span.small.soft { (words::exact(step.at)) " · " (words::relative(step.at, now)) }
                         @if !step.taint.is_empty() { br; span.small { "In the run’s context: " (taint::listed(&step.taint)) } }
                         @if let Some(note) = &step.note { blockquote { (note) } }
-                        details {
+                        details #{ "step-" (step.log) "-" (step.seq) } {
                             summary.small { "Where it stands, and its digests" }
                             dl.facts.small {
                                 dt { "Log" } dd { code { (step.log) } ", entry " (step.seq) }

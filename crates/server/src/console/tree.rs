@@ -61,8 +61,8 @@ fn leaf(value: &Value) -> Markup {
     }
 }
 
-/// Text in which what cannot be seen, or turns the reading direction, is written out.
-fn visible(text: &str) -> String {
+/// Text of others, in which what cannot be seen, or turns the reading direction, is written out.
+pub(super) fn visible(text: &str) -> String {
     let hidden = |c: char| {
         let control = c.is_control() && c != '\n' && c != '\t';
         let invisible = matches!(

@@ -70,23 +70,43 @@ impl<B: Backend> FromRequestParts<Desk<B>> for Visitor<B::Caller> {
 
     async fn from_request_parts(parts: &mut Parts, desk: &Desk<B>) -> Result<Self, Response> {
         let by = if parts.headers.contains_key(LIVE) { Use::Page } else { Use::Person };
-        let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
-        let was_signed_in = id.is_some();
-        let seen = match &id {
-            Some(id) => seen(desk, id, by).await.map_err(IntoResponse::into_response)?,
-            None => None,
-        };
-        let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
-        let now = Instant::now();
-        Ok(Self {
-            session: seen.key,
-            caller: seen.caller,
-            principal: seen.principal,
-            csrf: seen.csrf,
-            ends_at: now.checked_add(Duration::from_millis(seen.left_ms)).unwrap_or(now),
-            alive: seen.alive,
-        })
+        visit(parts, desk, by).await
     }
+}
+
+/// Somebody whose open page follows what happens: it does so by itself, which keeps no session alive. A stream's request cannot say so by
+/// a header of its own.
+pub(super) struct Onlooker<C>(pub(super) Visitor<C>);
+
+impl<B: Backend> FromRequestParts<Desk<B>> for Onlooker<B::Caller> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, desk: &Desk<B>) -> Result<Self, Response> {
+        visit(parts, desk, Use::Page).await.map(Self)
+    }
+}
+
+async fn visit<B: Backend>(
+    parts: &Parts,
+    desk: &Desk<B>,
+    by: Use,
+) -> Result<Visitor<B::Caller>, Response> {
+    let id = Cookie::Session.read(&parts.headers, desk.console.is_secure());
+    let was_signed_in = id.is_some();
+    let seen = match &id {
+        Some(id) => seen(desk, id, by).await.map_err(IntoResponse::into_response)?,
+        None => None,
+    };
+    let Some(seen) = seen else { return Err(to_sign_in(parts, was_signed_in)) };
+    let now = Instant::now();
+    Ok(Visitor {
+        session: seen.key,
+        caller: seen.caller,
+        principal: seen.principal,
+        csrf: seen.csrf,
+        ends_at: now.checked_add(Duration::from_millis(seen.left_ms)).unwrap_or(now),
+        alive: seen.alive,
+    })
 }
 
 /// Whose session it is, if it counts. One that another process has begun is taken up: what it was begun with is verified anew.

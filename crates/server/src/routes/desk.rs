@@ -4,12 +4,12 @@
 
 use axum::{extract::State, response::Response};
 
-use placet_pipeline::views::desk::{DeskAct, DeskRequest};
+use placet_pipeline::views::desk::{DeskAct, DeskRequest, EntriesQuery};
 use placet_types::{desk::DeskKind, ids::DeskId};
 
 use crate::{
     answer,
-    backend::{Backend, Page},
+    backend::Backend,
     body::StrictJson,
     documents::DeskList,
     door::Door,
@@ -17,11 +17,13 @@ use crate::{
     problem::Failure,
     query::Params,
     request::{Caller, Id},
-    routes::{checked_state, next_after},
+    routes::checked_state,
 };
 
 /// Which entries there can be asked for: those of which something may still become, or all.
 pub(crate) const STATES: [&str; 2] = ["open", "all"];
+/// The orders, each with whether it begins with the newest.
+pub(crate) const ORDERS: [(&str, bool); 2] = [("oldest", false), ("newest", true)];
 
 /// `GET /v1/desk`.
 pub(crate) async fn list<B: Backend>(
@@ -31,11 +33,17 @@ pub(crate) async fn list<B: Backend>(
 ) -> Result<Response, Failure> {
     let kind = params.one_of("kind", &DeskKind::ALL.map(|kind| (kind.as_str(), kind)))?;
     let state = checked_state(params.text("state"), &STATES)?;
-    let page = Page { state, after: params.id("after")?, limit: params.limit()? };
+    let query = EntriesQuery {
+        kind,
+        only_open: state.as_deref() == Some("open"),
+        newest_first: params.one_of("order", &ORDERS)?.unwrap_or_default(),
+        made_before: None,
+        after: params.id("after")?,
+        limit: params.limit()?,
+    };
     params.finish()?;
-    let entries = door.read(door.backend.desk_entries(&caller, kind, &page)).await?;
-    let next_after = next_after(&entries, page.limit, |entry| entry.desk_id.clone());
-    Ok(answer::json(&DeskList { entries, next_after }))
+    let page = door.read(door.backend.desk_entries(&caller, &query)).await?;
+    Ok(answer::json(&DeskList { entries: page.entries, next_after: page.next_after }))
 }
 
 /// `POST /v1/desk`.

@@ -60,6 +60,7 @@ fn query(params: &mut Params) -> Result<InboxQuery, Failure> {
         order: params.one_of("order", &ORDERS)?.unwrap_or_default(),
         offset: usize::try_from(offset)
             .map_err(|_large| Failure::malformed("`offset` is too large"))?,
+        after: params.id("after")?,
         limit: params.limit()?,
     })
 }

@@ -9,9 +9,9 @@ use placet_identity::VerifiedToken;
 use placet_pipeline::views::{
     ApprovalDetail,
     desk::{
-        DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, EntryStanding,
-        InboxItem, InboxQuery, InboxView, TogetherRefusal, TogetherRequest, TogetherView,
-        TrailView,
+        DeskAct, DeskEntryView, DeskEvent, DeskLoad, DeskRequest, EditRequest, EntriesPage,
+        EntriesQuery, EntryStanding, InboxItem, InboxQuery, InboxView, TogetherRefusal,
+        TogetherRequest, TogetherView, TrailView,
     },
 };
 use placet_types::{
@@ -30,6 +30,8 @@ pub(crate) struct FakeDesk {
     pub(crate) detail: Option<ApprovalDetail>,
     /// How many lines like it the inbox has.
     pub(crate) waiting: Option<usize>,
+    /// How many further entries of each kind there are, each older than the one before and over.
+    pub(crate) over: usize,
     /// What the next deed is refused with.
     pub(crate) refuses: Option<Refusal>,
     /// Whether the caller may do nothing with any entry.
@@ -52,6 +54,9 @@ impl FakeDesk {
         let shown = total.saturating_sub(query.offset).min(query.limit);
         let approval = self.detail.clone().map_or_else(samples::approval, |shown| shown.approval);
         let progress = samples::detail().standing.progress;
+        let is_over = !matches!(query.state.as_deref(), None | Some("pending" | "approved"));
+        let next_after = (is_over && total > shown).then(|| approval.approval_id.clone());
+        let incomplete = query.search.as_deref() == Some("rare");
         self.asked.push(query);
         InboxView {
             approvals: vec![
@@ -63,7 +68,9 @@ impl FakeDesk {
                 };
                 shown
             ],
-            total,
+            total: (!is_over).then_some(total),
+            next_after,
+            incomplete,
             mine: total,
             load: DeskLoad {
                 waiting_by_age: [3, 2, 1, 0, 4],
@@ -95,6 +102,34 @@ impl FakeDesk {
             }
         }
         entries
+    }
+
+    pub(super) fn page(&self, caller: &str, query: &EntriesQuery) -> EntriesPage {
+        let mut entries = self.entries(caller, query.kind);
+        if let Some(newest) = entries.first().cloned() {
+            let over = (1..=self.over).rev().map(|age| DeskEntryView {
+                desk_id: format!("over-{age}").parse().unwrap(),
+                state: "ended".to_owned(),
+                in_force: false,
+                created_at: newest
+                    .created_at
+                    .plus_ms(i64::try_from(age).unwrap().saturating_mul(-60_000)),
+                ..newest.clone()
+            });
+            entries = over.filter(|_| !query.only_open).chain(entries).collect();
+        }
+        if query.newest_first {
+            entries.reverse();
+        }
+        entries.retain(|entry| query.made_before.is_none_or(|before| entry.created_at < before));
+        if let Some(after) = &query.after {
+            let place = entries.iter().position(|entry| entry.desk_id == *after).unwrap();
+            entries.drain(..=place);
+        }
+        let more = entries.len() >= query.limit;
+        entries.truncate(query.limit);
+        let next_after = entries.last().filter(|_| more).map(|last| last.desk_id.clone());
+        EntriesPage { entries, next_after }
     }
 
     pub(super) fn entry(&self, id: &DeskId) -> Result<DeskEntryView, Refusal> {

@@ -26,7 +26,7 @@ const EVENTS: &str = "/v1/desk/events";
 async fn the_inbox_is_asked_for_exactly_what_the_query_says() {
     let door = TestDoor::new();
     assert_eq!(door.get("/v1/inbox").await.json()["total"], 1);
-    let query = "whose=mine&state=denied&mode=network&group=owners&search=ana%20b&order=risk&offset=7&limit=9";
+    let query = "whose=mine&state=denied&mode=network&group=owners&search=ana%20b&order=risk&offset=7&after=apr_1&limit=9";
     assert_eq!(door.get(&format!("/v1/inbox?{query}")).await.status, 200);
     let asked = door.fake.desk.lock().unwrap().asked.clone();
     let plain = InboxQuery { limit: 50, ..InboxQuery::default() };
@@ -38,6 +38,7 @@ async fn the_inbox_is_asked_for_exactly_what_the_query_says() {
         search: Some("ana b".to_owned()),
         order: InboxOrder::Risk,
         offset: 7,
+        after: Some("apr_1".parse().unwrap()),
         limit: 9,
     };
     assert_eq!(asked, [plain, full]);
@@ -63,6 +64,7 @@ async fn a_query_of_the_desk_that_means_nothing_is_refused_and_asks_nobody() {
         "/v1/desk?state=pending",
         "/v1/desk?after=a%20b",
         "/v1/desk?limit=0",
+        "/v1/desk?order=random",
         "/v1/desk/grant?x=1",
         "/v1/desk/events?from=1",
         "/v1/calls/call-1/trail?limit=1",
@@ -86,6 +88,11 @@ async fn a_list_of_entries_is_of_one_kind_and_names_the_next_page() {
     assert!(freezes.get("next_after").is_none(), "{freezes}");
     let full = door.get("/v1/desk?limit=5").await.json();
     assert_eq!(full["next_after"], full["entries"][4]["desk_id"]);
+    door.fake.desk.lock().unwrap().over = 3;
+    let newest = door.get("/v1/desk?kind=freeze&order=newest&limit=2").await.json();
+    assert_eq!(newest["next_after"], "over-1");
+    let rest = door.get("/v1/desk?kind=freeze&order=newest&limit=2&after=over-1").await.json();
+    assert_eq!(rest["entries"][1]["desk_id"], "over-3");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use placet_types::digest::Digest;
@@ -15,7 +16,7 @@ use super::pack::{RECORD_HEADER_BYTES, dead_header};
 use super::places::{Located, Place, TenantKey};
 use super::reader::tenant_key;
 use super::{ContentStore, blob_path, pack_path, tenant_path};
-use crate::journal::medium::{to_u64, to_usize, write_all_at};
+use crate::journal::medium::{MediumFile, to_u64, to_usize, write_all_at};
 
 /// What waits to be erased at the next sync, by pack.
 #[derive(Debug, Default)]
@@ -123,7 +124,7 @@ impl ContentStore {
         if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
             self.sync()?;
         }
-        match self.reader.places.locate(tenant, digest)? {
+        match self.reader.locate(tenant, digest)? {
             Some(Located::At { place, .. }) => {
                 let pack = self.erasures.packs.entry((tenant, place.pack)).or_default();
                 pack.insert(digest, place);
@@ -184,18 +185,7 @@ impl ContentStore {
             }
         }
         if let Some(file) = file {
-            for (_, place) in &here {
-                let zeros = vec![0; to_usize(u64::from(place.length))];
-                write_all_at(&*file, &zeros, u64::from(place.offset)).map_err(failed())?;
-            }
-            // The bytes are gone before the header says so: what says so is never looked at again.
-            file.sync_data().map_err(failed())?;
-            for (digest, place) in &here {
-                let header = dead_header(digest.as_bytes(), place.length);
-                let at = u64::from(place.offset).saturating_sub(to_u64(RECORD_HEADER_BYTES));
-                write_all_at(&*file, &header, at).map_err(failed())?;
-            }
-            file.sync_data().map_err(failed())?;
+            overwrite(&*file, &here).map_err(failed())?;
         }
         let mut info = index.pack(tenant, pack);
         for (_, place) in &here {
@@ -212,4 +202,49 @@ impl ContentStore {
         }
         Ok(())
     }
+    /// Whether a piece that was found in a pack is there already, whole, in another place: a kill while a pack was written anew leaves
+    /// both.
+    pub(super) fn is_copy(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+        place: Place,
+    ) -> Result<bool, ContentError> {
+        match self.reader.locate(tenant, digest)? {
+            Some(Located::At { place: known, .. }) if known != place => {
+                Ok(self.reader.load(tenant, digest, known).is_ok())
+            }
+            Some(Located::At { .. } | Located::Gone) | None => Ok(false),
+        }
+    }
+
+    /// Erases pieces that are there once more elsewhere: they would outlive their deletion, and come back with it.
+    pub(super) fn erase_copies(
+        &self,
+        file: &dyn MediumFile,
+        path: &Path,
+        copies: &BTreeMap<Digest, Place>,
+    ) -> Result<(), ContentError> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let copies: Vec<_> = copies.iter().collect();
+        overwrite(file, &copies).map_err(ContentError::io("erase copies of content in", path))
+    }
+}
+
+/// Overwrites pieces in a pack, and says in their headers that they are gone.
+fn overwrite(file: &dyn MediumFile, pieces: &[(&Digest, &Place)]) -> io::Result<()> {
+    for (_, place) in pieces {
+        let zeros = vec![0; to_usize(u64::from(place.length))];
+        write_all_at(file, &zeros, u64::from(place.offset))?;
+    }
+    // The bytes are gone before the header says so: what says so is never looked at again.
+    file.sync_data()?;
+    for (digest, place) in pieces {
+        let header = dead_header(digest.as_bytes(), place.length);
+        let at = u64::from(place.offset).saturating_sub(to_u64(RECORD_HEADER_BYTES));
+        write_all_at(file, &header, at)?;
+    }
+    file.sync_data()
 }

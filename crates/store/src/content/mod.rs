@@ -9,6 +9,7 @@
 
 mod error;
 mod forget;
+mod mending;
 mod pack;
 mod places;
 mod reader;
@@ -60,6 +61,8 @@ pub struct ContentStore {
     pending: BTreeMap<TenantKey, Pending>,
     erasures: Erasures,
     pack_bytes: u64,
+    /// Nothing is changed.
+    is_looked_at: bool,
     poisoned: bool,
 }
 
@@ -95,9 +98,23 @@ impl ContentStore {
         medium: Arc<dyn Medium>,
         directory: impl Into<PathBuf>,
     ) -> Result<(Self, ContentReport), ContentError> {
-        let directory = directory.into();
+        Self::begin(medium, directory.into(), false)
+    }
+
+    /// Opens only to look: neither packs nor places are changed, whatever is found.
+    pub(crate) fn open_to_look(
+        directory: impl Into<PathBuf>,
+    ) -> Result<(Self, ContentReport), ContentError> {
+        Self::begin(Arc::new(Disk), directory.into(), true)
+    }
+
+    fn begin(
+        medium: Arc<dyn Medium>,
+        directory: PathBuf,
+        is_looked_at: bool,
+    ) -> Result<(Self, ContentReport), ContentError> {
         medium.create_dir(&directory).map_err(ContentError::io("make the folder", &directory))?;
-        let places = Arc::new(PlaceIndex::open(Arc::clone(&medium), &directory)?);
+        let places = Arc::new(PlaceIndex::open(Arc::clone(&medium), &directory, is_looked_at)?);
         let mut store = Self {
             reader: ContentReader {
                 medium: Arc::clone(&medium),
@@ -111,6 +128,7 @@ impl ContentStore {
             pending: BTreeMap::new(),
             erasures: Erasures::default(),
             pack_bytes: PACK_BYTES,
+            is_looked_at,
             poisoned: false,
         };
         let mut report = ContentReport::default();
@@ -178,6 +196,13 @@ impl ContentStore {
         Ok(())
     }
 
+    /// Lets go of it in good order: what was deleted is known at the next start without the entries that say so.
+    pub(crate) fn close(self) {
+        if let Err(error) = self.reader.settle() {
+            tracing::warn!(%error, "the places of content could not be written");
+        }
+    }
+
     fn keep(
         &mut self,
         tenant: TenantKey,
@@ -222,7 +247,7 @@ impl ContentStore {
         if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
             return Ok(true);
         }
-        let read = match self.reader.places.locate(tenant, digest)? {
+        let read = match self.reader.locate(tenant, digest)? {
             Some(Located::At { proven: true, .. }) => return Ok(true),
             Some(Located::At { place, .. }) => {
                 let read = self.reader.load(tenant, digest, place);
@@ -353,24 +378,29 @@ impl ContentStore {
             read_records(&*file, known.length).map_err(ContentError::io("read the pack", &path))?;
         report.torn_bytes = report.torn_bytes.saturating_add(found.torn_bytes);
         report.damaged_bytes = report.damaged_bytes.saturating_add(found.damaged_bytes);
-        let (mut info, mut entries) = (known, Vec::new());
+        let (mut info, mut entries, mut copies) = (known, Vec::new(), BTreeMap::new());
         for record in &found.records {
             info.length = record.end();
-            if record.is_dead {
-                let bytes = to_u64(RECORD_HEADER_BYTES).saturating_add(u64::from(record.length));
-                info.dead_bytes = info.dead_bytes.saturating_add(bytes);
-                let digest = Digest::from_bytes(record.digest);
-                // It may have been kept again since, in a pack that was read before.
-                if self.reader.places.locate(tenant, digest)?.is_none() {
-                    entries.push((digest, Located::Gone));
-                }
-                continue;
-            }
-            info.records = info.records.saturating_add(1);
+            let digest = Digest::from_bytes(record.digest);
             let offset = u32::try_from(record.offset).unwrap_or(u32::MAX);
             let place = Place { pack: number, offset, length: record.length };
-            let located = Located::At { place, proven: false };
-            entries.push((Digest::from_bytes(record.digest), located));
+            let is_copy = !record.is_dead && self.is_copy(tenant, digest, place)?;
+            if !record.is_dead && !is_copy {
+                info.records = info.records.saturating_add(1);
+                entries.push((digest, Located::At { place, proven: false }));
+                continue;
+            }
+            let bytes = to_u64(RECORD_HEADER_BYTES).saturating_add(u64::from(record.length));
+            info.dead_bytes = info.dead_bytes.saturating_add(bytes);
+            if is_copy {
+                copies.insert(digest, place);
+            } else if self.reader.locate(tenant, digest)?.is_none() {
+                // Else it was kept again since, in a pack that was read before.
+                entries.push((digest, Located::Gone));
+            }
+        }
+        if !self.is_looked_at {
+            self.erase_copies(&*file, &path, &copies)?;
         }
         let records = info.records.saturating_sub(known.records);
         report.blobs = report.blobs.saturating_add(records);

@@ -6,6 +6,8 @@
 //!
 //! In memory: about 130 bytes for each piece kept since the last table was made, two bytes for each piece in the filters.
 
+pub(super) mod remaking;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -24,8 +26,8 @@ use crate::sorted::{
 /// A tenant, as its folder is named: the digest of its name.
 pub(crate) type TenantKey = [u8; 32];
 
-/// After how many places in memory they become a table.
-const PLACES_MAX: usize = 100_000;
+/// After how many places in memory they become a table; in tests so few that tables come about.
+const PLACES_MAX: usize = if cfg!(test) { 64 } else { 100_000 };
 const FOLDER: &str = "places";
 const MANIFEST: &str = "manifest";
 const VERSION: u16 = 1;
@@ -61,7 +63,7 @@ pub(crate) struct PackInfo {
 
 pub(crate) type Packs = BTreeMap<TenantKey, BTreeMap<u32, PackInfo>>;
 
-type Places = HashMap<(TenantKey, Digest), Located>;
+pub(super) type Places = HashMap<(TenantKey, Digest), Located>;
 
 #[derive(Debug, Default)]
 struct Levels {
@@ -71,6 +73,8 @@ struct Levels {
     packs: Packs,
     /// The packs that are being written to.
     current: BTreeMap<TenantKey, u32>,
+    /// Something was deleted that no table says yet.
+    has_deletions: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,11 +97,21 @@ pub(crate) struct PlaceIndex {
     next_table: Mutex<u64>,
     /// Held by whoever changes packs in place, or copies them.
     packs_in_use: Mutex<()>,
+    /// Held by whoever makes the places anew.
+    mending: Mutex<()>,
+    /// Nothing is written: somebody only looks.
+    is_looked_at: bool,
+    /// What was found damaged.
+    damage: Mutex<Option<String>>,
 }
 
 impl PlaceIndex {
-    /// Opens what was covered, as far as it verifies.
-    pub(crate) fn open(medium: Arc<dyn Medium>, content: &Path) -> Result<Self, ContentError> {
+    /// Opens what was covered, as far as it verifies. With `is_looked_at` nothing is ever written.
+    pub(crate) fn open(
+        medium: Arc<dyn Medium>,
+        content: &Path,
+        is_looked_at: bool,
+    ) -> Result<Self, ContentError> {
         let directory = content.join(FOLDER);
         medium.create_dir(&directory).map_err(ContentError::io("make the folder", &directory))?;
         let mut index = Self {
@@ -106,6 +120,9 @@ impl PlaceIndex {
             levels: RwLock::default(),
             next_table: Mutex::new(1),
             packs_in_use: Mutex::new(()),
+            mending: Mutex::new(()),
+            is_looked_at,
+            damage: Mutex::new(None),
         };
         match index.load() {
             Ok(Some((levels, next_table))) => {
@@ -115,9 +132,12 @@ impl PlaceIndex {
             Ok(None) => {}
             Err(why) => {
                 tracing::warn!(why, "the places of content are read from the packs again");
+                index.damage = Mutex::new(Some(why));
             }
         }
-        index.sweep()?;
+        if !is_looked_at {
+            index.sweep()?;
+        }
         Ok(index)
     }
 
@@ -149,7 +169,10 @@ impl PlaceIndex {
         pack: Option<(u32, PackInfo)>,
     ) {
         let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
-        levels.active.extend(entries.into_iter().map(|(digest, place)| ((tenant, digest), place)));
+        for (digest, located) in entries {
+            levels.has_deletions |= located == Located::Gone;
+            levels.active.insert((tenant, digest), located);
+        }
         if let Some((number, info)) = pack {
             levels.packs.entry(tenant).or_default().insert(number, info);
         }
@@ -207,11 +230,30 @@ impl PlaceIndex {
         if held >= PLACES_MAX { self.flush() } else { Ok(()) }
     }
 
+    /// Makes what was deleted durably known: nobody is to take it for lost, nor forget that its room can be given back.
+    pub(crate) fn settle(&self) -> Result<(), ContentError> {
+        let is_due = self.levels.read().unwrap_or_else(PoisonError::into_inner).has_deletions;
+        if is_due { self.flush() } else { Ok(()) }
+    }
+
     /// Makes a table of the places in memory, durably.
     pub(crate) fn flush(&self) -> Result<(), ContentError> {
+        if self.is_looked_at {
+            return Ok(());
+        }
+        let flushed = self.flush_now();
+        if flushed.is_err() {
+            let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+            levels.has_deletions = true;
+        }
+        flushed
+    }
+
+    fn flush_now(&self) -> Result<(), ContentError> {
         let mut next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
         let (frozen, tables, packs) = {
             let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
+            levels.has_deletions = false;
             // What an earlier try could not write is written with the rest.
             let mut places = std::mem::take(&mut levels.active);
             if let Some(earlier) = levels.frozen.take() {
@@ -231,6 +273,22 @@ impl PlaceIndex {
             levels.tables = tables;
         }
         self.sweep()
+    }
+
+    /// Held by whoever makes the places anew.
+    pub(super) fn mending(&self) -> MutexGuard<'_, ()> {
+        self.mending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was found damaged since they were opened.
+    pub(super) fn damage(&self) -> Option<String> {
+        self.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads all tables through.
+    pub(super) fn verify(&self) -> Result<(), ContentError> {
+        let tables = self.levels.read().unwrap_or_else(PoisonError::into_inner).tables.clone();
+        tables.tables().iter().try_for_each(|table| table.verify()).map_err(ContentError::places)
     }
 
     /// All places that hold something, by tenant and digest.

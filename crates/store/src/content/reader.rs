@@ -38,7 +38,7 @@ impl ContentReader {
         let tenant = tenant_key(tenant);
         let mut tried = None;
         loop {
-            let located = self.places.locate(tenant, digest)?;
+            let located = self.locate(tenant, digest)?;
             let read = match located {
                 Some(Located::At { place, .. }) => self.load(tenant, digest, place),
                 Some(Located::Gone) => Err(ContentError::Missing { digest }),
@@ -56,7 +56,7 @@ impl ContentReader {
     /// Whether bytes of this digest are kept for this tenant; not whether they are still the right ones.
     pub fn contains(&self, tenant: &str, digest: Digest) -> bool {
         let tenant = tenant_key(tenant);
-        match self.places.locate(tenant, digest) {
+        match self.locate(tenant, digest) {
             Ok(Some(Located::At { .. })) => true,
             Ok(Some(Located::Gone)) | Err(_) => false,
             Ok(None) => self.medium.open_read(&blob_path(&self.directory, tenant, digest)).is_ok(),
@@ -65,7 +65,15 @@ impl ContentReader {
 
     /// Whether it is known that the bytes were there and were deleted.
     pub(crate) fn was_deleted(&self, tenant: &str, digest: Digest) -> bool {
-        matches!(self.places.locate(tenant_key(tenant), digest), Ok(Some(Located::Gone)))
+        let tenant = tenant_key(tenant);
+        match self.locate(tenant, digest) {
+            // The table may be older than the deletion: the record itself says it.
+            Ok(Some(Located::At { place, .. })) => {
+                matches!(self.load_living(tenant, digest, place), Ok(None))
+            }
+            Ok(Some(Located::Gone)) => true,
+            Ok(None) | Err(_) => false,
+        }
     }
 
     /// From here on nothing is deleted, until [`ContentReader::release`].
@@ -91,7 +99,12 @@ impl ContentReader {
 
     /// Makes a table of the places in memory if they are many.
     pub(crate) fn tend(&self) -> Result<(), ContentError> {
-        self.places.tend()
+        self.mended(PlaceIndex::tend)
+    }
+
+    /// Makes durably known what was deleted: before a checkpoint leaves the entry behind that says so.
+    pub(crate) fn settle(&self) -> Result<(), ContentError> {
+        self.mended(PlaceIndex::settle)
     }
 
     pub(super) fn load(
@@ -100,16 +113,26 @@ impl ContentReader {
         digest: Digest,
         place: Place,
     ) -> Result<Vec<u8>, ContentError> {
+        self.load_living(tenant, digest, place)?.ok_or(ContentError::Missing { digest })
+    }
+
+    /// What lies in a pack; nothing where the record says that it was deleted.
+    fn load_living(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+        place: Place,
+    ) -> Result<Option<Vec<u8>>, ContentError> {
         let path = pack_path(&self.directory, tenant, place.pack);
         let file = self.open(&path, digest)?;
         let (offset, length) = (u64::from(place.offset), to_usize(u64::from(place.length)));
         match read_proven(&*file, &path, digest, (offset, length)) {
-            Err(ContentError::Altered { digest })
+            Err(ContentError::Altered { .. })
                 if is_dead(&*file, offset).map_err(ContentError::io("read the pack", &path))? =>
             {
-                Err(ContentError::Missing { digest })
+                Ok(None)
             }
-            read => read,
+            read => read.map(Some),
         }
     }
 
@@ -145,7 +168,7 @@ impl ContentReader {
                 if self.places.is_current(tenant, *number) {
                     continue;
                 }
-                let after = self.compact_pack(tenant, *number)?;
+                let after = self.mended(|_| self.compact_pack(tenant, *number))?;
                 freed = freed.saturating_add(info.length.saturating_sub(after));
             }
         }
@@ -214,11 +237,13 @@ impl ContentReader {
         self.places.everything()
     }
 
-    /// Hands every piece of content to `visit`, by tenant and digest. Altered pieces are an error.
+    /// Hands every piece of content to `visit`, by tenant and digest, but for those that were deleted. Altered and lost pieces are an
+    /// error.
     pub(crate) fn each<E: From<ContentError>>(&self, visit: &mut Visit<'_, E>) -> Result<(), E> {
+        self.check_places()?;
         for placed in self.places.everything() {
             let (tenant, digest, place) = placed?;
-            let bytes = self.load(tenant, digest, place)?;
+            let Some(bytes) = self.load_living(tenant, digest, place)? else { continue };
             visit(tenant, digest, &bytes)?;
         }
         let names = self.medium.list(&self.directory);

@@ -1,5 +1,7 @@
 //! Tests of the content store.
 
+mod places;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -357,23 +359,6 @@ fn places_are_found_in_tables_and_without_them() {
         }
         store.reader().places.flush().unwrap();
     }
-}
-
-#[test]
-fn a_damaged_table_of_places_is_an_error_and_not_an_absence() {
-    let folder = tempdir().unwrap();
-    let digest = kept(folder.path(), &[b"content"])[0];
-    let (store, _) = ContentStore::open(folder.path()).unwrap();
-    store.reader().places.flush().unwrap();
-    let table = files(&folder.path().join("places"))
-        .into_iter()
-        .find(|path| path.extension().is_some_and(|extension| extension == "table"))
-        .unwrap();
-    let mut bytes = fs::read(&table).unwrap();
-    bytes[20] ^= 1;
-    fs::write(&table, bytes).unwrap();
-    let read = store.reader().get("acme", digest);
-    assert!(matches!(read, Err(ContentError::Places(_))), "{read:?}");
 }
 
 #[test]

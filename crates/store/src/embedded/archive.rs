@@ -11,7 +11,7 @@ use placet_types::clock::Timestamp;
 use super::codec::{EffectEntry, decode_entry, decode_value, encode_value};
 use super::keeper::{Archived, KeepError, Keeper};
 use super::keys;
-use crate::journal::Base;
+use crate::journal::{Base, Unmoved};
 use crate::sorted::{TableSet, TableWriter};
 
 /// How many bytes of records are gathered before they become a table.
@@ -20,6 +20,8 @@ const BYTES_MAX: usize = 64 << 20;
 impl Keeper {
     /// Archives the segments of which all entries were made before `before`, as far as two checkpoints cover them.
     pub(super) fn archive(&mut self, before: Timestamp) -> Result<Archived, KeepError> {
+        // What the archive had no room for, or was away for, at an earlier time.
+        let moved = self.move_away()?;
         // Two, so that the older one covers everything as well.
         for _ in 0..2 {
             if self.covered_before_seq < self.journal.durable_seq() {
@@ -28,7 +30,7 @@ impl Keeper {
         }
         let Some(base) = self.archivable(before)? else {
             let first_seq = self.base.first_seq;
-            return Ok(Archived { first_seq, ..Archived::default() });
+            return Ok(Archived { segments: moved, first_seq, ..Archived::default() });
         };
         let floor = self.tree.frontier(base.first_seq.saturating_sub(1))?;
         let (bodies, records) = self.carry_over(&base)?;
@@ -37,16 +39,26 @@ impl Keeper {
         // Both checkpoints that are kept say so, durably, before anything is moved: either may have to be started from.
         self.checkpoint()?;
         self.checkpoint()?;
-        let segments = self.journal.archive_before(&base)?;
+        self.journal.files().begin_archiving(&base)?;
+        let segments = self.move_away()?.saturating_add(moved);
         Ok(Archived { segments, first_seq: base.first_seq, records })
+    }
+
+    /// Moves what the base says is to be moved. An archive that does not take it is no fault of the store.
+    fn move_away(&self) -> Result<u64, KeepError> {
+        self.journal.files().finish_archiving(&self.base).map_err(|error| match error {
+            Unmoved::Journal(error) => KeepError::Journal(error),
+            Unmoved::Archive(error) => KeepError::Unmoved(error),
+        })
     }
 
     /// The last segment up to which everything may be archived.
     fn archivable(&self, before: Timestamp) -> Result<Option<Base>, KeepError> {
         let covered = self.covered_seq.min(self.covered_before_seq);
-        let candidates = self.journal.segments_before(covered.saturating_add(1))?;
+        let candidates =
+            self.journal.segments_before(covered.saturating_add(1), self.base.segment)?;
         let mut found = None;
-        for base in candidates.into_iter().filter(|base| base.segment > self.base.segment) {
+        for base in candidates {
             let last = self.journal.read(base.first_seq.saturating_sub(1))?;
             if last.at_ms >= before.as_ms() {
                 break;

@@ -64,7 +64,14 @@ impl Spill {
 
     /// Merges tables where that is due.
     pub(super) fn merge(&mut self, tables: TableSet) -> Result<TableSet, TableError> {
-        let Some(count) = tables.due_for_merge() else { return Ok(tables) };
+        match tables.due_for_merge() {
+            Some(count) => self.merge_newest(tables, count),
+            None => Ok(tables),
+        }
+    }
+
+    /// Makes one table of the newest `count`.
+    fn merge_newest(&mut self, tables: TableSet, count: usize) -> Result<TableSet, TableError> {
         let merged = tables.merge(count, self.writer()?, (keys::is_filtered, Marks::Drop))?;
         self.remove_own(&tables, count)?;
         Ok(tables.replaced(count, merged))
@@ -256,6 +263,18 @@ impl Delta {
         self.tables = self.spill.write(&self.tables, edits)?;
         self.edits.clear();
         self.bytes = 0;
+        Ok(())
+    }
+
+    /// Puts all that it holds into tables, for an index that goes on from them. What was read from the first entry on becomes one
+    /// table: every look-up asks all of them, and each further one costs a look at the processor's slow memory.
+    pub(super) fn end_in_tables(&mut self) -> Result<(), TableError> {
+        self.spill_over()?;
+        let count = self.tables.tables().len();
+        if self.first.applied_seq == 0 && count > 1 {
+            let tables = self.tables.clone();
+            self.tables = self.spill.merge_newest(tables, count)?;
+        }
         Ok(())
     }
 

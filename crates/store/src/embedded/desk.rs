@@ -1,7 +1,9 @@
-//! Lists of entries of the approval desk, oldest first.
+//! Lists of entries of the approval desk, in the order of their age.
 //!
 //! Owns which list a question is answered from: by age, or, for what is still open, by the time until which it is. Not here: single
 //! look-ups (`state`), the keys (`keys`, `slip`). Invariant: an entry that is over costs nothing to those who ask for open ones.
+
+use std::cmp::Ordering;
 
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::store::{DeskQuery, StoreError};
@@ -11,6 +13,7 @@ use placet_types::ids::DeskId;
 
 use super::index::{Index, List};
 use super::keys;
+use super::newest;
 use super::query::lists_at;
 use super::state::State;
 
@@ -27,14 +30,9 @@ pub(super) fn entries(state: &State, query: &DeskQuery) -> Result<Vec<DeskEntry>
     let after = after.as_ref().map(DeskEntry::place);
     match query.open_at {
         Some(at) => open(state, &index, query, (at, after)),
+        None if query.newest_first => newest(state, &index, query, after),
         None => by_age(state, &index, query, after),
     }
-}
-
-fn fits(query: &DeskQuery, entry: &DeskEntry) -> bool {
-    query.tenant.as_ref().is_none_or(|tenant| entry.tenant == *tenant)
-        && query.kind.is_none_or(|kind| entry.kind() == kind)
-        && query.open_at.is_none_or(|at| entry.is_open(at))
 }
 
 fn kinds(query: &DeskQuery) -> Vec<DeskKind> {
@@ -47,17 +45,14 @@ fn by_age(
     query: &DeskQuery,
     after: Option<(Timestamp, &DeskId)>,
 ) -> Result<Vec<DeskEntry>, StoreError> {
-    let list = |kind| keys::desk_by_age(query.tenant.as_ref(), kind, None);
-    let prefixes: Vec<Vec<u8>> = kinds(query).into_iter().map(list).collect();
-    let mut place = after.map_or_else(Vec::new, |(created_at, id)| {
-        [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
-    });
+    let prefixes = lists_by_age(query);
+    let mut place = after.map_or_else(Vec::new, key_of);
     let mut found = Vec::new();
     while found.len() < query.limit {
         let most = query.limit.saturating_sub(found.len()).min(PAGE);
         let page = page(state, index, &lists_at(&prefixes, &place), most)?;
         for id in &page.found {
-            found.extend(state.desk_entry(index, id)?.filter(|entry| fits(query, entry)));
+            found.extend(state.desk_entry(index, id)?.filter(|entry| query.wants(entry)));
         }
         match page.next {
             Some(next) => place = next,
@@ -65,6 +60,37 @@ fn by_age(
         }
     }
     Ok(found)
+}
+
+/// The same from the other end.
+fn newest(
+    state: &State,
+    index: &Index,
+    query: &DeskQuery,
+    after: Option<(Timestamp, &DeskId)>,
+) -> Result<Vec<DeskEntry>, StoreError> {
+    let made_before = query.made_before.map(|at| keys::ordered(at).to_vec());
+    let before = after.map(key_of).into_iter().chain(made_before).min();
+    let mut found = Vec::new();
+    if query.limit == 0 {
+        return Ok(found);
+    }
+    newest::backwards(state, index, (&lists_by_age(query), before), &mut |place| {
+        if let Some(id) = desk_id(place) {
+            found.extend(state.desk_entry(index, &id)?.filter(|entry| query.wants(entry)));
+        }
+        Ok(found.len() < query.limit)
+    })?;
+    Ok(found)
+}
+
+fn lists_by_age(query: &DeskQuery) -> Vec<Vec<u8>> {
+    let list = |kind| keys::desk_by_age(query.tenant.as_ref(), kind, None);
+    kinds(query).into_iter().map(list).collect()
+}
+
+fn key_of((created_at, id): (Timestamp, &DeskId)) -> Vec<u8> {
+    [keys::ordered(created_at).as_slice(), id.as_str().as_bytes()].concat()
 }
 
 /// All that are open after a time, put in order: they are few.
@@ -79,12 +105,15 @@ fn open(
     // What is open until a time is not open at it.
     let begin = Timestamp::from_ms(at.as_ms().saturating_add(1));
     let mut place = keys::ordered(begin).to_vec();
+    let beyond = if query.newest_first { Ordering::Less } else { Ordering::Greater };
     let mut found: Vec<DeskEntry> = Vec::new();
     loop {
         let page = page(state, index, &lists_at(&prefixes, &place), PAGE)?;
         for id in &page.found {
-            let entry = state.desk_entry(index, id)?.filter(|entry| fits(query, entry));
-            found.extend(entry.filter(|entry| after.is_none_or(|after| entry.place() > after)));
+            let entry = state.desk_entry(index, id)?.filter(|entry| query.wants(entry));
+            found.extend(
+                entry.filter(|entry| after.is_none_or(|after| entry.place().cmp(&after) == beyond)),
+            );
         }
         match page.next {
             Some(next) => place = next,
@@ -93,6 +122,9 @@ fn open(
     }
     found.sort_unstable_by(|a, b| a.place().cmp(&b.place()));
     found.dedup_by(|a, b| a.desk_id == b.desk_id);
+    if query.newest_first {
+        found.reverse();
+    }
     found.truncate(query.limit);
     Ok(found)
 }

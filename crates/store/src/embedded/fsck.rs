@@ -348,7 +348,8 @@ fn compare(
 
 /// How many pieces of content no entry names.
 fn orphans(config: &EmbeddedConfig, named: &SpillMap) -> Result<u64, OpenError> {
-    let (content, _) = ContentStore::open(config.directory.join(CONTENT))?;
+    let (content, _) = ContentStore::open_to_look(config.directory.join(CONTENT))?;
+    content.reader().check_places()?;
     let mut orphans: u64 = 0;
     let mut named = named.iter().peekable();
     for placed in content.reader().placed() {

@@ -24,7 +24,7 @@ use super::generation::{self, Generation};
 use super::index::{Applied, Frozen, Index, IndexFault};
 use super::open::OpenError;
 use super::state::State;
-use crate::content::ContentReader;
+use crate::content::{ContentError, ContentReader};
 use crate::journal::medium::Medium;
 use crate::journal::{Base, JournalError, JournalReader};
 use crate::sorted::{TableError, TableSet};
@@ -90,7 +90,9 @@ pub(super) enum KeepError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
-    Content(#[from] crate::content::ContentError),
+    Content(#[from] ContentError),
+    #[error("segments wait to be moved to the archive: {0}")]
+    Unmoved(JournalError),
     #[error("nothing is archived, since the tree over it could not be made anew later: {0}")]
     Tree(#[from] TreeError),
     #[error("the next generation of the index cannot be opened: {0}")]
@@ -114,11 +116,13 @@ impl KeepError {
         match self {
             Self::Open(OpenError::Io { source, .. }) | Self::Io { source, .. } => full(source),
             Self::Table(TableError::Io { source, .. })
+            | Self::Content(ContentError::Io { source, .. })
             | Self::Journal(JournalError::Io { source, .. }) => full(source),
             Self::Open(_)
             | Self::Index(_)
             | Self::Table(_)
             | Self::Journal(_)
+            | Self::Unmoved(_)
             | Self::Content(_)
             | Self::Tree(_)
             | Self::Generation(_)
@@ -129,7 +133,7 @@ impl KeepError {
 
     /// What whoever asks is told where nothing is broken, and it can be tried again.
     fn is_passing(&self) -> Option<StoreError> {
-        if matches!(self, Self::Owing) {
+        if matches!(self, Self::Owing | Self::Unmoved(_)) {
             return Some(StoreError::Unreachable(self.to_string()));
         }
         self.is_no_room().then_some(StoreError::NoSpace)
@@ -202,7 +206,7 @@ impl Keeper {
             match done {
                 Ok(()) => {}
                 Err(error) if error.is_passing().is_some() => {
-                    tracing::warn!(%error, "no checkpoint can be made for the moment; it is tried again");
+                    tracing::warn!(%error, "it cannot be done for the moment, and is tried again");
                 }
                 Err(error) => {
                     drop(state.fail(&error.to_string()));
@@ -255,7 +259,9 @@ impl Keeper {
             Some(frozen) => frozen,
             None => self.freeze()?,
         };
-        let written = self.index.begun().map_err(KeepError::from);
+        // Content that entries which are left behind say is deleted is known as such without them.
+        let settled = self.content.settle().map_err(KeepError::from);
+        let written = settled.and_then(|()| self.index.begun().map_err(KeepError::from));
         let tables = match written.and_then(|()| self.write_table(&frozen)) {
             Ok(tables) => tables,
             Err(error) => {

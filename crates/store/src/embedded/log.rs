@@ -12,6 +12,7 @@ use placet_ledger::store::{Store as _, StoreError};
 use placet_types::digest::Digest;
 use placet_types::ids::RecordId;
 
+use super::state::State;
 use super::{EmbeddedStore, keys};
 use crate::journal::{Frame, JournalError};
 use crate::tree::{LogTreeReader, TreeError};
@@ -89,29 +90,50 @@ const LOOK_ENTRIES: u64 = 256;
 const LOOK_PAUSE: Duration = Duration::from_millis(2);
 
 impl EmbeddedStore {
-    /// Reads every entry that is here, each against its checksum and the one before it; answers how many. A start looks at the whole
-    /// journal only where no checkpoint covers it; what is older than the checkpoint is looked over by this, while calls are served.
+    /// Reads every entry that was not archived, each against its checksum and the one before it; answers how many. A start looks at the
+    /// whole journal only where no checkpoint covers it; what is older than the checkpoint is looked over by this, while calls are
+    /// served. A disk that cannot be read stops the store.
     ///
     /// # Errors
-    /// [`StoreError::Damaged`] when an entry is not what was written; [`StoreError::Stopped`] when the store was closed meanwhile.
+    /// [`StoreError::Damaged`] when an entry is not what was written; [`StoreError::Stopped`] when the store was closed or has failed.
     pub async fn look_over(&self) -> Result<u64, StoreError> {
-        self.blocking(|state| {
-            let mut seen: u64 = 0;
-            for frame in state.records.journal.read_all() {
-                frame.map_err(|error| {
-                    let is_altered = matches!(error, JournalError::Corrupt { .. });
-                    if is_altered { unread(&error) } else { StoreError::from(error) }
-                })?;
-                seen = seen.saturating_add(1);
-                if seen.is_multiple_of(LOOK_ENTRIES) {
-                    drop(state.index()?);
-                    std::thread::park_timeout(LOOK_PAUSE);
-                }
-            }
-            Ok(seen)
-        })
-        .await
+        self.blocking(look_over).await
     }
+}
+
+fn look_over(state: &State) -> Result<u64, StoreError> {
+    let journal = &state.records.journal;
+    let unreadable = |error: JournalError| {
+        if matches!(error, JournalError::Corrupt { .. }) {
+            return unread(&error);
+        }
+        let is_disk = matches!(error, JournalError::Io { .. });
+        if is_disk { state.fail(&error.to_string()) } else { error.into() }
+    };
+    let mut next = journal.first_kept().map_err(unreadable)?;
+    let mut frames = journal.read_from(next);
+    let mut seen: u64 = 0;
+    while let Some(frame) = frames.next() {
+        match frame {
+            Ok(frame) => next = frame.seq.saturating_add(1),
+            Err(error @ JournalError::Archived { .. }) => {
+                // It was archived, and taken off the machine, since this began.
+                let kept = journal.first_kept().map_err(unreadable)?;
+                if kept <= next {
+                    return Err(unread(&error));
+                }
+                (next, frames) = (kept, journal.read_from(kept));
+                continue;
+            }
+            Err(error) => return Err(unreadable(error)),
+        }
+        seen = seen.saturating_add(1);
+        if seen.is_multiple_of(LOOK_ENTRIES) {
+            drop(state.index()?);
+            std::thread::park_timeout(LOOK_PAUSE);
+        }
+    }
+    Ok(seen)
 }
 
 fn check_log(log: &str) -> Result<(), StoreError> {

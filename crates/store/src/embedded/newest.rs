@@ -1,15 +1,14 @@
-//! Lists of approvals that begin with the newest.
+//! Lists that begin with the newest: of approvals, and of entries of the desk.
 //!
 //! Owns the way backwards through lists that are read forwards: a window of time before the last place, as wide as it takes. Not
 //! here: the lists themselves (`keys`). Invariants: the order is the other one turned round; the writer waits for no more than some
-//! thousand keys, unless that many approvals are of one millisecond.
+//! thousand keys, unless that many are of one millisecond.
 
 use std::sync::Arc;
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
-use placet_types::ids::ApprovalId;
 
 use super::index::{Index, IndexFault};
 use super::keys;
@@ -32,33 +31,48 @@ pub(super) fn approvals(
     (prefixes, before): (&[Vec<u8>], Option<Vec<u8>>),
     (limit, fits): (usize, &dyn Fn(&ApprovalRecord) -> bool),
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
-    let failed = |fault: IndexFault| state.fail_index(&fault);
     let mut found = Vec::new();
-    let Some(oldest) = oldest(index, prefixes).map_err(failed)? else { return Ok(found) };
+    if limit == 0 {
+        return Ok(found);
+    }
+    backwards(state, index, (prefixes, before), &mut |place| {
+        if let Some(id) = approval_id(place) {
+            let approval = state.approval(index, &id)?.filter(|approval| fits(approval));
+            found.extend(approval.map(Arc::unwrap_or_clone));
+        }
+        Ok(found.len() < limit)
+    })?;
+    Ok(found)
+}
+
+/// Goes through the places of some lists, the newest first, before one of them; `visit` says whether to go on.
+pub(super) fn backwards(
+    state: &State,
+    index: &Index,
+    (prefixes, before): (&[Vec<u8>], Option<Vec<u8>>),
+    visit: &mut dyn FnMut(&[u8]) -> Result<bool, StoreError>,
+) -> Result<(), StoreError> {
+    let failed = |fault: IndexFault| state.fail_index(&fault);
+    let Some(oldest) = oldest(index, prefixes).map_err(failed)? else { return Ok(()) };
     let newest = before.as_deref().and_then(time_of).unwrap_or_else(|| state.now());
     let mut window = Window { end: before, from: newest, width_ms: WINDOW_MS };
-    while found.len() < limit {
+    loop {
         window.from = Timestamp::from_ms(window.from.as_ms().saturating_sub(window.width_ms));
         let places = window.places(index, prefixes).map_err(failed)?;
         if places.len() > KEYS_MAX && window.width_ms > 1 {
             window.narrow();
             continue;
         }
-        let ids: Vec<ApprovalId> =
-            places.iter().rev().filter_map(|place| approval_id(place)).collect();
-        for id in &ids {
-            if found.len() >= limit {
-                break;
+        for place in places.iter().rev() {
+            if !visit(place)? {
+                return Ok(());
             }
-            let approval = state.approval(index, id)?.filter(|approval| fits(approval));
-            found.extend(approval.map(Arc::unwrap_or_clone));
         }
         if window.from <= oldest {
-            break;
+            return Ok(());
         }
         window.next(places.len());
     }
-    Ok(found)
 }
 
 /// A part of the lists, of one time.
@@ -102,7 +116,7 @@ impl Window {
     }
 }
 
-/// When the oldest approval of the lists was asked for.
+/// Of when the oldest place of the lists is.
 fn oldest(index: &Index, prefixes: &[Vec<u8>]) -> Result<Option<Timestamp>, IndexFault> {
     let mut first = None;
     let mut visit = |rest: &[u8], _value: &[u8]| {

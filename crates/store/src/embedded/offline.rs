@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::proof::Frontier;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_types::clock::Timestamp;
 use placet_types::digest::Digest;
@@ -77,14 +78,30 @@ pub fn read_audit(
 /// # Errors
 /// [`OpenError`], as opening the store; the folder must not be in use.
 pub fn rebuild(directory: &Path) -> Result<RecoveryReport, OpenError> {
+    rebuild_with(&EmbeddedConfig::new(directory))
+}
+
+/// The same for a store that is configured otherwise: with its archive in another folder.
+///
+/// # Errors
+/// As [`rebuild`].
+pub fn rebuild_with(config: &EmbeddedConfig) -> Result<RecoveryReport, OpenError> {
     // A mistyped name must not make a new store.
-    let journal = directory.join(JOURNAL);
+    let journal = config.directory.join(JOURNAL);
     std::fs::metadata(&journal).map_err(OpenError::io("find the journal", &journal))?;
-    let config = EmbeddedConfig::new(directory);
-    let opened = open(&config, Some("asked for"))?;
+    let opened = open(config, Some("asked for"))?;
     opened.index.close().map_err(|fault| OpenError::Index(fault.to_string()))?;
     opened.journal.close()?;
     Ok(opened.report)
+}
+
+/// The tree over the entries that were archived, as the newest checkpoint of the index keeps it; none where nothing was archived, or no
+/// checkpoint verifies. Changes nothing, and may be used beside a running store. It is not signed: compare what it leads to.
+#[must_use]
+pub fn archived_tree(directory: &Path) -> Option<Frontier> {
+    let checkpoints = Checkpoints::new(Arc::new(Disk), directory.join(CHECKPOINTS));
+    let (found, _) = checkpoints.newest().ok()?;
+    Some(found?.checkpoint.floor()?.frontier)
 }
 
 /// What [`verify`] found. The journal itself is sound, else there is an error instead.
@@ -108,6 +125,7 @@ impl VerifyReport {
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.content.altered.is_empty()
+            && self.content.damaged_places.is_none()
             && self.damaged_checkpoints.is_empty()
             && !matches!(self.index, IndexVerdict::Disagrees { .. })
     }
@@ -143,6 +161,9 @@ pub struct ContentVerdict {
     pub missing: Vec<(TenantId, Digest)>,
     /// Contents that are not what their digest says: the first thousand.
     pub altered: Vec<(TenantId, Digest)>,
+    /// What is wrong with the tables that say where contents lie, if anything: the packs themselves were read instead. The next start
+    /// that comes upon it, or a rebuild, makes them anew.
+    pub damaged_places: Option<String>,
 }
 
 /// Verifies journal, index and content of a folder that is not in use.
@@ -171,7 +192,8 @@ pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
     let spill = Spill::new(Arc::new(Disk), scratch.path.clone(), SCRATCH_TABLES);
     let spill = Spill { bytes_max: VERIFY_BYTES_MAX, ..spill };
     let mut delta = Delta::new(ground, spill, &watched);
-    let (content, _) = ContentStore::open(directory.join(CONTENT))?;
+    let (content, _) = ContentStore::open_to_look(directory.join(CONTENT))?;
+    content.reader().check_places()?;
     let mut contents = Contents::new(content.reader());
     let mut broken = None;
     let journal = verify_each(&journal_directory, config.archive.as_deref(), &mut |frame| {
@@ -192,7 +214,8 @@ pub fn verify_with(config: &EmbeddedConfig) -> Result<VerifyReport, OpenError> {
         (Err(verdict), None) => verdict,
     };
     let checkpoint_seq = checkpoint.applied_seq;
-    let content = contents.verdict;
+    let content =
+        ContentVerdict { damaged_places: contents.reader.damaged_places(), ..contents.verdict };
     Ok(VerifyReport { journal, index, content, checkpoint_seq, damaged_checkpoints })
 }
 

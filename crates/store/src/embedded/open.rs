@@ -210,6 +210,9 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
     check_known_head(config, &journal)?;
     let (mut content, content_report) =
         ContentStore::open_on(Arc::clone(&config.medium), directory.join(CONTENT))?;
+    if rebuild.is_some() {
+        content.reader().remake_places()?;
+    }
     forget(&mut content, delta.forgotten())?;
     let tree = open_tree(config, &journal, floor.clone())?;
     let floor = floor_of(recovered.base, floor, &tree);
@@ -306,7 +309,8 @@ fn forget(content: &mut ContentStore, forgotten: &[(TenantId, Digest)]) -> Resul
         content.forget(tenant.as_str(), *digest)?;
     }
     content.sync()?;
-    Ok(())
+    // A checkpoint that is made now, with or without a life of the store, may leave these entries behind.
+    Ok(content.reader().settle()?)
 }
 
 impl From<TableError> for OpenError {

@@ -156,7 +156,7 @@ impl<'a> Settling<'a> {
         self.refuse_a_forgetful_journal(&delta)?;
         let found = std::mem::replace(&mut self.found, Err(String::new()));
         let (generation, fate, replayed) = if delta.has_spilled() || self.replaces_checkpoint {
-            delta.spill_over().map_err(|error| OpenError::Index(error.to_string()))?;
+            delta.end_in_tables().map_err(|error| OpenError::Index(error.to_string()))?;
             rest.next_table = delta.next_table();
             let made = match found {
                 // It goes on from the old checkpoint, and stays for it until the new one is in place.

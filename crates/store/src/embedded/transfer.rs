@@ -29,7 +29,7 @@ use super::records::{Records, decode_desk, decode_run};
 use super::{EmbeddedConfig, keys, query};
 use crate::content::ContentStore;
 use crate::journal::medium::replace_file;
-use crate::journal::{Begin, Journal};
+use crate::journal::{Base, Begin, Journal, JournalError};
 use crate::seal::{ExportLine, entry_hash, export_header, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, ExportedLog, TransferError,
@@ -134,6 +134,7 @@ pub fn export_as(
         .map_err(OpenError::io("find the journal", &journal))
         .map_err(Box::new)?;
     let Opened { journal, content, index, rest, .. } = open(config, None).map_err(Box::new)?;
+    archive_is_at_hand(&journal, &rest.base).map_err(OpenError::Journal).map_err(Box::new)?;
     let (size, head) = journal.head();
     let log = ExportedLog { log: LOG.to_owned(), size, head: hex::encode(head) };
     let others = kept_logs(&config.directory)?;
@@ -173,6 +174,12 @@ pub fn export_as(
     index.close().map_err(refused)?;
     journal.close().map_err(refused)?;
     Ok(summary)
+}
+
+/// Everything is exported, so what was archived has to be there.
+fn archive_is_at_hand(journal: &Journal, base: &Base) -> Result<(), JournalError> {
+    let missing = (1..base.segment).find(|n| journal.reader().files().open_read(*n).is_err());
+    missing.map_or(Ok(()), |segment| Err(JournalError::Archived { segment }))
 }
 
 /// The tenants that entries name, by the names of their folders.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::error::{Fault, JournalError};
 use super::frame::take;
 use super::medium::{
-    Medium, MediumFile, beside, read_full_at, replace_file, to_u64, to_usize, write_all_at,
+    Disk, Medium, MediumFile, beside, read_full_at, replace_file, to_u64, to_usize, write_all_at,
 };
 use super::segment::{SEGMENT_HEADER_BYTES, SegmentHeader, number_of, path_of};
 
@@ -82,6 +82,21 @@ impl Base {
     }
 }
 
+/// What keeps segments from being moved to the archive.
+#[derive(Debug)]
+pub(crate) enum Unmoved {
+    /// The journal's own folder: a fault of the store.
+    Journal(JournalError),
+    /// The archive: full, read-only, away. The segments stay where they are, and it is tried again.
+    Archive(JournalError),
+}
+
+impl From<JournalError> for Unmoved {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
+    }
+}
+
 /// The folders in which segments are.
 #[derive(Debug, Clone)]
 pub(crate) struct SegmentFiles {
@@ -129,45 +144,69 @@ impl SegmentFiles {
         })
     }
 
-    /// The numbers of the segments in the journal's folder, and of those in the archive, ascending.
+    /// The numbers of the segments in the journal's folder, and of those in the archive, ascending. An archive that cannot be looked into
+    /// is one that is not there.
     pub(crate) fn numbers(&self) -> Result<(Vec<u64>, Vec<u64>), JournalError> {
-        let list = |folder: &Path| match self.medium.list(folder) {
-            Ok(names) => Ok(names.iter().filter_map(|name| number_of(name)).collect::<Vec<_>>()),
-            Err(error) => Err(error),
-        };
-        let here =
-            list(&self.directory).map_err(JournalError::io("list the folder", &self.directory))?;
-        let archived = match list(&self.archive) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            listed => listed.map_err(JournalError::io("list the folder", &self.archive))?,
-        };
-        Ok((here, archived))
+        let archived = self.list(&self.archive).unwrap_or_else(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                let folder = self.archive.display();
+                tracing::warn!(%error, %folder, "the archive of the journal cannot be looked into");
+            }
+            Vec::new()
+        });
+        Ok((self.here()?, archived))
     }
 
-    /// Moves the segments before `base` to the archive; `base` becomes durable first. Answers how many were moved.
-    pub(crate) fn archive_before(&self, base: &Base) -> Result<u64, JournalError> {
-        base.write(&*self.medium, &self.directory)?;
-        self.finish_archiving(base)
+    /// The numbers of the segments in the journal's folder.
+    fn here(&self) -> Result<Vec<u64>, JournalError> {
+        self.list(&self.directory).map_err(JournalError::io("list the folder", &self.directory))
     }
 
-    /// Moves what `base` says was moved: a crash may have come between.
-    pub(crate) fn finish_archiving(&self, base: &Base) -> Result<u64, JournalError> {
-        let (here, _) = self.numbers()?;
-        let due: Vec<u64> = here.into_iter().filter(|number| *number < base.segment).collect();
+    fn list(&self, folder: &Path) -> io::Result<Vec<u64>> {
+        let names = self.medium.list(folder)?;
+        Ok(names.iter().filter_map(|name| number_of(name)).collect())
+    }
+
+    /// Says, durably, that the segments before `base` are in the archive or on their way to it.
+    pub(crate) fn begin_archiving(&self, base: &Base) -> Result<(), JournalError> {
+        base.write(&*self.medium, &self.directory)
+    }
+
+    /// Moves what `base` says was moved: a crash may have come between, or the archive may have been full or away. Answers how many
+    /// segments were moved.
+    pub(crate) fn finish_archiving(&self, base: &Base) -> Result<u64, Unmoved> {
+        let due: Vec<u64> = self.here()?.into_iter().filter(|n| *n < base.segment).collect();
         if due.is_empty() {
             return Ok(0);
         }
-        self.medium
-            .create_dir(&self.archive)
-            .map_err(JournalError::io("make the folder", &self.archive))?;
+        let made = self.medium.create_dir(&self.archive);
+        made.map_err(JournalError::io("make the folder", &self.archive))
+            .map_err(Unmoved::Archive)?;
         for number in &due {
             let (from, to) = (path_of(&self.directory, *number), path_of(&self.archive, *number));
-            self.move_file(&from, &to).map_err(JournalError::io("archive the segment", &from))?;
+            self.move_file(&from, &to)
+                .map_err(JournalError::io("archive the segment", &from))
+                .map_err(Unmoved::Archive)?;
         }
-        for folder in [&self.archive, &self.directory] {
-            self.medium.sync_dir(folder).map_err(JournalError::io("sync the folder", folder))?;
-        }
+        let synced = self.medium.sync_dir(&self.archive);
+        synced
+            .map_err(JournalError::io("sync the folder", &self.archive))
+            .map_err(Unmoved::Archive)?;
+        let synced = self.medium.sync_dir(&self.directory);
+        synced.map_err(JournalError::io("sync the folder", &self.directory))?;
         Ok(to_u64(due.len()))
+    }
+
+    /// The same at a start. A start does not depend on the archive.
+    pub(crate) fn go_on_archiving(&self, base: &Base) -> Result<(), JournalError> {
+        match self.finish_archiving(base) {
+            Ok(_) => Ok(()),
+            Err(Unmoved::Journal(error)) => Err(error),
+            Err(Unmoved::Archive(error)) => {
+                tracing::warn!(%error, "segments wait to be moved to the archive; it is tried again");
+                Ok(())
+            }
+        }
     }
 
     fn move_file(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -181,6 +220,16 @@ impl SegmentFiles {
         self.medium.sync_dir(&self.archive)?;
         self.medium.remove(from)
     }
+}
+
+/// How many segments of a journal are still in its folder that were to be moved to the archive. Changes nothing.
+///
+/// # Errors
+/// What the operating system answers.
+pub fn unmoved_segments(directory: &Path) -> Result<u64, JournalError> {
+    let base = Base::read(&Disk, directory)?;
+    let here = SegmentFiles::new(Arc::new(Disk), directory, None).here()?;
+    Ok(to_u64(here.iter().filter(|number| **number < base.segment).count()))
 }
 
 /// The archive of a journal for which none is configured: the folder of that name beside it.

@@ -19,7 +19,7 @@ use super::window::Window;
 
 const MAGIC: [u8; 8] = *b"PLMARKS\x01";
 const EXTENSION: &str = "marks";
-/// For how many segments the notes are held in memory: some megabytes.
+/// For how many segments the notes are held in memory: for each entry in them about a byte.
 const SEGMENTS_MAX: usize = 256;
 /// No segment has more; a larger file is damage.
 const BYTES_MAX: u64 = 64 << 20;
@@ -27,10 +27,57 @@ const BYTES_MAX: u64 = 64 << 20;
 /// Sequence numbers and offsets, ascending.
 pub(crate) type Marks = Vec<(u64, u64)>;
 
+/// The notes before and after an entry.
+pub(crate) type Around = (Option<(u64, u64)>, Option<(u64, u64)>);
+
+/// The last note that is not after an entry, and the one that follows it.
+pub(crate) fn marks_around(marks: &[(u64, u64)], seq: u64) -> Around {
+    let after = marks.partition_point(|(marked, _)| *marked <= seq);
+    let before = after.checked_sub(1).and_then(|at| marks.get(at).copied());
+    (before, marks.get(after).copied())
+}
+
+/// The notes of a closed segment in half the room: sequence numbers from the first one on, and offsets.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    first_seq: u64,
+    marks: Vec<(u32, u32)>,
+}
+
+impl Notes {
+    fn of(marks: &Marks) -> Self {
+        let first_seq = marks.first().map_or(0, |(seq, _)| *seq);
+        // A note that is left out makes the way longer, and nothing else.
+        let short = marks.iter().filter_map(|(seq, offset)| {
+            let rest = u32::try_from(seq.checked_sub(first_seq)?).ok()?;
+            Some((rest, u32::try_from(*offset).ok()?))
+        });
+        let mut marks: Vec<_> = short.collect();
+        marks.shrink_to_fit();
+        Self { first_seq, marks }
+    }
+
+    fn long(&self, (rest, offset): (u32, u32)) -> (u64, u64) {
+        (self.first_seq.saturating_add(u64::from(rest)), u64::from(offset))
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Marks {
+        self.marks.iter().map(|mark| self.long(*mark)).collect()
+    }
+
+    /// The last one that is not after an entry, and the one that follows it.
+    pub(crate) fn around(&self, seq: u64) -> Around {
+        let after = self.marks.partition_point(|mark| self.long(*mark).0 <= seq);
+        let long = |at: usize| self.marks.get(at).map(|mark| self.long(*mark));
+        (after.checked_sub(1).and_then(long), long(after))
+    }
+}
+
 /// The notes in memory.
 #[derive(Debug, Default)]
 pub(crate) struct MarksCache {
-    held: Mutex<HashMap<u64, Arc<Marks>>>,
+    held: Mutex<HashMap<u64, Arc<Notes>>>,
 }
 
 impl MarksCache {
@@ -40,11 +87,11 @@ impl MarksCache {
         files: &SegmentFiles,
         segment: u64,
         first_seq: u64,
-    ) -> Result<Arc<Marks>, JournalError> {
+    ) -> Result<Arc<Notes>, JournalError> {
         // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
-        if let Some(marks) = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(&segment)
+        if let Some(notes) = self.held.lock().unwrap_or_else(PoisonError::into_inner).get(&segment)
         {
-            return Ok(Arc::clone(marks));
+            return Ok(Arc::clone(notes));
         }
         let path = path_of(&files.directory, segment);
         let marks = match load(&*files.medium, &path, segment) {
@@ -55,18 +102,18 @@ impl MarksCache {
                 marks
             }
         };
-        let marks = Arc::new(marks);
-        self.put(segment, Arc::clone(&marks));
-        Ok(marks)
+        let notes = Arc::new(Notes::of(&marks));
+        self.put(segment, Arc::clone(&notes));
+        Ok(notes)
     }
 
     /// The segment is closed, and these are its notes.
     pub(crate) fn closed(&self, files: &SegmentFiles, segment: u64, marks: Marks) {
         keep(&*files.medium, &path_of(&files.directory, segment), segment, &marks);
-        self.put(segment, Arc::new(marks));
+        self.put(segment, Arc::new(Notes::of(&marks)));
     }
 
-    fn put(&self, segment: u64, marks: Arc<Marks>) {
+    fn put(&self, segment: u64, notes: Arc<Notes>) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.len() >= SEGMENTS_MAX {
             let any: Vec<u64> = held.keys().copied().take(SEGMENTS_MAX / 4).collect();
@@ -74,7 +121,7 @@ impl MarksCache {
                 held.remove(&segment);
             }
         }
-        held.insert(segment, marks);
+        held.insert(segment, notes);
     }
 }
 
@@ -139,4 +186,30 @@ fn survey(files: &SegmentFiles, segment: u64, first_seq: u64) -> Result<Marks, J
         seq = seq.saturating_add(1);
     }
     Ok(marks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Notes, marks_around};
+
+    #[test]
+    fn notes_in_half_the_room_say_the_same() {
+        let marks: Vec<(u64, u64)> = (0..50).map(|at| (700 + at * 8, 64 + at * 9_000)).collect();
+        let notes = Notes::of(&marks);
+        assert_eq!(notes.all(), marks);
+        for seq in 690..1_110 {
+            assert_eq!(notes.around(seq), marks_around(&marks, seq), "{seq}");
+        }
+        assert_eq!(notes.around(699), (None, Some((700, 64))));
+        assert_eq!(notes.around(707), (Some((700, 64)), Some((708, 9_064))));
+        assert_eq!(notes.around(5_000), (marks.last().copied(), None));
+    }
+
+    #[test]
+    fn what_is_too_far_away_for_a_note_is_left_out() {
+        let far = u64::from(u32::MAX) + 1;
+        let notes = Notes::of(&vec![(1, 64), (9, 900), (17, far), (far + 1, 65)]);
+        assert_eq!(notes.all(), [(1, 64), (9, 900)]);
+        assert_eq!(Notes::of(&Vec::new()).around(3), (None, None));
+    }
 }

@@ -37,7 +37,6 @@
 //!  84+n 1  ED, the end mark
 //!
 //! base, marks: see `files` and `marks`
-//!
 //! high-water: "PLWITN" 00 01, then 8 bytes each of epoch, last durable sequence number and number of segments, then 32 of
 //!             the hash of that frame, then the CRC of all before it
 //! ```
@@ -77,7 +76,8 @@ pub use frame::{Frame, PAYLOAD_BYTES_MAX};
 pub use reader::{FrameIter, JournalReader};
 pub use scan::{VerifyReport, verify, verify_each};
 
-pub(crate) use files::{Base, SegmentFiles, copy_file};
+pub use files::unmoved_segments;
+pub(crate) use files::{Base, SegmentFiles, Unmoved, copy_file};
 pub(crate) use scan::{Begin, Start};
 pub(crate) use segment::path_of as segment_path;
 pub(crate) use witness::Witness;
@@ -218,7 +218,7 @@ impl Journal {
         let files = SegmentFiles::new(Arc::clone(&medium), &directory, config.archive.as_deref());
         let (witness, found) = scan(&files, begin, visit)?;
         remove_temporaries(&*medium, &directory)?;
-        files.finish_archiving(&found.base)?;
+        files.go_on_archiving(&found.base)?;
         let witness = Witness {
             epoch: witness.map_or(0, |witness| witness.epoch).saturating_add(1),
             seq: found.position.seq,

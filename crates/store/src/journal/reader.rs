@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::error::{Fault, JournalError};
 use super::files::{Base, SegmentFiles};
 use super::frame::{Frame, HEADER_BYTES, decode_header, frame_bytes};
-use super::marks::MarksCache;
+use super::marks::{MarksCache, marks_around};
 use super::medium::to_u64;
 use super::scan::{SegmentIndex, Start, next_frame};
 use super::segment::SEGMENT_HEADER_BYTES;
@@ -89,13 +89,15 @@ impl JournalReader {
         Ok(Start { segment, offset, seq, head, marks })
     }
 
-    /// The segments that end before an entry, from the first that was not archived on: number, and what a later base would be.
-    pub(crate) fn segments_before(&self, seq: u64) -> Result<Vec<Base>, JournalError> {
+    /// The segments after the one of number `after` that begin up to an entry: number, and what a later base would be. No others are
+    /// looked at: what was archived may be off the machine by now.
+    pub(crate) fn segments_before(&self, seq: u64, after: u64) -> Result<Vec<Base>, JournalError> {
         let segments: Vec<(u64, u64)> = {
             let extent = self.shared.extent();
             extent.segments.iter().map(|segment| (segment.number, segment.first_seq)).collect()
         };
-        let later = segments.into_iter().skip(1).filter(|(_, first_seq)| *first_seq <= seq);
+        let later = segments.into_iter().skip(1);
+        let later = later.filter(|(number, first)| *number > after && *first <= seq);
         let base = |(segment, first_seq)| {
             let prev = self.shared.files.header(segment)?.prev;
             Ok(Base { segment, first_seq, prev })
@@ -103,20 +105,18 @@ impl JournalReader {
         later.map(base).collect()
     }
 
-    /// Moves the segments before `base` to the archive.
-    pub(crate) fn archive_before(&self, base: &Base) -> Result<u64, JournalError> {
-        self.shared.files.archive_before(base)
-    }
-
     /// The files of the segments.
     pub(crate) fn files(&self) -> &SegmentFiles {
         &self.shared.files
     }
 
-    /// Reads all that is here: from the first entry that was not archived to the last one that is durable now.
-    pub fn read_all(&self) -> FrameIter {
-        let first = self.shared.extent().segments.first().map_or(1, |segment| segment.first_seq);
-        self.read_from(first)
+    /// The first entry that was not archived.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    pub(crate) fn first_kept(&self) -> Result<u64, JournalError> {
+        let files = self.files();
+        Ok(Base::read(&*files.medium, &files.directory)?.first_seq)
     }
 
     /// Reads on from an entry to the last one that is durable now.
@@ -187,23 +187,24 @@ impl FrameIter {
     }
 
     fn seek(&self, seq: u64) -> Result<Place, JournalError> {
-        let (number, first_seq, marks) = {
+        let (number, first_seq, around) = {
             let extent = self.shared.extent();
             let segment = segment_of(&extent.segments, seq).ok_or(JournalError::Absent { seq })?;
-            let mark = (!segment.marks.is_empty()).then(|| mark_before(&segment.marks, seq));
-            (segment.number, segment.first_seq, mark)
+            let around = (!segment.marks.is_empty()).then(|| marks_around(&segment.marks, seq));
+            (segment.number, segment.first_seq, around)
         };
-        let mark = match marks {
-            Some(mark) => mark,
+        let (before, after) = match around {
+            Some(around) => around,
             None => {
-                let marks = self.shared.marks.of(&self.shared.files, number, first_seq)?;
-                mark_before(&marks, seq)
+                let notes = self.shared.marks.of(&self.shared.files, number, first_seq)?;
+                notes.around(seq)
             }
         };
-        let (seq, offset) = mark.unwrap_or((first_seq, SEGMENT_HEADER_BYTES));
+        let (seq, offset) = before.unwrap_or((first_seq, SEGMENT_HEADER_BYTES));
         let (file, path) = self.shared.files.open_read(number)?;
         let window = Window::new(file, path);
-        let window = if self.is_glance { window.glance() } else { window };
+        let span = after.and_then(|(_, end)| end.checked_sub(offset));
+        let window = if self.is_glance { window.glance(span) } else { window };
         Ok(Place { window, segment: number, offset, seq })
     }
 
@@ -214,11 +215,6 @@ impl FrameIter {
         self.place = Some(place);
         Ok((offset, self.read_next()?.hash))
     }
-}
-
-fn mark_before(marks: &[(u64, u64)], seq: u64) -> Option<(u64, u64)> {
-    let after = marks.partition_point(|(marked, _)| *marked <= seq);
-    after.checked_sub(1).and_then(|at| marks.get(at).copied())
 }
 
 impl Place {
@@ -242,7 +238,7 @@ impl Place {
         };
         let (first_seq, mut marks) = held;
         if marks.is_empty() {
-            marks = shared.marks.of(&shared.files, self.segment, first_seq)?.to_vec();
+            marks = shared.marks.of(&shared.files, self.segment, first_seq)?.all();
         }
         marks.retain(|(marked, _)| *marked <= seq);
         Ok(marks)

@@ -18,7 +18,7 @@ use super::window::Window;
 use super::witness::Witness;
 
 /// Every so many entries one is noted with its place, so that a single entry is found without reading from the start.
-pub(crate) const INDEX_EVERY: u64 = 32;
+pub(crate) const INDEX_EVERY: u64 = 8;
 
 /// What [`verify`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -214,7 +214,7 @@ pub(crate) fn scan(
             missing.map_or(1, |missing| missing.saturating_add(1))
         }
         Begin::After(start) => {
-            let earlier = (1..start.segment).filter(is_here);
+            let earlier = (1..start.segment).rev().take_while(is_here);
             scanner.skip_to(start, &earlier.collect::<Vec<_>>(), last)?
         }
     };
@@ -247,17 +247,24 @@ impl Scanner<'_> {
         Ok(())
     }
 
-    /// Notes the segments before the one that `start` is in, checks the entry it names, and reads the rest of that segment.
+    /// Notes the segments before the one that `start` is in, handed over from the last one back, checks the entry it names, and reads the rest of that segment.
     /// Answers the segment after it.
     fn skip_to(&mut self, start: &Start, earlier: &[u64], last: u64) -> Result<u64, JournalError> {
         for number in earlier {
-            let first_seq = self.files.header(*number)?.first_seq;
+            let header = match self.files.header(*number) {
+                Err(error) if *number < self.found.base.segment => {
+                    tracing::warn!(%error, "archived segments from this one back cannot be read");
+                    break;
+                }
+                header => header?,
+            };
             self.found.segments.push(SegmentIndex {
                 number: *number,
-                first_seq,
+                first_seq: header.first_seq,
                 marks: Vec::new(),
             });
         }
+        self.found.segments.reverse();
         self.found.first_seq =
             self.found.segments.first().map_or(start.seq, |segment| segment.first_seq);
         if start.segment > last {

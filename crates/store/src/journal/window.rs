@@ -9,6 +9,7 @@ use super::error::JournalError;
 use super::medium::{MediumFile, read_full_at, to_u64, to_usize};
 
 const WINDOW_BYTES: usize = 64 * 1024;
+/// As much as a disk reads in about the time of one byte.
 const GLANCE_BYTES: usize = 16 * 1024;
 const ZEROS: [u8; 4096] = [0; 4096];
 
@@ -28,9 +29,10 @@ impl Window {
         Self { file, path, start: 0, bytes: Vec::new(), least: WINDOW_BYTES }
     }
 
-    /// A window for looking at one place only.
-    pub(crate) fn glance(self) -> Self {
-        Self { least: GLANCE_BYTES, ..self }
+    /// A window for looking at one place only, which is read in one go where what is looked for ends within `bytes`.
+    pub(crate) fn glance(self, bytes: Option<u64>) -> Self {
+        let least = bytes.map_or(GLANCE_BYTES, |bytes| to_usize(bytes).min(GLANCE_BYTES));
+        Self { least, ..self }
     }
 
     /// The length of the file.

@@ -114,22 +114,30 @@ pub(super) async fn entry(pool: &Pool, desk_id: &DeskId) -> Result<Option<DeskEn
     one(&pool.rows(find).await?, of_row)
 }
 
-/// Entries, oldest first.
+/// Entries, in the order of their age.
 pub(super) async fn entries(pool: &Pool, wanted: &DeskQuery) -> Result<Vec<DeskEntry>, StoreError> {
     // Only the conditions that are asked for, so that the plan may use the index that serves them.
-    let mut sql = "SELECT record FROM placet.desk \
-         WHERE place > coalesce((SELECT place FROM placet.desk WHERE desk_id = $1), ''::bytea)"
-        .to_owned();
+    // Every place begins with a time that is before the end of all times.
+    let (sign, beyond, order) = if wanted.newest_first {
+        ("<", "'\\xffffffffffffffffff'::bytea", " DESC")
+    } else {
+        (">", "''::bytea", "")
+    };
+    let mut sql = format!(
+        "SELECT record FROM placet.desk \
+         WHERE place {sign} coalesce((SELECT place FROM placet.desk WHERE desk_id = $1), {beyond})"
+    );
     for (is_wanted, condition) in [
         (wanted.tenant.is_some(), " AND tenant = $3"),
         (wanted.kind.is_some(), " AND kind = $4"),
         (wanted.open_at.is_some(), " AND open_until_ms > $5"),
+        (wanted.made_before.is_some(), " AND place < $6"),
     ] {
         if is_wanted {
             sql.push_str(condition);
         }
     }
-    sql.push_str(" ORDER BY place LIMIT $2");
+    sql.push_str(&format!(" ORDER BY place{order} LIMIT $2"));
     let sql: Arc<str> = sql.into();
     let find = || -> Statement {
         query(AssertSqlSafe(Arc::clone(&sql)))
@@ -138,6 +146,7 @@ pub(super) async fn entries(pool: &Pool, wanted: &DeskQuery) -> Result<Vec<DeskE
             .bind(wanted.tenant.as_ref().map(|tenant| tenant.as_str().to_owned()))
             .bind(wanted.kind.map(placet_types::desk::DeskKind::as_str))
             .bind(wanted.open_at.map(placet_types::clock::Timestamp::as_ms))
+            .bind(wanted.made_before.map(|at| place_of(at, "")))
     };
     all(&pool.rows(find).await?, of_row)
 }

@@ -232,7 +232,11 @@ mod tests {
 
     /// Leases, each an epoch with its end and how many seconds that is ahead.
     fn seen<const N: usize>(leases: [(i64, i64, i64); N]) -> [Lease; N] {
-        leases.map(|(epoch, until, left_s)| Lease { epoch, until, left: left_s * SECOND })
+        leases.map(|(epoch, until, left_s)| Lease {
+            epoch,
+            until,
+            left: left_s.saturating_mul(SECOND),
+        })
     }
 
     #[tokio::test(start_paused = true)]
@@ -264,7 +268,7 @@ mod tests {
         // Of one that was never seen with the clock right it is known only that no lease is longer than this.
         tokio::time::advance(LEASE_MAX).await;
         assert_eq!(sightings.look(&seen([(2, 200, 3000)]), LEASE), []);
-        tokio::time::advance(LEASE / 2).await;
+        tokio::time::advance(LEASE.div_f64(2.0)).await;
         assert_eq!(sightings.look(&seen([(2, 200, 3000)]), LEASE), [(2, 200)]);
     }
 }

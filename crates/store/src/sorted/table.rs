@@ -19,6 +19,8 @@ pub(super) const FOOTER_MAGIC: [u8; 4] = *b"PLTE";
 pub(super) const FOOTER_BYTES: usize = 48;
 const CRC_BYTES: u64 = 4;
 const EXTENSION: &str = "table";
+/// How many blocks lie between two fences.
+const FENCE_EVERY: usize = 64;
 /// No block, index or filter is larger; a larger number is damage.
 const PART_BYTES_MAX: u64 = 1 << 32;
 
@@ -54,6 +56,8 @@ pub(crate) struct Table {
     /// The separators of all blocks, one behind the other.
     separators: Vec<u8>,
     blocks: Vec<BlockRef>,
+    /// The beginning of every [`FENCE_EVERY`]th separator: few enough to stay in the processor's cache.
+    fences: Vec<u64>,
     filter: Bloom,
 }
 
@@ -90,7 +94,10 @@ impl Table {
             .ok_or_else(|| TableError::damaged(&path, "its filter has an impossible length"))?;
         let (separators, blocks) = decode_index(&index)
             .ok_or_else(|| TableError::damaged(&path, "its index is malformed"))?;
-        Ok(Self { name, path, file, separators, blocks, filter })
+        let mut table = Self { name, path, file, separators, blocks, fences: Vec::new(), filter };
+        let fenced = (0..table.blocks.len()).step_by(FENCE_EVERY);
+        table.fences = fenced.map(|at| beginning(table.separator(at))).collect();
+        Ok(table)
     }
 
     /// How it is named.
@@ -141,7 +148,7 @@ impl Table {
 
     /// The block in which a key is, if it is anywhere; `None` before the first.
     pub(super) fn block_of(&self, key: &[u8]) -> Option<usize> {
-        let (mut low, mut high) = (0, self.blocks.len());
+        let (mut low, mut high) = self.between_fences(key);
         // The number of blocks whose separator is not after the key.
         while low < high {
             let middle = low.midpoint(high);
@@ -152,6 +159,16 @@ impl Table {
             }
         }
         low.checked_sub(1)
+    }
+
+    /// Between which blocks the last one lies whose separator is not after the key. Fences are of eight bytes, so that several may
+    /// be those of the key.
+    fn between_fences(&self, key: &[u8]) -> (usize, usize) {
+        let wanted = beginning(key);
+        let before = self.fences.partition_point(|fence| *fence < wanted).saturating_sub(1);
+        let after = self.fences.partition_point(|fence| *fence <= wanted);
+        let at = |fence: usize| fence.saturating_mul(FENCE_EVERY).min(self.blocks.len());
+        (at(before), at(after))
     }
 
     pub(super) fn blocks(&self) -> usize {
@@ -172,6 +189,15 @@ impl Table {
         let range = to_usize(u64::from(start))..to_usize(u64::from(end(at)));
         self.separators.get(range).unwrap_or_default()
     }
+}
+
+/// The first eight bytes of a key as a number that is ordered as they are; what is missing counts as zeros.
+fn beginning(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(key) {
+        *to = *from;
+    }
+    u64::from_be_bytes(bytes)
 }
 
 /// The hash by which filters are asked.

@@ -51,6 +51,32 @@ fn every_key_is_found_and_no_other() {
     set.tables()[0].verify().unwrap();
 }
 
+/// Blocks are found by the first eight bytes of their keys first: many of them may begin with the same ones, or none.
+#[test]
+fn a_key_is_found_wherever_it_lies_between_fences() {
+    let folder = tempdir().unwrap();
+    let mut pairs = BTreeMap::new();
+    for number in 0..40_000_u32 {
+        let spread = number.wrapping_mul(0x9E37_79B9).to_be_bytes();
+        pairs.insert([b"a".as_slice(), &spread, &[0; 9]].concat(), b"spread".to_vec());
+        pairs.insert(format!("c call_k-{number:020}").into_bytes(), b"alike".to_vec());
+    }
+    for short in ["b", "b\0", "b\0\0\0\0\0\0\0\0", "d", "d\0", "zzzzzzzz", "zzzzzzzz\0"] {
+        pairs.insert(short.as_bytes().to_vec(), b"short".to_vec());
+    }
+    let table = written(folder.path(), 1, &pairs);
+    assert!(table.blocks() > 4 * 64, "{} blocks", table.blocks());
+    let set = TableSet::default().with(table);
+    for (key, value) in &pairs {
+        assert_eq!(set.get(key).unwrap().as_ref(), Some(value));
+    }
+    for absent in
+        ["", "a", "c call_k-", "c call_k-00000000000000040001", "c", "cz", "y", "zzzzzzzzz"]
+    {
+        assert_eq!(set.get(absent.as_bytes()).unwrap(), None, "{absent}");
+    }
+}
+
 #[test]
 fn a_cursor_begins_where_it_is_told_to() {
     let folder = tempdir().unwrap();

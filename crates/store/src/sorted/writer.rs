@@ -12,8 +12,8 @@ use super::table::{FOOTER_MAGIC, MAGIC, TableName, path_of};
 use super::{Table, TableError};
 use crate::journal::medium::{Medium, MediumFile, beside, to_u64, write_all_at};
 
-/// The size that blocks are filled up to.
-const BLOCK_BYTES: usize = 8 << 10;
+/// The size that blocks are filled up to: what a disk reads at once.
+const BLOCK_BYTES: usize = 4 << 10;
 /// How much is gathered before it is given to the operating system.
 const BUFFER_BYTES: usize = 1 << 20;
 

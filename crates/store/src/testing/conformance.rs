@@ -8,8 +8,9 @@ mod runs;
 
 pub(crate) use desk::{
     a_grant_is_used_exactly_as_often_as_it_says, a_grant_that_is_not_in_force_lets_nothing_pass,
-    approvals_are_listed_in_both_orders_and_by_operation, desk_entries_are_listed_oldest_first,
-    desk_entries_move_as_their_machine_says, open_desk_entries_are_those_that_may_still_matter,
+    approvals_are_listed_in_both_orders_and_by_operation, desk_entries_are_listed_newest_first_too,
+    desk_entries_are_listed_oldest_first, desk_entries_move_as_their_machine_says,
+    open_desk_entries_are_those_that_may_still_matter,
     what_is_over_at_the_desk_can_be_dropped_and_nothing_else,
     what_was_permitted_before_the_desk_became_stricter_is_not_dispatched,
 };
@@ -53,6 +54,7 @@ macro_rules! every_promise {
             approvals_are_listed_in_both_orders_and_by_operation,
             desk_entries_move_as_their_machine_says,
             desk_entries_are_listed_oldest_first,
+            desk_entries_are_listed_newest_first_too,
             open_desk_entries_are_those_that_may_still_matter,
             a_grant_is_used_exactly_as_often_as_it_says,
             a_grant_that_is_not_in_force_lets_nothing_pass,

@@ -168,6 +168,8 @@ pub(crate) fn vote(reason: String) -> Vote {
         approver: PrincipalId::new("ada").unwrap(),
         tenant: None,
         part_digest: None,
+        client: None,
+        token_ref: None,
         stands_for: None,
         authenticated_at: None,
         groups: BTreeSet::new(),

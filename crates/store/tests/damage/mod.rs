@@ -3,6 +3,7 @@
 //! Owns the folders that are harmed, the reading of a journal's layout from its description, and the small tools of harm. Not here: the
 //! rows of the matrix and what must follow (`corruption`).
 
+mod places;
 pub(crate) mod rows;
 
 use std::fs;
@@ -11,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::support::{Account, call, copy, files, note, open, runtime, scratch};
-use placet_ledger::store::Store as _;
+use super::support::{Account, call, copy, files, note, open, runtime, scratch, tenant};
+use placet_ledger::store::{Admission, Changes, Durability, Store as _};
+use placet_types::digest::Digest;
 
 /// Bytes before the payload of a frame, and after it.
 pub(crate) const HEADER: usize = 80;
@@ -27,18 +29,21 @@ pub(crate) struct Templates {
 
 impl Templates {
     /// `whole`: a life of fourteen calls that was closed. `old`: the same after four of them. `crashed`: the same folder while it was
-    /// open, so that the index and the witness are behind. `other`: another store's.
+    /// open, so that the index and the witness are behind. `deleted`: `whole`, and a content kept and deleted since. `other`: another
+    /// store's.
     pub(crate) fn make() -> Self {
         let kept = scratch();
         let data = |name: &str| kept.path().join(name).join("data");
         let account = |name: &str| kept.path().join(name).join("account");
-        for name in ["whole", "old", "crashed", "other"] {
+        for name in ["whole", "old", "crashed", "deleted", "other"] {
             fs::create_dir_all(data(name)).unwrap();
         }
         live(&data("whole"), &account("whole"), &keys("a", 0..4), None);
         copy(&kept.path().join("whole"), &kept.path().join("old"));
         let crashed = kept.path().join("crashed");
         live(&data("whole"), &account("whole"), &keys("a", 4..14), Some(&crashed));
+        copy(&kept.path().join("whole"), &kept.path().join("deleted"));
+        delete(&data("deleted"));
         live(&data("other"), &account("other"), &keys("z", 0..14), None);
         Self { kept }
     }
@@ -71,6 +76,24 @@ fn live(folder: &Path, account: &Path, keys: &[String], meanwhile: Option<&Path>
         }
         store.close().await.unwrap();
     });
+}
+
+/// Keeps a content and deletes it again: what was deleted is in tables then, and so is everything else.
+fn delete(folder: &Path) {
+    let bytes = b"deleted again".to_vec();
+    let (mut keeps, mut deletes) = (changes(), changes());
+    deletes.forget_content.push((tenant(), Digest::of(&bytes)));
+    keeps.content.push((tenant(), bytes));
+    runtime().block_on(async {
+        let (store, _) = open(folder).unwrap();
+        store.commit(keeps).await.unwrap();
+        store.commit(deletes).await.unwrap();
+        store.close().await.unwrap();
+    });
+}
+
+fn changes() -> Changes {
+    Changes::new(Durability::Synced, Admission::Completion)
 }
 
 /// The folder that a row harms, and where it may take files from.
@@ -132,6 +155,13 @@ impl Bench<'_> {
         for name in ["journal", "index", "content", "checkpoints", "tree"] {
             self.replace(name, template);
         }
+    }
+
+    /// The file of the tables of places with this ending.
+    pub(crate) fn place(&self, kind: &str) -> PathBuf {
+        let all = files(&self.path("content/places")).into_iter();
+        let mut found = all.filter(|path| path.extension().is_some_and(|found| found == kind));
+        found.next().unwrap()
     }
 
     /// The files of contents: packs, and those that have a file of their own.

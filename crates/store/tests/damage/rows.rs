@@ -51,7 +51,7 @@ pub(crate) struct Row {
     pub(crate) verdict: Verdict,
 }
 
-const fn row(
+pub(crate) const fn row(
     (group, what): (&'static str, &'static str),
     template: &'static str,
     verdict: Verdict,
@@ -125,6 +125,7 @@ pub(crate) fn rows() -> Vec<Row> {
     rows.extend(witness());
     rows.extend(index());
     rows.extend(content());
+    rows.extend(super::places::rows());
     rows.extend(whole());
     rows
 }

@@ -397,6 +397,8 @@ fn vote_on(shown_digest: Digest, approver: &str, choice: VoteChoice) -> Vote {
         reason: "looked at it".to_owned(),
         at: NOW,
         shown_digest,
+        client: None,
+        token_ref: None,
     }
 }
 

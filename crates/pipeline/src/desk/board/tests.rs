@@ -32,7 +32,7 @@ fn chain(kind: &str, id: &str, tenant: &str) -> PrincipalChain {
     serde_json::from_value(json!({"actor": {"kind": kind, "id": id, "tenant_id": tenant}})).unwrap()
 }
 
-fn approval(number: i64) -> ApprovalRecord {
+pub(in crate::desk) fn approval(number: i64) -> ApprovalRecord {
     let groups = BTreeMap::from([("approvers".parse().unwrap(), 1)]);
     let mut requirement = Requirement::new(groups, 1, 10_000);
     requirement.escalations.push(Escalation {
@@ -102,6 +102,8 @@ fn vote(by: &str, choice: VoteChoice) -> Vote {
         approver: by.parse().unwrap(),
         tenant: None,
         part_digest: None,
+        client: None,
+        token_ref: None,
         stands_for: None,
         authenticated_at: None,
         groups: ["approvers".parse().unwrap()].into(),

@@ -4,8 +4,12 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use placet_ledger::audit::AuditKind;
-use placet_pipeline::views::desk::{Arrangement, DeskAct, DeskRequest};
+use placet_ledger::{
+    audit::AuditKind,
+    desk::DeskEntry,
+    store::{Admission, Changes, Durability, Store as _},
+};
+use placet_pipeline::views::desk::{Arrangement, DeskAct, DeskRequest, EntriesQuery};
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
@@ -74,7 +78,7 @@ async fn who_sees_an_entry_is_told_what_they_may_do_with_it() {
     let may = async |person: &str| {
         let caller = world.person(person).await;
         let shown = world.engine.desk_entry(&caller, &record.desk_id).await.unwrap();
-        let listed = world.engine.desk_entries(&caller, (None, false), (None, 10)).await.unwrap();
+        let listed = world.entries(&caller, EntriesQuery::default()).await;
         assert_eq!(shown.standing, listed[0].standing);
         let may = shown.standing;
         (may.may_agree, may.may_refuse, may.may_end, may.may_review)
@@ -141,6 +145,43 @@ async fn what_only_a_token_said_is_handed_over_for_a_day_since_the_token() {
 }
 
 #[tokio::test]
+async fn a_handover_that_may_not_count_says_so_wherever_it_is_shown() {
+    const HOUR: i64 = 3_600_000;
+    let world = world(two_groups()).await;
+    let to = |who: &str| json!({"kind": "handover", "to": who, "groups": ["finance"]});
+    assert_eq!(world.arrange("finn", to("leo"), 3_600_000).await.unwrap().hint, None);
+    let misspelt = world.arrange("finn", to("loe"), 3_600_000).await.unwrap();
+    assert!(misspelt.hint.as_ref().unwrap().contains("nobody named `loe`"), "{misspelt:?}");
+    let finn = world.person("finn").await;
+    let shown = world.engine.desk_entry(&finn, &misspelt.desk_id).await.unwrap();
+    assert_eq!(shown.hint, misspelt.hint);
+    world.end("finn", &misspelt).await.unwrap();
+    let ended = world.engine.desk_entry(&finn, &misspelt.desk_id).await.unwrap();
+    assert_eq!(ended.hint, None, "nothing is expected of it any more");
+    let agent = world.arrange("finn", to("bot"), 3_600_000).await.unwrap();
+    assert!(agent.hint.unwrap().contains("`bot` is an agent"));
+    // By a token alone.
+    let nora = world.person_in("nora", "finance").await;
+    for (begins_in, lasts, hint) in [
+        (25 * HOUR, HOUR, Some("before the handover begins")),
+        (HOUR, 48 * HOUR, Some("counts no longer")),
+        (HOUR, HOUR, None),
+    ] {
+        let request = DeskRequest {
+            arrange: serde_json::from_value(to("leo")).unwrap(),
+            reason: "away".to_owned(),
+            starts_at: Some(world.now().plus_ms(begins_in)),
+            lasts_ms: u64::try_from(lasts).unwrap(),
+        };
+        let entry = world.engine.arrange(&nora, request).await.unwrap();
+        match hint {
+            Some(hint) => assert!(entry.hint.as_ref().unwrap().contains(hint), "{entry:?}"),
+            None => assert_eq!(entry.hint, None),
+        }
+    }
+}
+
+#[tokio::test]
 async fn nobody_fills_the_desk() {
     let world = world(two_groups()).await;
     let duty = json!({"kind": "handover", "to": "leo", "groups": ["finance"]});
@@ -203,6 +244,61 @@ async fn limits_of_what_can_be_arranged_are_kept() {
 }
 
 #[tokio::test]
+async fn of_many_entries_the_newest_come_first_and_every_one_is_on_some_page() {
+    let world = world(bundle()).await;
+    let freeze = || json!({"kind": "freeze", "name": "release"});
+    for _ in 0..70 {
+        let lifted = world.arrange("fay", freeze(), 60_000).await.unwrap();
+        world.end("fay", &lifted).await.unwrap();
+        world.store.advance_ms(1);
+    }
+    let on = world.arrange("fay", freeze(), 60_000).await.unwrap().desk_id;
+    let fay = world.person("fay").await;
+    let query =
+        |after| EntriesQuery { newest_first: true, after, limit: 30, ..EntriesQuery::default() };
+    let (mut seen, mut sizes, mut after) = (Vec::new(), Vec::new(), None);
+    loop {
+        let page = world.engine.desk_entries(&fay, &query(after)).await.unwrap();
+        sizes.push(page.entries.len());
+        seen.extend(page.entries.into_iter().map(|entry| (entry.created_at, entry.desk_id)));
+        after = page.next_after;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((sizes, &seen[0].1), (vec![30, 30, 11], &on));
+    assert!(seen.is_sorted_by(|a, b| a > b), "newest first, each once");
+    // What is not there any more is no place to go on from; nor is another tenant's.
+    let gone = Some("desk_gone".parse().unwrap());
+    let refused = world.engine.desk_entries(&fay, &query(gone)).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ValidationError);
+    let gil = world.person("gil@globex").await;
+    let refused = world.engine.desk_entries(&gil, &query(Some(on))).await.unwrap_err();
+    assert_eq!(refused.code, ErrorCode::ValidationError);
+}
+
+#[tokio::test]
+async fn a_page_of_entries_ends_after_so_many_that_may_not_be_seen_and_says_where_to_go_on() {
+    let world = world(bundle()).await;
+    let entry = world.arrange("fay", json!({"kind": "freeze", "name": "release"}), 60_000).await;
+    let entry = world.store.desk_entry(&entry.unwrap().desk_id).await.unwrap().unwrap();
+    let desk = (0..2_100).map(|count| DeskEntry {
+        desk_id: format!("desk_{count:04}").parse().unwrap(),
+        ..entry.clone()
+    });
+    let none = Changes::new(Durability::Written, Admission::New);
+    let changes = Changes { desk: desk.collect(), ..none };
+    world.store.commit(changes).await.unwrap();
+    // Only people see entries of the desk.
+    let bot = world.agent().await;
+    let query = |after| EntriesQuery { after, limit: 30, ..EntriesQuery::default() };
+    let first = world.engine.desk_entries(&bot, &query(None)).await.unwrap();
+    assert!(first.entries.is_empty() && first.next_after.is_some());
+    let last = world.engine.desk_entries(&bot, &query(first.next_after)).await.unwrap();
+    assert_eq!(last, placet_pipeline::views::desk::EntriesPage::default());
+}
+
+#[tokio::test]
 async fn a_freeze_that_begins_later_is_in_the_calendar_and_holds_nothing_yet() {
     let world = world(bundle()).await;
     let arrange: Arrangement =
@@ -219,8 +315,7 @@ async fn a_freeze_that_begins_later_is_in_the_calendar_and_holds_nothing_yet() {
     world.tell_time();
     assert!(ran(&world.call(plan("note", "s3", "x")).await));
     let fay = world.person("fay").await;
-    let all = world.engine.desk_entries(&fay, (None, false), (None, 10));
-    assert_eq!(all.await.unwrap()[0].state, "expired");
-    let open = world.engine.desk_entries(&fay, (None, true), (None, 10));
-    assert!(open.await.unwrap().is_empty());
+    assert_eq!(world.entries(&fay, EntriesQuery::default()).await[0].state, "expired");
+    let open = EntriesQuery { only_open: true, ..EntriesQuery::default() };
+    assert!(world.entries(&fay, open).await.is_empty());
 }

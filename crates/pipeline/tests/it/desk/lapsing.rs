@@ -1,7 +1,5 @@
 //! Groups that people are in no more when a decision of theirs is used.
 
-use std::sync::Arc;
-
 use placet_types::{approval::VoteChoice, directory::Directory};
 
 use super::{gated, of, ran, send, two_groups, world};
@@ -17,14 +15,7 @@ fn without_groups(person: &str) -> Directory {
 
 /// The next process, which reads the directory as it is now.
 async fn later(world: &World, directory: Directory, bundle: fn() -> super::BundleSource) -> World {
-    World::with(Make {
-        store: Arc::new(world.store.restarted()),
-        witness: Arc::clone(&world.witness),
-        bundle: bundle(),
-        directory,
-        ..Make::default()
-    })
-    .await
+    World::with(Make { bundle: bundle(), directory, ..world.after() }).await
 }
 
 fn two_of_finance() -> super::BundleSource {
@@ -32,6 +23,14 @@ fn two_of_finance() -> super::BundleSource {
         "send",
         "@approver_group(\"finance:2\") @quorum(\"2\") @expires(\"72h\")",
         &format!("context.req.approval.total >= 2 && {}", of("finance", 2)),
+    )
+}
+
+fn one_of_finance() -> super::BundleSource {
+    gated(
+        "send",
+        "@approver_group(\"finance\") @quorum(\"1\") @expires(\"24h\")",
+        &format!("context.req.approval.total >= 1 && {}", of("finance", 1)),
     )
 }
 
@@ -62,38 +61,24 @@ async fn a_group_that_the_directory_took_away_counts_no_more_at_once() {
 
 #[tokio::test]
 async fn a_grant_counts_no_more_once_the_directory_took_away_whose_it_was() {
-    let finance = || {
-        gated(
-            "send",
-            "@approver_group(\"finance\") @quorum(\"1\") @expires(\"24h\")",
-            &format!("context.req.approval.total >= 1 && {}", of("finance", 1)),
-        )
-    };
-    let world = world(finance()).await;
+    let world = world(one_of_finance()).await;
     let asked = held(world.call(send("s1", "a")).await);
     world.grant("finn", &asked, 9).await.unwrap();
     assert!(ran(&world.call(send("s2", "a")).await));
-    let later = later(&world, without_groups("finn"), finance).await;
+    let later = later(&world, without_groups("finn"), one_of_finance).await;
     held(later.call(send("s3", "a")).await);
 }
 
 /// Eight grants of somebody who is gone end sooner than the one that still counts.
 #[tokio::test]
 async fn grants_of_no_use_do_not_hide_one_that_counts() {
-    let finance = || {
-        gated(
-            "send",
-            "@approver_group(\"finance\") @quorum(\"1\") @expires(\"24h\")",
-            &format!("context.req.approval.total >= 1 && {}", of("finance", 1)),
-        )
-    };
-    let world = world(finance()).await;
+    let world = world(one_of_finance()).await;
     let asked = held(world.call(send("s1", "a")).await);
     for _ in 0..8 {
         world.grant("finn", &asked, 9).await.unwrap();
     }
     world.store.advance_ms(1_000);
     world.grant("fia", &asked, 9).await.unwrap();
-    let later = later(&world, without_groups("finn"), finance).await;
+    let later = later(&world, without_groups("finn"), one_of_finance).await;
     finished(later.call(send("s2", "a")).await);
 }

@@ -7,12 +7,14 @@ use serde_json::json;
 use placet_ledger::store::Store as _;
 use placet_pipeline::{
     answer::{Answer, Held},
+    desk::events::DeskFeed,
     settings::LedgerSettings,
     views::desk::{DeskEventKind, InboxQuery},
 };
 use placet_types::{approval::VoteChoice, mode::EngineMode};
 
 use super::ran;
+use crate::fake::Behaviour;
 use crate::world::{Make, World, finished, held, plan, quick};
 
 /// Waits until something holds.
@@ -27,7 +29,13 @@ async fn soon(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 async fn waiting(world: &World) -> usize {
-    world.engine.inbox(&world.person("ben").await, InboxQuery::default()).await.unwrap().total
+    world
+        .engine
+        .inbox(&world.person("ben").await, InboxQuery::default())
+        .await
+        .unwrap()
+        .total
+        .unwrap()
 }
 
 #[tokio::test]
@@ -46,6 +54,60 @@ async fn the_inbox_of_one_node_follows_what_happens_on_the_other() {
     finished(one.end_of(&asked).await);
     soon("it leaves the inbox of the first", async || waiting(&one).await == 0).await;
     assert_eq!(one.witness.effects("erase").len(), 1);
+}
+
+/// The kinds of news of an approval up to one of a kind.
+async fn news_until(news: &mut DeskFeed, last: DeskEventKind) -> Vec<DeskEventKind> {
+    let mut kinds = Vec::new();
+    while kinds.last() != Some(&last) {
+        let next = tokio::time::timeout(Duration::from_secs(20), news.next()).await;
+        kinds.push(next.unwrap_or_else(|_| panic!("only {kinds:?}")).unwrap().kind);
+    }
+    kinds
+}
+
+#[tokio::test]
+async fn what_became_of_a_call_is_told_on_every_node_and_again_once_it_is_resolved() {
+    let one = World::new().await;
+    let two = one.node().await;
+    let ben = two.person("ben").await;
+    let mut news = (one.engine.desk_events(&ben), two.engine.desk_events(&ben));
+    one.witness.behave("erase", Behaviour::Slow(Duration::from_secs(3_600)));
+    let mut call = plan("erase", "s1", "a");
+    call["run"] = json!({"run_id": "hasty", "safety_mode": "destructive", "run_budget": {"tool_latency_ms_max": 200}});
+    let asked = held(one.call(call).await);
+    soon("the other node sees it", async || waiting(&two).await == 1).await;
+    one.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    let record = one.reaches("indeterminate").await;
+    for feed in [&mut news.0, &mut news.1] {
+        let kinds = news_until(feed, DeskEventKind::Settled).await;
+        assert!(kinds.contains(&DeskEventKind::Dispatched), "{kinds:?}");
+    }
+    let request = json!({"outcome": "happened", "evidence": "seen", "output": {"by": "hand"}});
+    let request = serde_json::from_value(request).unwrap();
+    one.engine.resolve(&one.person("ben").await, record.record_id, request).await.unwrap();
+    for feed in [&mut news.0, &mut news.1] {
+        assert_eq!(news_until(feed, DeskEventKind::Settled).await, [DeskEventKind::Settled]);
+    }
+    // Once each.
+    for feed in [&mut news.0, &mut news.1] {
+        let quiet = tokio::time::timeout(Duration::from_millis(700), feed.next()).await;
+        assert!(quiet.is_err(), "{quiet:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_opens_a_call_on_a_node_that_knows_nothing_of_it_is_told_when_it_ends() {
+    let one = World::new().await;
+    one.witness.behave("erase", Behaviour::Slow(Duration::from_millis(1_500)));
+    let asked = held(one.call(plan("erase", "s1", "a")).await);
+    one.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    one.reaches("dispatched").await;
+    let two = one.node().await;
+    let mut news = two.engine.desk_events(&two.person("ben").await);
+    drop(two.seen("ben", &asked).await);
+    assert_eq!(news_until(&mut news, DeskEventKind::Settled).await, [DeskEventKind::Settled]);
+    finished(one.end_of(&asked).await);
 }
 
 #[tokio::test]

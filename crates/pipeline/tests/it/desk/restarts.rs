@@ -7,7 +7,7 @@ use serde_json::json;
 use placet_ledger::{audit::AuditKind, testing::Fault};
 use placet_pipeline::{
     answer::Held,
-    views::desk::{TogetherItem, TogetherRequest},
+    views::desk::{EntriesQuery, TogetherItem, TogetherRequest},
 };
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
@@ -85,7 +85,8 @@ async fn a_handover_outlives_its_process_and_so_does_its_end() {
     assert_eq!(standing.stands_for.as_ref().map(|id| id.as_str()), Some("finn"));
     second.vote("leo", &asked, VoteChoice::Approve).await.unwrap();
     let finn = second.person("finn").await;
-    let mut entries = second.engine.desk_entries(&finn, (None, true), (None, 9)).await.unwrap();
+    let open = EntriesQuery { only_open: true, ..EntriesQuery::default() };
+    let mut entries = second.entries(&finn, open).await;
     let handover = entries.pop().unwrap();
     assert!(entries.is_empty(), "there is one");
     second.end("finn", &handover).await.unwrap();
@@ -133,7 +134,8 @@ async fn a_grant_whose_proposer_was_cut_off_counts_for_nothing_until_people_agre
     let second = next(&first, bundle()).await;
     held(second.call(plan("erase", "s2", "x")).await);
     let cy = second.person("cy").await;
-    let entries = second.engine.desk_entries(&cy, (None, true), (None, 9)).await.unwrap();
+    let open = EntriesQuery { only_open: true, ..EntriesQuery::default() };
+    let entries = second.entries(&cy, open).await;
     assert_eq!((entries.len(), entries[0].votes.len(), entries[0].in_force), (1, 0, false));
     assert_eq!(second.agree("cy", &entries[0]).await.unwrap().state, "active");
     assert!(ran(&second.call(plan("erase", "s3", "x")).await));

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use placet_identity::VerifiedCaller;
 use placet_ledger::{ledger::Ledger, testing::MemoryStore};
-use placet_pipeline::{answer::Answer, views::desk::DeskEntryView};
+use placet_pipeline::{
+    answer::Answer,
+    views::desk::{DeskEntryView, EntriesQuery},
+};
 use placet_types::{
     approval::VoteChoice,
     desk::{DeskKind, REVOCATION_MS_MAX, REVOCATION_MS_MIN},
@@ -102,8 +105,8 @@ async fn operators_and_who_is_on_call_revoke_and_operators_lift() {
     assert_eq!((lifted.state.as_str(), lifted.in_force), ("ended", false));
     assert!(!world.engine.is_revoked(&bot), "its tokens count again");
     let dora = world.person("dora").await;
-    let kind = (Some(DeskKind::Revocation), false);
-    let listed = world.engine.desk_entries(&dora, kind, (None, 10)).await.unwrap();
+    let revocations = EntriesQuery { kind: Some(DeskKind::Revocation), ..EntriesQuery::default() };
+    let listed = world.entries(&dora, revocations).await;
     assert_eq!(listed.len(), 1);
     assert_eq!(world.engine.credentials(&dora).unwrap().revoked, 0);
     let cy = world.person("cy").await;

@@ -60,7 +60,7 @@ async fn all_waiting(world: &World, total: usize) -> Duration {
         let query = InboxQuery { order: InboxOrder::Urgent, ..InboxQuery::default() };
         let began = Instant::now();
         let page = world.engine.inbox(&ben, query).await.unwrap();
-        if page.total == total {
+        if page.total == Some(total) {
             return began.elapsed();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

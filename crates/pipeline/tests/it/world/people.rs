@@ -1,7 +1,13 @@
 //! Who speaks to a world: agents and people with tokens of its key.
 
 use placet_identity::{MintRequest, TokenRole, VerifiedCaller};
-use placet_pipeline::{answer::Held, views::DecisionRequest};
+use placet_pipeline::{
+    answer::Held,
+    views::{
+        DecisionRequest,
+        desk::{DeskEntryView, EntriesQuery},
+    },
+};
 use placet_types::{approval::VoteChoice, error::Refusal, ids::TenantId, principal::PrincipalKind};
 
 use super::{AUDIENCE, World};
@@ -62,6 +68,16 @@ impl World {
 
     pub(crate) async fn agent(&self) -> VerifiedCaller {
         self.caller(PrincipalKind::Agent, "bot").await
+    }
+
+    /// The entries of the desk that a caller sees.
+    pub(crate) async fn entries(
+        &self,
+        caller: &VerifiedCaller,
+        query: EntriesQuery,
+    ) -> Vec<DeskEntryView> {
+        let query = EntriesQuery { limit: 10, ..query };
+        self.engine.desk_entries(caller, &query).await.unwrap().entries
     }
 
     pub(crate) async fn person(&self, id: &str) -> VerifiedCaller {

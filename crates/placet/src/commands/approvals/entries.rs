@@ -20,7 +20,7 @@ use crate::{
     output,
 };
 
-/// Enough for a person to read; programs page themselves.
+/// Of those that are over, enough for a person to read; the list says where to go on.
 const LISTED_MAX: usize = 2_000;
 
 /// A decision on an entry.
@@ -46,6 +46,17 @@ pub(in crate::commands) struct End {
     reason: String,
 }
 
+/// Which entries to list.
+#[derive(Debug, ClapArgs)]
+pub(in crate::commands) struct Listing {
+    /// Also those that are over.
+    #[arg(long)]
+    all: bool,
+    /// Only older ones than this entry: where a list stopped that was too long.
+    #[arg(long, value_name = "ENTRY")]
+    after: Option<DeskId>,
+}
+
 /// Something new, and how long it lasts.
 #[derive(Debug)]
 pub(in crate::commands) struct New {
@@ -55,34 +66,42 @@ pub(in crate::commands) struct New {
     pub(in crate::commands) lasts_ms: u64,
 }
 
-/// Lists the entries of a kind: those of which something may still become, or all.
+/// Lists the entries of a kind, the newest first: those of which something may still become, or all.
 pub(in crate::commands) async fn list(
     client: &Client,
     kind: DeskKind,
-    all: bool,
+    wanted: &Listing,
     json: bool,
 ) -> Outcome {
     let mut entries: Vec<DeskEntryView> = Vec::new();
-    let mut after: Option<DeskId> = None;
+    let mut after = wanted.after.clone();
     loop {
-        let state = if all { "all" } else { "open" };
-        let mut query = vec![("kind", kind.as_str()), ("state", state), ("limit", "200")];
+        let state = if wanted.all { "all" } else { "open" };
+        let mut query =
+            vec![("kind", kind.as_str()), ("state", state), ("order", "newest"), ("limit", "200")];
         query.extend(after.as_ref().map(|after| ("after", after.as_str())));
         let page: DeskList = client.get(&["v1", "desk"], &query).await?;
         entries.extend(page.entries);
         after = page.next_after;
-        if after.is_none() || entries.len() >= LISTED_MAX {
+        // What may still matter is listed to its end: there is not room for very much of it.
+        if after.is_none() || (wanted.all && entries.len() >= LISTED_MAX) {
             break;
         }
     }
     if json {
         output::json(&entries);
     } else if entries.is_empty() {
-        let hint = if all { "" } else { "; --all shows those that are over" };
-        let open = if all { "" } else { "open " };
+        let hint = if wanted.all { "" } else { "; --all shows those that are over" };
+        let open = if wanted.all { "" } else { "open " };
         output::line(format!("you see no {open}{}{hint}", plural(kind)));
     } else {
         output::table(["entry", "state", "by", "what", "from", "ends"], entries.iter().map(row));
+    }
+    if let Some(after) = after {
+        output::note(format!(
+            "note: {} are listed, the newest first; go on with --after {after}",
+            entries.len()
+        ));
     }
     Ok(Exit::Ok)
 }
@@ -106,7 +125,9 @@ pub(in crate::commands) async fn show(
     id: &DeskId,
     json: bool,
 ) -> Outcome {
-    told(&read(client, kind, id).await?, json, text);
+    let entry = read(client, kind, id).await?;
+    told(&entry, json, text);
+    hinted(&entry);
     Ok(Exit::Ok)
 }
 
@@ -116,10 +137,14 @@ pub(in crate::commands) async fn arrange(client: &Client, new: New, json: bool) 
     let request = DeskRequest { arrange, reason, starts_at, lasts_ms };
     let entry: DeskEntryView = client.post(&["v1", "desk"], &request).await?.document()?;
     told(&entry, json, text);
+    hinted(&entry);
+    Ok(Exit::Ok)
+}
+
+fn hinted(entry: &DeskEntryView) {
     if let Some(hint) = &entry.hint {
         output::note(format!("note: {hint}"));
     }
-    Ok(Exit::Ok)
 }
 
 /// Decides on one.
@@ -284,7 +309,8 @@ fn text(entry: &DeskEntryView) -> String {
     lines.extend(entry.votes.iter().map(|vote| {
         let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
         let word = words::choice(vote.choice);
-        format!("  {word:<9} {}{instead} at {}: {}", vote.approver, vote.at, vote.reason)
+        let token = vote.with_token();
+        format!("  {word:<9} {}{instead} at {}{token}: {}", vote.approver, vote.at, vote.reason)
     }));
     lines.extend(
         entry

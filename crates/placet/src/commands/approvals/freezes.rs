@@ -33,11 +33,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List those that are on or to come.
-    List {
-        /// Also those that are over.
-        #[arg(long)]
-        all: bool,
-    },
+    List(entries::Listing),
     /// Enter one in the calendar.
     Set(Set),
     /// Show one.
@@ -73,7 +69,7 @@ struct Set {
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     const KIND: DeskKind = DeskKind::Freeze;
     match &args.action {
-        Action::List { all } => entries::list(client, KIND, *all, json).await,
+        Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
         Action::Set(args) => set(client, args, json).await,
         Action::Show { id } => entries::show(client, KIND, id, json).await,
         Action::Lift(args) => entries::end(client, KIND, args, json).await,

@@ -55,11 +55,7 @@ enum Action {
         id: DeskId,
     },
     /// List those that are open or wait for their review.
-    List {
-        /// Also those that are over and reviewed.
-        #[arg(long)]
-        all: bool,
-    },
+    List(entries::Listing),
 }
 
 /// A glass that is to be broken.
@@ -97,7 +93,7 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
             entries::did(client, id, &DeskAct::Review { note: note.clone() }, json).await
         }
         Action::Show { id } => entries::show(client, KIND, id, json).await,
-        Action::List { all } => entries::list(client, KIND, *all, json).await,
+        Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
     }
 }
 

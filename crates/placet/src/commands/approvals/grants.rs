@@ -41,11 +41,7 @@ pub(super) struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List those you may see.
-    List {
-        /// Also those that are over.
-        #[arg(long)]
-        all: bool,
-    },
+    List(entries::Listing),
     /// Propose one from an approval that waits; you agree by that if it covers that call alone.
     Propose(Propose),
     /// Show one, with the digest a decision names.
@@ -101,7 +97,7 @@ struct Propose {
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     const KIND: DeskKind = DeskKind::Grant;
     match &args.action {
-        Action::List { all } => entries::list(client, KIND, *all, json).await,
+        Action::List(wanted) => entries::list(client, KIND, wanted, json).await,
         Action::Propose(args) => propose(client, args, json).await,
         Action::Show { id } => entries::show(client, KIND, id, json).await,
         Action::Approve(args) => {

@@ -46,9 +46,9 @@ pub(super) struct Delegate {
     placet approvals delegations\n  \
     placet approvals delegations end desk_01J… --reason \"back at work\"")]
 pub(super) struct Args {
-    /// Also those that are over.
-    #[arg(long)]
-    all: bool,
+    /// Which to list.
+    #[command(flatten)]
+    listing: entries::Listing,
     /// What to do [default: list them].
     #[command(subcommand)]
     action: Option<Action>,
@@ -82,7 +82,7 @@ pub(super) async fn delegate(client: &Client, args: &Delegate, json: bool) -> Ou
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     const KIND: DeskKind = DeskKind::Handover;
     match &args.action {
-        None => entries::list(client, KIND, args.all, json).await,
+        None => entries::list(client, KIND, &args.listing, json).await,
         Some(Action::Show { id }) => entries::show(client, KIND, id, json).await,
         Some(Action::End(args)) => entries::end(client, KIND, args, json).await,
     }

@@ -4,7 +4,7 @@
 
 use clap::Args as ClapArgs;
 use placet_pipeline::views::desk::{InboxItem, InboxView};
-use placet_types::{approval::ApproverGroup, mode::ApprovalMode};
+use placet_types::{approval::ApproverGroup, ids::ApprovalId, mode::ApprovalMode};
 
 use super::words;
 use crate::{
@@ -18,8 +18,10 @@ use crate::{
 const STATES: [&str; 6] = ["pending", "approved", "denied", "expired", "void", "consumed"];
 /// How many are asked for at a time.
 const PAGE: usize = 200;
-/// Enough for a person to read; programs page themselves.
+/// Enough for a person to read; the list says where to go on.
 const LISTED_MAX: usize = 2_000;
+/// How often is asked for more of what has ended: each answer is of a thousand calls that were looked at.
+const ASKED_MAX: usize = 20;
 
 /// Which approvals to list.
 #[derive(Debug, ClapArgs)]
@@ -50,6 +52,9 @@ pub(super) struct Args {
     /// In which order: urgent, oldest, newest or risk.
     #[arg(long, default_value = "urgent", value_parser = ["urgent", "oldest", "newest", "risk"])]
     order: String,
+    /// Of what has ended: only what comes after this approval, where a list stopped that was too long.
+    #[arg(long, value_name = "APPROVAL")]
+    after: Option<ApprovalId>,
 }
 
 /// Lists them.
@@ -59,8 +64,13 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     for state in states {
         let found = of_state(client, args, state).await?;
         mine = found.mine;
-        total = total.saturating_add(found.total);
+        total = total.saturating_add(found.total.unwrap_or(found.approvals.len()));
         items.extend(found.approvals);
+        if let Some(after) = found.next_after {
+            output::note(format!(
+                "note: there may be further ones; go on with --state {state} --after {after}"
+            ));
+        }
     }
     if json {
         output::json(&items);
@@ -100,29 +110,39 @@ fn states(word: &str) -> Result<Vec<&'static str>, Failure> {
 
 async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView, Failure> {
     let limit = PAGE.to_string();
+    let has_ended = !matches!(state, "pending" | "approved");
+    // Of all states at once, only some can be listed by risk.
+    let mixed = has_ended && args.state == "all" && args.order == "risk";
+    let order = if mixed { "newest" } else { &args.order };
     let mut all: Option<InboxView> = None;
+    let mut after = args.after.clone();
+    let mut asked = 0_usize;
     loop {
+        asked = asked.saturating_add(1);
         let have = all.as_ref().map_or(0, |view| view.approvals.len());
-        let offset = have.to_string();
+        let offset = if has_ended { 0 } else { have }.to_string();
         let group = args.group.as_ref().map(ToString::to_string);
-        let mut query = vec![
-            ("state", state),
-            ("order", args.order.as_str()),
-            ("limit", &limit),
-            ("offset", &offset),
-        ];
+        let mut query =
+            vec![("state", state), ("order", order), ("limit", &limit), ("offset", &offset)];
         if args.mine || args.asked {
             query.push(("whose", if args.mine { "mine" } else { "asked" }));
         }
+        query.extend(after.as_ref().map(|after| ("after", after.as_str())));
         query.extend(args.mode.map(|mode| ("mode", mode.as_str())));
         query.extend(group.as_deref().map(|group| ("group", group)));
         query.extend(args.search.as_deref().map(|text| ("search", text)));
         let page: InboxView = client.get(&["v1", "inbox"], &query).await?;
-        let is_last = page.approvals.len() < PAGE;
+        let is_last = if has_ended {
+            page.next_after.is_none() || asked >= ASKED_MAX
+        } else {
+            page.approvals.len() < PAGE
+        };
+        after.clone_from(&page.next_after);
         let view = match all.take() {
             None => page,
             Some(mut view) => {
                 view.approvals.extend(page.approvals);
+                view.next_after = page.next_after;
                 view
             }
         };

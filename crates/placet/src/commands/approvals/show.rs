@@ -129,7 +129,9 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         let word = words::choice(vote.choice);
         let of = vote.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
         let gone = if approval.lapsed.contains(&place) { " (counts no more)" } else { "" };
-        format!("  {word:<9} {}{of}{instead} at {}{gone}: {}", vote.approver, vote.at, vote.reason)
+        let token = vote.with_token();
+        let (by, at, why) = (&vote.approver, vote.at, &vote.reason);
+        format!("  {word:<9} {by}{of}{instead} at {at}{token}{gone}: {why}")
     }));
     lines.push(format!("  so far    {}", words::progress(&standing.progress)));
     if let Some(next) = &standing.next_escalation {

@@ -1,7 +1,8 @@
 //! `placet audit verify`: the chain as it is on disk, without a running Placet; of a database see [`shared`].
 //!
 //! Owns the walk over the entries and its comparison with signed checkpoints. Not here: what is wrong with a journal's bytes, and with a
-//! signature (`placet-store`). Invariants: nothing is changed; a checkpoint that could not be compared is never counted as verified.
+//! signature (`placet-store`). Invariants: nothing is changed; a checkpoint that could not be compared is never counted as verified; a chain
+//! of which the archive is away is neither wrong nor whole.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +13,7 @@ use std::{
 use clap::Args as ClapArgs;
 use placet_ledger::proof::{Frontier, checkpoint::Checkpoint};
 use placet_store::{
-    embedded::LOG,
+    embedded::{LOG, archived_tree},
     journal::{Frame, JournalError, VerifyReport, verify_each},
     seal::{SealKey, SealPublic, verify_checkpoint},
 };
@@ -36,6 +37,9 @@ use crate::{
 
 /// What to verify against.
 #[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Exit codes: 0 sound, 1 wrong, 2 usage, 3 sound as far as it is here: the archive is not at hand."
+)]
 pub(super) struct Args {
     /// The hash of the last entry as you noted it earlier; the chain, or one of several, must still contain it at its end.
     #[arg(long, value_name = "HEX", value_parser = head)]
@@ -70,39 +74,83 @@ pub(super) const UNSIGNED: &str =
 #[derive(Debug, Default)]
 struct Walk {
     frontier: Frontier,
+    /// The tree over what was archived, to go on from where the archive is not at hand.
+    floor: Option<Frontier>,
     seen: BTreeMap<u64, (Digest, [u8; 32])>,
 }
 
 impl Walk {
-    /// Takes the next entry. Of a chain that does not begin with its first entry no root can be computed.
+    /// Takes the next entry. A chain that does not begin with its first entry begins with the tree over those before it, if that is known.
+    /// Whether that tree is the right one is seen at every size that was signed.
     fn take(&mut self, sizes: &[u64], frame: &Frame) {
         if frame.seq != self.frontier.size().saturating_add(1) {
-            return;
+            let fits = |floor: &mut Frontier| floor.size().saturating_add(1) == frame.seq;
+            let Some(floor) = self.floor.take_if(fits) else { return };
+            self.frontier = floor;
+            self.note(sizes, frame.prev);
         }
         self.frontier.append(&frame.hash, &mut |_, _| {});
-        if sizes.contains(&frame.seq) {
-            self.seen.insert(frame.seq, (self.frontier.root(), frame.hash));
+        self.note(sizes, frame.hash);
+    }
+
+    fn note(&mut self, sizes: &[u64], chain: [u8; 32]) {
+        let size = self.frontier.size();
+        if sizes.contains(&size) {
+            self.seen.insert(size, (self.frontier.root(), chain));
         }
     }
 
-    /// What is wrong with the chain according to a checkpoint.
-    fn against(&self, report: &VerifyReport, signed: &Signed) -> Option<String> {
+    /// How the chain stands to a checkpoint.
+    fn against(&self, report: &VerifyReport, signed: &Signed) -> Against {
         let (size, origin) = (signed.checkpoint.head.size, &signed.origin);
         let Some((root, chain)) = self.seen.get(&size) else {
-            return Some(if report.first_seq > 1 {
-                format!(
-                    "{origin} is NOT COMPARED: the chain begins with entry {}; name the archive",
-                    report.first_seq
-                )
+            let (first, last) = (report.first_seq, report.last_seq);
+            return if first > 1 && size <= last {
+                Against::NotCompared(format!(
+                    "{origin} is not compared: it covers {size} entries, and the chain that is here begins with entry {first}"
+                ))
             } else {
-                let last = report.last_seq;
-                format!(
+                Against::Wrong(format!(
                     "{origin} covers {size} entries, but there are only {last}: the end was cut off, or this is an old copy"
-                )
-            });
+                ))
+            };
         };
-        let same = *root == signed.checkpoint.head.root && *chain == signed.checkpoint.chain;
-        (!same).then(|| format!("the first {size} entries are not those that {origin} covers: the chain was made anew"))
+        if *root == signed.checkpoint.head.root && *chain == signed.checkpoint.chain {
+            return Against::Agrees(size);
+        }
+        Against::Wrong(format!(
+            "the first {size} entries are not those that {origin} covers: the chain was made anew"
+        ))
+    }
+}
+
+/// How a chain stands to a checkpoint.
+#[derive(Debug)]
+enum Against {
+    /// It begins with what the checkpoint covers: so many entries.
+    Agrees(u64),
+    /// It does not.
+    Wrong(String),
+    /// The entries that would tell are not here.
+    NotCompared(String),
+}
+
+/// What the comparison with all checkpoints came to.
+#[derive(Debug, Default)]
+struct Compared {
+    /// How many entries the largest one covers that agrees.
+    sealed: Option<u64>,
+    findings: Vec<String>,
+    left_out: Vec<String>,
+}
+
+impl Compared {
+    fn take(&mut self, against: Against) {
+        match against {
+            Against::Agrees(size) => self.sealed = self.sealed.max(Some(size)),
+            Against::Wrong(why) => self.findings.push(why),
+            Against::NotCompared(why) => self.left_out.push(why),
+        }
     }
 }
 
@@ -130,7 +178,8 @@ pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> O
 
 fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Signed])) -> Outcome {
     let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
-    let mut walk = Walk::default();
+    let floor = archived_tree(&storage::store_folder(&config.data));
+    let mut walk = Walk { floor, ..Walk::default() };
     let verified = verify_each(journal, config.ledger.archive.as_deref(), &mut |frame| {
         walk.take(&sizes, frame);
         Ok(())
@@ -139,18 +188,19 @@ fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Si
         Ok(report) => {
             let (own, others): (Vec<_>, Vec<_>) =
                 signed.iter().partition(|signed| signed.log == LOG);
-            let mut findings: Vec<String> =
-                own.iter().filter_map(|signed| walk.against(&report, signed)).collect();
-            let imported = imported::verify(config, &others, &mut findings)?;
+            let mut compared = Compared::default();
+            own.iter().for_each(|signed| compared.take(walk.against(&report, signed)));
+            let imported = imported::verify(config, &others, &mut compared.findings)?;
             if args.require_signed {
-                findings.extend(own.is_empty().then(|| format!("log `{LOG}`: {UNSIGNED}")));
+                let is_unsigned = compared.sealed.is_none() && compared.findings.is_empty();
+                let findings = &mut compared.findings;
+                findings.extend(is_unsigned.then(|| format!("log `{LOG}`: {UNSIGNED}")));
                 let unsigned = imported.iter().filter(|log| log.sealed.is_none());
                 findings.extend(
                     unsigned.map(|log| format!("imported log `{}`: {UNSIGNED}", log.origin)),
                 );
             }
-            let sealed = own.iter().map(|signed| signed.checkpoint.head.size).max();
-            Ok(sound(args, json, &report, (sealed, &imported, &findings)))
+            Ok(sound(args, json, &report, (&compared, &imported)))
         }
         Err(error) => damaged(json, &error),
     }
@@ -257,20 +307,21 @@ fn sound(
     args: &Args,
     json: bool,
     report: &VerifyReport,
-    (sealed, imported, findings): (Option<u64>, &[Imported], &[String]),
+    (compared, imported): (&Compared, &[Imported]),
 ) -> Exit {
+    let findings = &compared.findings;
     let head = hex::encode(report.head);
     let moved = args.head.as_ref().is_some_and(|noted| !noted.eq_ignore_ascii_case(&head));
     let ok = !moved && findings.is_empty();
     if json {
-        output::json(&document(report, &head, ok, (sealed, imported, findings)));
+        output::json(&document(report, &head, ok, (compared, imported)));
     } else if !findings.is_empty() {
         findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
         if findings.iter().any(|why| !why.ends_with(UNSIGNED)) {
             output::line("    Keep the folder as it is, and restore it from a copy.");
         }
     } else {
-        told(report, &head, sealed);
+        told(report, &head, compared);
         imported.iter().for_each(|log| output::line(format!("    {log}")));
     }
     if moved && !json {
@@ -278,7 +329,11 @@ fn sound(
             "WRONG: this is not the head you noted. Verify the copy of that time, or look for a later entry.",
         );
     }
-    if ok { Exit::Ok } else { Exit::Findings }
+    match (ok, report.first_seq > 1) {
+        (true, false) => Exit::Ok,
+        (true, true) => Exit::Part,
+        (false, _) => Exit::Findings,
+    }
 }
 
 pub(super) fn time(ms: Option<i64>) -> Option<String> {
@@ -289,7 +344,7 @@ fn document(
     report: &VerifyReport,
     head: &str,
     ok: bool,
-    (sealed, imported, findings): (Option<u64>, &[Imported], &[String]),
+    (compared, imported): (&Compared, &[Imported]),
 ) -> Value {
     json!({
         "ok": ok,
@@ -301,29 +356,43 @@ fn document(
         "last_at": time(report.last_at_ms),
         "torn_bytes": report.torn_bytes,
         "head": head,
-        "sealed_entries": sealed,
+        "whole": report.first_seq <= 1,
+        "sealed_entries": compared.sealed,
+        "not_compared": compared.left_out,
         "imported": imported.iter().map(Imported::document).collect::<Vec<_>>(),
-        "problems": findings,
+        "problems": compared.findings,
     })
 }
 
-fn told(report: &VerifyReport, head: &str, sealed: Option<u64>) {
+fn told(report: &VerifyReport, head: &str, compared: &Compared) {
     let span = match (time(report.first_at_ms), time(report.last_at_ms)) {
         (Some(first), Some(last)) => format!(", {first} to {last}"),
         _ => String::new(),
     };
-    output::line(format!(
-        "ok: {} in {}, every link of the chain verified{span}",
-        output::counted(report.frames, "entry", "entries"),
-        output::counted(report.segments, "segment", "segments"),
-    ));
+    if report.first_seq > 1 {
+        let (first, before) = (report.first_seq, report.first_seq.saturating_sub(1));
+        output::line(format!(
+            "ok as far as it is here: entries {first} to {}, every link of the chain verified{span}",
+            report.last_seq
+        ));
+        output::line(format!(
+            "    entries 1 to {before} are in an archive that is not at hand: to verify them too, put it back or name it under `ledger.archive`"
+        ));
+    } else {
+        output::line(format!(
+            "ok: {} in {}, every link of the chain verified{span}",
+            output::counted(report.frames, "entry", "entries"),
+            output::counted(report.segments, "segment", "segments"),
+        ));
+    }
     if report.torn_bytes > 0 {
         output::line(format!(
             "    {} bytes of an interrupted append follow; the next start cuts them off",
             report.torn_bytes
         ));
     }
-    match sealed {
+    compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
+    match compared.sealed {
         Some(sealed) => output::line(format!(
             "    {sealed} entries are under a signed checkpoint that they agree with"
         )),
@@ -359,3 +428,6 @@ fn damaged(json: bool, error: &JournalError) -> Outcome {
     }
     Ok(Exit::Findings)
 }
+
+#[cfg(test)]
+mod tests;

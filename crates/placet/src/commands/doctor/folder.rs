@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use placet_store::journal::unmoved_segments;
 use tokio::time::Instant;
 
 use super::Check;
@@ -53,6 +54,7 @@ pub(super) fn checks(config: &Config) -> Vec<Check> {
         Check::ok(about, format!("`{}`, for its owner only", folder.display()))
     }];
     checks.push(free_space(folder, config.free_space_bytes_min));
+    checks.extend(archive(config));
     let holder = storage::lock_holder(folder);
     checks.push(match &holder {
         None => Check::ok("lock", "free"),
@@ -120,6 +122,37 @@ fn free_space(folder: &Path, bytes_min: u64) -> Check {
     }
 }
 
+/// The archive of old segments, where one is named or used. A start does without it; segments that cannot be moved stay, and take room.
+fn archive(config: &Config) -> Option<Check> {
+    let about = "archive";
+    let waiting = unmoved_segments(&storage::journal_folder(&config.data)).unwrap_or(0);
+    let named = config.ledger.archive.clone();
+    let folder =
+        named.clone().unwrap_or_else(|| storage::store_folder(&config.data).join("archive"));
+    let written = tempfile::NamedTempFile::new_in(&folder).map(drop);
+    let is_absent = written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let name = folder.display();
+    if is_absent && waiting == 0 {
+        let found = format!("`{name}` is not there; it is made when segments are moved");
+        return named.map(|_| Check::ok(about, found));
+    }
+    let todo =
+        "calls go on; let the process write there, or make room there, and the segments are moved";
+    Some(match (written, waiting) {
+        (Ok(()), 0) => Check::ok(about, format!("`{name}` can be written")),
+        (Ok(()), _) => Check::warn(
+            about,
+            format!("{waiting} segments wait to be moved to `{name}`"),
+            "the next start, or the next time something is archived, moves them",
+        ),
+        (Err(error), 0) => Check::warn(about, format!("`{name}`: {error}"), todo),
+        (Err(error), _) => {
+            let found = format!("{waiting} segments wait to be moved to `{name}`: {error}");
+            Check::warn(about, found, todo)
+        }
+    })
+}
+
 /// How often the disk can say that something is on it: every write waits for that.
 fn sync_speed(folder: &Path) -> Check {
     let about = "disk sync";
@@ -173,10 +206,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("placet.yaml");
         fs::write(&file, "{}").unwrap();
-        let args =
-            ConfigArgs { config: Some(file), data: Some(dir.path().join("data")), ledger: None };
+        let args = ConfigArgs {
+            config: Some(file.clone()),
+            data: Some(dir.path().join("data")),
+            ledger: None,
+        };
         let config = Config::load(&args, &Environment::of([])).unwrap();
         assert!(checks(&config).iter().all(|check| check.level == Level::Ok));
+        let mut archived = Config::load(&args, &Environment::of([])).unwrap();
         let nowhere = ConfigArgs { data: Some("/proc/nowhere/data".into()), ..args };
         let nowhere = Config::load(&nowhere, &Environment::of([])).unwrap();
         assert_eq!(checks(&nowhere)[0].level, Level::Fail, "nothing can be made in /proc");
@@ -185,6 +222,11 @@ mod tests {
         let found = checks(&config);
         assert_eq!(found[0].level, Level::Warn);
         assert!(found.iter().any(|check| check.about == "disk sync" && check.level != Level::Fail));
+        assert!(found.iter().all(|check| check.about != "archive"), "none is named or used");
+        // Named, and not a folder.
+        archived.ledger.archive = Some(file);
+        let found = checks(&archived).into_iter().find(|check| check.about == "archive").unwrap();
+        assert_eq!(found.level, Level::Warn, "a start does without it");
         fs::remove_dir(&config.data).unwrap();
         fs::write(&config.data, "x").unwrap();
         assert_eq!(checks(&config)[0].level, Level::Fail);

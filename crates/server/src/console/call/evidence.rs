@@ -34,7 +34,7 @@ fn references(named: &[String]) -> Markup {
             section.card aria-labelledby="references-title" {
                 h2 #references-title { "What the agent refers to" }
                 p.small.soft { "In the agent’s words. Nothing of it was opened or checked here." }
-                ul.list { @for reference in named { li { code { (reference) } } } }
+                ul.list { @for reference in named { li { code { (tree::visible(reference)) } } } }
             }
         }
     }
@@ -64,7 +64,7 @@ fn similar(calls: &[SimilarCall], now: Timestamp) -> Markup {
                                     }
                                 }
                             }
-                            span.unseen { " asked " (words::from_now(call.asked_at, now)) }
+                            span.unseen { " asked " (words::relative(call.asked_at, now)) }
                         }
                     }
                 }
@@ -104,7 +104,7 @@ fn uses(detail: &ApprovalDetail, proposal: &ToolProposalEnvelope) -> Markup {
 }
 
 /// What the run has in its context, in words of people.
-fn taint(taint: &BTreeSet<Taint>) -> Markup {
+pub(in crate::console) fn taint(taint: &BTreeSet<Taint>) -> Markup {
     html! {
         @if taint.is_empty() { "nothing that was declared" }
         @for one in taint { (words::mark(words::Tone::Warn, words::taint(*one))) " " }
@@ -151,7 +151,7 @@ pub(super) fn outcome(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         section.card aria-labelledby="outcome-title" {
             h2 #outcome-title { "What became of the call" }
             p {
-                strong { (words::spaced(&outcome.state.to_lowercase())) }
+                strong data-told { (words::spaced(&outcome.state.to_lowercase())) }
                 " " span.small.soft { (words::relative(outcome.updated_at, now)) }
                 @if let Some(code) = outcome.code { " " code { (code) } }
             }

@@ -95,7 +95,7 @@ pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     html! {
         section.card aria-labelledby="progress-title" {
             h2 #progress-title { "Who has to agree" }
-            @for group in &standing.progress { (charts::progress(group)) }
+            div data-told { @for group in &standing.progress { (charts::progress(group)) } }
             @if detail.part.is_none() {
                 p.small.soft { (words::people(detail.approval.requirement.quorum)) " in all." }
             }
@@ -108,24 +108,31 @@ pub(super) fn progress(detail: &ApprovalDetail, now: Timestamp) -> Markup {
 
 /// Who decided what so far.
 pub(super) fn votes(detail: &ApprovalDetail, now: Timestamp) -> Markup {
+    html! {
+        section.card aria-labelledby="votes-title" {
+            h2 #votes-title { "Decisions so far" }
+            (decisions(detail, now))
+        }
+    }
+}
+
+/// The decisions, and which of them count no more.
+pub(in crate::console) fn decisions(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let approval = &detail.approval;
     let own = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
     let edited_at =
         own.map(|edited| edited.at).or(detail.part.as_ref().and_then(|part| part.edited_at));
     html! {
-        section.card aria-labelledby="votes-title" {
-            h2 #votes-title { "Decisions so far" }
-            @if approval.votes.is_empty() { p { "None yet." } }
-            @else { ul.list { @for vote in &approval.votes { (line(vote, now)) } } }
-            @if !approval.lapsed.is_empty() {
-                p.small.soft {
-                    (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
-                    ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Whoever may can agree anew."
-                }
+        @if approval.votes.is_empty() { p { "None yet." } }
+        @else { ul.list { @for vote in &approval.votes { (line(vote, now)) } } }
+        @if !approval.lapsed.is_empty() {
+            p.small.soft {
+                (words::count(approval.lapsed.len(), "agreement counts", "agreements count")) " no more: by " (lapsed(approval))
+                ". Nothing younger than a day says that they are in the groups that are asked, or they may not agree any more, or more came into the run’s context after they had agreed. Whoever may can agree anew."
             }
-            @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {
-                p.small.soft { "Agreements from before the last change of the arguments do not count for what would run now." }
-            }
+        }
+        @if edited_at.is_some_and(|at| approval.votes.iter().any(|vote| vote.at < at)) {
+            p.small.soft { "Agreements from before the last change of the arguments do not count for what would run now." }
         }
     }
 }

@@ -129,7 +129,14 @@ async fn no_get_changes_anything() {
     let browser = Browser::signed_in().await;
     for (path, form) in forms() {
         let reply = browser.get(&format!("{path}?form_token={}&{form}", browser.csrf)).await;
-        assert!(matches!(reply.status.as_u16(), 200 | 405), "{path}: {}", reply.status);
+        // A form's own address, loaded again, leads back to what it was about.
+        match path.strip_suffix("/decision") {
+            Some(of) => {
+                let back = if of == "/together" { "/" } else { of };
+                assert_eq!((reply.status.as_u16(), reply.header("location")), (303, Some(back)));
+            }
+            None => assert_eq!(reply.status, 200, "{path}"),
+        }
     }
     assert_eq!(browser.get("/sign-out").await.status, 405);
     assert!(nothing_was_done(&browser));
@@ -248,6 +255,30 @@ async fn a_grant_s_rules_are_those_that_were_chosen() {
     assert_eq!(pattern.0["/path"], ArgumentRule::StartsWith("reports/".to_owned()));
     assert_eq!(pattern.0["/count"], ArgumentRule::AtMost(5));
     assert_eq!(pattern.0["/a~1b"], ArgumentRule::Equals(json!(true)));
+}
+
+#[tokio::test]
+async fn a_beginning_that_a_grant_covers_is_kept_exactly_as_it_was_written() {
+    let browser = Browser::signed_in().await;
+    let mut detail = crate::testing::sample_detail();
+    detail.proposal.as_mut().unwrap().evidence.preview = json!({ "to ": "ann smith", "n": 3 });
+    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    let digest = Digest::of(b"shown");
+    let form = |written: &str| {
+        format!(
+            "digest={digest}&argument=to+&rule.to+=starts_with&value.to+={written}&argument=n&rule.n=at_most&value.n=+5+\
+             &uses=3&lasts=2&unit=days&reason=daily"
+        )
+    };
+    // `ann` would cover `anna` and `annex` as well.
+    assert_eq!(browser.post("/approvals/approval-1/grant", &form("ann+")).await.status, 303);
+    assert_eq!(browser.post("/approvals/approval-1/grant", &form("")).await.status, 400);
+    let desk = browser.door.fake.desk.lock().unwrap();
+    let Arrangement::Grant { pattern: Some(pattern), .. } = &desk.arranged[0].arrange else {
+        panic!()
+    };
+    assert_eq!(pattern.0["/to "], ArgumentRule::StartsWith("ann ".to_owned()));
+    assert_eq!(pattern.0["/n"], ArgumentRule::AtMost(5));
 }
 
 #[tokio::test]

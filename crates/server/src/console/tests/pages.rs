@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use placet_pipeline::views::ApprovalDetail;
+use placet_pipeline::views::{ApprovalDetail, desk::InboxOrder};
 
 use super::{Browser, checked, page, settings};
 use crate::testing::{APPROVAL, CALL, Fake, TestDoor};
@@ -111,6 +111,43 @@ async fn of_an_entry_only_that_is_offered_which_the_reader_may_do() {
     }
 }
 
+#[tokio::test]
+async fn what_is_in_force_is_shown_however_much_is_over() {
+    let browser = Browser::signed_in().await;
+    browser.door.fake.desk.lock().unwrap().over = 2_020;
+    let calendar = checked(&browser.get("/calendar?month=1970-01").await);
+    assert!(calendar.contains("/entries/freeze"), "{calendar}");
+    assert!(calendar.contains("only the 600 that were entered last"), "{calendar}");
+    let first = checked(&browser.get("/grants?state=all").await);
+    assert!(first.contains("/entries/grant\"") && first.contains("/entries/over-99\""), "{first}");
+    let next = "/grants?state=all&amp;after=over-99";
+    assert!(!first.contains("/entries/over-100\"") && first.contains(next), "{first}");
+    let second = checked(&browser.get("/grants?state=all&after=over-99").await);
+    assert!(second.contains("/entries/over-100\"") && second.contains("The newest"), "{second}");
+    let open = checked(&browser.get("/grants").await);
+    assert!(open.contains("/entries/grant\"") && !open.contains("Older ones"), "{open}");
+}
+
+#[tokio::test]
+async fn finished_calls_are_paged_by_place_and_no_total_is_told() {
+    let browser = Browser::signed_in().await;
+    browser.door.fake.desk.lock().unwrap().waiting = Some(60);
+    let full = checked(&browser.get("/?state=denied&order=risk&from=50&after=apr_9").await);
+    let next = "/?state=denied&amp;whose=all&amp;order=newest&amp;after=approval-1";
+    assert!(full.contains("Further in the list") && full.contains(next), "{full}");
+    assert!(full.contains("From the beginning") && !full.contains("of 60"), "{full}");
+    assert!(!full.contains("data-live"), "it would be searched anew with all news: {full}");
+    assert!(!full.contains("value=\"risk\""), "{full}");
+    let rare = checked(&browser.get("/?state=denied&q=rare").await);
+    assert!(rare.contains("Search on") && rare.contains("There may be further ones"), "{rare}");
+    let asked = browser.door.fake.desk.lock().unwrap().asked.clone();
+    let asked = asked.iter().find(|query| query.state.as_deref() == Some("denied")).unwrap();
+    let after = asked.after.as_ref().map(|id| id.as_str());
+    assert_eq!((asked.order, asked.offset, after), (InboxOrder::Newest, 0, Some("apr_9")));
+    let waiting = checked(&browser.get("/?from=50&after=apr_9").await);
+    assert!(waiting.contains("51 to 60 of 60") && waiting.contains("data-live"), "{waiting}");
+}
+
 /// An approval whose every text is an attack.
 fn hostile() -> ApprovalDetail {
     let attack = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'";
@@ -158,13 +195,17 @@ async fn what_the_agent_refers_to_is_shown_as_text_and_never_as_a_link() {
     let bare = checked(&browser.get("/approvals/approval-1").await);
     assert!(!bare.contains("What the agent refers to"));
     let mut detail = crate::testing::sample_detail();
-    detail.proposal.as_mut().unwrap().call.evidence_refs =
-        vec!["https://tickets.example/4711?a=1&b=2".to_owned(), "ticket <b>12</b>".to_owned()];
+    detail.proposal.as_mut().unwrap().call.evidence_refs = vec![
+        "https://tickets.example/4711?a=1&b=2".to_owned(),
+        "ticket <b>12</b>\u{202e}".to_owned(),
+    ];
+    detail.proposal.as_mut().unwrap().evidence.description = "Reads\u{200b} only.".to_owned();
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
     assert!(page.contains("What the agent refers to"), "{page}");
     assert!(page.contains("<code>https://tickets.example/4711?a=1&amp;b=2</code>"), "{page}");
-    assert!(page.contains("ticket &lt;b&gt;12&lt;/b&gt;"), "{page}");
+    assert!(page.contains("ticket &lt;b&gt;12&lt;/b&gt;⟨U+202E⟩"), "{page}");
+    assert!(page.contains("Reads⟨U+200B⟩ only."), "{page}");
     assert!(!page.contains("href=\"https://tickets"), "{page}");
 }
 
@@ -227,6 +268,8 @@ async fn a_guest_finds_what_to_decide_on_and_no_way_to_more() {
 async fn a_trail_that_may_lack_steps_says_so_on_its_page() {
     let text = checked(&Browser::signed_in().await.get("/calls/call-1/trail").await);
     assert!(text.contains("there may be further steps between these"), "{text}");
+    // What is open in it is found again by its name when the page is brought up to date.
+    assert!(text.contains("<details id=\"step-journal-4\">"), "{text}");
 }
 
 #[tokio::test]
@@ -400,4 +443,29 @@ async fn a_page_hears_that_its_persons_sign_in_is_revoked_and_then_nothing_more(
     let frame = http_body_util::BodyExt::frame(stream.body_mut()).await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "event: ended\ndata: look\n\n");
     assert!(http_body_util::BodyExt::frame(stream.body_mut()).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_left_open_is_no_sign_of_life_and_its_stream_ends_with_the_session() {
+    let mut settings = settings();
+    settings.sessions = std::sync::Arc::new(crate::testing::sessions::MemorySessions::going());
+    settings.idle_ms = 600_000;
+    let browser = Browser::on(Browser::door(settings)).await;
+    // The browser asks for a new stream now and then, and nobody does anything.
+    for _ in 0..2 {
+        let stream = browser.door.open(page("/live", Some(&browser.session))).await;
+        assert_eq!(stream.status(), 200);
+        tokio::time::advance(std::time::Duration::from_secs(240)).await;
+    }
+    let begun = tokio::time::Instant::now();
+    let mut stream = browser.door.open(page("/live", Some(&browser.session))).await;
+    while let Some(frame) = http_body_util::BodyExt::frame(stream.body_mut()).await {
+        drop(frame);
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(180), "{:?}", begun.elapsed());
+    let ended = browser.get("/").await;
+    assert_eq!(
+        (ended.status.as_u16(), ended.header("location")),
+        (303, Some("/sign-in?to=%2F&ended=1"))
+    );
 }

@@ -73,7 +73,10 @@ async fn a_session_ends_when_it_is_unused_or_too_old_and_a_page_s_own_looks_do_n
     let (used, watched) = (begin().await.unwrap(), begin().await.unwrap());
     step().await;
     assert!(is_known(&one, &used, Use::Person).await && is_known(&one, &watched, Use::Page).await);
+    let key = |id: &str| Digest::of(id.as_bytes());
+    assert!(one.is_there(key(&used)).await && one.is_there(key(&watched)).await);
     step().await;
+    assert!(one.is_there(key(&used)).await && !one.is_there(key(&watched)).await, "for a stream");
     assert!(
         is_known(&two, &used, Use::Person).await,
         "what was done on one node counts on another"

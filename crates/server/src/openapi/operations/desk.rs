@@ -27,7 +27,7 @@ use crate::{
     query::{LIMIT_DEFAULT, LIMIT_MAX},
     routes::{
         approvals::STATES,
-        desk::STATES as DESK_STATES,
+        desk::{ORDERS as DESK_ORDERS, STATES as DESK_STATES},
         inbox::{OFFSET_MAX, ORDERS, SEARCH_BYTES_MAX, WHOSE},
     },
 };
@@ -59,15 +59,18 @@ pub(super) fn read_inbox() -> OperationBuilder {
     start("readInbox", "approvals", "A page of the approvals that wait, sorted and filtered for the caller")
         .description(Some(
             "Says of each line whether the caller can decide it and how far each group is, and of the desk as a whole how much \
-             waits, for how long, and how many break-glass records wait for their review.",
+             waits, for how long, and how many break-glass records wait for their review. What has ended is listed by its age, \
+             without a total: a page of it ends when it is full, or `incomplete` after so many were looked at, and `next_after` says \
+             where to go on.",
         ))
         .parameter(query("whose", "All that the caller may see, those the caller can decide, or those the caller is asked about", whose))
         .parameter(query("state", "Only those in this state", state))
         .parameter(query("mode", "Only those of this mode", mode))
         .parameter(query("group", "Only those that ask this group", json!({ "type": "string" })))
         .parameter(query("search", "Only those whose id, operation, agent or user contains this text", search))
-        .parameter(query("order", "In which order; within it the oldest come first", order))
-        .parameter(query("offset", "From this place on", offset))
+        .parameter(query("order", "In which order; within it the oldest come first. What has ended: newest (also by default) or oldest", order))
+        .parameter(query("offset", "Of what waits or is approved: from this place on", offset))
+        .parameter(query("after", "Of what has ended: the `next_after` of the page before", json!({ "type": "string" })))
         .parameter(query("limit", "How many at most", limit))
         .response("200", ok::<InboxView>("A page of the inbox"))
 }
@@ -108,6 +111,8 @@ pub(super) fn decide_together() -> OperationBuilder {
 pub(super) fn list() -> OperationBuilder {
     let kind = json!({ "type": "string", "enum": DeskKind::ALL.map(DeskKind::as_str) });
     let state = json!({ "type": "string", "enum": DESK_STATES, "default": "all" });
+    let order =
+        json!({ "type": "string", "enum": DESK_ORDERS.map(|(name, _)| name), "default": "oldest" });
     paged(start(
         "listDesk",
         "desk",
@@ -115,6 +120,7 @@ pub(super) fn list() -> OperationBuilder {
     ))
     .parameter(query("kind", "Only those of this kind", kind))
     .parameter(query("state", "Only those of which something may still become, or all", state))
+    .parameter(query("order", "Which come first", order))
     .response("200", ok::<DeskList>("A page of entries"))
 }
 

@@ -243,6 +243,8 @@ async fn too_many_changes_for_memory_go_into_tables_and_into_a_checkpoint() {
     assert_eq!((report.checkpoint_seq, report.replayed), (0, report.frames));
     check(&store, &records).await;
     store.close().await.unwrap();
+    // Several were written, and are one: a look-up asks each of them.
+    assert_eq!(files(&folder.path().join("checkpoints"), "table").len(), 1);
     let (store, report) = open(&tight);
     assert_eq!((report.index, report.replayed), (IndexFate::Kept, 0));
     assert_eq!(report.checkpoint_seq, report.frames);

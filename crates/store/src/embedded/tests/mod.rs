@@ -1,5 +1,6 @@
 //! Tests of the embedded store, and what they are made of.
 
+mod away;
 mod checkpoints;
 mod conformance;
 mod copies;

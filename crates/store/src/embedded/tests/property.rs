@@ -177,9 +177,11 @@ async fn same(store: &EmbeddedStore, model: &MemoryStore) {
         assert_eq!(found, model.effects(&query).await.unwrap());
     }
     for open_at in [None, Some(Timestamp::from_ms(NOW_MS))] {
-        let query = DeskQuery { open_at, limit: 99, ..DeskQuery::default() };
-        let found = store.desk_entries(&query).await.unwrap();
-        assert_eq!(found, model.desk_entries(&query).await.unwrap());
+        for newest_first in [false, true] {
+            let query = DeskQuery { open_at, newest_first, limit: 99, ..DeskQuery::default() };
+            let found = store.desk_entries(&query).await.unwrap();
+            assert_eq!(found, model.desk_entries(&query).await.unwrap());
+        }
     }
     let key = run("run_1", 6).key;
     assert_eq!(store.run(&key).await.unwrap(), model.run(&key).await.unwrap());

@@ -97,6 +97,35 @@ fn entries_run_over_into_further_segments_without_a_gap() {
     assert_eq!(from_30, (30..=60).collect::<Vec<_>>());
 }
 
+/// Each read may have to wait for the disk: the way from a note to the entry is one of them, wherever the entry is.
+#[test]
+fn one_entry_is_one_read_of_its_segment() {
+    let (folder, medium) = (tempdir().unwrap(), FaultyDisk::default());
+    let config = || JournalConfig { segment_bytes: 1 << 18, ..on(folder.path(), &medium) };
+    let (mut journal, ..) = open(config()).unwrap();
+    // Of the size that entries of a call have: no more than eight of them are read at once.
+    let payload = |seq: u64| vec![1 | u8::try_from(seq % 251).unwrap(); 1_500];
+    for seq in 1..=400 {
+        journal.append(1, 0, &payload(seq)).unwrap();
+    }
+    journal.sync().unwrap();
+    let read_all = |journal: &Journal| {
+        // The notes of closed segments are in memory from the first look on.
+        journal.read(1).unwrap();
+        for seq in 1..=400 {
+            let before = medium.reads();
+            assert_eq!(journal.read(seq).unwrap().payload, payload(seq));
+            assert_eq!(medium.reads() - before, 1, "entry {seq}");
+        }
+    };
+    read_all(&journal);
+    journal.close().unwrap();
+    let (journal, _, report) = open(config()).unwrap();
+    assert!(report.segments >= 3, "{report:?}");
+    (1..=400).for_each(|seq| drop(journal.read(seq).unwrap()));
+    read_all(&journal);
+}
+
 #[test]
 fn an_entry_larger_than_a_segment_gets_a_segment_of_its_own_size() {
     let folder = tempdir().unwrap();

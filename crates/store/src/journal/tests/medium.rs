@@ -38,6 +38,8 @@ pub(crate) enum Failure {
 struct Plan {
     counts: HashMap<(Op, Target), u64>,
     total: u64,
+    /// How often it was read from segments; no part of the total.
+    reads: u64,
     fail_at: Option<((Op, Target), u64, Failure)>,
     fail_at_total: Option<(u64, Failure)>,
     /// After a failure, everything fails: the machine is gone.
@@ -53,6 +55,10 @@ pub(crate) struct FaultyDisk(Arc<Mutex<Plan>>);
 impl FaultyDisk {
     pub(crate) fn count(&self, op: Op, target: Target) -> u64 {
         self.0.lock().unwrap().counts.get(&(op, target)).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn reads(&self) -> u64 {
+        self.0.lock().unwrap().reads
     }
 
     pub(crate) fn total(&self) -> u64 {
@@ -178,7 +184,12 @@ struct FaultyFile {
 
 impl MediumFile for FaultyFile {
     fn read_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(bytes, offset)
+        let count = self.file.read_at(bytes, offset)?;
+        // That a file has ended the operating system knows without its disk.
+        if self.target == Target::Segment && count > 0 {
+            self.disk.0.lock().unwrap().reads += 1;
+        }
+        Ok(count)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {

@@ -329,7 +329,8 @@ impl<A: Apply> Worker<A> {
         }
         let Parts { journal, content, apply, .. } = self.parts;
         // All is released before anybody is told, so that they may open it again at once; the lock last.
-        drop((apply, content));
+        content.close();
+        drop(apply);
         let closed = journal.close();
         for reply in closers {
             send(reply, closed.clone());

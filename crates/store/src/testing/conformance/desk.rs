@@ -211,6 +211,31 @@ pub(crate) async fn desk_entries_are_listed_oldest_first(store: Arc<dyn Store>) 
     assert_eq!(list(after("f", all.clone())).await, "");
 }
 
+pub(crate) async fn desk_entries_are_listed_newest_first_too(store: Arc<dyn Store>) {
+    let now = store.now();
+    let all = DeskQuery { newest_first: true, ..furnish(&*store, now).await };
+    let list = |query: DeskQuery| desk_list(&*store, query);
+    let acme = || DeskQuery { tenant: Some(tenant("acme")), ..all.clone() };
+    let after = |id: &str, query| DeskQuery { after: Some(desk_id(id)), ..query };
+    assert_eq!(list(all.clone()).await, "f a d c b e");
+    assert_eq!(list(DeskQuery { kind: Some(DeskKind::Grant), ..acme() }).await, "f a");
+    assert_eq!(list(DeskQuery { limit: 2, ..all.clone() }).await, "f a");
+    assert_eq!(list(DeskQuery { limit: 0, ..all.clone() }).await, "");
+    assert_eq!(list(DeskQuery { limit: 2, ..after("d", acme()) }).await, "c e");
+    assert_eq!(list(after("e", all.clone())).await, "");
+    // Made before a time, in both orders: what was made at that time is not among them.
+    let before = |query| DeskQuery { made_before: Some(now.plus_ms(20)), ..query };
+    assert_eq!(list(before(all.clone())).await, "b e");
+    assert_eq!(list(DeskQuery { limit: 1, ..before(all.clone()) }).await, "b");
+    assert_eq!(list(DeskQuery { newest_first: false, ..before(all.clone()) }).await, "e b");
+    assert_eq!(list(after("b", before(all.clone()))).await, "e");
+    assert_eq!(list(after("a", before(all.clone()))).await, "b e");
+    let open = |at| DeskQuery { open_at: Some(at), ..all.clone() };
+    assert_eq!(list(open(now)).await, "f a d c b e");
+    assert_eq!(list(DeskQuery { limit: 2, ..after("d", open(now)) }).await, "c b");
+    assert_eq!(list(before(open(now))).await, "b e");
+}
+
 pub(crate) async fn open_desk_entries_are_those_that_may_still_matter(store: Arc<dyn Store>) {
     let now = store.now();
     let all = furnish(&*store, now).await;

@@ -1,0 +1,103 @@
+//! The places made anew: gathered from what the packs say, and put in the place of what was known.
+//!
+//! Owns the gathering, within the memory that the places have at any time. Not here: the reading of packs (`mending`).
+//! Invariant: no table is made or swept meanwhile, which would bring the old ones back or take the new ones away.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use placet_types::digest::Digest;
+
+use super::{Located, PLACES_MAX, Packs, PlaceIndex, Places, TenantKey, decode, key};
+use crate::content::error::ContentError;
+use crate::sorted::TableSet;
+
+/// Places that are being gathered.
+pub(crate) struct Remaking<'a> {
+    index: &'a PlaceIndex,
+    next_table: MutexGuard<'a, u64>,
+    held: Places,
+    tables: TableSet,
+}
+
+impl PlaceIndex {
+    /// Begins to make the places anew. What is known counts until [`Remaking::done`].
+    pub(crate) fn remake(&self) -> Remaking<'_> {
+        let next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
+        Remaking { index: self, next_table, held: Places::new(), tables: TableSet::default() }
+    }
+}
+
+#[cfg(test)]
+impl PlaceIndex {
+    /// For tests: how many places are in memory.
+    pub(crate) fn held(&self) -> usize {
+        self.levels.read().unwrap_or_else(PoisonError::into_inner).active.len()
+    }
+}
+
+impl Remaking<'_> {
+    /// What was gathered of a piece.
+    ///
+    /// # Errors
+    /// [`ContentError`]: what was put into a table cannot be read back.
+    pub(crate) fn get(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+    ) -> Result<Option<Located>, ContentError> {
+        if let Some(located) = self.held.get(&(tenant, digest)) {
+            return Ok(Some(*located));
+        }
+        let found = self.tables.get_filtered(&key(&tenant, &digest));
+        Ok(found.map_err(ContentError::places)?.map(|value| decode(&value)))
+    }
+
+    /// A piece is there, or gone.
+    pub(crate) fn put(&mut self, tenant: TenantKey, digest: Digest, located: Located) {
+        self.held.insert((tenant, digest), located);
+    }
+
+    /// Makes a table of what is in memory if that is much. Whoever only looks makes none.
+    ///
+    /// # Errors
+    /// What the medium answers.
+    pub(crate) fn tend(&mut self) -> Result<(), ContentError> {
+        if self.held.len() < PLACES_MAX || self.index.is_looked_at {
+            return Ok(());
+        }
+        let tables = std::mem::take(&mut self.tables);
+        self.tables = self.index.write_table(&self.held, tables, &mut self.next_table)?;
+        self.held.clear();
+        Ok(())
+    }
+
+    /// What was gathered takes the place of the tables; what was learnt of late counts all the same. Damaged tables are set aside.
+    pub(crate) fn done(self, infos: Packs, why: &str) {
+        let Self { index, next_table, mut held, tables } = self;
+        let old = {
+            let mut levels = index.levels.write().unwrap_or_else(PoisonError::into_inner);
+            if let Some(frozen) = levels.frozen.take() {
+                held.extend(frozen.iter().map(|(key, located)| (*key, *located)));
+            }
+            held.extend(std::mem::take(&mut levels.active));
+            levels.active = held;
+            for (tenant, infos) in infos {
+                for (number, info) in infos {
+                    let known = levels.packs.get_mut(&tenant).and_then(|of| of.get_mut(&number));
+                    if let Some(known) = known.filter(|known| known.length == info.length) {
+                        *known = info;
+                    }
+                }
+            }
+            std::mem::replace(&mut levels.tables, tables)
+        };
+        *index.damage.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+        let damaged = old.tables().iter().filter(|table| table.verify().is_err());
+        for path in damaged.map(|table| table.path()).filter(|_| !index.is_looked_at) {
+            if let Err(error) = index.medium.rename(path, &path.with_extension("damaged")) {
+                tracing::warn!(%error, path = %path.display(), "a damaged table could not be set aside");
+            }
+        }
+        drop(next_table);
+    }
+}

@@ -1,0 +1,205 @@
+//! Where content lies, and that it stays deleted: over kills, damaged tables and packs that were being written anew.
+
+use std::collections::BTreeSet;
+
+use super::super::places::Located;
+use super::super::reader::tenant_key;
+use super::*;
+
+fn with_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let all = files(folder).into_iter();
+    all.filter(|path| path.extension().is_some_and(|found| found == ending)).collect()
+}
+
+/// Flips a bit of the only table.
+fn damage(folder: &Path) {
+    let table = with_ending(folder, "table").remove(0);
+    let mut bytes = fs::read(&table).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&table, bytes).unwrap();
+}
+
+fn copy(from: &Path, to: &Path) {
+    for path in files(from) {
+        let copy = to.join(path.strip_prefix(from).unwrap());
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(path, copy).unwrap();
+    }
+}
+
+/// What there is, as an export sees it.
+fn everything(store: &ContentStore) -> Vec<Vec<u8>> {
+    let mut seen = Vec::new();
+    store
+        .reader()
+        .each(&mut |_, _, bytes| {
+            seen.push(bytes.to_vec());
+            Ok::<_, ContentError>(())
+        })
+        .unwrap();
+    seen.sort();
+    seen
+}
+
+#[test]
+fn what_was_deleted_is_gone_whatever_older_tables_say() {
+    let folder = tempdir().unwrap();
+    let digests = kept(folder.path(), &[b"stays", b"goes", b"too"]);
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    store.reader().places.flush().unwrap();
+    store.forget("acme", digests[1]).unwrap();
+    store.sync().unwrap();
+    // Killed: the table still says where it was.
+    drop(store);
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    let reader = store.reader();
+    let located = reader.places.locate(tenant_key("acme"), digests[1]).unwrap();
+    assert!(matches!(located, Some(Located::At { .. })), "{located:?}");
+    assert!(reader.was_deleted("acme", digests[1]) && !reader.was_deleted("acme", digests[0]));
+    assert_eq!(everything(&store), [b"stays".to_vec(), b"too".to_vec()]);
+    // A start deletes once more what entries say; in good order it is known from then on.
+    store.forget("acme", digests[1]).unwrap();
+    store.forget("acme", digests[2]).unwrap();
+    store.sync().unwrap();
+    store.close();
+    let (store, _) = ContentStore::open(folder.path()).unwrap();
+    let places = store.reader().places;
+    for digest in &digests[1..] {
+        assert_eq!(places.locate(tenant_key("acme"), *digest).unwrap(), Some(Located::Gone));
+    }
+    assert_eq!(places.pack(tenant_key("acme"), 1).dead_bytes, 44 + 4 + 44 + 3);
+    assert_eq!(everything(&store), [b"stays".to_vec()]);
+}
+
+#[test]
+fn a_damaged_table_of_places_is_made_anew_from_the_packs() {
+    for way in 0..3 {
+        let folder = tempdir().unwrap();
+        let digests = kept(folder.path(), &[b"content", b"deleted", b"to be deleted"]);
+        let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+        store.forget("acme", digests[1]).unwrap();
+        store.sync().unwrap();
+        store.reader().places.flush().unwrap();
+        damage(folder.path());
+        let reader = store.reader();
+        match way {
+            0 => assert_eq!(reader.get("acme", digests[0]).unwrap(), b"content"),
+            1 => {
+                store.forget("acme", digests[2]).unwrap();
+                store.sync().unwrap();
+                assert!(reader.was_deleted("acme", digests[2]));
+            }
+            _ => assert_eq!(everything(&store).len(), 2),
+        }
+        assert_eq!(reader.get("acme", digests[0]).unwrap(), b"content");
+        assert!(reader.was_deleted("acme", digests[1]));
+        assert!(reader.damaged_places().is_some(), "way {way}");
+        assert_eq!(with_ending(folder.path(), "damaged").len(), 1, "it is set aside");
+        drop(store);
+        let (store, report) = ContentStore::open(folder.path()).unwrap();
+        assert_eq!(report.damaged_bytes, 0);
+        let reader = store.reader();
+        reader.check_places().unwrap();
+        assert_eq!(reader.damaged_places(), None, "there is a sound one again");
+        assert_eq!(reader.get("acme", digests[0]).unwrap(), b"content");
+    }
+}
+
+#[test]
+fn many_places_are_made_anew_a_table_at_a_time() {
+    let folder = tempdir().unwrap();
+    let pieces: Vec<Vec<u8>> = (0..300).map(|n| format!("content {n}").into_bytes()).collect();
+    let borrowed: Vec<&[u8]> = pieces.iter().map(Vec::as_slice).collect();
+    // Packs of some ten pieces, so that tables are made between them.
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    store.pack_bytes = 600;
+    let mut digests = Vec::new();
+    for piece in &borrowed {
+        digests.push(store.put("acme", piece.to_vec()).unwrap());
+        store.sync().unwrap();
+    }
+    store.forget("acme", digests[7]).unwrap();
+    store.sync().unwrap();
+    let reader = store.reader();
+    let tables = with_ending(folder.path(), "table");
+    reader.remake_places().unwrap();
+    let anew = with_ending(folder.path(), "table");
+    assert!(!anew.is_empty() && anew.iter().all(|path| !tables.contains(path)), "{anew:?}");
+    assert!(reader.places.held() < 64, "{} places are in memory", reader.places.held());
+    let mut found = everything(&store);
+    found.sort();
+    let mut wanted: Vec<Vec<u8>> = pieces.clone();
+    wanted.remove(7);
+    wanted.sort();
+    assert_eq!(found, wanted);
+    assert!(reader.was_deleted("acme", digests[7]));
+}
+
+#[test]
+fn whoever_only_looks_finds_damaged_places_and_changes_nothing() {
+    let folder = tempdir().unwrap();
+    let digest = kept(folder.path(), &[b"content"])[0];
+    let (store, _) = ContentStore::open(folder.path()).unwrap();
+    store.reader().places.flush().unwrap();
+    drop(store);
+    damage(folder.path());
+    let all = || -> Vec<_> {
+        let paths = files(folder.path()).into_iter();
+        paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    };
+    let before = all();
+    let (store, _) = ContentStore::open_to_look(folder.path()).unwrap();
+    store.reader().check_places().unwrap();
+    assert_eq!(store.reader().get("acme", digest).unwrap(), b"content");
+    assert!(store.reader().damaged_places().is_some_and(|why| why.contains("damaged")));
+    store.close();
+    assert_eq!(all(), before);
+}
+
+#[test]
+fn a_kill_while_a_pack_is_written_anew_brings_nothing_back() {
+    let origin = tempdir().unwrap();
+    let contents: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![b'A' + number; 100]).collect();
+    let (mut store, _) = ContentStore::open(origin.path()).unwrap();
+    store.pack_bytes = 2_000;
+    let digests: Vec<Digest> =
+        contents.iter().map(|bytes| store.put("acme", bytes.clone()).unwrap()).collect();
+    store.sync().unwrap();
+    for digest in &digests[1..12] {
+        store.forget("acme", *digest).unwrap();
+    }
+    store.sync().unwrap();
+    store.reader().places.flush().unwrap();
+    let before = tempdir().unwrap();
+    copy(origin.path(), before.path());
+    assert!(store.reader().compact().unwrap() > 0);
+    drop(store);
+    let packs = |root: &Path| -> BTreeSet<PathBuf> {
+        let all = with_ending(root, "pack").into_iter();
+        all.map(|path| path.strip_prefix(root).unwrap().to_owned()).collect()
+    };
+    let (old, new) = (packs(before.path()), packs(origin.path()));
+    let (gone, made) = (old.difference(&new).next().unwrap(), new.difference(&old).next().unwrap());
+    // The new pack is in place and no table says so; or the tables say so and the old one is still there.
+    let kills = [(before.path(), origin.path(), made), (origin.path(), before.path(), gone)];
+    for (at, (root, other, both)) in kills.into_iter().enumerate() {
+        let folder = tempdir().unwrap();
+        copy(root, folder.path());
+        fs::copy(other.join(both), folder.path().join(both)).unwrap();
+        let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+        assert_eq!(store.reader().get("acme", digests[0]).unwrap(), contents[0]);
+        assert_eq!(everything(&store).len(), 29, "each is there once");
+        store.forget("acme", digests[0]).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        fs::remove_dir_all(folder.path().join("places")).unwrap();
+        let (store, _) = ContentStore::open(folder.path()).unwrap();
+        let read = store.reader().get("acme", digests[0]);
+        assert!(matches!(read, Err(ContentError::Missing { .. })), "{at}: {read:?}");
+        assert_eq!(everything(&store).len(), 28);
+        for path in files(folder.path()) {
+            let bytes = fs::read(&path).unwrap();
+            assert!(!bytes.windows(100).any(|window| window == contents[0]), "{}", path.display());
+        }
+    }
+}
