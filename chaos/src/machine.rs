@@ -15,6 +15,8 @@ use placet_types::clock::{Clock, Timestamp};
 pub struct Machine {
     /// Attaches to a process and kills it, fails or delays it at a system call.
     pub strace: Option<PathBuf>,
+    /// Whether it may attach to a process that lets nobody read its memory.
+    pub can_attach: bool,
     /// Starts a program that ends with us, and as another user.
     pub setpriv: Option<PathBuf>,
     /// The library that shows a program another time.
@@ -31,6 +33,7 @@ impl Machine {
         let root = rustix::process::geteuid().is_root();
         Self {
             strace: found("strace"),
+            can_attach: can_attach(),
             setpriv: found("setpriv"),
             faketime: faketime(),
             postgres: postgres(),
@@ -44,6 +47,15 @@ impl Machine {
             || (self.unprivileged.is_some() && self.setpriv.is_some());
         self.postgres.is_some() && allowed
     }
+}
+
+/// Whether a running process can be traced that lets nobody read its memory, as Placet does: its own user may not.
+fn can_attach() -> bool {
+    const SYS_PTRACE: u32 = 19;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let mask = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask.checked_shr(SYS_PTRACE).is_some_and(|bits| bits & 1 == 1))
 }
 
 fn found(name: &str) -> Option<PathBuf> {

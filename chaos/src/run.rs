@@ -337,6 +337,7 @@ fn missing(
     };
     lacks(FaultKind::F5, shop.machine.strace.is_none(), "strace is not installed");
     lacks(FaultKind::F11, shop.machine.strace.is_none(), "strace is not installed");
+    lacks(FaultKind::F11, !shop.machine.can_attach, "CAP_SYS_PTRACE is missing: run it as root");
     lacks(FaultKind::F10, shop.machine.faketime.is_none(), "libfaketime is not installed");
     lacks(FaultKind::F18, !shop.abilities.ledger, "this `placet` has no configurable retention");
     missing

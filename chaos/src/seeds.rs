@@ -8,10 +8,11 @@ use crate::schedule::{Schedule, Store};
 
 /// The kept seeds.
 const KEPT: &str = include_str!("../seeds/regression.txt");
-/// The schedules of seeds that meant something else when they were kept.
-const SCHEDULES: [(&str, &str); 2] = [
+/// The schedules of seeds that meant something else when they were kept, and one that every run has to have.
+const SCHEDULES: [(&str, &str); 3] = [
     ("clock-and-window.json", include_str!("../seeds/clock-and-window.json")),
     ("erasure.json", include_str!("../seeds/erasure.json")),
+    ("failover.json", include_str!("../seeds/failover.json")),
 ];
 
 /// A kept seed.

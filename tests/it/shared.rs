@@ -74,6 +74,25 @@ async fn what_is_held_on_one_node_and_approved_there_is_answered_by_the_other() 
 }
 
 #[tokio::test]
+async fn what_became_of_a_call_is_news_on_the_node_that_neither_asked_nor_ran_it() {
+    let database = Database::start().await;
+    let (one, two) = database.two_nodes().await;
+    let (a, b) = (one.start().await, two.start().await);
+    let mut news = two.ben(&b).await.desk_events().await;
+    one.put("a.txt", "x");
+    let held = one.agent(&a).await.call(&delete("a.txt", "s1")).await.held();
+    let approval = text(&held, "approval_id");
+    // It was not over between two looks at the records.
+    news.until("asked", &approval).await;
+    one.ben(&a).await.decide(&held, "approve").await.ok();
+    let call = text(&held, "call_id");
+    let told = news.until("settled", &approval).await;
+    assert_eq!(told["call_id"], call.as_str(), "{told:#}");
+    two.agent(&b).await.end_of(&call).await.succeeded();
+    assert!(!one.file("a.txt").try_exists().unwrap());
+}
+
+#[tokio::test]
 async fn a_node_that_is_killed_is_taken_over_with_what_it_held_and_what_it_had_sent() {
     let database = Database::start().await;
     let (one, two) = database.two_nodes().await;

@@ -243,9 +243,12 @@ fn voters(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mu
     }
 }
 
-/// What was agreed to once the faults were over was taken up: nothing is left that could keep it from running.
+/// How long an agreement has to have left for what it allows to be taken up, in milliseconds.
+const TAKEN_UP_MS: i64 = 1_500;
+
+/// What was agreed to once the faults were over, and in time, was taken up: nothing is left that could keep it from running.
 fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
-    let Some(quiet) = world.quiet else { return };
+    let Some(quiet) = world.quiet.filter(|_| world.clocks_agree()) else { return };
     let agreed = world.votes.iter().filter(|vote| {
         let state = vote.reply.and_then(|reply| reply.state.as_deref());
         vote.at >= quiet && vote.sent.approve && state == Some("approved")
@@ -253,7 +256,8 @@ fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
     for vote in agreed {
         let id = vote.sent.approval_id.as_str();
         let Some((_, last)) = courses.get(id).and_then(|course| course.last()) else { continue };
-        if last.state != "consumed" {
+        let left_ms = last.expires_ms.saturating_sub(vote.at.wall_ms);
+        if last.state != "consumed" && left_ms >= TAKEN_UP_MS {
             let why = format!(
                 "{} agreed when the faults were over and was told so, and it did not run: it ended as {}",
                 vote.sent.approver, last.state

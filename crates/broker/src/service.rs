@@ -89,7 +89,12 @@ impl Service {
             tracing::error!(sts = %self.config.name, code, "a token service refuses us, and names as the reason what one caller asked for");
         } else {
             self.note_refused(&live.newest, means.clock.now());
-            tracing::error!(sts = %self.config.name, code, "a token service refuses us; nothing is exchanged there until the secret changes");
+            let (sts, closed_ms) = (&self.config.name, self.closed_ms());
+            if self.config.client_auth.secret().is_some() {
+                tracing::error!(%sts, code, closed_ms, "a token service refuses us; nothing is exchanged there for a while, or until the secret changes");
+            } else {
+                tracing::error!(%sts, code, closed_ms, "a token service refuses us and our certificate; nothing is exchanged there for a moment");
+            }
         }
         Err(BrokerError::ClientRefused { code })
     }
@@ -153,11 +158,14 @@ impl Service {
         Ok(())
     }
 
+    /// For how long a refusal of us counts, where nothing changes.
+    fn closed_ms(&self) -> i64 {
+        if self.config.client_auth.secret().is_some() { CLOSED_MS } else { CLOSED_UNSEEN_MS }
+    }
+
     fn note_refused(&self, secret: &SecretString, now: Timestamp) {
         let secret = Digest::of(secret.expose_secret().as_bytes());
-        let closed_ms =
-            if self.config.client_auth.secret().is_some() { CLOSED_MS } else { CLOSED_UNSEEN_MS };
-        let until = now.plus_ms(closed_ms);
+        let until = now.plus_ms(self.closed_ms());
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) =
             Some(Refused { secret, until });
     }

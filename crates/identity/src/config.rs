@@ -19,8 +19,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::{dev::DEV_ISSUER, error::SetupError};
+use crate::error::SetupError;
 
+mod warnings;
 mod workloads;
 
 pub use workloads::{ActingRule, ClientAuthority, TrustDomainConfig, WorkloadNames};
@@ -466,25 +467,5 @@ impl IdentityConfig {
         let domains: Vec<IssuerConfig> =
             self.trust_domains.iter().map(TrustDomainConfig::as_issuer).collect();
         self.issuers.iter().chain(&domains).filter_map(destination).collect()
-    }
-
-    /// What an operator should read at start: settings that are weaker than the default.
-    #[must_use]
-    pub fn warnings(&self) -> Vec<String> {
-        let typ = self.issuers.iter().filter(|issuer| issuer.accept_typ_jwt).map(|issuer| {
-            format!(
-                "issuer `{}` accepts `typ: JWT`: an access token is told from other tokens by its audience only",
-                issuer.issuer
-            )
-        });
-        let anybody = self.issuers.iter().filter(|issuer| issuer.delegations_for_anybody);
-        let anybody = anybody.filter(|issuer| !issuer.issuer.starts_with(DEV_ISSUER));
-        let anybody = anybody.map(|issuer| {
-            format!(
-                "issuer `{}` lets a user's token without a client serve every agent of the tenant",
-                issuer.issuer
-            )
-        });
-        typ.chain(anybody).collect()
     }
 }

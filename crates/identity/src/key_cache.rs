@@ -3,7 +3,7 @@
 //! Owns when a key set is fetched again. Invariants: tokens cannot cause more than one fetch in `keys_retry_s_min`,
 //! however many unknown keys they name; at most one fetch runs at a time; a set that could not be fetched for
 //! `keys_stale_s_max` is not used any more; a set that cannot be read never replaces one that could; a file that does not answer keeps one
-//! thread and holds up one token for a moment.
+//! thread and holds up one token for a moment; what it says in the end is used, and is as old as the question.
 
 use std::{
     fs::File,
@@ -59,6 +59,8 @@ pub(crate) struct KeyCache {
     begun: Arc<Mutex<Option<Instant>>>,
     /// Whoever holds it reads the file: one thread, however long the file does not answer.
     reads: Arc<Mutex<()>>,
+    /// How a file is read; a test has one that takes long.
+    read: fn(&Path) -> Result<Vec<u8>, KeyError>,
 }
 
 #[derive(Debug)]
@@ -141,6 +143,7 @@ impl KeyCache {
             ),
             begun: Arc::new(Mutex::new(None)),
             reads: Arc::default(),
+            read: read_file,
         }
     }
 
@@ -275,20 +278,25 @@ impl KeyCache {
         *begun = Some(Instant::now());
         let cache = Arc::clone(self);
         let task = tokio::spawn(async move {
-            let loaded = cache.load().await.map(|set| Loaded { set, at: Instant::now() });
-            cache.failing.store(loaded.is_err(), Ordering::Relaxed);
-            // Who knows it says that there are no keys any more, which is not an outage; half a document is no set at all.
-            if matches!(loaded, Err(KeyError::NotInBundles { .. } | KeyError::Empty)) {
-                cache.current.store(None);
-            }
-            let outcome = loaded.map(|loaded| cache.current.store(Some(Arc::new(loaded))));
+            let loaded = cache.load().await;
+            let outcome = cache.take_in(loaded, Instant::now());
             drop(begun);
             outcome
         });
         task.await.unwrap_or(Err(KeyError::Interrupted))
     }
 
-    async fn load(&self) -> Result<KeySet, KeyError> {
+    /// What a fetch brought counts from now on, as true at `at`.
+    fn take_in(&self, loaded: Result<KeySet, KeyError>, at: Instant) -> Result<(), KeyError> {
+        self.failing.store(loaded.is_err(), Ordering::Relaxed);
+        // Who knows it says that there are no keys any more, which is not an outage; half a document is no set at all.
+        if matches!(loaded, Err(KeyError::NotInBundles { .. } | KeyError::Empty)) {
+            self.current.store(None);
+        }
+        loaded.map(|set| self.current.store(Some(Arc::new(Loaded { set, at }))))
+    }
+
+    async fn load(self: &Arc<Self>) -> Result<KeySet, KeyError> {
         let fetched = match &self.source {
             Source::Inline => return Err(KeyError::Empty),
             Source::Agent { api, trust_domain } => {
@@ -310,20 +318,29 @@ impl KeyCache {
         KeySet::parse(&fetched, self.wanted)
     }
 
-    /// Reads a file on a thread for blocking, and on one only.
-    async fn read_soon(&self, path: &Path) -> Result<Vec<u8>, KeyError> {
+    /// Reads a file on a thread for blocking, and on one only. Whoever asks waits for a moment; what comes later is taken in when it comes.
+    async fn read_soon(self: &Arc<Self>, path: &Path) -> Result<Vec<u8>, KeyError> {
         let late = || KeyError::TimedOut { timeout_ms: FILE_TIMEOUT_MS };
         let reads = Arc::clone(&self.reads).try_lock_owned().map_err(|_held| late())?;
-        let path = path.to_owned();
-        let read = tokio::task::spawn_blocking(move || {
-            let read = read_file(&path);
-            drop(reads);
-            read
-        });
-        match timeout(Duration::from_millis(FILE_TIMEOUT_MS), read).await {
-            Ok(read) => read.unwrap_or(Err(KeyError::Interrupted)),
-            Err(_elapsed) => Err(late()),
+        let (path, read, at) = (path.to_owned(), self.read, Instant::now());
+        let mut reading = tokio::task::spawn_blocking(move || read(&path));
+        if let Ok(read) = timeout(Duration::from_millis(FILE_TIMEOUT_MS), &mut reading).await {
+            return read.unwrap_or(Err(KeyError::Interrupted));
         }
+        let cache = Arc::clone(self);
+        drop(tokio::spawn(async move {
+            let read = reading.await.unwrap_or(Err(KeyError::Interrupted));
+            // After the one who asked has noted that it is late. Nobody else reads meanwhile, so nothing newer is overwritten.
+            let begun = cache.begun.lock().await;
+            let outcome = read.and_then(|bytes| KeySet::parse(&bytes, cache.wanted));
+            if let Err(error) = cache.take_in(outcome, at) {
+                tracing::warn!(issuer = %cache.issuer, error = %error, "the issuer's keys came late, and could not be used");
+            }
+            // Whoever may fetch next may read.
+            drop(reads);
+            drop(begun);
+        }));
+        Err(late())
     }
 }
 

@@ -10,6 +10,7 @@
 //! - no [`VerifiedCaller`] exists whose delegation names another actor or another tenant;
 //! - no type in here shows a token or a secret when it is printed.
 
+mod agent_clients;
 mod caller;
 mod certificate;
 mod claims;

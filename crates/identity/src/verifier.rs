@@ -21,6 +21,7 @@ use placet_types::{
 };
 
 use crate::{
+    agent_clients::AgentClients,
     certificate::{ClientAuthorities, ClientCertificate},
     claims::{Judge, check_id_token},
     config::{IdentityConfig, IssuerConfig, KeySource, KindRule, TrustDomainConfig},
@@ -58,6 +59,41 @@ struct Issuer {
     /// Whose tokens are JWT-SVIDs.
     domain: Option<TrustDomainConfig>,
     keys: Arc<KeyCache>,
+    /// What its agents came with, where nobody says which clients people use.
+    agents: AgentClients,
+}
+
+impl Issuer {
+    fn new(
+        config: IssuerConfig,
+        domain: Option<TrustDomainConfig>,
+        keys: KeyCache,
+    ) -> (String, Self) {
+        let name = config.issuer.clone();
+        (name, Self { config, domain, keys: Arc::new(keys), agents: AgentClients::default() })
+    }
+
+    /// Takes note of what an agent came with, and tells the token of a user that an agent may hold therefore: one that the binding would let it
+    /// act with.
+    fn told_apart(&self, mut verified: VerifiedToken) -> VerifiedToken {
+        if !self.config.person_clients.is_empty() {
+            return verified;
+        }
+        match verified.kind() {
+            PrincipalKind::User => {
+                if verified.client().is_some_and(|client| self.agents.has(client)) {
+                    verified.is_held = true;
+                }
+            }
+            PrincipalKind::Agent | PrincipalKind::Service | PrincipalKind::Automation => {
+                self.agents.saw(verified.subject());
+                if let Some(client) = verified.client() {
+                    self.agents.saw(client);
+                }
+            }
+        }
+        verified
+    }
 }
 
 /// Somebody reads the files of client authorities: until this goes, however the reading ends.
@@ -113,8 +149,8 @@ impl Verifier {
         let mut issuers = BTreeMap::new();
         for issuer in &config.issuers {
             let cache = KeyCache::new(issuer, KeyUse::Signatures, &config, egress.as_ref())?;
-            let (config, keys) = (issuer.clone(), Arc::new(cache));
-            issuers.insert(issuer.issuer.clone(), Issuer { config, domain: None, keys });
+            let (name, issuer) = Issuer::new(issuer.clone(), None, cache);
+            issuers.insert(name, issuer);
         }
         let watched = config.of_workload_api().next().and(config.workload_api.as_deref());
         let agent = watched.map(|socket| Arc::new(WorkloadApi::watch(socket)));
@@ -124,9 +160,8 @@ impl Verifier {
                 Some(agent) => KeyCache::of_agent(&issuer, (agent, &domain.trust_domain), &config),
                 None => KeyCache::new(&issuer, KeyUse::JwtSvids, &config, egress.as_ref())?,
             };
-            let (name, keys) = (issuer.issuer.clone(), Arc::new(cache));
-            let domain = Some(domain.clone());
-            issuers.insert(name, Issuer { config: issuer, domain, keys });
+            let (name, issuer) = Issuer::new(issuer, Some(domain.clone()), cache);
+            issuers.insert(name, issuer);
         }
         let authorities = ClientAuthorities::load(&config.client_authorities)?;
         let leeway_s = config.leeway_s;
@@ -164,12 +199,13 @@ impl Verifier {
         let jws = Jws::parse(token)?;
         let now = self.inner.clock.now();
         // Not believed yet: whichever way is taken verifies the token, and refuses it where the other was meant.
-        let rule = self.issuer_of(&jws)?.config.act.as_ref();
+        let issuer = self.issuer_of(&jws)?;
+        let rule = issuer.config.act.as_ref();
         match rule.filter(|_| jws.claims().contains_key("act")) {
             None => Ok((self.verify_jws(&jws, TokenRole::Actor, now).await?.sealing(token), None)),
             Some(rule) => {
                 let user = self.verify_jws(&jws, TokenRole::Delegation, now).await?;
-                let actor = user.acting(rule)?;
+                let actor = issuer.told_apart(user.acting(rule)?);
                 Ok((actor, Some(user.sealing(token))))
             }
         }
@@ -207,7 +243,7 @@ impl Verifier {
         check_signature(jws, issuer).await?;
         let judge = self.judge(&issuer.config, role, now);
         match &issuer.domain {
-            None => judge.token(jws.claims(), jws.signed()),
+            None => Ok(issuer.told_apart(judge.token(jws.claims(), jws.signed())?)),
             Some(domain) => judge.svid(domain, jws.claims(), jws.signed()),
         }
     }

@@ -23,7 +23,10 @@ use crate::{
     answer::Answer,
     call::{Built, Call, Passage, Resumed},
     context::Context,
-    desk::resume::{ResumeGuard, recorded_identity},
+    desk::{
+        resume::{ResumeGuard, recorded_identity},
+        watch,
+    },
     registry::Owner,
     stages::recorded,
 };
@@ -114,6 +117,7 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let owner = Owner::of_scope(&record.scope);
     let told = Answer::InProgress(record.call_id.clone());
     drop(context.registry.enter(&record.call_id, owner, told));
+    watch::taken_over(context, &record).await;
     if attempt.class == Class::Opaque && !removed(Guard::RetryOpaque) {
         let reason = "the process ended between sending the call and recording its outcome";
         unknown(context, &record, reason).await;

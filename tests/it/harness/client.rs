@@ -2,6 +2,8 @@
 //!
 //! Owns the reading of answers and of server-sent events. Opens its connections through `placet-egress`, as the program does.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, header, request::Builder};
 use http_body_util::BodyExt as _;
@@ -12,6 +14,9 @@ use serde_json::{Value, json};
 use url::Url;
 
 use super::within;
+
+/// How long it may take until one node tells what happened on another; a comment comes meanwhile.
+const NEWS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A client with the token of one principal.
 #[derive(Debug, Clone)]
@@ -129,7 +134,16 @@ impl Client {
 
     /// Follows a call.
     pub(crate) async fn events(&self, call_id: &str) -> Events {
-        let request = self.request(Method::GET, &format!("/v1/calls/{call_id}/events"));
+        self.follow(&format!("/v1/calls/{call_id}/events")).await
+    }
+
+    /// Follows the desk.
+    pub(crate) async fn desk_events(&self) -> Events {
+        self.follow("/v1/desk/events").await
+    }
+
+    async fn follow(&self, path: &str) -> Events {
+        let request = self.request(Method::GET, path);
         let request =
             request.header(header::ACCEPT, "text/event-stream").body(Bytes::new()).unwrap();
         let answer = within("events", self.http.stream(request)).await.unwrap();
@@ -209,6 +223,24 @@ pub(crate) struct Events {
 }
 
 impl Events {
+    /// The first news of the desk of this kind of this approval.
+    pub(crate) async fn until(&mut self, kind: &str, approval_id: &str) -> Value {
+        let mut others = Vec::new();
+        let found = tokio::time::timeout(NEWS_WITHIN, async {
+            loop {
+                let (name, data) = self.next().await.expect("the stream has ended");
+                // What was missed may be what is waited for.
+                assert_eq!(name, "desk", "{data:#}");
+                if data["kind"] == kind && data["approval_id"] == approval_id {
+                    return data;
+                }
+                others.push(data);
+            }
+        });
+        let found = found.await.ok();
+        found.unwrap_or_else(|| panic!("no `{kind}` of {approval_id} among {others:?}"))
+    }
+
     /// The name and the data of the next one; `None` at the end of the stream.
     pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
         loop {

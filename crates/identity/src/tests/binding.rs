@@ -237,6 +237,39 @@ async fn an_agents_own_token_may_be_of_whichever_client() {
     assert!(VerifiedCaller::bind(agent, Some(user)).is_ok(), "it stays a delegation");
 }
 
+#[tokio::test]
+async fn a_users_token_of_a_client_that_an_agent_came_with_is_not_the_user() {
+    let signer = Signer::es256("k1");
+    let held: Result<(), _> = Err(IdentityError::HeldByAgent { issuer: ISSUER.to_owned() });
+    for (people, own, client, expected) in [
+        (&[][..], json!("helpdesk"), json!("helpdesk"), held.clone()),
+        // As its own subject, by which the token would bind to it.
+        (&[], json!(null), json!("svc-1"), held),
+        (&[], json!("helpdesk"), json!("cli"), Ok(())),
+        (&[], json!("helpdesk"), json!(null), Ok(())),
+        // Somebody has said that people use it.
+        (&["helpdesk"], json!("helpdesk"), json!("helpdesk"), Ok(())),
+    ] {
+        let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
+        trusted.person_clients = people.iter().map(|client| (*client).to_owned()).collect();
+        let verifier = verifier_of(vec![trusted]);
+        let mut service = claims_with("client_id", own);
+        (service["sub"], service["placet_kind"]) = (json!("svc-1"), json!("service"));
+        let user = claims_with("client_id", client.clone());
+        let alone = token(&verifier, &signer, TokenRole::Actor, &user).await;
+        assert!(VerifiedCaller::bind(alone, None).is_ok(), "nobody has come with it so far");
+        // Clones share what they saw.
+        let own = token(&verifier.clone(), &signer, TokenRole::Actor, &service).await;
+        let alone = token(&verifier, &signer, TokenRole::Actor, &user).await;
+        let shown = VerifiedCaller::bind(alone, None).map(drop);
+        assert_eq!(shown, expected, "{people:?} {client}");
+        if people.is_empty() && expected.is_err() {
+            let user = token(&verifier, &signer, TokenRole::Delegation, &user).await;
+            assert!(VerifiedCaller::bind(own, Some(user)).is_ok(), "it stays a delegation");
+        }
+    }
+}
+
 #[test]
 fn a_client_is_a_persons_or_an_agents() {
     let signer = Signer::es256("k1");

@@ -175,6 +175,30 @@ fn the_configuration_file_has_defaults_and_no_unknown_or_symmetric_words() {
     assert_eq!(serde_json::from_str::<IdentityConfig>(&lenient).unwrap().warnings().len(), 1);
 }
 
+#[test]
+fn an_issuer_of_people_and_agents_that_does_not_say_which_clients_people_use_is_warned_of() {
+    let text = |kinds: &str, more: &str| {
+        let issuer = format!(
+            r#"{{ "issuer": "corp", "tenant": "t", "audiences": ["a"], "keys": {{ "file": "/keys.json" }}, "kinds": {kinds}{more} }}"#
+        );
+        format!(r#"{{ "issuers": [{issuer}] }}"#)
+    };
+    for (kinds, more, warned) in [
+        (r#"{ "claim": ["user", "agent"] }"#, "", true),
+        (r#"{ "claim": ["user", "service"] }"#, r#", "clients": { "app": "bot" }"#, true),
+        (r#"{ "fixed": "user" }"#, r#", "act": {}"#, true),
+        (r#"{ "claim": ["user", "agent"] }"#, r#", "person_clients": ["cli"]"#, false),
+        (r#"{ "claim": ["agent", "service"] }"#, "", false),
+        (r#"{ "claim": ["user"] }"#, "", false),
+        (r#"{ "fixed": "user" }"#, "", false),
+    ] {
+        let read: IdentityConfig = serde_json::from_str(&text(kinds, more)).unwrap();
+        let warnings = read.warnings().concat();
+        assert_eq!(warnings.contains("`corp`"), warned, "{kinds}{more}: {warnings}");
+        assert_eq!(warnings.contains("`person_clients`"), warned, "{kinds}{more}: {warnings}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rotated_file_is_noticed_without_a_restart() {
     let dir = tempfile::tempdir().unwrap();

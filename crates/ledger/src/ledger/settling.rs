@@ -22,6 +22,9 @@ use crate::{
     store::{Admission, Changes, Durability, EffectChange, StoreError},
 };
 
+/// How often something is brought into a run that moves meanwhile, before that is left to another try.
+const TRIES: usize = 8;
+
 impl Ledger {
     /// Records what became of a dispatch, durably, before anybody is told (T4 to T6).
     ///
@@ -99,7 +102,7 @@ impl Ledger {
         };
         let brought = brought.filter(|_| state.has_words());
         let moved = record.moved(state, self.store.now()).map_err(StoreError::from)?;
-        self.bring_to_others(record, brought.as_ref()).await?;
+        let missed = self.bring_to_others(record, brought.as_ref()).await?;
         event.kind = AuditKind::Resolved;
         event.record_id = Some(record.record_id);
         event.code = result.error.as_ref().map(|error| error.error_code);
@@ -111,6 +114,7 @@ impl Ledger {
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
+        changes.audit.extend(missed);
         self.call_off(record, &moved, &mut changes).await?;
         self.store.commit(changes).await?;
         Ok(moved)
@@ -118,18 +122,23 @@ impl Ledger {
 
     /// Others are told the result than the run whose attempt brought it: the run that the record is of asks by the call's id, and whoever
     /// the call is kept for may be waiting for people. What the result brings comes into their contexts before it can be read.
+    ///
+    /// A run that cannot be read, or written, decides nothing and keeps no outcome of another from being recorded: what it misses is
+    /// answered, as events for the commit of the outcome. An error is one that the outcome would meet as well, or that passes; never
+    /// [`StoreError::Conflict`], which would be taken for the outcome's own.
     async fn bring_to_others(
         &self,
         record: &EffectRecord,
         brought: Option<&RunTaint>,
-    ) -> Result<(), LedgerError> {
-        let Some(brought) = brought else { return Ok(()) };
+    ) -> Result<Vec<AuditEvent>, LedgerError> {
+        let Some(brought) = brought else { return Ok(Vec::new()) };
+        let mut missed = Vec::new();
         let mut others = BTreeSet::from([record.run_id.clone()]);
         match self.parked(record).await {
             Ok(parked) => {
                 others.insert(parked.run.run_id);
             }
-            Err(error) if error.is_passing() => return Err(error),
+            Err(error) if concerns_all(&error) => return Err(error),
             // Nobody can be waiting for what cannot be read.
             Err(_damaged) => {}
         }
@@ -137,14 +146,38 @@ impl Ledger {
         for run_id in others {
             // The scope of a key is one agent, for one user.
             let key = RunKey { run_id, ..brought.run.clone() };
-            let known = self.store.run(&key).await?;
-            if known.is_some_and(|known| known.tainted(&brought.taint).is_some()) {
-                let taint = brought.taint.clone();
-                let event = event_of(AuditKind::RunTainted, record);
-                self.taint_run(RunTaint { run: key, taint }, event).await?;
+            let brought = RunTaint { run: key, taint: brought.taint.clone() };
+            match self.bring_to(record, &brought).await {
+                Ok(()) => {}
+                Err(error) if concerns_all(&error) => return Err(error),
+                Err(error) => {
+                    let mut event = event_of(AuditKind::RunTainted, record);
+                    event.run_id = Some(brought.run.run_id);
+                    event.taint = brought.taint;
+                    event.note =
+                        Some(format!("could not be kept in the context of the run: {error}"));
+                    missed.push(event);
+                }
             }
         }
-        Ok(())
+        Ok(missed)
+    }
+
+    /// Brings something into the context of one other run, if it is open and has not all of it.
+    async fn bring_to(&self, record: &EffectRecord, brought: &RunTaint) -> Result<(), LedgerError> {
+        for _ in 0..TRIES {
+            let known = self.store.run(&brought.run).await?;
+            if known.is_none_or(|known| known.tainted(&brought.taint).is_none()) {
+                return Ok(());
+            }
+            let event = event_of(AuditKind::RunTainted, record);
+            match self.taint_run(brought.clone(), event).await {
+                Err(LedgerError::Store(StoreError::Conflict)) => {}
+                kept => return kept,
+            }
+        }
+        let why = format!("run `{}` moved again and again", brought.run.run_id);
+        Err(StoreError::Hindered(why).into())
     }
 
     /// Ends the approval that `before` waited for, where `moved` ended without it: nobody is asked about what is over.
@@ -258,9 +291,10 @@ impl Ledger {
         let state = state_after(&record, attempt, (outcome, by), digest);
         let brought = attempt.reserve.as_ref().and_then(|reserve| reserve.brought());
         let brought = brought.filter(|_| state.has_words());
-        if brought.as_ref().is_some_and(|brought| brought.run.run_id != record.run_id) {
-            self.bring_to_others(&record, brought.as_ref()).await?;
-        }
+        let is_of_another =
+            brought.as_ref().is_some_and(|brought| brought.run.run_id != record.run_id);
+        let told = brought.as_ref().filter(|_| is_of_another);
+        let missed = self.bring_to_others(&record, told).await?;
         let mut event = event_of(AuditKind::Settled, &record);
         event.code = result.error.as_ref().map(|error| error.error_code);
         event.credential = second;
@@ -280,9 +314,21 @@ impl Ledger {
         changes.effects.push(EffectChange::Put(Box::new(moved.clone())));
         bring(&mut changes, &mut event, brought);
         changes.audit.push(event);
+        changes.audit.extend(missed);
         self.store.commit(changes).await?;
         Ok(moved)
     }
+}
+
+/// Whether the store would refuse the outcome as well, now or for good: other errors are of what was asked for alone.
+const fn concerns_all(error: &LedgerError) -> bool {
+    error.is_passing()
+        || matches!(
+            error,
+            LedgerError::Store(
+                StoreError::Fenced | StoreError::Stopped(_) | StoreError::Uncertain(_)
+            )
+        )
 }
 
 /// What an unknown outcome gives back to its run's budget once it has come to light that nothing happened. Only then: what was executed

@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::MemoryStore;
-use crate::store::StoreError;
+use crate::{run::RunKey, store::StoreError};
 
 /// The faults of one node's reads.
 #[derive(Debug, Default)]
@@ -21,6 +21,7 @@ pub(super) struct Reads {
     lists_left: Mutex<Option<u64>>,
     desk_hidden: AtomicBool,
     entries_hidden: AtomicBool,
+    damaged_run: Mutex<Option<RunKey>>,
     content_hidden: AtomicBool,
     content_held: AtomicBool,
     content_read: AtomicU64,
@@ -54,6 +55,14 @@ impl Reads {
     pub(super) fn entry(&self) -> Result<(), StoreError> {
         if self.entries_hidden.load(Ordering::SeqCst) {
             return Err(StoreError::Unreachable("no entries".to_owned()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(&self, key: &RunKey) -> Result<(), StoreError> {
+        let damaged = self.damaged_run.lock().unwrap_or_else(PoisonError::into_inner);
+        if damaged.as_ref() == Some(key) {
+            return Err(StoreError::Damaged("a run has an unknown form".to_owned()));
         }
         Ok(())
     }
@@ -100,6 +109,11 @@ impl MemoryStore {
     /// Single entries of the desk cannot be read by this node from now on, or can again.
     pub fn hide_entries(&self, hidden: bool) {
         self.reads.entries_hidden.store(hidden, Ordering::SeqCst);
+    }
+
+    /// This run cannot be read by this node from now on, as where its row is damaged; nothing: each can.
+    pub fn damage_run(&self, run: Option<RunKey>) {
+        *self.reads.damaged_run.lock().unwrap_or_else(PoisonError::into_inner) = run;
     }
 
     /// Content cannot be read by this node from now on, or can again.

@@ -159,11 +159,14 @@ pub(crate) fn noted(vote: &Vote) -> String {
         VoteChoice::Approve => "approved",
         VoteChoice::Deny => "denied",
     };
-    let token = vote.with_token();
-    match (&vote.stands_for, &vote.tenant) {
-        (Some(colleague), _) => format!("{word} for {colleague}{token}"),
-        (None, Some(tenant)) => format!("{word} as a guest of {tenant}"),
-        (None, None) => format!("{word}{token}"),
+    let word = match &vote.stands_for {
+        Some(colleague) => format!("{word} for {colleague}"),
+        None => word.to_owned(),
+    };
+    // By which token a guest is known is the business of their own tenant.
+    match &vote.tenant {
+        Some(tenant) => format!("{word} as a guest of {tenant}"),
+        None => format!("{word}{}", vote.with_token()),
     }
 }
 
@@ -363,5 +366,26 @@ fn shape_of(value: &Value, place: &str, shape: &mut BTreeSet<String>) {
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk::board::tests::vote;
+
+    #[test]
+    fn the_token_of_a_guest_is_in_no_note_of_the_host_whomever_they_decide_for() {
+        let known = Vote { token_ref: Some("tok_1".to_owned()), ..vote("gil", VoteChoice::Deny) };
+        for (tenant, colleague, said) in [
+            (None, None, "denied with tok_1"),
+            (None, Some("ben"), "denied for ben with tok_1"),
+            (Some("globex"), None, "denied as a guest of globex"),
+            (Some("globex"), Some("gus"), "denied for gus as a guest of globex"),
+        ] {
+            let tenant = tenant.map(|tenant| tenant.parse().unwrap());
+            let stands_for = colleague.map(|colleague| colleague.parse().unwrap());
+            assert_eq!(noted(&Vote { tenant, stands_for, ..known.clone() }), said);
+        }
     }
 }

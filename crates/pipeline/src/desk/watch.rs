@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
-    record::EffectState,
+    record::{EffectRecord, EffectState},
 };
 use placet_types::ids::ApprovalId;
 
@@ -118,6 +118,19 @@ pub(crate) async fn resolved(context: &Context, call_id: &placet_types::ids::Too
         Ok(_) => {}
         // The next round finds it.
         Err(error) => context.noticed(&error.into()),
+    }
+}
+
+/// A call that was under way in a process that is over goes on in this one, which tells how it ends.
+pub(crate) async fn taken_over(context: &Context, record: &EffectRecord) {
+    let Some(approval_id) = record.state.approval_id() else { return };
+    match context.ledger.store().approval(approval_id).await {
+        Ok(Some(approval)) => context.desk.watch.begin(&approval, false),
+        Ok(None) => {}
+        Err(error) => {
+            tracing::info!(%error, record_id = %record.record_id, "nobody is told of the end of a call whose approval cannot be read");
+            context.noticed(&error.into());
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use placet_adapter::{
     adapter::{Adapter, Conditions, Connector, Inquiry},
@@ -54,6 +55,8 @@ pub(crate) enum Probing {
 #[derive(Debug, Clone)]
 pub(crate) enum Behaviour {
     Slow(Duration),
+    /// It has its effect when there is leave for it.
+    OnLeave(Arc<Semaphore>),
     NothingHappened,
     /// The same, and it says so only after a while.
     NothingAfter(Duration),
@@ -169,6 +172,7 @@ impl Adapter for FakeAdapter {
                 return Outcome::NothingHappened(AdapterError::Drifted("another tool".to_owned()));
             }
             Some(Behaviour::Slow(pause)) => tokio::time::sleep(*pause).await,
+            Some(Behaviour::OnLeave(leave)) => drop(leave.acquire().await),
             _ => {}
         }
         self.0.effects.lock().unwrap().push((tool.clone(), dispatch.token().to_owned()));

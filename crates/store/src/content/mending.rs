@@ -48,6 +48,11 @@ impl ContentReader {
         self.mended(PlaceIndex::verify)
     }
 
+    /// Whether the places are being made anew, by whichever thread.
+    pub(crate) fn is_mending(&self) -> bool {
+        self.places.is_mending()
+    }
+
     /// What was found damaged of the places.
     pub(crate) fn damaged_places(&self) -> Option<String> {
         self.places.damage()
@@ -73,6 +78,7 @@ impl ContentReader {
                     self.mend_tenant(tenant, &mut found)?;
                 }
             }
+            found.places.take_over_deletions()?;
             found.places.done(found.infos, why);
         }
         if let Err(error) = self.places.flush() {
@@ -89,6 +95,9 @@ impl ContentReader {
             let path = folder.join(&name);
             let is_pack = path.extension().is_some_and(|extension| extension == PACK);
             let Some(number) = pack_number(&path).filter(|_| is_pack) else { continue };
+            if self.places.is_superseded(tenant, number) {
+                continue;
+            }
             let path = pack_path(&self.directory, tenant, number);
             let file = self.medium.open_read(&path);
             let file = file.map_err(ContentError::io("open the pack", &path))?;

@@ -337,6 +337,9 @@ impl ContentStore {
             match path.extension().and_then(|extension| extension.to_str()) {
                 Some(PACK) => {
                     let Some(number) = pack_number(&path) else { continue };
+                    if self.reader.places.is_superseded(tenant, number) {
+                        continue;
+                    }
                     last = Some(self.open_pack((tenant, number), report)?);
                 }
                 Some(BLOB) => report.blobs = report.blobs.saturating_add(1),

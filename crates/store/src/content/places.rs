@@ -7,16 +7,18 @@
 //! In memory: about 130 bytes for each piece kept since the last table was made, two bytes for each piece in the filters.
 
 pub(super) mod remaking;
+mod superseded;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use placet_types::digest::Digest;
 
+use self::superseded::{Named, Superseded};
 use super::error::ContentError;
 use crate::journal::medium::{Medium, read_full_at, replace_file, to_usize};
 use crate::sorted::{
@@ -71,6 +73,8 @@ struct Levels {
     frozen: Option<Arc<Places>>,
     tables: TableSet,
     packs: Packs,
+    /// The packs of which all that lived is elsewhere.
+    superseded: Superseded,
     /// The packs that are being written to.
     current: BTreeMap<TenantKey, u32>,
     /// Something was deleted that no table says yet.
@@ -85,6 +89,9 @@ struct Manifest {
     next_table: u64,
     /// By tenant, in hexadecimal, and number.
     packs: BTreeMap<String, BTreeMap<u32, PackInfo>>,
+    /// The packs whose files count no more, and go.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    superseded: Named,
 }
 
 /// The places of all content; shared between the writer, readers and the keeper.
@@ -136,6 +143,8 @@ impl PlaceIndex {
             }
         }
         if !is_looked_at {
+            let going = index.levels.read().unwrap_or_else(PoisonError::into_inner).going();
+            index.remove_superseded(&going)?;
             index.sweep()?;
         }
         Ok(index)
@@ -213,9 +222,8 @@ impl PlaceIndex {
     /// A number that no pack of the tenant has; the pack is known as empty.
     pub(crate) fn new_pack(&self, tenant: TenantKey) -> u32 {
         let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
-        let packs = levels.packs.entry(tenant).or_default();
-        let number = packs.keys().next_back().copied().unwrap_or(0).saturating_add(1);
-        packs.insert(number, PackInfo::default());
+        let number = levels.last_number(tenant).saturating_add(1);
+        levels.packs.entry(tenant).or_default().insert(number, PackInfo::default());
         number
     }
 
@@ -251,7 +259,7 @@ impl PlaceIndex {
 
     fn flush_now(&self) -> Result<(), ContentError> {
         let mut next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
-        let (frozen, tables, packs) = {
+        let (frozen, tables, packs, going) = {
             let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
             levels.has_deletions = false;
             // What an earlier try could not write is written with the rest.
@@ -263,21 +271,27 @@ impl PlaceIndex {
             }
             let frozen = Arc::new(places);
             levels.frozen = Some(Arc::clone(&frozen));
-            (frozen, levels.tables.clone(), levels.packs.clone())
+            (frozen, levels.tables.clone(), levels.packs.clone(), levels.going())
         };
         let tables = self.write_table(&frozen, tables, &mut next_table)?;
-        self.write_manifest(&tables, &packs, *next_table)?;
+        self.write_manifest(&tables, (&packs, &going), *next_table)?;
         {
             let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
             levels.frozen = None;
             levels.tables = tables;
         }
+        self.remove_superseded(&going)?;
         self.sweep()
     }
 
     /// Held by whoever makes the places anew.
     pub(super) fn mending(&self) -> MutexGuard<'_, ()> {
         self.mending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether somebody makes the places anew.
+    pub(super) fn is_mending(&self) -> bool {
+        matches!(self.mending.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// What was found damaged since they were opened.
@@ -369,7 +383,7 @@ impl PlaceIndex {
     fn write_manifest(
         &self,
         tables: &TableSet,
-        packs: &Packs,
+        (packs, going): (&Packs, &BTreeSet<(TenantKey, u32)>),
         next_table: u64,
     ) -> Result<(), ContentError> {
         let packs = packs.iter().map(|(tenant, packs)| (hex::encode(tenant), packs.clone()));
@@ -378,6 +392,7 @@ impl PlaceIndex {
             tables: tables.names(),
             next_table,
             packs: packs.collect(),
+            superseded: superseded::named(going),
         };
         let path = self.directory.join(MANIFEST);
         let failed = || ContentError::io("write the manifest", &path);
@@ -418,7 +433,8 @@ impl PlaceIndex {
         }
         let tables = TableSet::open(&self.medium, &self.directory, &manifest.tables)
             .map_err(|error| error.to_string())?;
-        let levels = Levels { tables, packs, ..Levels::default() };
+        let superseded = superseded::read(manifest.superseded)?;
+        let levels = Levels { tables, packs, superseded, ..Levels::default() };
         Ok(Some((levels, manifest.next_table)))
     }
 

@@ -178,6 +178,9 @@ impl ContentReader {
     /// Writes what lives in a pack into another one; answers how long that is.
     fn compact_pack(&self, tenant: TenantKey, number: u32) -> Result<u64, ContentError> {
         let _in_use = self.places.packs_in_use();
+        if self.places.is_superseded(tenant, number) {
+            return Ok(0);
+        }
         let path = pack_path(&self.directory, tenant, number);
         let file =
             self.medium.open_read(&path).map_err(ContentError::io("open the pack", &path))?;
@@ -193,14 +196,17 @@ impl ContentReader {
         if target.entries.is_empty() {
             self.places.drop_pack(tenant, target.pack);
         } else {
-            self.write_pack(tenant, &target)?;
+            if let Err(error) = self.write_pack(tenant, &target) {
+                // It may be in place, or beside it, and nobody knows what is in it.
+                self.places.supersede(tenant, target.pack);
+                return Err(error);
+            }
             let info = PackInfo { length, records: to_u64(target.entries.len()), dead_bytes: 0 };
             self.places.publish(tenant, target.entries, Some((target.pack, info)));
         }
-        self.places.drop_pack(tenant, number);
-        // Durably elsewhere, and durably known to be there, before it goes.
+        // Durably elsewhere, and durably known to be there, before it goes: now, or with the next flush that there is room for.
+        self.places.supersede(tenant, number);
         self.places.flush()?;
-        self.medium.remove(&path).map_err(ContentError::io("remove the pack", &path))?;
         Ok(length)
     }
 

@@ -35,13 +35,22 @@ impl Keeper {
         let floor = self.tree.frontier(base.first_seq.saturating_sub(1))?;
         let (bodies, records) = self.carry_over(&base)?;
         self.bodies.set(bodies);
+        self.ahead = Some((base, floor.clone()));
+        let begun = self.begin(&base);
+        self.ahead = None;
+        begun?;
         (self.base, self.floor) = (base, Some(floor));
+        let segments = self.move_away()?.saturating_add(moved);
+        Ok(Archived { segments, first_seq: base.first_seq, records })
+    }
+
+    /// Makes it known, durably, that everything before `base` goes. Where that fails, nothing is moved: what is moved is what the file
+    /// `base` says.
+    fn begin(&mut self, base: &Base) -> Result<(), KeepError> {
         // Both checkpoints that are kept say so, durably, before anything is moved: either may have to be started from.
         self.checkpoint()?;
         self.checkpoint()?;
-        self.journal.files().begin_archiving(&base)?;
-        let segments = self.move_away()?.saturating_add(moved);
-        Ok(Archived { segments, first_seq: base.first_seq, records })
+        Ok(self.journal.files().begin_archiving(base)?)
     }
 
     /// Moves what the base says is to be moved. An archive that does not take it is no fault of the store.

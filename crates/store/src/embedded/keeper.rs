@@ -99,6 +99,8 @@ pub(super) enum KeepError {
     Generation(String),
     #[error("content is to be deleted still, and what says so is not left behind before")]
     Owing,
+    #[error("the places of content are being made anew, and a deletion waits for that")]
+    Mending,
     #[error("{0}")]
     Damaged(String),
     #[error("cannot {what} `{}`: {source}", .path.display())]
@@ -127,13 +129,14 @@ impl KeepError {
             | Self::Tree(_)
             | Self::Generation(_)
             | Self::Owing
+            | Self::Mending
             | Self::Damaged(_) => false,
         }
     }
 
     /// What whoever asks is told where nothing is broken, and it can be tried again.
     fn is_passing(&self) -> Option<StoreError> {
-        if matches!(self, Self::Owing | Self::Unmoved(_)) {
+        if matches!(self, Self::Owing | Self::Mending | Self::Unmoved(_)) {
             return Some(StoreError::Unreachable(self.to_string()));
         }
         self.is_no_room().then_some(StoreError::NoSpace)
@@ -180,9 +183,12 @@ pub(super) struct Keeper {
     pub(super) journal: JournalReader,
     pub(super) content: ContentReader,
     pub(super) bodies: Bodies,
+    /// What was archived, as the journal's folder says it durably.
     pub(super) base: Base,
     /// The tree over the entries before `base`, where any were archived.
     pub(super) floor: Option<Frontier>,
+    /// The base and the tree over what is before it that checkpoints name already, while it is not in the journal's folder yet.
+    pub(super) ahead: Option<(Base, Frontier)>,
     pub(super) tree: LogTreeReader,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
@@ -311,6 +317,10 @@ impl Keeper {
         if self.content.owes() {
             return Err(KeepError::Owing);
         }
+        // A deletion in hand may have to wait for that longer than is waited for a deletion.
+        if self.content.is_mending() {
+            return Err(KeepError::Mending);
+        }
         let folder = generation::folder(&self.places.index, self.next_generation);
         self.next_generation = self.next_generation.saturating_add(1);
         if matches!(folder.try_exists(), Ok(true)) {
@@ -318,7 +328,11 @@ impl Keeper {
         }
         let next = Generation::open(&folder, self.places.index_cache_bytes)
             .map_err(|error| KeepError::Generation(error.to_string()))?;
-        Ok(self.index.freeze(next)?)
+        let frozen = self.index.freeze(next);
+        if matches!(frozen, Err(IndexFault::Deleting)) && self.content.is_mending() {
+            return Err(KeepError::Mending);
+        }
+        Ok(frozen?)
     }
 
     fn write_table(&mut self, frozen: &Frozen) -> Result<TableSet, KeepError> {
@@ -345,6 +359,10 @@ impl Keeper {
         if applied.meta.applied_seq == 0 {
             return Ok(CheckpointMade { number: 0, seq: 0 });
         }
+        let (base, frontier) = match &self.ahead {
+            Some((base, floor)) => (*base, Some(floor.clone())),
+            None => (self.base, self.floor.clone()),
+        };
         let draft = Draft {
             store_id: self.places.store_id.clone(),
             meta: applied.meta,
@@ -353,10 +371,10 @@ impl Keeper {
             start: self.journal.start_after(applied.meta.applied_seq)?,
             counts: applied.counts,
             open: open.clone(),
-            frontier: self.floor.clone(),
+            frontier,
             tables: tables.clone(),
             bodies: self.bodies.get(),
-            base: self.base,
+            base,
             next_table: self.next_table,
         };
         let Checkpoint { number, seq, .. } = self.checkpoints.write(draft)?;

@@ -65,8 +65,8 @@ pub use identity::KnownHead;
 pub use keeper::{Archived, BackupMade, CheckpointMade};
 pub use log::LOG;
 pub use offline::{
-    ContentVerdict, IndexVerdict, JournalEntry, VerifyReport, archived_tree, read_audit, rebuild, rebuild_with,
-    verify, verify_with,
+    ContentVerdict, IndexVerdict, JournalEntry, VerifyReport, archived_tree, read_audit, rebuild,
+    rebuild_with, verify, verify_with,
 };
 pub use open::{IndexFate, OpenError, RecoveryReport};
 pub use transfer::{export, export_as, import, imported_logs};
@@ -366,6 +366,7 @@ fn keeper(
         next_generation: rest.next_generation,
         covered_seq: rest.covered_seq,
         covered_before_seq: 0,
+        ahead: None,
         frozen: None,
     }
 }

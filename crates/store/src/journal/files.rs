@@ -184,9 +184,13 @@ impl SegmentFiles {
             .map_err(Unmoved::Archive)?;
         for number in &due {
             let (from, to) = (path_of(&self.directory, *number), path_of(&self.archive, *number));
-            self.move_file(&from, &to)
-                .map_err(JournalError::io("archive the segment", &from))
-                .map_err(Unmoved::Archive)?;
+            self.move_file(&from, &to).map_err(|failed| {
+                let told = JournalError::io("archive the segment", &from);
+                match failed {
+                    Copying::From(error) => Unmoved::Journal(told(error)),
+                    Copying::To(error) => Unmoved::Archive(told(error)),
+                }
+            })?;
         }
         let synced = self.medium.sync_dir(&self.archive);
         synced
@@ -209,16 +213,16 @@ impl SegmentFiles {
         }
     }
 
-    fn move_file(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn move_file(&self, from: &Path, to: &Path) -> Result<(), Copying> {
         match self.medium.rename(from, to) {
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {}
-            renamed => return renamed,
+            renamed => return renamed.map_err(Copying::To),
         }
         let temporary = beside(to);
-        copy_file(&*self.medium, from, &temporary, u64::MAX)?;
-        self.medium.rename(&temporary, to)?;
-        self.medium.sync_dir(&self.archive)?;
-        self.medium.remove(from)
+        copy(&*self.medium, from, &temporary, u64::MAX)?;
+        self.medium.rename(&temporary, to).map_err(Copying::To)?;
+        self.medium.sync_dir(&self.archive).map_err(Copying::To)?;
+        self.medium.remove(from).map_err(Copying::From)
     }
 }
 
@@ -244,20 +248,36 @@ pub(crate) fn copy_file(
     to: &Path,
     length_max: u64,
 ) -> io::Result<u64> {
-    let source = medium.open_read(from)?;
-    let target = medium.create(to)?;
+    copy(medium, from, to, length_max).map_err(|failed| match failed {
+        Copying::From(error) | Copying::To(error) => error,
+    })
+}
+
+/// On which side a copy failed.
+#[derive(Debug)]
+enum Copying {
+    /// What is copied.
+    From(io::Error),
+    /// What it is copied to.
+    To(io::Error),
+}
+
+fn copy(medium: &dyn Medium, from: &Path, to: &Path, length_max: u64) -> Result<u64, Copying> {
+    let source = medium.open_read(from).map_err(Copying::From)?;
+    let target = medium.create(to).map_err(Copying::To)?;
     let mut buffer = vec![0; COPY_BYTES];
     let mut at: u64 = 0;
     while at < length_max {
         let want = to_usize(length_max.saturating_sub(at)).min(COPY_BYTES);
-        let count = read_full_at(&*source, buffer.get_mut(..want).unwrap_or_default(), at)?;
+        let count = read_full_at(&*source, buffer.get_mut(..want).unwrap_or_default(), at)
+            .map_err(Copying::From)?;
         if count == 0 {
             break;
         }
-        write_all_at(&*target, buffer.get(..count).unwrap_or_default(), at)?;
+        write_all_at(&*target, buffer.get(..count).unwrap_or_default(), at).map_err(Copying::To)?;
         at = at.saturating_add(to_u64(count));
     }
-    target.sync_data()?;
+    target.sync_data().map_err(Copying::To)?;
     Ok(at)
 }
 

@@ -6,7 +6,8 @@ use placet_types::{
     digest::Digest,
     envelope::result::{ResultError, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution},
-    ids::PrincipalId,
+    ids::{PrincipalId, RunId},
+    taint::Taint,
 };
 
 use super::world::{Call, World, event, result, store_error};
@@ -16,8 +17,9 @@ use crate::{
     dispatch::Armed,
     ledger::{LedgerError, Outcome},
     record::{EffectRecord, EffectState, Resolution},
+    run::{RunKey, RunRecord},
     store::{Admission, Changes, Durability, Store, StoreError},
-    testing::ready,
+    testing::{Fault, ready},
 };
 
 fn dispatched(world: &World, call: &Call) -> Armed {
@@ -286,4 +288,83 @@ fn an_unknown_outcome_is_resolved_by_evidence_only() {
         event(),
     ));
     assert!(matches!(twice, Err(LedgerError::WrongState("succeeded"))));
+}
+
+/// Sends a call of the world's run by a try of another run, whose result carries a secret; answers both runs.
+fn sent_by_another_run(world: &World, call: &Call) -> (Armed, [RunKey; 2]) {
+    let claimed = world.claim(call);
+    let mut intent = world.intent(call);
+    let own = intent.reserve.run.clone();
+    let other = RunKey { run_id: RunId::new("run_2").unwrap(), ..own.clone() };
+    let run = ready(world.store.run(&own)).unwrap().unwrap();
+    ready(world.ledger.open_run(RunRecord { key: other.clone(), ..run })).unwrap();
+    intent.reserve.run = other.clone();
+    intent.reserve.brings = [Taint::Secret].into();
+    let (permit, dedup) = (world.permit(call, None), world.dedup(call));
+    let armed = ready(world.ledger.dispatch(permit, intent, &claimed, None, dedup)).unwrap();
+    (armed, [own, other])
+}
+
+fn has_the_secret(world: &World, run: &RunKey) -> bool {
+    ready(world.store.run(run)).unwrap().unwrap().taint.contains(&Taint::Secret)
+}
+
+fn tainting(world: &World) -> Vec<AuditEvent> {
+    let events = world.store.audit().into_iter();
+    events.filter(|event| event.kind == AuditKind::RunTainted).collect()
+}
+
+#[test]
+fn another_run_that_is_damaged_keeps_no_outcome_from_being_recorded() {
+    for can_be_read in [true, false] {
+        let world = World::new();
+        let call = world.call("erase", "a.txt", "k1");
+        let (armed, [own, other]) = sent_by_another_run(&world, &call);
+        if can_be_read {
+            let damaged = StoreError::Damaged("a run has an unknown form".to_owned());
+            world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(damaged));
+        } else {
+            world.store.damage_run(Some(own.clone()));
+        }
+        let done = result(&call, ResultStatus::Succeeded);
+        let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
+        assert_eq!(kept.unwrap().unwrap().state.name(), "succeeded");
+        world.store.damage_run(None);
+        assert!(has_the_secret(&world, &other));
+        assert!(!has_the_secret(&world, &own));
+        let said = tainting(&world);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert_eq!((said[0].run_id.as_ref(), said[0].taint.len()), (Some(&own.run_id), 1));
+        assert!(said[0].note.as_ref().unwrap().contains("unknown form"), "{said:?}");
+    }
+}
+
+#[test]
+fn another_run_that_moves_at_that_moment_is_told_again_and_is_not_taken_for_the_outcome() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (armed, [own, other]) = sent_by_another_run(&world, &call);
+    world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(StoreError::Conflict));
+    let done = result(&call, ResultStatus::Succeeded);
+    let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
+    assert_eq!(kept.unwrap().unwrap().state.name(), "succeeded");
+    assert!(has_the_secret(&world, &own) && has_the_secret(&world, &other));
+    assert_eq!(tainting(&world).len(), 1);
+}
+
+#[test]
+fn an_outcome_waits_for_a_store_that_is_away_as_another_run_is_told_what_it_brings() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (armed, [own, _other]) = sent_by_another_run(&world, &call);
+    let away = StoreError::Unreachable("gone".to_owned());
+    world.store.fail_once_on(AuditKind::RunTainted, Fault::Refuse(away));
+    let done = result(&call, ResultStatus::Succeeded);
+    let kept = ready(world.ledger.settle(armed.settlement, Outcome::Succeeded, &done));
+    assert!(kept.unwrap_err().is_passing());
+    let record = world.record(&call);
+    assert_eq!(record.state.name(), "dispatched");
+    ready(world.ledger.settle_again(&record, Outcome::Succeeded, &done)).unwrap();
+    assert_eq!(world.record(&call).state.name(), "succeeded");
+    assert!(has_the_secret(&world, &own));
 }

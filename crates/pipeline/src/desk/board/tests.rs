@@ -97,7 +97,7 @@ fn viewer(id: &str, tenant: &str, groups: &[&str]) -> Viewer {
     }
 }
 
-fn vote(by: &str, choice: VoteChoice) -> Vote {
+pub(crate) fn vote(by: &str, choice: VoteChoice) -> Vote {
     Vote {
         approver: by.parse().unwrap(),
         tenant: None,

@@ -1,8 +1,9 @@
 //! Two nodes over the same records: what one does, the other sees, and nothing happens twice.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use placet_ledger::store::Store as _;
 use placet_pipeline::{
@@ -99,13 +100,15 @@ async fn what_became_of_a_call_is_told_on_every_node_and_again_once_it_is_resolv
 #[tokio::test]
 async fn who_opens_a_call_on_a_node_that_knows_nothing_of_it_is_told_when_it_ends() {
     let one = World::new().await;
-    one.witness.behave("erase", Behaviour::Slow(Duration::from_millis(1_500)));
+    let leave = Arc::new(Semaphore::new(0));
+    one.witness.behave("erase", Behaviour::OnLeave(Arc::clone(&leave)));
     let asked = held(one.call(plan("erase", "s1", "a")).await);
     one.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     one.reaches("dispatched").await;
     let two = one.node().await;
     let mut news = two.engine.desk_events(&two.person("ben").await);
     drop(two.seen("ben", &asked).await);
+    leave.add_permits(1);
     assert_eq!(news_until(&mut news, DeskEventKind::Settled).await, [DeskEventKind::Settled]);
     finished(one.end_of(&asked).await);
 }

@@ -1,19 +1,22 @@
 //! A process that ends in the middle of something at the desk, and the next one: nothing is lost, and nothing is done twice.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 
 use placet_ledger::{audit::AuditKind, testing::Fault};
 use placet_pipeline::{
     answer::Held,
-    views::desk::{EntriesQuery, TogetherItem, TogetherRequest},
+    views::desk::{DeskEventKind, EntriesQuery, TogetherItem, TogetherRequest},
 };
 use placet_policy::bundle::BundleSource;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
-use super::{ran, send, two_groups, world};
-use crate::world::{Make, World, bundle, finished, held, plan};
+use super::{gated, of, ran, send, two_groups, world};
+use crate::{
+    fake::{Behaviour, Probing},
+    world::{Make, World, bundle, finished, held, plan},
+};
 
 /// The next process over what an earlier one has kept.
 async fn next(world: &World, bundle: BundleSource) -> World {
@@ -139,4 +142,35 @@ async fn a_grant_whose_proposer_was_cut_off_counts_for_nothing_until_people_agre
     assert_eq!((entries.len(), entries[0].votes.len(), entries[0].in_force), (1, 0, false));
     assert_eq!(second.agree("cy", &entries[0]).await.unwrap().state, "active");
     assert!(ran(&second.call(plan("erase", "s3", "x")).await));
+}
+
+/// The next process sends nothing: it asks what became of the call, and says so at the desk.
+#[tokio::test]
+async fn the_end_of_a_call_that_was_under_way_is_told_by_the_next_process() {
+    let asks_one = || {
+        let agreed = format!("context.req.approval.total >= 1 && {}", of("approvers", 1));
+        gated("book", "@approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\")", &agreed)
+    };
+    let first = world(asks_one()).await;
+    // For as long as its deadline is not over by the store's clock, which stands still, this says nothing.
+    *first.witness.probing.lock().unwrap() = Probing::NotFound;
+    first.witness.behave("book", Behaviour::Slow(Duration::from_secs(3_600)));
+    let asked = held(first.call(plan("book", "s1", "a")).await);
+    first.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    first.reaches("dispatched").await;
+
+    let second = next(&first, asks_one()).await;
+    let mut news = second.engine.desk_events(&second.person("ben").await);
+    *second.witness.probing.lock().unwrap() = Probing::Committed;
+    second.reaches("succeeded").await;
+    let settled = async {
+        loop {
+            let told = news.next().await.expect("some were missed");
+            if told.kind == DeskEventKind::Settled {
+                return told.approval_id;
+            }
+        }
+    };
+    let told = tokio::time::timeout(Duration::from_secs(60), settled).await;
+    assert_eq!(told.expect("its end is never told"), Some(asked.approval_id));
 }

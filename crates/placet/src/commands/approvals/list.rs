@@ -60,6 +60,7 @@ pub(super) struct Args {
 /// Lists them.
 pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
     let states = states(&args.state)?;
+    may_go_on(&args.state, args.after.as_ref())?;
     let (mut items, mut mine, mut total) = (Vec::new(), 0, 0_usize);
     for state in states {
         let found = of_state(client, args, state).await?;
@@ -108,9 +109,26 @@ fn states(word: &str) -> Result<Vec<&'static str>, Failure> {
     })
 }
 
+/// Whether what is asked for has ended, and is listed piece by piece: what waits has places instead.
+fn has_ended(state: &str) -> bool {
+    !matches!(state, "pending" | "approved" | "all")
+}
+
+/// Only the list of one state that has ended goes on somewhere.
+fn may_go_on(state: &str, after: Option<&ApprovalId>) -> Result<(), Failure> {
+    if after.is_none() || has_ended(state) {
+        return Ok(());
+    }
+    let ended: Vec<&str> = STATES.into_iter().filter(|state| has_ended(state)).collect();
+    Err(Failure::usage(format!(
+        "`--after` goes on with one state of what has ended, not with `{state}`"
+    ))
+    .try_this(format!("--state {}", ended.join(", or "))))
+}
+
 async fn of_state(client: &Client, args: &Args, state: &str) -> Result<InboxView, Failure> {
     let limit = PAGE.to_string();
-    let has_ended = !matches!(state, "pending" | "approved");
+    let has_ended = has_ended(state);
     // Of all states at once, only some can be listed by risk.
     let mixed = has_ended && args.state == "all" && args.order == "risk";
     let order = if mixed { "newest" } else { &args.order };
@@ -172,8 +190,37 @@ fn row(item: &InboxItem) -> [String; 9] {
 
 #[cfg(test)]
 mod tests {
-    use super::{STATES, states};
-    use crate::failure::Exit;
+    use clap::Parser;
+
+    use super::{Args, STATES, may_go_on, states};
+    use crate::failure::{Exit, Failure};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn checked(line: &[&str]) -> Result<(), Failure> {
+        let words = std::iter::once("list").chain(line.iter().copied());
+        let Line { args } = Line::try_parse_from(words).unwrap();
+        may_go_on(&args.state, args.after.as_ref())
+    }
+
+    #[test]
+    fn a_list_goes_on_only_with_one_state_that_has_ended() {
+        for state in ["denied", "expired", "void", "consumed"] {
+            checked(&["--state", state, "--after", "apr_1"]).unwrap();
+        }
+        for line in [&["--state", "pending"], &["--state", "approved"], &["--state", "all"]] {
+            checked(line).unwrap();
+            let failure = checked(&[line[0], line[1], "--after", "apr_1"]).unwrap_err();
+            assert_eq!(failure.exit(), Exit::Usage);
+            assert!(failure.to_string().contains(line[1]), "{failure}");
+        }
+        // Without a state it is about what waits.
+        assert_eq!(checked(&["--after", "apr_1"]).unwrap_err().exit(), Exit::Usage);
+    }
 
     #[test]
     fn a_state_is_one_of_six_or_all() {

@@ -98,7 +98,7 @@ impl Found {
 
 /// What is wrong with a log according to a checkpoint.
 fn against(verdicts: &[LogVerdict], signed: &Signed) -> Option<String> {
-    let Signed { origin, log, checkpoint } = signed;
+    let Signed { origin, log, checkpoint, .. } = signed;
     let size = checkpoint.head.size;
     let Some(verdict) = verdicts.iter().find(|verdict| verdict.log == *log) else {
         return Some(format!("{origin} covers {size} entries, but there is no log `{log}`"));

@@ -1,8 +1,8 @@
 //! `placet audit verify`: the chain as it is on disk, without a running Placet; of a database see [`shared`].
 //!
 //! Owns the walk over the entries and its comparison with signed checkpoints. Not here: what is wrong with a journal's bytes, and with a
-//! signature (`placet-store`). Invariants: nothing is changed; a checkpoint that could not be compared is never counted as verified; a chain
-//! of which the archive is away is neither wrong nor whole.
+//! signature (`placet-store`). Invariants: nothing is changed; a checkpoint that could not be compared is never counted as verified, and a
+//! chain with none that could is not sound; a chain of which the archive is away is neither wrong nor whole.
 
 use std::{
     collections::BTreeMap,
@@ -64,11 +64,16 @@ pub(super) struct Signed {
     pub(super) origin: String,
     pub(super) log: String,
     pub(super) checkpoint: Checkpoint,
+    /// It was named, and is not one that was merely found in the data folder.
+    pub(super) is_named: bool,
 }
 
 /// What is said of a log that nothing vouches for.
 pub(super) const UNSIGNED: &str =
     "nothing signed was compared; whoever can write here could have made it anew";
+
+/// What is said of a log of which there is something signed that could not be compared.
+const NOT_COMPARED: &str = "there are signed checkpoints of it, and none of them could be compared: put the archive back, or name it under `ledger.archive`";
 
 /// The root and the last hash at the sizes that matter.
 #[derive(Debug, Default)]
@@ -106,7 +111,10 @@ impl Walk {
         let Some((root, chain)) = self.seen.get(&size) else {
             let (first, last) = (report.first_seq, report.last_seq);
             return if first > 1 && size <= last {
-                Against::NotCompared(format!(
+                // What ends after the archived part is compared by means of the tree over that, which a ledger that archived keeps.
+                let is_missed = signed.is_named && size >= first.saturating_sub(1);
+                let stands = if is_missed { Against::Wrong } else { Against::NotCompared };
+                stands(format!(
                     "{origin} is not compared: it covers {size} entries, and the chain that is here begins with entry {first}"
                 ))
             } else {
@@ -152,6 +160,13 @@ impl Compared {
             Against::NotCompared(why) => self.left_out.push(why),
         }
     }
+
+    /// All were taken. Where some were signed, and nothing of it could be compared, nothing vouches for the chain.
+    fn finish(&mut self) {
+        if self.sealed.is_none() && self.findings.is_empty() && !self.left_out.is_empty() {
+            self.findings.push(format!("log `{LOG}`: {NOT_COMPARED}"));
+        }
+    }
 }
 
 /// Verifies the chain.
@@ -190,6 +205,7 @@ fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Si
                 signed.iter().partition(|signed| signed.log == LOG);
             let mut compared = Compared::default();
             own.iter().for_each(|signed| compared.take(walk.against(&report, signed)));
+            compared.finish();
             let imported = imported::verify(config, &others, &mut compared.findings)?;
             if args.require_signed {
                 let is_unsigned = compared.sealed.is_none() && compared.findings.is_empty();
@@ -263,7 +279,8 @@ fn signed(
             }
             continue;
         }
-        signed.push(Signed { origin, log, checkpoint });
+        let is_named = args.checkpoint.contains(&path);
+        signed.push(Signed { origin, log, checkpoint, is_named });
     }
     Ok(signed)
 }
@@ -317,7 +334,8 @@ fn sound(
         output::json(&document(report, &head, ok, (compared, imported)));
     } else if !findings.is_empty() {
         findings.iter().for_each(|why| output::line(format!("WRONG: {why}")));
-        if findings.iter().any(|why| !why.ends_with(UNSIGNED)) {
+        compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
+        if findings.iter().any(|why| !why.ends_with(UNSIGNED) && !why.ends_with(NOT_COMPARED)) {
             output::line("    Keep the folder as it is, and restore it from a copy.");
         }
     } else {

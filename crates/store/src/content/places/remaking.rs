@@ -9,7 +9,7 @@ use placet_types::digest::Digest;
 
 use super::{Located, PLACES_MAX, Packs, PlaceIndex, Places, TenantKey, decode, key};
 use crate::content::error::ContentError;
-use crate::sorted::TableSet;
+use crate::sorted::{Merged, Source, TableSet};
 
 /// Places that are being gathered.
 pub(crate) struct Remaking<'a> {
@@ -68,6 +68,33 @@ impl Remaking<'_> {
         let tables = std::mem::take(&mut self.tables);
         self.tables = self.index.write_table(&self.held, tables, &mut self.next_table)?;
         self.held.clear();
+        Ok(())
+    }
+
+    /// What the old tables, as far as they verify, say was deleted is deleted still, where the packs say nothing: a pack that was written
+    /// anew holds nothing of it.
+    ///
+    /// # Errors
+    /// What the medium answers.
+    pub(crate) fn take_over_deletions(&mut self) -> Result<(), ContentError> {
+        let old = self.index.levels.read().unwrap_or_else(PoisonError::into_inner).tables.clone();
+        let sound: Vec<Source> = old
+            .tables()
+            .iter()
+            .zip(old.cursors(&[]))
+            .filter(|(table, _)| table.verify().is_ok())
+            .map(|(_, cursor)| cursor)
+            .collect();
+        for pair in Merged::new(sound) {
+            let (key, value) = pair.map_err(ContentError::places)?;
+            let Some((tenant, digest)) = key.split_first_chunk::<32>() else { continue };
+            let Some(digest) = digest.first_chunk::<32>() else { continue };
+            let digest = Digest::from_bytes(*digest);
+            if decode(&value) == Located::Gone && self.get(*tenant, digest)?.is_none() {
+                self.put(*tenant, digest, Located::Gone);
+                self.tend()?;
+            }
+        }
         Ok(())
     }
 

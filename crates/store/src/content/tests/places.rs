@@ -27,6 +27,10 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+fn is_missing(store: &ContentStore, digest: Digest) -> bool {
+    matches!(store.reader().get("acme", digest), Err(ContentError::Missing { .. }))
+}
+
 /// What there is, as an export sees it.
 fn everything(store: &ContentStore) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
@@ -202,4 +206,154 @@ fn a_kill_while_a_pack_is_written_anew_brings_nothing_back() {
             assert!(!bytes.windows(100).any(|window| window == contents[0]), "{}", path.display());
         }
     }
+}
+
+/// Forty pieces in packs of some thirteen; in the first pack the first and the last live. Answers all.
+fn mostly_dead(store: &mut ContentStore) -> (Vec<Vec<u8>>, Vec<Digest>) {
+    let contents: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![b'A' + number; 100]).collect();
+    store.pack_bytes = 2_000;
+    let digests: Vec<Digest> =
+        contents.iter().map(|bytes| store.put("acme", bytes.clone()).unwrap()).collect();
+    store.sync().unwrap();
+    for digest in &digests[1..12] {
+        store.forget("acme", *digest).unwrap();
+    }
+    store.sync().unwrap();
+    store.reader().places.flush().unwrap();
+    (contents, digests)
+}
+
+#[test]
+fn what_is_deleted_after_a_pack_found_no_room_to_be_written_anew_stays_deleted() {
+    let kinds = [
+        (Op::Create, Target::Content),
+        (Op::Write, Target::Content),
+        (Op::Rename, Target::Content),
+        (Op::SyncDir, Target::Segment),
+    ];
+    for kind in kinds {
+        let mut refusals = 0;
+        for nth in 1.. {
+            let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+            let medium = Arc::new(disk.clone());
+            let (mut store, _) = ContentStore::open_on(medium, folder.path()).unwrap();
+            let (contents, digests) = mostly_dead(&mut store);
+            disk.fail_nth(nth, kind, Failure::Enospc);
+            let compacted = store.reader().compact();
+            if compacted.is_ok() {
+                break;
+            }
+            refusals = nth;
+            let at = format!("{kind:?} {nth}: {compacted:?}");
+            assert_eq!(store.reader().get("acme", digests[0]).unwrap(), contents[0], "{at}");
+            store.forget("acme", digests[0]).unwrap();
+            // More is kept meanwhile, in packs with numbers of their own.
+            let more: Vec<Digest> =
+                (0..30_u8).map(|number| store.put("acme", vec![number; 101]).unwrap()).collect();
+            store.sync().unwrap();
+            // As a checkpoint does.
+            store.reader().settle().unwrap();
+            drop(store);
+            let (store, _) = ContentStore::open(folder.path()).unwrap();
+            let reader = store.reader();
+            let read = reader.get("acme", digests[0]);
+            assert!(matches!(read, Err(ContentError::Missing { .. })), "{at}: {read:?}");
+            assert!(reader.was_deleted("acme", digests[0]), "{at}");
+            assert_eq!(everything(&store).len(), 28 + 30, "{at}");
+            assert!(more.iter().all(|digest| reader.get("acme", *digest).is_ok()), "{at}");
+            for path in files(folder.path()) {
+                let bytes = fs::read(&path).unwrap();
+                let is_there = bytes.windows(100).any(|window| window == contents[0]);
+                assert!(!is_there, "{at}: {}", path.display());
+            }
+            reader.compact().unwrap();
+            assert_eq!(everything(&store).len(), 28 + 30, "{at}");
+        }
+        assert!(refusals > 0, "{kind:?}");
+    }
+}
+
+/// The manifest names a pack that was written anew, and its file is still there, or again.
+#[test]
+fn a_pack_that_was_written_anew_is_never_read_again() {
+    let (folder, before) = (tempdir().unwrap(), tempdir().unwrap());
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    let (_, digests) = mostly_dead(&mut store);
+    copy(folder.path(), before.path());
+    assert!(store.reader().compact().unwrap() > 0);
+    store.forget("acme", digests[0]).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    // Killed between the manifest and the removing.
+    let old = with_ending(before.path(), "pack").remove(0);
+    let again = folder.path().join(old.strip_prefix(before.path()).unwrap());
+    assert!(!again.try_exists().unwrap(), "it was removed");
+    fs::copy(&old, &again).unwrap();
+    let (looker, _) = ContentStore::open_to_look(folder.path()).unwrap();
+    assert!(is_missing(&looker, digests[0]) && again.try_exists().unwrap());
+    assert_eq!(everything(&looker).len(), 28);
+    drop(looker);
+    let (store, _) = ContentStore::open(folder.path()).unwrap();
+    assert!(!again.try_exists().unwrap(), "it goes at a start");
+    assert!(is_missing(&store, digests[0]));
+}
+
+/// A start would take the new pack for the one that went.
+#[test]
+fn the_number_of_a_pack_that_went_is_not_given_again_while_a_manifest_names_it() {
+    for is_opened_again in [false, true] {
+        let folder = tempdir().unwrap();
+        let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+        let (_, digests) = mostly_dead(&mut store);
+        // The pack with the highest number comes about, and goes.
+        assert!(store.reader().compact().unwrap() > 0);
+        store.forget("acme", digests[0]).unwrap();
+        store.forget("acme", digests[12]).unwrap();
+        store.sync().unwrap();
+        assert!(store.reader().compact().unwrap() > 0);
+        if is_opened_again {
+            drop(store);
+            store = ContentStore::open(folder.path()).unwrap().0;
+        }
+        store.pack_bytes = 500;
+        let more: Vec<Digest> =
+            (0..30_u8).map(|number| store.put("acme", vec![number; 101]).unwrap()).collect();
+        store.sync().unwrap();
+        drop(store);
+        let (store, _) = ContentStore::open(folder.path()).unwrap();
+        assert!(more.iter().all(|digest| store.reader().get("acme", *digest).is_ok()));
+        assert_eq!(everything(&store).len(), 27 + 30, "{is_opened_again}");
+    }
+}
+
+#[test]
+fn what_was_deleted_is_known_as_deleted_after_its_pack_is_gone_and_the_places_are_made_anew() {
+    let folder = tempdir().unwrap();
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    let (contents, digests) = mostly_dead(&mut store);
+    assert!(store.reader().compact().unwrap() > 0);
+    for round in 0..2 {
+        let reader = store.reader();
+        reader.remake_places().unwrap();
+        for digest in &digests[1..12] {
+            assert!(reader.was_deleted("acme", *digest), "{round}");
+        }
+        assert!(!reader.was_deleted("acme", Digest::of(b"never there")));
+        assert_eq!(reader.get("acme", digests[0]).unwrap(), contents[0]);
+        assert_eq!(everything(&store).len(), 29, "{round}");
+        drop(store);
+        store = ContentStore::open(folder.path()).unwrap().0;
+    }
+}
+
+#[test]
+fn that_places_are_being_made_anew_can_be_asked() {
+    let folder = tempdir().unwrap();
+    let (store, _) = ContentStore::open(folder.path()).unwrap();
+    let reader = store.reader();
+    assert!(!reader.is_mending());
+    let mending = reader.places.mending();
+    assert!(reader.is_mending());
+    drop(mending);
+    assert!(!reader.is_mending());
 }

@@ -7,6 +7,7 @@ use tempfile::tempdir;
 use super::checkpoints::{check, files, filled};
 use super::*;
 use crate::embedded::{archived_tree, export, rebuild_with, verify};
+use crate::journal::tests::{Failure, Op, Target};
 use crate::journal::unmoved_segments;
 use placet_ledger::log::AuditLog as _;
 use placet_types::digest::Digest;
@@ -166,4 +167,36 @@ async fn a_disk_that_cannot_be_read_is_found_when_the_journal_is_looked_over() {
     assert!(matches!(found, StoreError::Stopped(_)), "{found}");
     let why = store.died().await;
     assert!(why.contains("000000000001.segment"), "{why}");
+}
+
+/// At the tables, at either of the two checkpoints, at the file `base`: until that is in place, nothing is moved.
+#[tokio::test]
+async fn an_archiving_that_finds_no_room_moves_nothing_that_the_journal_does_not_know_of() {
+    let mut refusals = 0;
+    for nth in 1.. {
+        let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+        let config = EmbeddedConfig { segment_bytes: 4 << 10, ..on(folder.path(), &disk) };
+        let (store, _) = open(&config);
+        let records = filled(&store, 3).await;
+        disk.fail_nth(nth, (Op::Create, Target::Content), Failure::Enospc);
+        let archived = store.archive(LATER).await;
+        if let Ok(archived) = archived {
+            assert!(archived.segments > 1, "{archived:?}");
+            break;
+        }
+        assert_eq!(archived, Err(StoreError::NoSpace), "{nth}");
+        refusals = nth;
+        // Nothing more may go; what the failed try was about stays as well.
+        let again = store.archive(Timestamp::from_ms(0)).await.unwrap();
+        assert_eq!((again.segments, again.first_seq), (0, 1), "{nth}");
+        check(&store, &records).await;
+        store.close().await.unwrap();
+        let (store, _) = open(&config);
+        check(&store, &records).await;
+        let archived = store.archive(LATER).await.unwrap();
+        assert!(archived.segments > 1 && archived.first_seq > 1, "{nth}: {archived:?}");
+        store.close().await.unwrap();
+        check(&open(&config).0, &records).await;
+    }
+    assert!(refusals >= 3, "two checkpoints and the base at least: {refusals}");
 }

@@ -1,9 +1,12 @@
 //! What a journal does when the operating system says no.
 
+use std::fs;
+use std::sync::Arc;
+
 use tempfile::tempdir;
 
-use super::{Failure, FaultyDisk, Op, Target, on, open, payloads, small};
-use crate::journal::{JournalError, verify};
+use super::{Failure, FaultyDisk, Op, Target, fill, on, open, payloads, small};
+use crate::journal::{Base, JournalError, SegmentFiles, Unmoved, verify};
 
 #[test]
 fn after_a_failed_write_or_sync_nothing_more_is_taken_and_nothing_is_tried_again() {
@@ -115,4 +118,31 @@ fn work(
         }
     }
     Ok(())
+}
+
+/// The archive is on another file system, so that segments are copied to it.
+#[test]
+fn a_segment_that_cannot_be_read_is_no_fault_of_the_archive_and_the_other_way_round() {
+    let moved = |prepare: &dyn Fn(&SegmentFiles)| {
+        let (folder, archive) = (tempdir().unwrap(), tempdir().unwrap());
+        fill(folder.path(), 30);
+        let disk = FaultyDisk::default();
+        let medium = Arc::new(disk.clone());
+        let files = SegmentFiles::new(medium, folder.path(), Some(archive.path()));
+        prepare(&files);
+        disk.fail_next(Op::Rename, Target::Segment, Failure::Exdev);
+        files.finish_archiving(&Base { segment: 2, first_seq: 2, prev: [0; 32] })
+    };
+    assert!(matches!(moved(&|_| {}), Ok(1)));
+    let unreadable = moved(&|files| {
+        let segment = files.directory.join("000000000001.segment");
+        fs::remove_file(&segment).unwrap();
+        // It can be opened, and reading it is refused.
+        fs::create_dir(&segment).unwrap();
+    });
+    assert!(matches!(unreadable, Err(Unmoved::Journal(_))), "{unreadable:?}");
+    let in_the_way = moved(&|files| {
+        fs::create_dir(files.archive.join("000000000001.tmp")).unwrap();
+    });
+    assert!(matches!(in_the_way, Err(Unmoved::Archive(_))), "{in_the_way:?}");
 }

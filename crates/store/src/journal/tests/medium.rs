@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     Enospc,
     /// Half of the bytes reach the file, then the disk is full.
     HalfThenEnospc,
+    /// It is on another file system.
+    Exdev,
 }
 
 #[derive(Debug, Default)]
@@ -67,8 +69,13 @@ impl FaultyDisk {
 
     /// Lets the next operation of this kind fail.
     pub(crate) fn fail_next(&self, op: Op, target: Target, failure: Failure) {
-        let next = self.count(op, target) + 1;
-        self.0.lock().unwrap().fail_at = Some(((op, target), next, failure));
+        self.fail_nth(1, (op, target), failure);
+    }
+
+    /// Lets one operation of this kind fail, so many from here; the next one is the first.
+    pub(crate) fn fail_nth(&self, nth: u64, (op, target): (Op, Target), failure: Failure) {
+        let number = self.count(op, target) + nth;
+        self.0.lock().unwrap().fail_at = Some(((op, target), number, failure));
     }
 
     /// Lets the operation of this number fail, and all after it.
@@ -114,6 +121,7 @@ impl FaultyDisk {
 fn error(failure: Failure) -> io::Error {
     io::Error::from_raw_os_error(match failure {
         Failure::Eio => 5,
+        Failure::Exdev => 18,
         Failure::Enospc | Failure::HalfThenEnospc => 28,
     })
 }

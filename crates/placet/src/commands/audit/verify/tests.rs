@@ -4,7 +4,7 @@ use placet_ledger::proof::{Frontier, TreeHead, checkpoint::Checkpoint, note::Not
 use placet_store::journal::{Frame, VerifyReport};
 use placet_types::{clock::Timestamp, digest::Digest};
 
-use super::{Against, Signed, Walk};
+use super::{Against, Compared, Signed, Walk};
 
 const ENTRIES: u64 = 12;
 
@@ -29,13 +29,24 @@ fn signed(size: u64) -> Signed {
     let origin = NoteName::new("placet/journal").unwrap();
     let at = Timestamp::from_ms(1);
     let checkpoint = Checkpoint { origin, head, chain: hash(size), epoch: 1, at };
-    Signed { origin: format!("the one of {size}"), log: "journal".to_owned(), checkpoint }
+    Signed {
+        origin: format!("the one of {size}"),
+        log: "journal".to_owned(),
+        checkpoint,
+        is_named: false,
+    }
 }
 
 /// How a chain of which entries from `first` on are here stands to checkpoints of these sizes.
 fn stands(first: u64, floor: Option<Frontier>, sizes: &[u64]) -> Vec<Against> {
+    let signed: Vec<Signed> = sizes.iter().map(|size| signed(*size)).collect();
+    stands_to(first, floor, &signed)
+}
+
+fn stands_to(first: u64, floor: Option<Frontier>, signed: &[Signed]) -> Vec<Against> {
+    let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
     let mut walk = Walk { floor, ..Walk::default() };
-    (first..=ENTRIES).for_each(|seq| walk.take(sizes, &frame(seq)));
+    (first..=ENTRIES).for_each(|seq| walk.take(&sizes, &frame(seq)));
     let report = VerifyReport {
         frames: ENTRIES,
         segments: 3,
@@ -49,7 +60,7 @@ fn stands(first: u64, floor: Option<Frontier>, sizes: &[u64]) -> Vec<Against> {
         first_at_ms: Some(1),
         last_at_ms: Some(1),
     };
-    sizes.iter().map(|size| walk.against(&report, &signed(*size))).collect()
+    signed.iter().map(|signed| walk.against(&report, signed)).collect()
 }
 
 #[test]
@@ -76,4 +87,35 @@ fn another_tree_over_the_archive_is_found_wrong_and_none_compares_nothing() {
         let found = stands(6, floor, &[5, 7, 12]);
         assert!(found.iter().all(|one| matches!(one, Against::NotCompared(_))), "{found:?}");
     }
+}
+
+#[test]
+fn a_named_checkpoint_after_the_archive_that_cannot_be_compared_is_found() {
+    let named: Vec<Signed> =
+        [3, 5, 7, 12].map(|size| Signed { is_named: true, ..signed(size) }).into();
+    for floor in [None, Some(tree(4))] {
+        let found = stands_to(6, floor, &named);
+        assert!(matches!(found[0], Against::NotCompared(_)), "it is of the archive: {found:?}");
+        assert!(found[1..].iter().all(|one| matches!(one, Against::Wrong(_))), "{found:?}");
+    }
+    let found = stands_to(6, Some(tree(5)), &named);
+    assert!(found[1..].iter().all(|one| matches!(one, Against::Agrees(_))), "{found:?}");
+}
+
+#[test]
+fn where_nothing_of_what_was_signed_could_be_compared_it_is_not_sound() {
+    let compared = |floor: Option<Frontier>, sizes: &[u64]| {
+        let mut compared = Compared::default();
+        stands(6, floor, sizes).into_iter().for_each(|against| compared.take(against));
+        compared.finish();
+        compared
+    };
+    for (floor, sizes) in [(None, &[7, 12][..]), (Some(tree(5)), &[2, 3][..])] {
+        let none = compared(floor, sizes);
+        assert!(none.sealed.is_none() && none.left_out.len() == 2, "{none:?}");
+        assert!(none.findings.len() == 1 && none.findings[0].contains("none of them"), "{none:?}");
+    }
+    let some = compared(Some(tree(5)), &[3, 7]);
+    assert!(some.sealed == Some(7) && some.findings.is_empty(), "{some:?}");
+    assert!(compared(None, &[]).findings.is_empty(), "nothing was ever signed");
 }
