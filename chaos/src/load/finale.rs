@@ -38,6 +38,8 @@ use crate::{
 const AT_ONCE: usize = 16;
 /// How long a call that was agreed to is waited for, in milliseconds: as long as an agreement lasts.
 const RUNS_MS: u64 = 3_500;
+/// Later than any effect of the upstream comes after its call.
+const LATEST: Duration = Duration::from_millis(2_500);
 /// The most records that an operator looks after.
 const RESOLVED_MAX: usize = 6;
 
@@ -148,17 +150,23 @@ pub(crate) async fn records(
 
 /// An operator resolves some of what is unknown, as the witness has seen it.
 pub(crate) async fn operate(scene: &Scene, chance: &mut Chance) -> usize {
-    let mut resolved = 0_usize;
+    let (mut resolved, mut has_waited) = (0_usize, false);
     for tenant in TENANTS {
         let node = chance.index(scene.doors.len());
         let unknown = records(scene, (tenant, node), Some("indeterminate")).await;
         // Read after the records, so that what is unknown now has happened by now or does not count.
-        let happened = effects(scene);
+        let mut happened = effects(scene);
         for record in unknown.unwrap_or_default() {
             if resolved >= RESOLVED_MAX {
                 return resolved;
             }
             let Some(token) = &record.token else { continue };
+            if !happened.contains(token) && !has_waited {
+                // What came in before the quiet may still take effect, and nobody says of that that it did not happen.
+                sleep(LATEST).await;
+                happened = effects(scene);
+                has_waited = true;
+            }
             let act = if happened.contains(token) { Act::Happened } else { Act::DidNotHappen };
             resolve(scene, (tenant, node), &record.record_id, act).await;
             resolved = resolved.saturating_add(1);

@@ -163,7 +163,8 @@ fn whoever_only_looks_finds_damaged_places_and_changes_nothing() {
 #[test]
 fn a_kill_while_a_pack_is_written_anew_brings_nothing_back() {
     let origin = tempdir().unwrap();
-    let contents: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![b'A' + number; 100]).collect();
+    let contents: Vec<Vec<u8>> =
+        (0..40_u8).map(|number| vec![number.saturating_add(b'A'); 100]).collect();
     let (mut store, _) = ContentStore::open(origin.path()).unwrap();
     store.pack_bytes = 2_000;
     let digests: Vec<Digest> =
@@ -210,7 +211,8 @@ fn a_kill_while_a_pack_is_written_anew_brings_nothing_back() {
 
 /// Forty pieces in packs of some thirteen; in the first pack the first and the last live. Answers all.
 fn mostly_dead(store: &mut ContentStore) -> (Vec<Vec<u8>>, Vec<Digest>) {
-    let contents: Vec<Vec<u8>> = (0..40_u8).map(|number| vec![b'A' + number; 100]).collect();
+    let contents: Vec<Vec<u8>> =
+        (0..40_u8).map(|number| vec![number.saturating_add(b'A'); 100]).collect();
     store.pack_bytes = 2_000;
     let digests: Vec<Digest> =
         contents.iter().map(|bytes| store.put("acme", bytes.clone()).unwrap()).collect();
