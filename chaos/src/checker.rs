@@ -3,7 +3,7 @@
 //! Owns the verdict. Its input is the history, the witness's log and the final state, nothing else; it does not know how faults
 //! are made. Invariant: what could not be checked is said to be unchecked, and counts as a failure.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +11,15 @@ use crate::{history::Event, witness::log::Line};
 
 mod approvals;
 mod audit;
-mod calm;
+mod causes;
 mod counts;
 mod effects;
 mod epochs;
+mod fences;
 mod grants;
 mod linear;
 mod moves;
+mod order;
 mod phantom;
 mod replies;
 pub mod secrets;
@@ -25,6 +27,7 @@ mod stops;
 mod story;
 mod world;
 
+use causes::Causes;
 pub use story::KeyId;
 use world::World;
 
@@ -61,7 +64,7 @@ invariants! {
     I5 = "I5", "fingerprint: no result for other arguments or another principal";
     I6 = "I6", "durable visibility: no answer depends on what is not recorded";
     I7 = "I7", "legal moves: every record goes a way that there is";
-    I8 = "I8", "fencing: nobody writes after being shut out";
+    I8 = "I8", "fencing: nobody writes after being shut out, or is shut out for nothing";
     I9 = "I9", "no guess: an unknown outcome becomes known by evidence or an operator";
     I10 = "I10", "approval binding: what ran is what was agreed to, once";
     I11 = "I11", "conservation: what was accepted is accounted for";
@@ -109,6 +112,26 @@ pub struct Unchecked {
     pub missing: String,
 }
 
+/// How much a promise was held against, for promises of which a part may have to be left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// How many answers, effects, votes, records or nodes.
+    pub judged: u64,
+    /// How many it could not be held against, by why.
+    pub unjudged: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        self.judged = self.judged.saturating_add(other.judged);
+        for (why, count) in &other.unjudged {
+            let known = self.unjudged.entry(why.clone()).or_default();
+            *known = known.saturating_add(*count);
+        }
+    }
+}
+
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -116,6 +139,8 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// What could not be checked.
     pub unchecked: Vec<Unchecked>,
+    /// How much was judged, and how much was not, of the promises of which a part may have to be left out.
+    pub tallies: BTreeMap<Invariant, Tally>,
 }
 
 impl Verdict {
@@ -150,7 +175,31 @@ impl Findings {
     fn unchecked(&mut self, invariant: Invariant, missing: &str) {
         self.0.unchecked.push(Unchecked { invariant, missing: missing.to_owned() });
     }
+
+    /// So many things were held against a promise.
+    fn judged(&mut self, invariant: Invariant, count: usize) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        self.0
+            .tallies
+            .entry(invariant)
+            .or_default()
+            .add(&Tally { judged: count, ..Tally::default() });
+    }
+
+    /// So many things could not be.
+    fn unjudged(&mut self, invariant: Invariant, count: usize, why: &str) {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        if count > 0 {
+            let unjudged = BTreeMap::from([(why.to_owned(), count)]);
+            self.0.tallies.entry(invariant).or_default().add(&Tally { judged: 0, unjudged });
+        }
+    }
 }
+
+/// Why what two clocks say is not compared.
+const CLOCK_MOVED: &str = "clocks moved";
+/// Why it was looked at whether something is recorded, and not when that was.
+const ORDER_UNKNOWN: &str = "when it was recorded: clocks moved";
 
 /// The most events that one violation tells.
 const EVENTS_MAX: usize = 60;
@@ -170,6 +219,7 @@ fn shortened(mut events: Vec<String>) -> Vec<String> {
 #[must_use]
 pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     let world = World::of(events, witness);
+    let causes = Causes::of(&world);
     let mut findings = Findings::default();
     world.check_inputs(&mut findings);
     effects::check(&world, &mut findings);
@@ -177,10 +227,11 @@ pub fn check(events: &[Event], witness: &[Line]) -> Verdict {
     replies::check(&world, &mut findings);
     moves::check(&world, &mut findings);
     epochs::check(&world, &mut findings);
+    fences::check(&world, &causes, &mut findings);
     stops::check(&world, &mut findings);
     approvals::check(&world, &mut findings);
     grants::check(&world, &mut findings);
-    counts::check(&world, &mut findings);
+    counts::check(&world, &causes, &mut findings);
     audit::check(&world, &mut findings);
     linear::check(&world, &mut findings);
     let mut verdict = findings.0;

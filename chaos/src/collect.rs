@@ -269,7 +269,7 @@ fn end_log(cluster: &Cluster, (log, entries, head): (&str, u64, &str)) {
 
 /// The starts that are over, as the database has them: shut out, or stopped in order.
 async fn fenced(cluster: &Cluster) -> Result<()> {
-    const FENCED: &str = "SELECT epoch, least(fenced_ms, closed_ms) FROM placet.epochs \
+    const FENCED: &str = "SELECT epoch, least(fenced_ms, closed_ms), fenced_by FROM placet.epochs \
         WHERE fenced_by IS NOT NULL OR closed_ms IS NOT NULL";
     let Some(postgres) = &cluster.postgres else { return Ok(()) };
     const EPOCHS: &str = "SELECT epoch, node FROM placet.epochs";
@@ -281,8 +281,10 @@ async fn fenced(cluster: &Cluster) -> Result<()> {
     }
     let rows = postgres.ask_data(FENCED).await?;
     for row in rows.lines().filter(|row| !row.is_empty()) {
-        let (epoch, at_ms) = row.split_once('|').context("no row of a fenced start")?;
-        let probe = Probe::Fenced { epoch: epoch.parse()?, at_ms: at_ms.parse()? };
+        let mut fields = row.split('|');
+        let mut field = || fields.next().context("no row of a fenced start");
+        let (epoch, at_ms, by) = (field()?.parse()?, field()?.parse()?, field()?.parse().ok());
+        let probe = Probe::Fenced { epoch, at_ms, by };
         cluster.scene.recorder.record(What::Probe(Box::new(probe)));
     }
     Ok(())

@@ -57,6 +57,13 @@ pub enum What {
     Operator(OperatorAct),
     /// Something became of a node.
     Node(NodeEvent),
+    /// The clock of the database that the nodes share was set off against the machine's.
+    DatabaseClock {
+        /// By how much, in milliseconds.
+        by_ms: i64,
+    },
+    /// An injector sets about something. What it is, and whether it came to that, is told by what follows.
+    Injecting,
     /// A fault was injected.
     Fault(FaultEvent),
     /// The run entered another phase.

@@ -1,4 +1,4 @@
-//! What this machine has that faults need: strace, setpriv, libfaketime, PostgreSQL; and the time.
+//! What this machine has that faults need: strace, setpriv, libfaketime, a compiler, PostgreSQL; and the time.
 //!
 //! Owns the search, done once at the start, and the only look at the clock. Does not use any of it.
 
@@ -21,6 +21,8 @@ pub struct Machine {
     pub setpriv: Option<PathBuf>,
     /// The library that shows a program another time.
     pub faketime: Option<PathBuf>,
+    /// Compiles the library that shows a database server another time.
+    pub compiler: Option<PathBuf>,
     /// The folder with `initdb` and `postgres`.
     pub postgres: Option<PathBuf>,
     /// Whom the database server runs as when we are root, which it refuses to be: user and group.
@@ -36,6 +38,7 @@ impl Machine {
             can_attach: can_attach(),
             setpriv: found("setpriv"),
             faketime: faketime(),
+            compiler: found("cc"),
             postgres: postgres(),
             unprivileged: root.then(unprivileged).flatten(),
         }

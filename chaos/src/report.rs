@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::{
-    checker::{Invariant, Unchecked, Verdict, Violation},
+    checker::{Invariant, Tally, Unchecked, Verdict, Violation},
     history::{
         Class, Event, RunInfo,
         fault::FaultKind,
@@ -55,6 +55,8 @@ pub struct Report {
     pub slices: Vec<Slice>,
     /// Broken promises by name, zeros too.
     pub broken: BTreeMap<&'static str, u64>,
+    /// How much was judged, and how much was not and why, by name, of the promises of which a part may have to be left out.
+    pub tallies: BTreeMap<&'static str, Tally>,
     /// Broken promises.
     pub violations: Vec<Violation>,
     /// What could not be checked.
@@ -171,6 +173,8 @@ impl Report {
             .iter()
             .map(|invariant| (invariant.name(), length(verdict.of(*invariant).count())))
             .collect();
+        let tallies =
+            verdict.tallies.iter().map(|(of, tally)| (of.name(), tally.clone())).collect();
         let outcome = Outcome {
             lost: length(verdict.of(Invariant::I3).count()),
             phantom: length(verdict.of(Invariant::I12).chain(verdict.of(Invariant::Real)).count()),
@@ -192,6 +196,7 @@ impl Report {
             latency: counted.latency,
             slices: counted.slices,
             broken,
+            tallies,
             violations: verdict.violations.clone(),
             unchecked: verdict.unchecked.clone(),
             findings: Vec::new(),

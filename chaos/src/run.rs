@@ -86,8 +86,8 @@ struct Run<'a> {
     stores: Vec<Store>,
     length: Duration,
     faults: BTreeSet<FaultKind>,
-    /// Why a fault cannot be injected here.
-    missing: BTreeMap<FaultKind, String>,
+    /// Why a fault cannot be injected here, on which store.
+    missing: BTreeMap<(Store, FaultKind), String>,
     totals: Totals,
     reports: Vec<Report>,
     wrong: Vec<String>,
@@ -144,8 +144,9 @@ impl<'a> Run<'a> {
             shop.placet.display(),
             shop.commit
         ));
-        for (fault, why) in &self.missing {
-            self.progress.line(&format!("{fault} ({}) not applicable: {why}", fault.title()));
+        for ((store, fault), why) in &self.missing {
+            let (title, store) = (fault.title(), store.name());
+            self.progress.line(&format!("{fault} ({title}) not applicable on {store}: {why}"));
         }
         if let Some(path) = &self.cli.replay {
             let text = fs::read(path).with_context(|| format!("`{}`", path.display()))?;
@@ -188,7 +189,7 @@ impl<'a> Run<'a> {
     fn expected(&self) -> impl Iterator<Item = (Store, FaultKind)> {
         let all =
             self.stores.iter().flat_map(|store| self.faults.iter().map(|fault| (*store, *fault)));
-        all.filter(|(store, fault)| applies(*fault, *store) && !self.missing.contains_key(fault))
+        all.filter(|one| applies(one.1, one.0) && !self.missing.contains_key(one))
     }
 
     /// Those of them that have not come to happen.
@@ -219,7 +220,8 @@ impl<'a> Run<'a> {
             let faults = faults_of(&drawn);
             let fresh = faults
                 .iter()
-                .filter(|fault| !seen.contains(fault) && !self.missing.contains_key(fault))
+                .filter(|fault| !seen.contains(*fault))
+                .filter(|fault| !self.missing.contains_key(&(store, **fault)))
                 .count();
             if best.as_ref().is_none_or(|(most, _)| fresh > *most) {
                 best = Some((fresh, drawn));
@@ -322,26 +324,34 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What cannot be injected here, and why.
+/// What cannot be injected here on which store, and why.
 fn missing(
     shop: &Workshop,
     chosen: &BTreeSet<FaultKind>,
     stores: &[Store],
-) -> BTreeMap<FaultKind, String> {
+) -> BTreeMap<(Store, FaultKind), String> {
+    const BOTH: &[Store] = &[Store::Embedded, Store::Postgres];
     let mut missing = BTreeMap::new();
-    let mut lacks = |fault, lacking: bool, why: &str| {
-        let applies = stores.iter().any(|store| applies(fault, *store));
-        if lacking && applies && chosen.contains(&fault) {
-            missing.insert(fault, why.to_owned());
+    let mut lacks = |fault, on: &[Store], lacking: bool, why: &str| {
+        let here = stores.iter().filter(|store| on.contains(store) && applies(fault, **store));
+        for store in here.filter(|_| lacking && chosen.contains(&fault)) {
+            missing.insert((*store, fault), why.to_owned());
         }
     };
-    lacks(FaultKind::F5, shop.machine.strace.is_none(), "strace is not installed");
-    lacks(FaultKind::F11, shop.machine.strace.is_none(), "strace is not installed");
-    lacks(FaultKind::F11, !shop.machine.can_attach, "CAP_SYS_PTRACE is missing: run it as root");
-    lacks(FaultKind::F10, shop.machine.faketime.is_none(), "libfaketime is not installed");
-    lacks(FaultKind::F18, !shop.abilities.ledger, "this `placet` has no configurable retention");
+    let machine = &shop.machine;
+    lacks(FaultKind::F5, BOTH, machine.strace.is_none(), "strace is not installed");
+    lacks(FaultKind::F11, BOTH, machine.strace.is_none(), "strace is not installed");
+    lacks(FaultKind::F11, BOTH, !machine.can_attach, "CAP_SYS_PTRACE is missing: run it as root");
+    // An embedded ledger goes by the clock of its node, a shared one by that of its database.
+    lacks(FaultKind::F10, &[Store::Embedded], machine.faketime.is_none(), NO_FAKETIME);
+    lacks(FaultKind::F10, &[Store::Postgres], machine.compiler.is_none(), NO_COMPILER);
+    let ledger = shop.abilities.ledger;
+    lacks(FaultKind::F18, BOTH, !ledger, "this `placet` has no configurable retention");
     missing
 }
+
+const NO_FAKETIME: &str = "libfaketime is not installed";
+const NO_COMPILER: &str = "`cc` is not installed: it compiles what moves the clock of the database";
 
 /// The program to test: the one named, or the one beside this program, which is brought up to date when cargo runs us.
 async fn locate(named: Option<&Path>, own: &Path) -> Result<PathBuf> {
@@ -373,4 +383,46 @@ async fn version(placet: &Path) -> String {
         |_| "unknown".to_owned(),
         |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use placet_chaos::{history::fault::FaultKind, machine::Machine};
+
+    use super::{Store, Stores, Workshop, missing};
+    use crate::setup::Abilities;
+
+    /// On which stores a machine cannot move clocks.
+    fn without_clocks(machine: Machine, stores: Stores) -> Vec<Store> {
+        let shop = Workshop {
+            placet: PathBuf::new(),
+            abilities: Abilities { ledger: true, export: true },
+            commit: String::new(),
+            machine,
+            folder: PathBuf::new(),
+            postgres: None,
+            policies: PathBuf::new(),
+            env: Vec::new(),
+        };
+        let missing = missing(&shop, &[FaultKind::F10].into(), stores.stores());
+        assert!(missing.keys().all(|(_, fault)| *fault == FaultKind::F10), "{missing:?}");
+        missing.into_keys().map(|(store, _)| store).collect()
+    }
+
+    #[test]
+    fn a_machine_without_what_moves_a_stores_clock_says_so_of_that_store() {
+        let faketime = Some(PathBuf::from("libfaketime"));
+        let compiler = Some(PathBuf::from("cc"));
+        let nothing = Machine::default;
+        let both = Machine { faketime: faketime.clone(), compiler: compiler.clone(), ..nothing() };
+        assert_eq!(without_clocks(both, Stores::Both), []);
+        let no_compiler = || Machine { faketime: faketime.clone(), ..nothing() };
+        assert_eq!(without_clocks(no_compiler(), Stores::Both), [Store::Postgres]);
+        assert_eq!(without_clocks(no_compiler(), Stores::Embedded), []);
+        let no_faketime = Machine { compiler, ..nothing() };
+        assert_eq!(without_clocks(no_faketime, Stores::Both), [Store::Embedded]);
+        assert_eq!(without_clocks(nothing(), Stores::Both), [Store::Embedded, Store::Postgres]);
+    }
 }

@@ -147,7 +147,7 @@ const CONTROLS: [Control; 13] = {
         embedded("dispatch-not-durable", &[F1, F4, F6], 3, Broken(&[I1, I2])),
         embedded("fingerprint-unchecked", &[F1, F2], 3, Broken(&[I5])),
         shared("fence-ignored", &[F9], 5, Broken(&[I8])),
-        embedded("visibility-gate-off", &[F1, F4, F6], 12, Stops(&[FORGOTTEN, AHEAD]))
+        embedded("visibility-gate-off", &[F1, F4, F6], 24, Stops(&[FORGOTTEN, AHEAD]))
             .only(is_kill_slow, 5),
         embedded("index-without-journal", &[F1, F4], 3, Stops(&[FORGOTTEN])),
         embedded("approval-outside-transaction", &[F4, F14], 3, Broken(&[I10])),

@@ -147,6 +147,15 @@ pub(crate) enum Act {
         /// By how much, in seconds.
         by_s: i64,
     },
+    /// The clock of the database jumps, and back later (F10).
+    DatabaseClock {
+        /// By how much, in seconds.
+        by_s: i64,
+        /// How much later, in milliseconds.
+        ms: u64,
+        /// Whether the node is killed meanwhile, and starts in that time.
+        kill: bool,
+    },
     /// System calls of the disk fail or take long (F11).
     Disk {
         /// Which, how.
@@ -217,7 +226,7 @@ impl Act {
             Self::Stuck { .. } => FaultKind::F8,
             Self::KillInRecovery { .. } => FaultKind::F5,
             Self::Pause { .. } => FaultKind::F9,
-            Self::Clock { .. } => FaultKind::F10,
+            Self::Clock { .. } | Self::DatabaseClock { .. } => FaultKind::F10,
             Self::Disk { .. } => FaultKind::F11,
             Self::Damage { .. } => FaultKind::F12,
             Self::Second { .. } => FaultKind::F13,
@@ -343,14 +352,11 @@ const MAKERS: &[Maker] = &[
         Act::KillInRecovery { at: (0..times).map(|_| in_recovery(chance, frame)).collect() }
     }),
     (FaultKind::F9, |chance, frame| {
-        // On a shared ledger, as a rule for longer than the lease.
-        let span = if frame.store == Store::Postgres { 2_000..7_000 } else { 300..3_000 };
+        // On a shared ledger, as a rule for longer than the lease, and often for so long that another node shuts it out.
+        let span = if frame.store == Store::Postgres { 2_000..11_000 } else { 300..3_000 };
         Act::Pause { ms: chance.within(span) }
     }),
-    (FaultKind::F10, |chance, _| {
-        let by = i64::try_from(chance.within(1..4 * 3_600)).unwrap_or(1);
-        Act::Clock { by_s: if chance.permille(500) { by } else { by.saturating_neg() } }
-    }),
+    (FaultKind::F10, clock),
     (FaultKind::F11, |chance, _| Act::Disk { at: disk(chance) }),
     (FaultKind::F12, |chance, _| Act::Damage {
         damage: chance.pick(&Damage::ALL).copied().unwrap_or(Damage::Flip),
@@ -375,6 +381,21 @@ const MAKERS: &[Maker] = &[
     // Later than a restart takes, and within the time in which the call may take effect.
     (FaultKind::F16, |chance, _| Act::KillDelayed { ms: chance.within(1_000..1_800) }),
 ];
+
+/// A node's clock, or that of the database that the nodes share: they go by it, and hardly by their own.
+fn clock(chance: &mut Chance, frame: &Frame) -> Act {
+    let is_shared = frame.store == Store::Postgres && chance.permille(750);
+    // On a database also for less than a lease, or an agreement, lasts.
+    let is_small = is_shared && chance.permille(400);
+    let by = chance.within(if is_small { 1..11 } else { 1..4 * 3_600 });
+    let by = i64::try_from(by).unwrap_or(1);
+    let by_s = if chance.permille(500) { by } else { by.saturating_neg() };
+    if is_shared {
+        Act::DatabaseClock { by_s, ms: chance.within(200..3_000), kill: chance.permille(500) }
+    } else {
+        Act::Clock { by_s }
+    }
+}
 
 /// A system call on a call's way: the request comes, the journal is written and synced, the upstream is called, the answer goes.
 fn kill_at(chance: &mut Chance, frame: &Frame) -> At {
@@ -420,51 +441,4 @@ fn disk(chance: &mut Chance) -> At {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use placet_chaos::history::fault::FaultKind;
-
-    use super::{Frame, Schedule, Store, applies, draw, faults_of};
-
-    fn frame(store: Store) -> Frame {
-        let faults = FaultKind::ALL.iter().copied().collect();
-        Frame { store, nodes: 3, length_ms: 4_000, faults }
-    }
-
-    #[test]
-    fn a_seed_makes_one_schedule_and_another_seed_another() {
-        let frame = frame(Store::Postgres);
-        assert_eq!(draw(9, &frame), draw(9, &frame));
-        assert_ne!(draw(9, &frame), draw(10, &frame));
-    }
-
-    #[test]
-    fn a_schedule_can_be_written_down_and_read_again() {
-        for seed in 0..200 {
-            let schedule = draw(seed, &frame(Store::Embedded));
-            let text = serde_json::to_string(&schedule).unwrap();
-            assert_eq!(serde_json::from_str::<Schedule>(&text).unwrap(), schedule, "{text}");
-        }
-    }
-
-    #[test]
-    fn the_seeds_of_a_store_reach_every_fault_that_applies_to_it_and_no_other() {
-        for store in [Store::Embedded, Store::Postgres] {
-            let reached: BTreeSet<FaultKind> =
-                (0..500).flat_map(|seed| faults_of(&draw(seed, &frame(store)))).collect();
-            let wanted: BTreeSet<FaultKind> =
-                FaultKind::ALL.iter().copied().filter(|fault| applies(*fault, store)).collect();
-            assert_eq!(reached, wanted, "{store:?}");
-        }
-    }
-
-    #[test]
-    fn only_chosen_faults_are_scheduled() {
-        let mut frame = frame(Store::Embedded);
-        frame.faults = [FaultKind::F4].into();
-        for seed in 0..50 {
-            assert!(faults_of(&draw(seed, &frame)).is_subset(&frame.faults));
-        }
-    }
-}
+mod tests;

@@ -8,11 +8,13 @@ use crate::schedule::{Schedule, Store};
 
 /// The kept seeds.
 const KEPT: &str = include_str!("../seeds/regression.txt");
-/// The schedules of seeds that meant something else when they were kept, and one that every run has to have.
-const SCHEDULES: [(&str, &str); 3] = [
+/// The schedules of seeds that meant something else when they were kept, and those that every run has to have.
+const SCHEDULES: [(&str, &str); 5] = [
     ("clock-and-window.json", include_str!("../seeds/clock-and-window.json")),
+    ("database-clock.json", include_str!("../seeds/database-clock.json")),
     ("erasure.json", include_str!("../seeds/erasure.json")),
     ("failover.json", include_str!("../seeds/failover.json")),
+    ("not-found.json", include_str!("../seeds/not-found.json")),
 ];
 
 /// A kept seed.

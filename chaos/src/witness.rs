@@ -20,6 +20,7 @@ mod answer;
 mod call;
 pub mod control;
 mod http;
+pub mod late;
 pub mod log;
 mod mcp;
 mod state;

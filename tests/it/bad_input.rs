@@ -392,9 +392,13 @@ async fn a_contract_that_is_wrong_is_refused_at_start_with_its_file() {
         (with(note, "pin", json!("sha256:zz")), &["stub.yaml"]),
         (
             with("/transport", "env", json!({ "KEY": { "secret": "absent" } })),
-            &["stub.yaml", "`absent`"],
+            &["stub.yaml", "`transport.env.KEY.secret`", "names no secret"],
         ),
-        (with("", "credential", json!({ "secret": "absent" })), &["stub.yaml", "`absent`"]),
+        // What stands there is not repeated: it may be a value that was pasted.
+        (
+            with("", "credential", json!({ "secret": "absent" })),
+            &["stub.yaml", "`credential.secret`", "names no secret"],
+        ),
     ] {
         let setup = Setup::new().contract("stub", &contract);
         refused(&setup, words).await;

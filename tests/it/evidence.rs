@@ -365,6 +365,61 @@ async fn what_is_exported_and_imported_elsewhere_gives_the_same_replay() {
     let refused = third.configured(&["ledger", "import", &cut]).await;
     assert_ne!(refused.code, Some(0), "{refused:?}");
     assert!(!third.data().join("ledger").try_exists().unwrap());
+    // An empty ledger in its place would write it again.
+    third.refuses().await.says(&["ledger.importing", "run it again"]);
+    assert!(!third.data().join("ledger/journal").try_exists().unwrap());
+    for command in [&["doctor"][..], &["ledger", "fsck"], &["audit", "verify"]] {
+        found(&third.configured(command).await, &["an import into", "was cut short"]);
+    }
+    third.configured(&["ledger", "import", file]).await.ok();
+    let placet = third.start().await;
+    replayed(&third.agent(&placet).await, "s1", &result).await;
+}
+
+#[tokio::test]
+async fn half_a_backup_is_refused_by_whatever_would_look_at_it() {
+    let setup = Setup::new();
+    let placet = setup.start().await;
+    setup.agent(&placet).await.call(&write("a.txt", "s1")).await.succeeded();
+    placet.stop().await;
+    fs::write(setup.data().join("ledger/unfinished-copy"), "").unwrap();
+    let chain = setup.path("chain.jsonl");
+    let export = ["audit", "export", chain.to_str().unwrap()];
+    for command in [&export[..], &["audit", "verify"], &["ledger", "fsck"], &["doctor"]] {
+        found(&setup.configured(command).await, &["is a backup that was not finished"]);
+    }
+    assert!(!chain.try_exists().unwrap());
+}
+
+#[tokio::test]
+async fn a_check_names_lost_results_and_what_it_could_not_look_at() {
+    let setup = Setup::new();
+    let placet = setup.start().await;
+    setup.agent(&placet).await.call(&write("a.txt", "s1")).await.succeeded();
+    placet.stop().await;
+    setup.configured(&["ledger", "fsck"]).await.ok();
+    let index = setup.data().join("ledger/index");
+    let generation = fs::read_dir(index).unwrap().next().unwrap().unwrap().path();
+    let (there, away) = (generation.join("db"), generation.join("away"));
+    fs::rename(&there, &away).unwrap();
+    std::os::unix::fs::symlink("db", &there).unwrap();
+    let ran = setup.configured(&["ledger", "fsck"]).await;
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.out.contains("could not be looked at") && !ran.out.contains("rebuild"), "{ran:?}");
+    fs::remove_file(&there).unwrap();
+    fs::rename(&away, &there).unwrap();
+
+    for folder in fs::read_dir(setup.data().join("ledger/content")).unwrap() {
+        let pack = folder.unwrap().path().join("000001.pack");
+        if pack.try_exists().unwrap() {
+            fs::remove_file(pack).unwrap();
+        }
+    }
+    found(&setup.configured(&["ledger", "fsck"]).await, &["2 MISSING", "missing: sha256:"]);
+    let file = setup.path("lost.jsonl");
+    let refused = setup.configured(&["ledger", "export", file.to_str().unwrap()]).await;
+    found(&refused, &["2 contents that records name are lost", "fsck"]);
+    assert!(!file.try_exists().unwrap());
 }
 
 #[tokio::test]

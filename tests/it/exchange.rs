@@ -4,12 +4,14 @@
 //! server was shown, not what Placet says of it.
 
 mod acceptance;
+mod audiences;
 mod contracts;
 mod fleet;
 mod held;
 mod refusals;
 mod revocation;
 mod scopes;
+mod sessions;
 
 use std::{fs, process::Stdio};
 
@@ -108,7 +110,7 @@ impl Provider {
         json!([{
             "issuer": self.issuer, "tenant": "acme", "audiences": ["placet"], "kinds": { "claim": ["agent", "user"] },
             "keys": { "url": format!("{}/jwks", self.issuer) }, "keys_private_network": true,
-            "clients": { "app": "agent-1" },
+            "clients": { "app": "agent-1" }, "person_clients": ["cli"],
         }])
     }
 

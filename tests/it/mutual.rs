@@ -95,7 +95,7 @@ async fn a_token_service_knows_us_by_our_certificate_and_by_no_other() {
     let world = world.known_by("other");
     let placet = world.setup.start().await;
     let refused = world.search(&placet, "s2").await;
-    refused.refused(403, "CREDENTIAL_REFUSED");
+    refused.refused(502, "CREDENTIAL_MISCONFIGURED");
     placet.stop().await;
 
     // Of an authority that the service does not know, in the name that it does.
@@ -107,7 +107,7 @@ async fn a_token_service_knows_us_by_our_certificate_and_by_no_other() {
     let world = world.known_by("forged");
     let placet = world.setup.start().await;
     let refused = world.search(&placet, "s3").await;
-    assert!([403, 503].contains(&refused.status), "{refused:?}");
+    assert!([502, 503].contains(&refused.status), "{refused:?}");
     placet.stop().await;
     assert_eq!(world.guarded.calls(), 1, "no call without a credential");
 }

@@ -133,7 +133,7 @@ async fn a_server_that_changes_over_after_us_loses_no_call() {
     assert!((1..=30).contains(&tried), "the newest is tried, and not by every call: {tried}");
     // Where neither is taken there is one further try and a clear refusal.
     server.takes_only("nobody's");
-    look(&agent, "neither").await.refused(403, "CREDENTIAL_REFUSED");
+    look(&agent, "neither").await.refused(502, "CREDENTIAL_MISCONFIGURED");
     assert_eq!(
         server.turned_away().len(),
         turned_away.len().saturating_add(2),

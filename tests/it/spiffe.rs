@@ -314,7 +314,7 @@ async fn placet_proves_itself_to_a_token_service_with_an_svid_that_is_renewed() 
     let after = within("another SVID is shown", renewed).await;
     // Where the service does not know it, there is no call.
     fs::write(&keys, jwks(&[&first])).unwrap();
-    look(&caller, "refused").await.refused(403, "CREDENTIAL_REFUSED");
+    look(&caller, "refused").await.refused(502, "CREDENTIAL_MISCONFIGURED");
     assert_eq!(service.said().await["refused"], "the key");
     assert_eq!(server.shown().len(), calls + 1);
     let log = placet.stop().await;

@@ -2,6 +2,8 @@
 //!
 //! Owns what is asserted of it: which secret a call was made with is what the server was shown, not what Placet says of it.
 
+mod leases;
+
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -118,8 +120,7 @@ pub(crate) async fn with_server(setup: Setup) -> (Setup, Server) {
     let look = &mut contract["capabilities"]["look"];
     look["effect"] = json!("none");
     look.as_object_mut().unwrap().remove("dedup");
-    let setup = setup.contract("remote", &contract);
-    (setup, server)
+    (setup.contract("remote", &contract), server)
 }
 
 /// Ten callers at the same time for four seconds, every call of which must succeed; how many they were.
@@ -258,12 +259,12 @@ async fn what_is_deleted_is_taken_back_and_an_outage_is_outlived_for_a_bounded_t
     look(&agent, "s2").await.succeeded();
     until("what was read is too old", || async {
         let reply = look(&agent, &fresh()).await;
-        reply.status == 403 && reply.json()["error_code"] == "CREDENTIAL_REFUSED"
+        reply.status == 502 && reply.json()["error_code"] == "CREDENTIAL_MISCONFIGURED"
     })
     .await;
     let before = server.shown().len();
     let refused = look(&agent, "s3").await;
-    refused.refused(403, "CREDENTIAL_REFUSED");
+    refused.refused(502, "CREDENTIAL_MISCONFIGURED");
     assert!(!refused.text().contains("vault"), "the caller learns nothing of it: {refused:?}");
     assert_eq!(server.shown().len(), before, "without a credential there is no call");
     vault.signal(Signal::CONT);
@@ -278,7 +279,7 @@ async fn what_is_deleted_is_taken_back_and_an_outage_is_outlived_for_a_bounded_t
     // It is gone, which is not an outage.
     vault.ask(Method::DELETE, "secret/metadata/tickets", &Value::Null).await;
     let deleted = Instant::now();
-    until("it is taken back", || async { look(&agent, &fresh()).await.status == 403 }).await;
+    until("it is taken back", || async { look(&agent, &fresh()).await.status == 502 }).await;
     assert!(deleted.elapsed() < Duration::from_millis(3_500), "sooner than it would be too old");
     let log = placet.stop().await;
     assert!(log.contains("a secret cannot be read from the vault"), "{log}");

@@ -5,7 +5,7 @@
 // MODE is `plain` (no TLS at all), `starttls` (mail only after STARTTLS) or `tls`. Each mail becomes FOLDER/<number>.eml, its first line how
 // it came: whether under TLS, and who signed in.
 
-import { readFileSync, writeFileSync } from "node:fs";
+import { readFileSync, renameSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { load } from "../console/modules.mjs";
 
@@ -35,7 +35,10 @@ const server = new SMTPServer({
     stream.on("data", (part) => parts.push(part.toString("utf8")));
     stream.on("end", () => {
       count += 1;
-      writeFileSync(join(folder, `${count}.eml`), parts.join(""));
+      // Whoever sees the name sees the whole mail.
+      const name = join(folder, `${count}.eml`);
+      writeFileSync(`${name}.part`, parts.join(""));
+      renameSync(`${name}.part`, name);
       done();
     });
   },

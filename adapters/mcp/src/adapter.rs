@@ -1,7 +1,8 @@
 //! A live connection as an adapter.
 //!
 //! Owns the life of the connection and the way of one call through it. Does not connect (`connector`) and never tries again.
-//! Invariant: a call is sent at most once, and answers within its time.
+//! Invariants: a call is sent at most once, and answers within its time. Its session is there before it is dispatched: what was begun for it
+//! is its seat, and a call without one is not sent where the server keeps sessions.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +27,7 @@ use tokio::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Dispatch, Inquiry},
+    adapter::{Adapter, Approach, Conditions, Dispatch, Inquiry, Seat, TraceHeaders},
     outcome::{AdapterError, Outcome, Probe},
 };
 use placet_types::{
@@ -40,9 +41,11 @@ use crate::{
     call::{self, Prepared},
     failure::{self, Fault},
     handshake::Service,
+    http::headers::CallHeaders,
     listener::Listener,
     listing,
     probe::{self, Plan},
+    sessions::{Sessions, Turn},
     stdio::child::ChildHandle,
 };
 
@@ -95,7 +98,12 @@ impl Link {
         }
     }
 
-    fn is_alive(&self) -> bool {
+    /// Our end of it.
+    pub(crate) fn peer(&self) -> &Peer<RoleClient> {
+        &self.peer
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
         !self.closed.load(Ordering::Acquire) && !self.peer.is_transport_closed()
     }
 }
@@ -137,6 +145,8 @@ fn subscribe(peer: &Peer<RoleClient>, generation: &Arc<AtomicU64>) -> Option<Joi
 /// A connection to one MCP server.
 pub(crate) struct McpAdapter {
     link: Link,
+    /// Those of callers; none where the server keeps no sessions: then there is nothing that could be shared.
+    sessions: Option<Arc<Sessions>>,
     limits: LimitsFile,
     contract: Option<Arc<Contract>>,
     output_schemas: BTreeMap<CapabilityName, ArgumentSchema>,
@@ -152,7 +162,10 @@ impl fmt::Debug for McpAdapter {
 }
 
 impl McpAdapter {
-    pub(crate) fn under_contract(link: Link, contract: Arc<Contract>) -> Self {
+    pub(crate) fn under_contract(
+        (link, sessions): (Link, Option<Arc<Sessions>>),
+        contract: Arc<Contract>,
+    ) -> Self {
         let output_schemas = contract
             .capabilities
             .iter()
@@ -162,11 +175,13 @@ impl McpAdapter {
                 Some((name.clone(), schema))
             })
             .collect();
-        Self { link, limits: contract.limits.clone(), contract: Some(contract), output_schemas }
+        let limits = contract.limits.clone();
+        Self { link, sessions, limits, contract: Some(contract), output_schemas }
     }
 
     pub(crate) fn without_contract(link: Link, limits: LimitsFile) -> Self {
-        Self { link, limits, contract: None, output_schemas: BTreeMap::new() }
+        let output_schemas = BTreeMap::new();
+        Self { link, sessions: None, limits, contract: None, output_schemas }
     }
 
     fn admit(&self, dispatch: &Dispatch) -> Result<&Capability, AdapterError> {
@@ -182,22 +197,42 @@ impl McpAdapter {
         Ok(capability)
     }
 
-    async fn send(&self, prepared: Prepared, capability: &Capability) -> Outcome {
+    /// The turn that was taken for a call, if the server keeps sessions.
+    fn seated(&self, seat: Seat) -> Result<Option<Turn>, AdapterError> {
+        let Some(sessions) = &self.sessions else { return Ok(None) };
+        let turn = seat.into_held::<Turn>().filter(|turn| turn.is_in(sessions));
+        let none = || AdapterError::NoSession("none was begun for the call".to_owned());
+        let turn = turn.ok_or_else(none)?;
+        if turn.is_over() {
+            return Err(AdapterError::NoSession("it ended before the call was sent".to_owned()));
+        }
+        Ok(Some(turn))
+    }
+
+    /// Sends the call in the session that was begun for its owner, if the server keeps sessions.
+    async fn send(
+        &self,
+        prepared: Prepared,
+        (capability, turn): (&Capability, Option<Turn>),
+    ) -> Outcome {
         let timeout_ms = prepared.timeout_ms;
         let deadline = Instant::now().checked_add(Duration::from_millis(timeout_ms));
         let Some(deadline) = deadline.filter(|_| timeout_ms > 0) else {
-            return Outcome::NothingHappened(AdapterError::Unavailable(
-                "there is no time left for the call".to_owned(),
-            ));
+            let why = "there is no time left for the call".to_owned();
+            return Outcome::NothingHappened(AdapterError::Unavailable(why));
         };
+        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(&self.link.peer);
         let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
-        let sending = self.link.peer.send_request_with_option(prepared.request, options);
+        let sending = peer.send_request_with_option(prepared.request, options);
         let mut asked = match timeout_at(deadline, sending).await {
             Ok(Ok(handle)) => Asked(Some(handle)),
             // It was not even queued.
             Ok(Err(_)) | Err(_) => {
                 let why = "the connection takes no more calls".to_owned();
-                return Outcome::NothingHappened(AdapterError::Unavailable(why));
+                let in_session = turn.is_some();
+                let error =
+                    if in_session { AdapterError::NoSession } else { AdapterError::Unavailable };
+                return Outcome::NothingHappened(error(why));
             }
         };
         let listening = Duration::from_millis(prepared.listen_ms);
@@ -228,7 +263,14 @@ impl McpAdapter {
         if !plan.is_pinned(contract, &live) {
             return None;
         }
-        match self.link.peer.send_request(plan.question(token)).await {
+        let with_secret = contract.credential.as_ref().is_some_and(|one| one.secret.is_some());
+        // Where the contract has no secret, questions are asked as bare as lists are.
+        let turn = match self.sessions.as_ref().filter(|_| with_secret) {
+            Some(sessions) => Some(sessions.for_questions().await.ok()?),
+            None => None,
+        };
+        let peer = turn.as_ref().and_then(Turn::peer).unwrap_or(&self.link.peer);
+        match peer.send_request(plan.question(token)).await {
             Ok(ServerResult::CallToolResult(result)) => Some(Box::new(result)),
             Ok(_) | Err(_) => None,
         }
@@ -326,12 +368,25 @@ impl Adapter for McpAdapter {
         self.link.generation.load(Ordering::Acquire)
     }
 
-    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+    async fn make_ready(&self, approach: Approach<'_>) -> Result<Seat, AdapterError> {
+        let Some(sessions) = &self.sessions else { return Ok(Seat::default()) };
+        if !self.link.is_alive() {
+            return Err(AdapterError::Unavailable("the connection has ended".to_owned()));
+        }
+        let headers = CallHeaders::of(&TraceHeaders::default(), approach.credential)?;
+        let given = Duration::from_millis(approach.timeout_ms);
+        let turn = sessions.for_call((approach.owner, &headers), given).await?;
+        Ok(Seat::holding(turn))
+    }
+
+    async fn invoke(&self, dispatch: Dispatch, mut conditions: Conditions) -> Outcome {
+        let seat = std::mem::take(&mut conditions.seat);
         let prepared = self.admit(&dispatch).and_then(|capability| {
-            call::prepare(capability, &dispatch, &conditions).map(|prepared| (prepared, capability))
+            let prepared = call::prepare(capability, &dispatch, &conditions)?;
+            Ok((prepared, capability, self.seated(seat)?))
         });
         match prepared {
-            Ok((prepared, capability)) => self.send(prepared, capability).await,
+            Ok((prepared, capability, turn)) => self.send(prepared, (capability, turn)).await,
             Err(error) => Outcome::NothingHappened(error),
         }
     }
@@ -356,6 +411,11 @@ impl Adapter for McpAdapter {
     }
 
     async fn close(&self) {
-        self.link.close().await;
+        let sessions = async {
+            if let Some(sessions) = &self.sessions {
+                sessions.close().await;
+            }
+        };
+        tokio::join!(self.link.close(), sessions);
     }
 }

@@ -30,9 +30,12 @@ use crate::{
     handshake::{self, SUPPORTED},
     http::EgressHttp,
     listener::Listener,
+    sessions::{Opener, Sessions},
     stdio,
     text::{printable, whole},
 };
+
+pub use crate::sessions::SessionLimits;
 
 /// Finds secrets of the configuration by name, at the moment a connection needs them.
 #[async_trait]
@@ -77,6 +80,8 @@ pub struct McpSettings {
     pub trust: Trust,
     /// Our own listeners, which no contract can lead a call to.
     pub own_listeners: Vec<SocketAddr>,
+    /// How many sessions a connection over HTTP has with a server that keeps some.
+    pub sessions: SessionLimits,
 }
 
 /// What is needed to reach a server for which there may be no contract yet.
@@ -125,7 +130,7 @@ impl McpConnector {
             .open(endpoint, &ProtocolVersion::LATEST_WITH_INITIALIZE, Agreement::AnySupported)
             .await;
         let link = match handshake {
-            Ok(link) => link,
+            Ok(opened) => opened.link,
             // A server of the newest revision has no `initialize`.
             Err(
                 first @ (AdapterError::Drifted(_)
@@ -134,6 +139,7 @@ impl McpConnector {
             ) => self
                 .open(endpoint, &ProtocolVersion::V_2026_07_28, Agreement::Exact)
                 .await
+                .map(|opened| opened.link)
                 .map_err(|_second| first.shortened())?,
             Err(error) => return Err(error.shortened()),
         };
@@ -153,22 +159,22 @@ impl McpConnector {
         endpoint: &Endpoint,
         version: &ProtocolVersion,
         agreement: Agreement,
-    ) -> Result<Link, AdapterError> {
+    ) -> Result<Opened, AdapterError> {
         let ms_max = endpoint.limits.connect_ms_max;
-        let link = timeout(Duration::from_millis(ms_max), self.start(endpoint, version))
+        let opened = timeout(Duration::from_millis(ms_max), self.start(endpoint, version))
             .await
             .unwrap_or_else(|_elapsed| {
                 Err(AdapterError::Unavailable(format!("no completed handshake within {ms_max} ms")))
             })?;
-        let negotiated = link.peer_info()?.protocol_version.clone();
+        let negotiated = opened.link.peer_info()?.protocol_version.clone();
         let agreed = match agreement {
             Agreement::Exact => negotiated == *version,
             Agreement::AnySupported => SUPPORTED.contains(&negotiated),
         };
         if agreed {
-            return Ok(link);
+            return Ok(opened);
         }
-        link.close().await;
+        opened.link.close().await;
         Err(AdapterError::Drifted(format!(
             "the server speaks protocol version `{}`, not `{version}`",
             whole(negotiated.as_str())
@@ -179,7 +185,7 @@ impl McpConnector {
         &self,
         endpoint: &Endpoint,
         version: &ProtocolVersion,
-    ) -> Result<Link, AdapterError> {
+    ) -> Result<Opened, AdapterError> {
         let listener = Listener::new(&self.settings, version);
         let bytes_max = message_bytes_max(&endpoint.limits);
         match &endpoint.transport {
@@ -192,14 +198,16 @@ impl McpConnector {
                 let service = handshake::shake(transport, listener.clone(), version)
                     .await
                     .map_err(|error| health.explain(error))?;
-                Ok(Link::new(service, &listener, health.closed(), Some(child)))
+                let link = Link::new(service, &listener, health.closed(), Some(child));
+                Ok(Opened { link, http: None })
             }
             TransportFile::McpHttp { url, private_network } => {
                 let http = EgressHttp::new(url, *private_network, endpoint, &self.settings)?;
                 let closed = http.closed();
-                let transport = http.into_transport(&endpoint.limits);
+                let transport = http.clone().into_transport(&endpoint.limits);
                 let service = handshake::shake(transport, listener.clone(), version).await?;
-                Ok(Link::new(service, &listener, closed, None))
+                let link = Link::new(service, &listener, closed, None);
+                Ok(Opened { link, http: Some((http, listener)) })
             }
             TransportFile::Internal { builtin, .. } => Err(AdapterError::Misconfigured(format!(
                 "`{builtin}` is compiled in, it is no mcp server"
@@ -227,9 +235,22 @@ impl Connector for McpConnector {
             credential: contract.credential.clone(),
             limits: contract.limits.clone(),
         };
-        let link = self.open(&endpoint, version, Agreement::Exact).await?;
-        Ok(Box::new(McpAdapter::under_contract(link, contract)))
+        let Opened { link, http } = self.open(&endpoint, version, Agreement::Exact).await?;
+        // What a server does not tell apart by sessions it tells apart by the credential of each call.
+        let sessions = http.filter(|(http, _)| http.has_session()).map(|(http, listener)| {
+            let settings = Arc::clone(&self.settings);
+            let version = version.clone();
+            let opener = Opener { endpoint, settings, version, listener, http };
+            Sessions::new(opener, self.settings.sessions)
+        });
+        Ok(Box::new(McpAdapter::under_contract((link, sessions), contract)))
     }
+}
+
+/// A connection that has come up, and what further sessions over HTTP need.
+struct Opened {
+    link: Link,
+    http: Option<(EgressHttp, Listener)>,
 }
 
 /// Which negotiated versions will do.

@@ -82,6 +82,13 @@ pub(crate) fn of_transport(error: &DynamicTransportError) -> Fault {
     Fault::Perhaps("the connection failed while the message was sent".to_owned())
 }
 
+/// Whether a request failed without having reached the server.
+pub(crate) fn is_unreached(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    let fault = error.error.downcast_ref::<StreamableHttpError<HttpFault>>();
+    matches!(fault, Some(StreamableHttpError::Client(fault)) if fault.is_unreached())
+}
+
 fn of_answer(error: &ErrorData) -> Fault {
     let message = whole(&error.message);
     if PRE_EFFECT.contains(&error.code) {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Findings, Invariant,
+    CLOCK_MOVED, Findings, Invariant,
     story::{Effect, KeyId, Story},
     world::World,
 };
@@ -19,7 +19,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     let courses = courses(world);
     for (id, story) in &world.keys {
         if world.has_log() {
-            agreed(&courses, id, story, findings);
+            agreed(world, &courses, (id, story), findings);
         }
         asked_for(id, story, findings);
     }
@@ -47,9 +47,9 @@ fn needs_approval(story: &Story<'_>) -> bool {
 
 /// Every effect of a tool that needs it happened under an agreement that was one.
 fn agreed(
+    world: &World<'_>,
     courses: &BTreeMap<&str, Course<'_>>,
-    id: &KeyId,
-    story: &Story<'_>,
+    (id, story): (&KeyId, &Story<'_>),
     findings: &mut Findings,
 ) {
     if !needs_approval(story) {
@@ -62,7 +62,7 @@ fn agreed(
         let Some((entry, attempt)) = attempts.get(&(effect.arrival.token.as_str(), number)) else {
             continue;
         };
-        if let Err(why) = agreement(courses, entry, attempt) {
+        if let Err(why) = agreement(world, courses, entry, attempt) {
             let why = format!("effect {}: {why}", effect.number);
             findings.broken(Invariant::I10, id, why, story.told());
         }
@@ -70,6 +70,7 @@ fn agreed(
 }
 
 fn agreement(
+    world: &World<'_>,
     courses: &BTreeMap<&str, Course<'_>>,
     dispatch: &JournalEntry,
     attempt: &AttemptImage,
@@ -82,13 +83,9 @@ fn agreement(
         attempt.approval_id.as_deref().ok_or("it was dispatched without an approval")?;
     let course =
         courses.get(approval_id).ok_or_else(|| format!("the log does not have {approval_id}"))?;
-    let before = |entry: &JournalEntry| {
-        entry.log == dispatch.log && entry.seq <= dispatch.seq
-            || entry.log != dispatch.log && entry.at_ms <= dispatch.at_ms
-    };
     let (_, approval) = course
         .iter()
-        .rfind(|(entry, _)| before(entry))
+        .rfind(|(entry, _)| world.is_before(entry, dispatch))
         .ok_or_else(|| format!("{approval_id} was asked for only later"))?;
     let people: BTreeSet<&str> = approval.agreed.iter().map(String::as_str).collect();
     let enough = people.len() >= usize::try_from(approval.quorum).unwrap_or(usize::MAX);
@@ -104,6 +101,7 @@ fn agreement(
     } else if approval.request != attempt.request {
         Some(format!("{approval_id} is for another request"))
     } else if dispatch.at_ms > approval.expires_ms {
+        // Whatever became of the clock: the commit itself compares these two.
         Some(format!("{approval_id} had expired"))
     } else {
         None
@@ -248,16 +246,28 @@ const TAKEN_UP_MS: i64 = 1_500;
 
 /// What was agreed to once the faults were over, and in time, was taken up: nothing is left that could keep it from running.
 fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &mut Findings) {
-    let Some(quiet) = world.quiet.filter(|_| world.clocks_agree()) else { return };
+    let Some(quiet) = world.quiet else { return };
     let agreed = world.votes.iter().filter(|vote| {
         let state = vote.reply.and_then(|reply| reply.state.as_deref());
         vote.at >= quiet && vote.sent.approve && state == Some("approved")
     });
     for vote in agreed {
         let id = vote.sent.approval_id.as_str();
-        let Some((_, last)) = courses.get(id).and_then(|course| course.last()) else { continue };
+        let Some((_, last)) = courses.get(id).and_then(|course| course.last()) else {
+            findings.unjudged(Invariant::I13, 1, "the log does not have the approval");
+            continue;
+        };
         let left_ms = last.expires_ms.saturating_sub(vote.at.wall_ms);
-        if last.state != "consumed" && left_ms >= TAKEN_UP_MS {
+        let is_taken_up = last.state == "consumed";
+        if !is_taken_up && !world.clocks_agree() {
+            findings.unjudged(Invariant::I13, 1, CLOCK_MOVED);
+            continue;
+        } else if !is_taken_up && left_ms < TAKEN_UP_MS {
+            findings.unjudged(Invariant::I13, 1, "an agreement that was nearly over");
+            continue;
+        }
+        findings.judged(Invariant::I13, 1);
+        if !is_taken_up {
             let why = format!(
                 "{} agreed when the faults were over and was told so, and it did not run: it ended as {}",
                 vote.sent.approver, last.state
@@ -267,19 +277,17 @@ fn taken_up(world: &World<'_>, courses: &BTreeMap<&str, Course<'_>>, findings: &
     }
 }
 
-/// Every dispatch was permitted by the policy that was active.
+/// Every dispatch was permitted by the policy that was active; where nobody knows in which order two logs were written, by one that some
+/// node had active.
 fn bundles(world: &World<'_>, findings: &mut Findings) {
     let mut active: Option<&str> = None;
     let (mut since, mut by) = (i64::MIN, "");
     let mut earlier: Option<&str> = None;
+    let known: BTreeSet<&str> = world.entries.iter().flat_map(|entry| activated(entry)).collect();
     for entry in &world.entries {
-        let changes = entry
-            .audit
-            .iter()
-            .filter(|audit| matches!(audit.kind.as_str(), "started" | "bundle_activated"));
-        for bundle in changes.filter_map(|audit| audit.digests.get("bundle")) {
-            if active != Some(bundle.as_str()) {
-                (earlier, active, since) = (active, Some(bundle.as_str()), entry.at_ms);
+        for bundle in activated(entry) {
+            if active != Some(bundle) {
+                (earlier, active, since) = (active, Some(bundle), entry.at_ms);
                 by = &entry.log;
             }
         }
@@ -292,10 +300,17 @@ fn bundles(world: &World<'_>, findings: &mut Findings) {
         for attempt in attempts
             .filter(|attempt| attempt.epoch == entry.epoch && attempt.owner == attempt.epoch)
         {
+            if attempt.bundle == active {
+                continue;
+            }
+            if world.database_moved() && known.contains(attempt.bundle.as_str()) {
+                findings.unjudged(Invariant::I10, 1, CLOCK_MOVED);
+                continue;
+            }
             // Two logs can write within one millisecond: then their order is not known.
             let in_doubt =
                 entry.log != by && entry.at_ms == since && earlier == Some(attempt.bundle.as_str());
-            if attempt.bundle != active && !in_doubt {
+            if !in_doubt {
                 let why = format!(
                     "{}#{} dispatched what another policy than the active one had permitted",
                     entry.log, entry.seq
@@ -304,4 +319,11 @@ fn bundles(world: &World<'_>, findings: &mut Findings) {
             }
         }
     }
+}
+
+/// The policies that an entry says are active from then on.
+fn activated(entry: &JournalEntry) -> impl Iterator<Item = &str> {
+    let says = |kind: &str| matches!(kind, "started" | "bundle_activated");
+    let events = entry.audit.iter().filter(move |event| says(&event.kind));
+    events.filter_map(|event| event.digests.get("bundle").map(String::as_str))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Findings, Invariant,
-    calm::Calm,
+    causes::Causes,
     story::{End, KeyId, Op, Written},
     world::World,
 };
@@ -13,10 +13,10 @@ use crate::history::{
     request::{Answer, Loss, Why},
 };
 
-pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
+pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
     conserved(world, findings);
     budgets(world, findings);
-    stranded(world, findings);
+    stranded(world, causes, findings);
     settled(world, findings);
     for probe in &world.probes {
         if let Probe::Gauge { node, name, value, cap } = probe
@@ -129,12 +129,12 @@ fn budgets(world: &World<'_>, findings: &mut Findings) {
 type RunName<'a> = (&'a str, &'a str, Option<&'a str>, &'a str);
 
 /// I13 for clients: nobody waits for ever, and while the faults go on nobody waits in vain at a node that nothing struck.
-fn stranded(world: &World<'_>, findings: &mut Findings) {
+fn stranded(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
+    let (mut asked, mut unjudged) = (0_usize, 0_usize);
     let mut broken = |subject: String, op: &Op<'_>, how: &str, told: Vec<String>| {
         let why = format!("request {} {how}", op.sent.request);
         findings.broken(Invariant::I13, subject, why, told);
     };
-    let calm = Calm::of(world);
     let of_keys = world
         .keys
         .iter()
@@ -142,18 +142,23 @@ fn stranded(world: &World<'_>, findings: &mut Findings) {
     for (of, op) in of_keys.chain(world.reads.iter().map(|op| (None, op))) {
         let subject = of.map_or_else(|| "a read".to_owned(), |(id, _)| id.to_string());
         let told = || of.map(|(_, story)| story.told()).unwrap_or_default();
+        asked = asked.saturating_add(1);
         match op.end {
             None if world.ended => broken(subject, op, "was never answered", told()),
             Some((until, End::Lost(Loss::TimedOut))) => {
                 if world.quiet.is_some_and(|quiet| op.at >= quiet) {
                     broken(subject, op, "waited in vain, though the faults were over", told());
-                } else if calm.is_calm(op.sent.node, (op.at, until)) {
+                } else if !causes.are_known() {
+                    unjudged = unjudged.saturating_add(1);
+                } else if causes.is_calm(op.sent.node, (op.at, until)) {
                     broken(subject, op, "waited in vain at a node that nothing struck", told());
                 }
             }
             None | Some((_, End::Lost(_) | End::Reply(_))) => {}
         }
     }
+    findings.judged(Invariant::I13, asked.saturating_sub(unjudged));
+    findings.unjudged(Invariant::I13, unjudged, "nobody says what struck the nodes");
 }
 
 /// Answers that mean «not yet».
@@ -162,6 +167,7 @@ const NOT_YET: [&str; 5] =
 
 /// I13 for records and nodes: in the end nothing is under way, and every node takes calls.
 fn settled(world: &World<'_>, findings: &mut Findings) {
+    findings.judged(Invariant::I13, world.keys.len());
     for (id, story) in &world.keys {
         let last = story.ops.iter().filter(|op| op.sent.why == Why::Final).max_by_key(|op| op.at);
         let code = last.and_then(|op| op.reply()).and_then(|(_, reply)| reply.code.as_deref());
@@ -178,6 +184,7 @@ fn settled(world: &World<'_>, findings: &mut Findings) {
     listed_open(world, findings);
     let nodes = world.run.map_or(0, |run| run.nodes);
     if let Some(running) = &world.probing {
+        findings.judged(Invariant::I13, usize::try_from(nodes).unwrap_or_default());
         for node in (0..nodes).filter(|node| !running.contains(node)) {
             findings.broken(
                 Invariant::I13,

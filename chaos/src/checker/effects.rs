@@ -1,11 +1,13 @@
 //! I1 and I2: each call happens at most once, and was recorded before it began.
 
+use std::collections::BTreeMap;
+
 use super::{
-    Findings, Invariant,
+    Findings, Invariant, ORDER_UNKNOWN,
     story::{Effect, KeyId, Story},
     world::World,
 };
-use crate::history::Class;
+use crate::history::{Class, moment::Moment};
 
 /// How much later than an effect's beginning the entry of its intent may be dated: clocks are read in milliseconds.
 const CLOCK_MS: i64 = 20;
@@ -25,7 +27,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     }
     for (id, story) in &world.keys {
         sent_again(id, story, findings);
-        repeated_late(id, story, findings);
+        repeated_late(world, id, story, findings);
         if world.has_log() {
             // Without the log nobody knows which arms there were.
             tokens_of_a_key(id, story, findings);
@@ -82,14 +84,20 @@ fn sent_again(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
     }
 }
 
-/// A keyed token is not used again once its window is over.
-fn repeated_late(id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
-    for ((token, number), (entry, attempt)) in story.attempts() {
-        let age = entry.at_ms.saturating_sub(attempt.first_ms);
-        let over = attempt.window_ms.and_then(|window| i64::try_from(window).ok());
-        if number > 1 && attempt.class == "keyed" && over.is_some_and(|window| age >= window) {
+/// A keyed token does not come again once its window is over. The window begins with the first effect: a call that was refused, or never
+/// had an effect, began none. Both moments are the witness's, so that no other clock has a say.
+fn repeated_late(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findings) {
+    let Some(window_ms) = world.run.map(|run| run.keyed_window_ms) else { return };
+    let mut began: BTreeMap<&str, Moment> = BTreeMap::new();
+    for effect in story.effects.iter().filter(|effect| effect.arrival.class == Class::Keyed) {
+        began.entry(&effect.arrival.token).or_insert(effect.at);
+    }
+    for came in &story.came {
+        let (number, token) = (came.arrival.attempt, came.arrival.token.as_str());
+        let age_ms = began.get(token).map(|began| came.at.ms_since(*began));
+        if let Some(age_ms) = age_ms.filter(|age_ms| *age_ms >= window_ms) {
             let why = format!(
-                "attempt {number} of token {token} was dispatched {age} ms after the first, its window over"
+                "attempt {number} of token {token} came {age_ms} ms after its first effect, its window over"
             );
             findings.broken(Invariant::I1, id, why, story.told());
         }
@@ -106,7 +114,12 @@ fn intents(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Find
     {
         let number = u32::try_from(effect.arrival.attempt).unwrap_or_default();
         let token = effect.arrival.token.as_str();
-        let why = match attempts.get(&(token, number)) {
+        let attempt = attempts.get(&(token, number));
+        findings.judged(Invariant::I2, 1);
+        if attempt.is_some() && !world.clocks_agree() {
+            findings.unjudged(Invariant::I2, 1, ORDER_UNKNOWN);
+        }
+        let why = match attempt {
             None => format!("the log has no dispatch of attempt {number} of token {token}"),
             Some((entry, _)) if world.clocks_agree() && is_later(entry.at_ms, effect) => {
                 format!(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Findings, Invariant,
+    CLOCK_MOVED, Findings, Invariant,
     story::{KeyId, Story},
     world::World,
 };
@@ -34,16 +34,20 @@ fn logs(world: &World<'_>, findings: &mut Findings) {
     }
 }
 
-/// After an epoch was shut out, it has no later entry.
+/// After an epoch was shut out, it has no later entry, as far as the database's clock can tell: it dates the one, a node that has seen a
+/// later time the other.
 fn fences(world: &World<'_>, findings: &mut Findings) {
     let fenced: BTreeMap<u64, i64> = world
         .probes
         .iter()
         .filter_map(|probe| {
-            let Probe::Fenced { epoch, at_ms } = probe else { return None };
+            let Probe::Fenced { epoch, at_ms, .. } = probe else { return None };
             Some((*epoch, *at_ms))
         })
         .collect();
+    if world.database_moved() {
+        return findings.unjudged(Invariant::I8, fenced.len(), CLOCK_MOVED);
+    }
     for entry in &world.entries {
         if let Some(at_ms) = fenced.get(&entry.epoch).filter(|at_ms| entry.at_ms > **at_ms) {
             let why = format!(
@@ -102,9 +106,10 @@ fn owners(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Findi
     }
 }
 
-/// Whether the database had said by then that an epoch was over.
+/// Whether the database had said by then that an epoch was over; where its clock was moved, whether it ever did.
 fn is_over(world: &World<'_>, epoch: u64, by_ms: i64) -> bool {
+    let in_time = |at_ms: i64| at_ms <= by_ms || world.database_moved();
     world.probes.iter().any(|probe| {
-        matches!(probe, Probe::Fenced { epoch: over, at_ms } if *over == epoch && *at_ms <= by_ms)
+        matches!(probe, Probe::Fenced { epoch: over, at_ms, .. } if *over == epoch && in_time(*at_ms))
     })
 }

@@ -28,7 +28,7 @@ pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
     let asked: BTreeMap<&str, u32> =
         world.grants.iter().map(|asked| (asked.approval_id.as_str(), asked.uses_max)).collect();
     for (grant, course) in courses(world) {
-        for why in faults_of(grant, &course, &asked) {
+        for why in faults_of(world, grant, &course, &asked) {
             findings.broken(Invariant::I10, grant, why, course.told.clone());
         }
     }
@@ -65,7 +65,12 @@ fn take_uses<'a>(courses: &mut BTreeMap<&'a str, Course<'a>>, story: &Story<'a>)
     }
 }
 
-fn faults_of(grant: &str, course: &Course<'_>, asked: &BTreeMap<&str, u32>) -> Vec<String> {
+fn faults_of(
+    world: &World<'_>,
+    grant: &str,
+    course: &Course<'_>,
+    asked: &BTreeMap<&str, u32>,
+) -> Vec<String> {
     let Some((_, last)) = course.images.last() else {
         return vec![format!(
             "{} calls used {grant}, which the log does not have",
@@ -92,24 +97,21 @@ fn faults_of(grant: &str, course: &Course<'_>, asked: &BTreeMap<&str, u32>) -> V
         faults.push(format!("{uses} calls used it, {} of them before it was ended", end.uses));
     }
     for (entry, attempt) in course.uses.values() {
-        faults.extend(agreement(course, entry, attempt).err());
+        faults.extend(agreement(world, course, entry, attempt).err());
     }
     faults
 }
 
 /// Whether people had agreed to the grant when a call used it.
 fn agreement(
+    world: &World<'_>,
     course: &Course<'_>,
     dispatch: &JournalEntry,
     attempt: &AttemptImage,
 ) -> Result<(), String> {
-    let before = |entry: &JournalEntry| {
-        entry.log == dispatch.log && entry.seq <= dispatch.seq
-            || entry.log != dispatch.log && entry.at_ms <= dispatch.at_ms
-    };
     let token = &attempt.token;
     let active = course.images.iter().find(|(_, image)| image.state == "active");
-    let Some((_, image)) = active.filter(|(entry, _)| before(entry)) else {
+    let Some((_, image)) = active.filter(|(entry, _)| world.is_before(entry, dispatch)) else {
         return Err(format!("{token} used it before it was in force"));
     };
     let people: BTreeSet<&str> = image.agreed.iter().map(String::as_str).collect();

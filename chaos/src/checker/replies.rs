@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Findings, Invariant,
+    Findings, Invariant, ORDER_UNKNOWN,
     story::{KeyId, Op, Story, short},
     world::World,
 };
@@ -199,11 +199,16 @@ fn invisible(world: &World<'_>, id: &KeyId, story: &Story<'_>, findings: &mut Fi
             .map(|written| written.entry.at_ms)
             .collect();
         let in_time = |at_ms: &i64| *at_ms <= at.wall_ms.saturating_add(CLOCK_MS);
+        findings.judged(Invariant::I6, 1);
+        if !recorded.is_empty() && !world.clocks_agree() {
+            findings.unjudged(Invariant::I6, 1, ORDER_UNKNOWN);
+            continue;
+        }
         let why = if recorded.is_empty() && refused_in_the_log(world, reply) {
             continue;
         } else if recorded.is_empty() {
             "depends on what the log does not have"
-        } else if world.clocks_agree() && !recorded.iter().any(in_time) {
+        } else if !recorded.iter().any(in_time) {
             "depends on what was recorded only later"
         } else {
             continue;

@@ -4,18 +4,19 @@
 
 use std::collections::BTreeMap;
 
-use super::{Findings, Invariant, story::Written, world::World};
-use crate::history::{moment::Moment, node::NodeChange, probe::Probe};
+use super::{CLOCK_MOVED, Findings, Invariant, story::Written, world::World};
+use crate::history::{moment::Moment, node::NodeChange};
 
 /// What was on its way to the ledger when the signal came, in milliseconds.
 const ON_ITS_WAY_MS: i64 = 1_500;
 
 pub(super) fn check(world: &World<'_>, findings: &mut Findings) {
-    if !world.clocks_agree() {
-        return;
-    }
     let stops = stops(world);
-    let nodes = nodes(world);
+    if !world.clocks_agree() {
+        return findings.unjudged(Invariant::I8, stops.len(), CLOCK_MOVED);
+    }
+    findings.judged(Invariant::I8, stops.len());
+    let nodes = world.nodes_of_starts();
     let is_alone = world.run.is_some_and(|run| run.nodes == 1);
     for (id, story) in &world.keys {
         let mut before: Option<&Written<'_>> = None;
@@ -50,14 +51,6 @@ fn stops(world: &World<'_>) -> Vec<(u32, i64, i64)> {
         }
     }
     stops
-}
-
-/// Which node each epoch was, where the database says so.
-fn nodes(world: &World<'_>) -> BTreeMap<u64, u32> {
-    let named = |probe: &&Probe| {
-        if let Probe::Epoch { epoch, node } = probe { Some((*epoch, *node)) } else { None }
-    };
-    world.probes.iter().filter_map(named).collect()
 }
 
 /// Whether this entry sends the call: not where somebody else takes over what was sent.

@@ -1,13 +1,16 @@
 //! The checker against histories made by hand: a good one is clean, and every doctored one is caught for what it is.
 
 mod answers;
+mod clocks;
 mod effects;
 mod ends;
 mod faults;
+mod fences;
 mod good;
 mod grants;
 mod records;
 mod script;
+mod tallies;
 
 use std::collections::BTreeSet;
 

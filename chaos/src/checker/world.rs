@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{
-    Findings, Invariant,
+    Findings, Invariant, order,
     story::{Came, Effect, End, KeyId, Op, Story, Written},
 };
 use crate::{
@@ -43,8 +43,10 @@ pub(super) struct World<'a> {
     pub(super) by_token: BTreeMap<&'a str, Vec<Effect<'a>>>,
     /// Whose token it is, as the ledger says.
     pub(super) owners: BTreeMap<&'a str, KeyId>,
-    /// Entries of all logs, each log in its order, and the logs by time.
+    /// Entries of all logs, each log in its order, and the logs by time, or by revisions where that was moved.
     pub(super) entries: Vec<&'a JournalEntry>,
+    /// Where each of them stands, by log and number.
+    places: HashMap<(&'a str, u64), usize>,
     pub(super) votes: Vec<Voted<'a>>,
     pub(super) operators: Vec<&'a OperatorAct>,
     pub(super) grants: Vec<&'a GrantAsked>,
@@ -52,10 +54,16 @@ pub(super) struct World<'a> {
     pub(super) faults: Vec<(Moment, &'a FaultEvent)>,
     /// What became of which node, in order.
     pub(super) changes: Vec<(Moment, u32, &'a NodeChange)>,
+    /// When an injector set about something.
+    pub(super) injecting: Vec<Moment>,
     pub(super) quiet: Option<Moment>,
     pub(super) ended: bool,
-    /// Whether some node's clock was not the machine's.
+    /// Whether some node's clock, or the database's, was not the machine's.
     pub(super) clock_shifted: bool,
+    /// Whether the database's was not.
+    database_moved: bool,
+    /// The machine's two clocks at the beginning.
+    began: Option<Moment>,
     running: BTreeSet<u32>,
     /// Nodes that took calls when nothing was sent any more.
     pub(super) probing: Option<BTreeSet<u32>>,
@@ -93,6 +101,7 @@ impl<'a> World<'a> {
     }
 
     fn take_rest(&mut self, events: &'a [Event]) {
+        self.began = events.first().map(|event| event.at);
         for event in events {
             match &event.what {
                 What::Run(run) => self.run = Some(run),
@@ -112,6 +121,10 @@ impl<'a> World<'a> {
                     self.changes.push((event.at, node.node, &node.change));
                     self.take_node(node.node, &node.change);
                 }
+                What::DatabaseClock { .. } => {
+                    (self.clock_shifted, self.database_moved) = (true, true);
+                }
+                What::Injecting => self.injecting.push(event.at),
                 What::Fault(fault) => self.faults.push((event.at, fault)),
                 What::Probe(probe) => self.probes.push(probe),
                 What::Sent(_)
@@ -146,7 +159,12 @@ impl<'a> World<'a> {
             .iter()
             .filter_map(|probe| if let Probe::Entry(entry) = probe { Some(&**entry) } else { None })
             .collect();
-        by_time(&mut self.entries);
+        order::by_time(&mut self.entries);
+        if self.database_moved {
+            order::by_revisions(&mut self.entries);
+        }
+        let places = self.entries.iter().zip(0..);
+        self.places = places.map(|(entry, at)| ((entry.log.as_str(), entry.seq), at)).collect();
         let mut ids: HashMap<&'a str, KeyId> = HashMap::new();
         for entry in &self.entries {
             for change in &entry.changes {
@@ -170,8 +188,8 @@ impl<'a> World<'a> {
                 }
             }
         }
-        for story in self.keys.values_mut() {
-            in_order(&mut story.written);
+        for story in self.keys.values_mut().filter(|_| !self.database_moved) {
+            order::at_one_moment(&mut story.written);
         }
     }
 
@@ -258,6 +276,40 @@ impl<'a> World<'a> {
         !self.clock_shifted
     }
 
+    /// Whether the clock of the database was moved. Then the times of two logs cannot be compared, nor can what the database dated itself
+    /// with what its nodes dated, who go on from the latest time that they know.
+    pub(super) const fn database_moved(&self) -> bool {
+        self.database_moved
+    }
+
+    /// Whether an entry was written before another one, or is the same.
+    pub(super) fn is_before(&self, entry: &JournalEntry, other: &JournalEntry) -> bool {
+        let place =
+            |entry: &JournalEntry| self.places.get(&(entry.log.as_str(), entry.seq)).copied();
+        if entry.log == other.log {
+            entry.seq <= other.seq
+        } else if self.database_moved {
+            place(entry) <= place(other)
+        } else {
+            entry.at_ms <= other.at_ms
+        }
+    }
+
+    /// The moment of a wall clock that goes with the machine's, in microseconds.
+    pub(super) fn us_of(&self, wall_ms: i64) -> Option<u64> {
+        let began = self.began?;
+        let after_us = wall_ms.saturating_sub(began.wall_ms).saturating_mul(1_000);
+        Some(began.us.saturating_add_signed(after_us))
+    }
+
+    /// Which node each start was of, where the database says so.
+    pub(super) fn nodes_of_starts(&self) -> BTreeMap<u64, u32> {
+        let named = |probe: &&Probe| {
+            if let Probe::Epoch { epoch, node } = probe { Some((*epoch, *node)) } else { None }
+        };
+        self.probes.iter().filter_map(named).collect()
+    }
+
     /// Says what cannot be checked with this input.
     pub(super) fn check_inputs(&self, findings: &mut Findings) {
         use Invariant as I;
@@ -316,43 +368,4 @@ fn guess(
     key: &str,
 ) -> Option<KeyId> {
     guesses.get(&(tool.to_owned(), key.to_owned())).cloned().flatten()
-}
-
-/// Within a log the order is that of its numbers; between logs the time of the one database decides.
-fn by_time(entries: &mut [&JournalEntry]) {
-    entries.sort_by(|a, b| (&a.log, a.seq).cmp(&(&b.log, b.seq)));
-    let mut latest: HashMap<&str, i64> = HashMap::new();
-    // A time that went back does not move an entry before those that are before it in its log.
-    entries.sort_by_cached_key(|entry| {
-        let latest = latest.entry(&entry.log).or_insert(i64::MIN);
-        *latest = entry.at_ms.max(*latest);
-        (*latest, entry.log.clone(), entry.seq)
-    });
-}
-
-/// Brings what different logs wrote at one millisecond into the order of the revisions.
-fn in_order(written: &mut [Written<'_>]) {
-    let one_log =
-        written.windows(2).all(|pair| matches!(pair, [a, b] if a.entry.log == b.entry.log));
-    if one_log {
-        return;
-    }
-    let (mut at, mut last) = (0_usize, 0_u64);
-    while at < written.len() {
-        let Some(rest) = written.get_mut(at..) else { return };
-        let Some(ms) = rest.first().map(|first| first.entry.at_ms) else { return };
-        let follows = |one: &Written<'_>| one.change.rev() == last.saturating_add(1);
-        let tied = rest.iter().take_while(|one| one.entry.at_ms == ms);
-        let next = tied.clone().position(follows).or_else(|| {
-            tied.enumerate().min_by_key(|(_, one)| one.change.rev()).map(|(place, _)| place)
-        });
-        if let Some(next) = next {
-            rest.swap(0, next);
-        }
-        last = match rest.first().map(|first| first.change) {
-            Some(RecordChange::Put(image)) => image.rev,
-            Some(RecordChange::Removed { .. } | RecordChange::Forgotten { .. }) | None => 0,
-        };
-        at = at.saturating_add(1);
-    }
 }

@@ -88,31 +88,87 @@ impl Injector {
     }
 }
 
-/// Copies files with their holes, so that a preallocated journal stays small on the disk.
+/// Copies files with their holes, so that a preallocated journal stays small on the disk. What a running node removes meanwhile, a file
+/// or a whole folder of an index that was replaced, is none of the copy.
 fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
-    let mut open: Vec<(PathBuf, PathBuf)> = vec![(from.to_owned(), to.to_owned())];
+    let mut open = subfolders(from, to)?;
     while let Some((from, to)) = open.pop() {
-        fs::create_dir_all(&to)?;
-        for entry in fs::read_dir(from)? {
-            let (entry, target) = match entry {
-                Ok(entry) => {
-                    let target = to.join(entry.file_name());
-                    (entry, target)
-                }
-                Err(error) => return Err(error),
-            };
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                open.push((entry.path(), target));
-            } else if kind.is_file() {
-                match fs::copy(entry.path(), target) {
-                    Ok(_) => {}
-                    // What a running index removes meanwhile is none of the copy.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
+        open.extend(unless_gone(subfolders(&from, &to))?.unwrap_or_default());
     }
     Ok(())
+}
+
+/// Copies the files of one folder, and says which folders are in it and where their copies belong.
+fn subfolders(from: &Path, to: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+    let entries = fs::read_dir(from)?;
+    fs::create_dir_all(to)?;
+    let mut folders = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        let Some(kind) = unless_gone(entry.file_type())? else { continue };
+        if kind.is_dir() {
+            folders.push((entry.path(), target));
+        } else if kind.is_file() {
+            unless_gone(fs::copy(entry.path(), target))?;
+        }
+    }
+    Ok(folders)
+}
+
+/// Nothing where what was asked for is no longer there.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use super::*;
+
+    #[test]
+    fn what_is_removed_while_it_is_copied_is_none_of_the_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let from = folder.path().join("from");
+        fs::create_dir(&from).unwrap();
+        fs::write(from.join("stays"), "x").unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    for number in 0..20 {
+                        let inner = from.join(number.to_string());
+                        fs::create_dir(&inner).unwrap();
+                        fs::write(inner.join("file"), "y").unwrap();
+                    }
+                    for number in 0..20 {
+                        fs::remove_dir_all(from.join(number.to_string())).unwrap();
+                    }
+                }
+            });
+            for number in 0..60 {
+                let copied = copy_folder(&from, &folder.path().join(format!("to-{number}")));
+                if copied.is_err() {
+                    is_over.store(true, Ordering::SeqCst);
+                }
+                copied.unwrap();
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(fs::read(folder.path().join("to-59/stays")).unwrap(), b"x");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_cannot_be_copied() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(copy_folder(&folder.path().join("none"), &folder.path().join("to")).is_err());
+    }
 }

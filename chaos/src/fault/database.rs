@@ -1,15 +1,18 @@
-//! Faults of the database (F20): backends ended, connections lost at COMMIT, failover, locks, hardly any connections.
+//! Faults of the database (F20): backends ended, connections lost at COMMIT, failover, locks, hardly any connections; and its clock (F10).
 //!
 //! Owns that each counts by what the server or the way to it says.
 
 use std::time::Duration;
 
-use anyhow::Result;
-use placet_chaos::history::fault::FaultKind;
+use anyhow::{Result, bail};
+use placet_chaos::history::{What, fault::FaultKind};
 use tokio::time::{Instant, sleep};
 
 use super::Injector;
-use crate::postgres::{Postgres, ROLE, proxy::Cut};
+use crate::{
+    node::Node,
+    postgres::{Postgres, ROLE, proxy::Cut},
+};
 
 /// For how long the ends of nodes are explained by their database.
 const AFTERMATH: Duration = Duration::from_secs(30);
@@ -106,6 +109,53 @@ impl Injector {
             self.happened(format!("{refused} connections refused in {ms} ms"));
         }
         Ok(())
+    }
+
+    /// The clock of the database jumps, and back after a while; a node is killed and starts again in between, if one is named. None of
+    /// them may end for it.
+    pub(super) async fn database_clock(
+        &self,
+        killed: Option<&Node>,
+        by_s: i64,
+        ms: u64,
+    ) -> Result<()> {
+        let Some(postgres) = self.database() else { return Ok(()) };
+        if !postgres.lock().await.has_clock() {
+            return Ok(());
+        }
+        let by_ms = by_s.saturating_mul(1_000);
+        let began = Instant::now();
+        let there = self.shift_database(0, by_ms).await;
+        let meanwhile = match (&there, killed) {
+            (Ok(_), Some(node)) => self.kill_and_start(node).await,
+            (Ok(_), None) | (Err(_), _) => Ok(()),
+        };
+        sleep(Duration::from_millis(ms).saturating_sub(began.elapsed())).await;
+        // Whatever went wrong, what comes after this step is on the machine's clock.
+        let back = self.shift_database(by_ms, 0).await;
+        meanwhile?;
+        if there? && back? {
+            let detail =
+                format!("the database's clock was off by {by_s} s for {:?}", began.elapsed());
+            self.cluster.scene.injected(FaultKind::F10, None, detail);
+        }
+        Ok(())
+    }
+
+    /// Moves the clock; whether the server was seen to show it.
+    async fn shift_database(&self, from_ms: i64, to_ms: i64) -> Result<bool> {
+        let Some(postgres) = self.database() else { return Ok(false) };
+        let postgres = postgres.lock().await;
+        let before = postgres.read_clock().await;
+        // Before it moves: whatever is dated by the new time is noted later.
+        self.cluster.scene.recorder.record(What::DatabaseClock { by_ms: to_ms });
+        postgres.move_clock(to_ms)?;
+        let by_ms = to_ms.saturating_sub(from_ms);
+        let jumped = postgres.read_clock().await?.jumped_by(&before?, by_ms);
+        if jumped == Some(false) {
+            bail!("the database's clock does not jump by {by_ms} ms");
+        }
+        Ok(jumped == Some(true))
     }
 
     /// The database that the nodes share.

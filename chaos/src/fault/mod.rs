@@ -14,6 +14,7 @@ mod versions;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use placet_chaos::history::What;
 use tokio::time::{Duration, Instant, sleep_until};
 
 use crate::{
@@ -46,6 +47,7 @@ impl Injector {
             // What the step before has left is over: a fault of a node that is down is none.
             self.cluster.wait_all_ready().await?;
             let mut chance = chance.fork(&format!("step-{number}"));
+            self.cluster.scene.recorder.record(What::Injecting);
             self.step(step, &mut chance)
                 .await
                 .with_context(|| format!("step {number} ({:?}) broke", step.act))?;
@@ -68,6 +70,9 @@ impl Injector {
             Act::KillInRecovery { at } => self.kill_in_recovery(&node, at).await,
             Act::Pause { ms } => self.pause(&node, *ms).await,
             Act::Clock { by_s } => self.clock(&node, *by_s).await,
+            Act::DatabaseClock { by_s, ms, kill } => {
+                self.database_clock((*kill).then_some(&*node), *by_s, *ms).await
+            }
             Act::Stop => self.stop(&node).await,
             Act::Window => self.window(&node, chance).await,
             Act::Disk { at } => self.disk(&node, at).await,

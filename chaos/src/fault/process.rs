@@ -42,6 +42,15 @@ impl Injector {
         self.cluster.bring_up(node).await
     }
 
+    /// Kills it and starts it again in a time that has jumped: its entries are of another time than those that it comes back to.
+    pub(super) async fn kill_and_start(&self, node: &Node) -> Result<()> {
+        let _gate = node.gate.lock().await;
+        if let Some(status) = node.kill().await {
+            self.cluster.note_end(node, status);
+        }
+        self.cluster.bring_up(node).await
+    }
+
     /// SIGKILL at a system call.
     pub(super) async fn kill_at(&self, node: &Node, at: &At) -> Result<()> {
         let _gate = node.gate.lock().await;
@@ -300,14 +309,7 @@ impl Injector {
         }
         self.shift(node, by_s).await?;
         sleep(Duration::from_millis(700)).await;
-        // It starts again in that time, and its entries are later than those it comes back to.
-        {
-            let _gate = node.gate.lock().await;
-            if let Some(status) = node.kill().await {
-                self.cluster.note_end(node, status);
-            }
-            self.cluster.bring_up(node).await?;
-        }
+        self.kill_and_start(node).await?;
         let shown = self.hour_shown(node).await;
         if shown.is_some_and(|off| off.abs_diff(by_s) < 120) {
             let detail = format!("its clock is off by {by_s} s");

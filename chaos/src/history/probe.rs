@@ -63,6 +63,9 @@ pub enum Probe {
         epoch: u64,
         /// When, by the database's clock.
         at_ms: i64,
+        /// The start that shut it out; none: it stopped in order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<u64>,
     },
     /// The database says whose a start is.
     Epoch {

@@ -289,6 +289,7 @@ pub(crate) fn is_retryable(code: Option<&str>) -> bool {
                 | "INTERNAL"
                 | "DEADLINE_EXCEEDED"
                 | "CREDENTIAL_EXPIRED"
+                | "CREDENTIAL_MISCONFIGURED"
                 | "IN_PROGRESS"
                 | "APPROVAL_VOID"
         )

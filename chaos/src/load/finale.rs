@@ -15,7 +15,10 @@ use placet_chaos::{
         probe::RecordRow,
         request::Why,
     },
-    witness::log::{self, Seen},
+    witness::{
+        late,
+        log::{self, Seen},
+    },
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -96,7 +99,7 @@ pub(crate) async fn agree(load: &Load, chance: &mut Chance) {
     }
 }
 
-/// Notes how often the witness was asked for a call that it did not know, and had its effect afterwards (F16).
+/// Notes how often the witness was asked for a call that it had and did not know yet, which had its effect afterwards (F16).
 pub(crate) fn count_not_found(scene: &Scene) {
     for tool in not_found(scene) {
         let detail = format!("«not found», and then the effect of `{tool}`");
@@ -106,20 +109,7 @@ pub(crate) fn count_not_found(scene: &Scene) {
 
 /// The tools of these calls.
 pub(crate) fn not_found(scene: &Scene) -> Vec<String> {
-    let (mut asked, mut found) = (BTreeSet::new(), Vec::new());
-    for line in log::read(&scene.world.log).unwrap_or_default() {
-        if let Seen::Asked { token, state } = &line.what
-            && state == "not_found"
-        {
-            asked.insert(token.clone());
-        }
-        if let Seen::Effect { arrival, .. } = &line.what
-            && asked.remove(&arrival.token)
-        {
-            found.push(arrival.tool.clone());
-        }
-    }
-    found
+    late::after_not_found(&log::read(&scene.world.log).unwrap_or_default())
 }
 
 /// All records of a tenant that a node lists, in a state or in any.

@@ -30,11 +30,9 @@ pub(crate) async fn misbehave(
         // Its count ended with it.
         for _ in 0..40 {
             if world.restarts() > before.1 {
-                load.scene.injected(
-                    FaultKind::F8,
-                    Some(node),
-                    format!("the upstream ended: {}", manner.name()),
-                );
+                // No node's trouble: whoever waits at one has nothing to blame it for.
+                let detail = format!("the upstream ended: {}", manner.name());
+                load.scene.injected(FaultKind::F8, None, detail);
                 break;
             }
             sleep(Duration::from_millis(25)).await;
@@ -63,7 +61,8 @@ fn manner_of(doing: Doing, chance: &mut Chance) -> (Manner, &'static str) {
             let manner = if chance.permille(600) { Manner::Exit } else { Manner::ExitBefore };
             (manner, writing)
         }
-        Doing::Delayed => (Manner::DelayedEffect { ms: chance.within(20..400) }, "post"),
+        // So late that somebody may ask before, and so early that «not found» does not count by then.
+        Doing::Delayed => (Manner::DelayedEffect { ms: chance.within(20..1_900) }, "post"),
         Doing::Result => {
             let manner = if chance.permille(500) {
                 Manner::Huge { bytes: chance.within(20_000..3_000_000) }

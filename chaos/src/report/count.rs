@@ -85,7 +85,9 @@ pub(super) fn count<'a>(events: &'a [Event], witness: &[Line]) -> Counted<'a> {
             What::VoteReply(_)
             | What::ApprovalSeen(_)
             | What::Operator(_)
+            | What::DatabaseClock { .. }
             | What::Phase(_)
+            | What::Injecting
             | What::Probe(_) => {}
         }
     }
@@ -236,7 +238,9 @@ fn slices(events: &[Event]) -> (u64, Vec<Slice>) {
             | What::GrantAsked(_)
             | What::Operator(_)
             | What::Node(_)
+            | What::DatabaseClock { .. }
             | What::Phase(_)
+            | What::Injecting
             | What::Probe(_) => {}
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Asked, Outcome, Report, Slice, Spread, Trouble, share};
-use crate::history::fault::FaultKind;
+use crate::{checker::Tally, history::fault::FaultKind};
 
 /// The most slices of time.
 const SLICES_MAX: usize = 60;
@@ -43,6 +43,7 @@ pub(super) fn merged(rounds: &[Report], never: &[FaultKind]) -> Report {
         latency: spread(rounds, |round| &round.latency),
         slices: slices(rounds),
         broken: counts(rounds.iter().map(|round| &round.broken)),
+        tallies: tallies(rounds),
         violations,
         unchecked,
         findings,
@@ -62,6 +63,14 @@ fn counts<'a, K: Ord + Copy + 'a>(
         *known = known.saturating_add(*count);
     }
     counts
+}
+
+fn tallies(rounds: &[Report]) -> BTreeMap<&'static str, Tally> {
+    let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
+    for (name, tally) in rounds.iter().flat_map(|round| &round.tallies) {
+        tallies.entry(name).or_default().add(tally);
+    }
+    tallies
 }
 
 fn trouble(rounds: &[Report], never: &[FaultKind]) -> Trouble {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::{
     Report,
     chart::{Bar, bars, course, escape, spread},
-    text::{grouped, percent, seconds},
+    text::{grouped, percent, seconds, tally},
 };
 use crate::{
     checker::Invariant,
@@ -113,11 +113,13 @@ fn promises(report: &Report, to: &mut String) -> fmt::Result {
             (0, Some(_)) => ("missing", "not checked".to_owned()),
             _ => ("broken", format!("broken {} ×", grouped(broken))),
         };
+        let counts = report.tallies.get(invariant.name()).map(tally).unwrap_or_default();
         write!(
             to,
-            "<tr><td>{}</td><td>{}</td><td class=\"{tone}\">{said}</td></tr>",
+            "<tr><td>{}</td><td>{}</td><td class=\"{tone}\">{said}<div class=\"soft\">{}</div></td></tr>",
             invariant.name(),
-            escape(invariant.title())
+            escape(invariant.title()),
+            escape(&counts)
         )?;
     }
     write!(to, "</table>")

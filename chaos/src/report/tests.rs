@@ -6,7 +6,7 @@ use super::{
     text::{grouped, percent, seconds},
 };
 use crate::{
-    checker::{Invariant, Unchecked, Verdict, Violation},
+    checker::{Invariant, Tally, Unchecked, Verdict, Violation},
     history::{
         Class, Event, Phase, RunInfo, What,
         fault::{FaultEvent, FaultKind},
@@ -125,7 +125,14 @@ fn broken() -> Verdict {
         events: vec!["+0 ms <first>".to_owned(), "+1 ms second".to_owned()],
     };
     let unchecked = Unchecked { invariant: Invariant::I15, missing: "nobody looked".to_owned() };
-    Verdict { violations: vec![violation], unchecked: vec![unchecked] }
+    Verdict { violations: vec![violation], unchecked: vec![unchecked], ..Verdict::default() }
+}
+
+/// A verdict that leaves something of a promise out.
+fn partial() -> Verdict {
+    let unjudged = [("clocks moved".to_owned(), 12)].into();
+    let tallies = [(Invariant::I13, Tally { judged: 1_204, unjudged })].into();
+    Verdict { tallies, ..Verdict::default() }
 }
 
 #[test]
@@ -196,6 +203,21 @@ fn a_broken_or_unchecked_promise_or_another_finding_fails_the_run() {
     let found = self::report().with_findings(["a node did not start".to_owned()]);
     assert!(!found.passed() && found.text().contains("a node did not start"));
     assert!(self::report().with_findings([]).passed());
+}
+
+#[test]
+fn what_was_not_judged_is_said_in_every_form_and_fails_nothing() {
+    let partial = Report::of(&history(), &effects(), &partial());
+    assert!(partial.passed(), "{:?}", partial.reasons());
+    let said = "1,204 judged, 12 not judged (clocks moved)";
+    assert!(partial.text().contains(said), "{}", partial.text());
+    assert!(partial.html().contains(said));
+    let json: serde_json::Value = serde_json::from_str(&partial.json().unwrap()).unwrap();
+    assert_eq!(json["tallies"]["I13"]["judged"], 1_204);
+    assert_eq!(json["tallies"]["I13"]["unjudged"]["clocks moved"], 12);
+    let whole = Report::merged(&[partial.clone(), report(), partial], &[]);
+    assert!(whole.text().contains("2,408 judged, 24 not judged (clocks moved)"));
+    assert!(!report().text().contains("judged"), "{}", report().text());
 }
 
 #[test]

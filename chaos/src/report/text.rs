@@ -3,7 +3,10 @@
 use std::fmt::{self, Write as _};
 
 use super::Report;
-use crate::{checker::Invariant, history::fault::FaultKind};
+use crate::{
+    checker::{Invariant, Tally},
+    history::fault::FaultKind,
+};
 
 /// Violations that are told in full; the JSON has all of them.
 const TOLD_MAX: usize = 20;
@@ -128,8 +131,20 @@ fn promises(report: &Report, to: &mut String) -> fmt::Result {
             _ => format!("BROKEN {broken} times"),
         };
         writeln!(to, "{:<5}{:<18} {}", invariant.name(), verdict, invariant.title())?;
+        if let Some(counts) = report.tallies.get(invariant.name()) {
+            writeln!(to, "{:<24}{}", "", tally(counts))?;
+        }
     }
     Ok(())
+}
+
+/// How much was judged, and how much was not and why.
+pub(super) fn tally(tally: &Tally) -> String {
+    let mut text = format!("{} judged", grouped(tally.judged));
+    for (why, count) in &tally.unjudged {
+        text.push_str(&format!(", {} not judged ({why})", grouped(*count)));
+    }
+    text
 }
 
 /// A number with its thousands set off.

@@ -1,16 +1,18 @@
 //! The adapter trait.
 
-use std::{fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
+use tokio::time::Instant;
 
 pub use placet_ledger::dispatch::Dispatch;
 #[cfg(feature = "test-support")]
 pub use placet_ledger::dispatch::TestDispatch;
 use placet_types::{
     contract::{Contract, LiveTool},
-    ids::CapabilityId,
+    digest::{Digest, DigestBuilder},
+    ids::{CapabilityId, TenantId},
 };
 
 use crate::outcome::{AdapterError, Outcome, Probe};
@@ -29,7 +31,17 @@ pub trait Adapter: Send + Sync + fmt::Debug {
     /// Counts changes of the tool list that the endpoint announced, so that a cached list can be told from a fresh one.
     fn generation(&self) -> u64;
 
-    /// Performs one call. The only method that may have an effect.
+    /// Gets ready what a call of this kind goes through, where that takes time: a session for whoever it is made for. Comes before the
+    /// dispatch is recorded, so that nothing is left to wait for once it is, and what was decided meanwhile (a freeze, a revocation) still
+    /// stops the call. Has no effect; never outlives `approach.timeout_ms`. Where there is nothing to get ready this is the seat.
+    ///
+    /// # Errors
+    /// Why there is none; the call is not dispatched then.
+    async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
+        Ok(Seat::default())
+    }
+
+    /// Performs one call, through what was made ready for it. The only method that may have an effect.
     ///
     /// Never panics on what the endpoint answers, never outlives `conditions.timeout_ms` with `conditions.listen_ms` after it, and never
     /// tries again by itself.
@@ -56,6 +68,41 @@ pub struct Inquiry {
     pub timeout_ms: u64,
 }
 
+/// For whom something is made ready.
+#[derive(Debug)]
+pub struct Approach<'a> {
+    /// How long that may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// The credential of the call: the same that comes with its conditions.
+    pub credential: Option<&'a Credential>,
+    /// Whom the credential speaks for. A call shares a session with the endpoint only with calls of the same owner.
+    pub owner: SessionOwner,
+}
+
+/// What was made ready for one call; given back on drop. Only the adapter that made it knows what it is.
+#[derive(Default)]
+pub struct Seat(Option<Box<dyn Any + Send + Sync>>);
+
+impl Seat {
+    /// One that is something.
+    #[must_use]
+    pub fn holding(what: impl Any + Send + Sync) -> Self {
+        Self(Some(Box::new(what)))
+    }
+
+    /// What it is, if it is this; nothing, where nothing was made ready, or by another kind of adapter.
+    #[must_use]
+    pub fn into_held<T: Any>(self) -> Option<T> {
+        self.0?.downcast().ok().map(|held| *held)
+    }
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Seat").field(&self.0.is_some()).finish()
+    }
+}
+
 /// What a call is given beside its dispatch.
 #[derive(Debug)]
 pub struct Conditions {
@@ -66,6 +113,8 @@ pub struct Conditions {
     pub listen_ms: u64,
     /// The credential to attach; minted after the gate.
     pub credential: Option<Credential>,
+    /// What was made ready for it, with this credential.
+    pub seat: Seat,
     /// The W3C trace headers of the adapter's span.
     pub trace: TraceHeaders,
 }
@@ -78,12 +127,69 @@ pub struct Credential {
     pub value: SecretString,
     /// The only origin (`https://host:port`) that it may be sent to; absent: wherever the contract says.
     pub origin: Option<String>,
+    /// When its time is over, where it has an end: nothing is sent with it then.
+    pub ends: Option<Instant>,
+}
+
+impl Credential {
+    /// Whether its time is over.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.ends.is_some_and(|ends| Instant::now() >= ends)
+    }
 }
 
 impl fmt::Debug for Credential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credential").field("header", &self.header).finish_non_exhaustive()
     }
+}
+
+/// Whom the credential of a call speaks for, as its endpoint sees it. An endpoint may take the identity of a session from the first call in
+/// it, or refuse a session to everybody but who began it; so calls share a session only if they agree in this. Says nothing of anybody: it
+/// is a digest, made by the engine from verified tokens and the contract, and never from arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionOwner {
+    who: Digest,
+    tenant: Option<Digest>,
+}
+
+impl SessionOwner {
+    /// Of calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name, or none.
+    #[must_use]
+    pub fn shared(tenant: &TenantId, secret: Option<&str>) -> Self {
+        let builder = DigestBuilder::new("placet.session.shared.v1");
+        let builder = builder.field("tenant", tenant.as_str().as_bytes());
+        let who = builder.optional("secret", secret.map(str::as_bytes)).finish();
+        Self { who, tenant: Some(digest_of(tenant)) }
+    }
+
+    /// Of calls whose credential is minted; `holder` stands for everything that it depends on but the tokens it was exchanged for.
+    #[must_use]
+    pub fn minted(tenant: &TenantId, holder: Digest) -> Self {
+        let builder = DigestBuilder::new("placet.session.minted.v1");
+        let who = builder.field("holder", holder.as_bytes()).finish();
+        Self { who, tenant: Some(digest_of(tenant)) }
+    }
+
+    /// Of calls that are made for no tenant: an operator rehearses a contract.
+    #[must_use]
+    pub fn rehearsal() -> Self {
+        let who = DigestBuilder::new("placet.session.rehearsal.v1").finish();
+        Self { who, tenant: None }
+    }
+
+    /// In which tenant, so that one tenant's sessions do not push out another's.
+    #[must_use]
+    pub const fn tenant(&self) -> Option<Digest> {
+        self.tenant
+    }
+}
+
+fn digest_of(tenant: &TenantId) -> Digest {
+    DigestBuilder::new("placet.session.tenant.v1")
+        .field("tenant", tenant.as_str().as_bytes())
+        .finish()
 }
 
 /// The W3C Trace Context of a call (`traceparent`, `tracestate`).

@@ -18,7 +18,7 @@ use placet_types::{
 };
 
 use crate::{
-    adapter::{Adapter, Conditions, Dispatch, Inquiry},
+    adapter::{Adapter, Approach, Conditions, Dispatch, Inquiry, SessionOwner},
     outcome::{Answer, Outcome, Probe},
 };
 
@@ -192,12 +192,26 @@ impl Run<'_> {
         let conditions = self.bench.conditions(timeout_ms)?;
         self.calls = self.calls.saturating_add(1);
         let begun = self.bench.elapsed_ms();
-        let outcome = self.adapter.invoke(dispatch, conditions).await;
+        let outcome = self.send(dispatch, conditions).await;
         let took = self.bench.elapsed_ms().saturating_sub(begun);
         if took > timeout_ms.saturating_add(GRACE_MS) {
             return Err(format!("a call with {timeout_ms} ms took {took} ms"));
         }
         Ok((token, outcome))
+    }
+
+    /// Has ready what the call goes through, and sends it.
+    async fn send(&self, dispatch: Dispatch, mut conditions: Conditions) -> Outcome {
+        let approach = Approach {
+            timeout_ms: conditions.timeout_ms,
+            credential: conditions.credential.as_ref(),
+            owner: SessionOwner::rehearsal(),
+        };
+        match self.adapter.make_ready(approach).await {
+            Ok(seat) => conditions.seat = seat,
+            Err(error) => return Outcome::NothingHappened(error),
+        }
+        self.adapter.invoke(dispatch, conditions).await
     }
 
     /// Calls it and wants it done; otherwise the check called `name` has failed.
@@ -264,7 +278,7 @@ impl Run<'_> {
             .ok_or_else(|| format!("there is no capability `{}`", observe.tool))?;
         let dispatch = self.bench.dispatch(&tool.id, &observe.args, "observe").await?;
         let conditions = self.bench.conditions(self.timeout_ms)?;
-        let outcome = self.adapter.invoke(dispatch, conditions).await;
+        let outcome = self.send(dispatch, conditions).await;
         let Outcome::Done(answer) = outcome else { return Err(not_done(&outcome)) };
         answer.output.pointer(&observe.count).and_then(Value::as_u64).ok_or_else(|| {
             format!("the answer of `{}` has no number at `{}`", observe.tool, observe.count)

@@ -45,6 +45,10 @@ pub enum AdapterError {
     /// It refused before acting what the credential does not allow: nothing is tried again with another one.
     #[error("not allowed with the credential: {0}")]
     Forbidden(String),
+    /// There is no session for whom the call is made: the endpoint refused or ended it, or no place is left for one. Says nothing about
+    /// calls for others. A later try begins a new one.
+    #[error("no session: {0}")]
+    NoSession(String),
     /// It answered something that is no answer.
     #[error("unusable answer: {0}")]
     Garbled(String),
@@ -65,6 +69,7 @@ impl AdapterError {
             Self::Drifted(text) => Self::Drifted(change(text)),
             Self::CredentialRefused(text) => Self::CredentialRefused(change(text)),
             Self::Forbidden(text) => Self::Forbidden(change(text)),
+            Self::NoSession(text) => Self::NoSession(change(text)),
             Self::Garbled(text) => Self::Garbled(change(text)),
             Self::Misconfigured(text) => Self::Misconfigured(change(text)),
             Self::Refused(text) => Self::Refused(change(text)),

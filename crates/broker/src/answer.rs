@@ -1,11 +1,11 @@
 //! The answer of a token service: accepted only if everything about it is as asked for.
 //!
-//! Owns the checks and the meaning of error codes. Invariant: what is accepted has the type, the target and no more than the scopes that
-//! were asked for; a token that can be read contradicts none of that; no text of the answer leaves this module but the token itself.
+//! Owns the checks and the meaning of error codes. What a token says of itself is read in [`crate::claims`]. Invariant: what is accepted has
+//! the type, the target and no more than the scopes that were asked for, and is nothing that the service was shown; a token that can be read
+//! contradicts none of that; no text of the answer leaves this module but the token itself.
 
 use std::collections::BTreeSet;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use http::StatusCode;
 use placet_types::{
     binding::CredentialUse,
@@ -18,10 +18,12 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 
 use crate::{
+    claims::{Claims, claims_of},
     config::{Leniency, StsConfig},
     error::BrokerError,
     form::{ACCESS_TOKEN, Actor, Wanted},
     grant::Minted,
+    shown::{Shown, is_token_byte},
 };
 
 /// The largest answer that is read.
@@ -32,19 +34,22 @@ const TOKEN_BYTES_MAX: usize = 32 * 1024;
 const LIFETIME_MS_ASSUMED: i64 = 60_000;
 /// A credential is not used in its last moments, when it might expire on its way.
 pub(crate) const MARGIN_MS: i64 = 15_000;
-const AUDIENCES_MAX: usize = 64;
-const ACT_BYTES_MAX: usize = 8 * 1024;
 
 /// What an answer is checked against.
 #[derive(Debug)]
 pub(crate) struct Check<'a> {
     pub(crate) service: &'a StsConfig,
     pub(crate) wanted: &'a Wanted,
+    /// What the service was shown with the request: none of it is an answer.
+    pub(crate) shown: &'a Shown,
+    /// When the service was asked: how long something is used counts from then, since what was on the way is not used.
     pub(crate) now: Timestamp,
+    /// When its answer was there.
+    pub(crate) answered: Timestamp,
 }
 
 /// The meaning of an answer that is no success.
-pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> BrokerError {
+pub(crate) fn refusal(status: StatusCode, body: &[u8], kind: CredentialKind) -> BrokerError {
     let document = object(body);
     let code = document.as_ref().and_then(|members| members.get("error")).and_then(Value::as_str);
     // What the status says of us or of the service goes before what the body says of the request: services give codes of their own with them.
@@ -56,6 +61,11 @@ pub(crate) fn refusal(status: StatusCode, body: &[u8]) -> BrokerError {
         return BrokerError::Unavailable { problem: format!("it answers {}", status.as_u16()) };
     }
     match code.and_then(known) {
+        // Of an exchange RFC 8693 (section 2.2.2) wants this code also where a token that is shown is not taken, for whatever reason: it does
+        // not say that the request is wrong for good.
+        Some(code @ "invalid_request") if kind == CredentialKind::TokenExchange => {
+            BrokerError::ExchangeRefused { code }
+        }
         Some(code @ ("invalid_request" | "unsupported_grant_type")) => {
             BrokerError::Misconfigured { code }
         }
@@ -89,7 +99,7 @@ fn known(code: &str) -> Option<&'static str> {
     KNOWN.into_iter().find(|known| *known == code)
 }
 
-fn object(body: &[u8]) -> Option<Map<String, Value>> {
+pub(crate) fn object(body: &[u8]) -> Option<Map<String, Value>> {
     let limits = JsonLimits { bytes_max: ANSWER_BYTES_MAX, ..JsonLimits::default() };
     match parse_strict(body, &limits) {
         Ok(Value::Object(members)) => Some(members),
@@ -97,8 +107,14 @@ fn object(body: &[u8]) -> Option<Map<String, Value>> {
     }
 }
 
-const fn refused<T>(problem: &'static str) -> Result<T, BrokerError> {
+pub(crate) const fn refused<T>(problem: &'static str) -> Result<T, BrokerError> {
     Err(BrokerError::AnswerRefused { problem })
+}
+
+/// The form or the times of an answer are not what they should be. That is a fault of the service or of a clock, and the same for every call:
+/// it says nothing of the grant, and passes or is mended.
+pub(crate) const fn unusable<T>(problem: &'static str) -> Result<T, BrokerError> {
+    Err(BrokerError::AnswerUnusable { problem })
 }
 
 impl Check<'_> {
@@ -110,36 +126,44 @@ impl Check<'_> {
         let text = |name: &str| members.get(name).and_then(Value::as_str);
         let token = text("access_token").unwrap_or_default();
         if token.is_empty() || token.len() > TOKEN_BYTES_MAX || !token.bytes().all(is_token_byte) {
-            return refused("it holds no token");
+            return unusable("it holds no token");
+        }
+        // Before anything else is read of it: what it says may well be as asked for. No exchange gives back what somebody called with or what
+        // proves who we are, and no target may have it.
+        if self.shown.has(token) {
+            return refused("the token is one that it was shown");
         }
         if !text("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
-            return refused("the token is not of the type `Bearer`");
+            return unusable("the token is not of the type `Bearer`");
         }
         let untyped = self.check_issued_type(members.get("issued_token_type"))?;
-        let scopes = self.scopes(members.get("scope"))?;
+        let mut scopes = self.scopes(members.get("scope"))?;
         let mut expires_at = self.expiry(members.get("expires_in"))?;
         let said = members.get("expires_in").and_then(Value::as_i64);
         let mut good_until = said.map(|seconds| self.now.plus_ms(seconds.saturating_mul(1_000)));
-        if let Some(claims) = claims_of(token)? {
-            self.cross_check(&claims)?;
-            if let Some(at) = claims.get("exp").and_then(Value::as_i64) {
-                let at = Timestamp::from_ms(at.saturating_mul(1_000));
+        if let Some(Claims { head, claims }) = claims_of(token)? {
+            if self.shown.is_in(&head) || self.shown.is_in(&claims) {
+                return refused("the token holds what it was shown");
+            }
+            if let Some(own) = self.cross_check(&claims)? {
+                // What the target goes by; where the answer says nothing of scopes, it does not say that all of them were granted either.
+                scopes.retain(|scope| own.contains(scope.as_str()));
+            }
+            if let Some(at) = self.own_end(&claims)? {
                 expires_at = expires_at.min(at);
                 good_until = good_until.max(Some(at));
             }
         }
-        // Neither longer than the token that it was exchanged for, nor into its own last moments.
-        if let Some(tokens) = &self.wanted.tokens {
-            expires_at = expires_at.min(tokens.subject.expires_at());
-        }
+        // Neither longer than the tokens that it was exchanged for, nor into its own last moments.
+        let over_at = self.wanted.over_at();
+        expires_at = over_at.map_or(expires_at, |at| expires_at.min(at));
         let expires_at = expires_at.plus_ms(MARGIN_MS.saturating_neg());
         if expires_at <= self.now {
-            // A service gives no more than is left of the subject's own time: then that is what is short, and not its answer.
-            let subject = self.wanted.tokens.as_ref().map(|tokens| tokens.subject.expires_at());
+            // A service gives no more than is left of the time of what it is shown: then that is what is short, and not its answer.
             let soon = self.now.plus_ms(MARGIN_MS.saturating_mul(2));
-            return match subject {
+            return match over_at {
                 Some(ends) if ends <= soon => Err(BrokerError::SubjectExpired),
-                Some(_) | None => refused("its time is as good as over"),
+                Some(_) | None => unusable("its time is as good as over"),
             };
         }
         Ok(Minted {
@@ -161,7 +185,7 @@ impl Check<'_> {
                 tracing::debug!(sts = %self.service.name, "a token service did not say what it issued");
                 Ok(true)
             }
-            Some(_) | None => refused("the token is not of the type that was asked for"),
+            Some(_) | None => unusable("the token is not of the type that was asked for"),
         }
     }
 
@@ -170,7 +194,7 @@ impl Check<'_> {
         let granted: BTreeSet<String> = match said {
             None => self.wanted.scopes.clone(),
             Some(Value::String(text)) => text.split_ascii_whitespace().map(str::to_owned).collect(),
-            Some(_) => return refused("its scope is no text"),
+            Some(_) => return unusable("its scope is no text"),
         };
         if !granted.is_subset(&self.wanted.scopes) {
             return refused("it grants more than was asked for");
@@ -187,87 +211,15 @@ impl Check<'_> {
             None => LIFETIME_MS_ASSUMED,
             Some(Value::Number(seconds)) => match seconds.as_i64() {
                 Some(seconds) if seconds > 0 => seconds.saturating_mul(1_000),
-                Some(_) | None => return refused("its `expires_in` is no time"),
+                Some(_) | None => return unusable("its `expires_in` is no time"),
             },
-            Some(_) => return refused("its `expires_in` is no number"),
+            // RFC 6749 (section 5.1) wants a number: what is no number is not guessed at.
+            Some(_) => return unusable("its `expires_in` is no number"),
         };
         Ok(self.now.plus_ms(lifetime_ms.min(cap_ms)))
     }
 
-    /// A token that can be read is read; not as a proof, which it is for its target alone, but to notice a mix-up.
-    fn cross_check(&self, claims: &Map<String, Value>) -> Result<(), BrokerError> {
-        let named = audiences(claims.get("aud"));
-        let targets = [&self.wanted.audience, &self.wanted.resource];
-        let fits = targets.into_iter().flatten().any(|target| named.contains(&target.as_str()));
-        if !fits && !self.service.is_let_off(Leniency::Audience) {
-            return refused("the token is for another audience");
-        }
-        self.check_own_scopes(claims)?;
-        let Some(tokens) = self.wanted.tokens.as_ref().filter(|_| self.is_exchange()) else {
-            return Ok(());
-        };
-        let subject = claims.get("sub").and_then(Value::as_str);
-        if subject != Some(tokens.subject.subject()) && !self.service.is_let_off(Leniency::Subject)
-        {
-            return refused("the token is about another subject");
-        }
-        self.check_actor(claims.get("act"))
-    }
-
-    /// What the token says of its scopes itself, whatever the answer around it says.
-    fn check_own_scopes(&self, claims: &Map<String, Value>) -> Result<(), BrokerError> {
-        let own: BTreeSet<String> = match claims.get("scope").or_else(|| claims.get("scp")) {
-            None => return Ok(()),
-            Some(Value::String(text)) => text.split_ascii_whitespace().map(str::to_owned).collect(),
-            Some(Value::Array(several)) => {
-                let words = several.iter().map(|word| word.as_str().map(str::to_owned));
-                match words.collect::<Option<_>>() {
-                    Some(words) => words,
-                    None => return refused("the token's scope is no text"),
-                }
-            }
-            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) => {
-                return refused("the token's scope is no text");
-            }
-        };
-        if !own.is_subset(&self.wanted.scopes) {
-            return refused("the token has more scopes than were asked for");
-        }
-        if self.wanted.scopes_needed.is_subset(&own) { Ok(()) } else { Err(BrokerError::TooNarrow) }
-    }
-
-    fn check_actor(&self, act: Option<&Value>) -> Result<(), BrokerError> {
-        let tokens = self.wanted.tokens.as_ref();
-        let expected: Vec<&str> = match self.wanted.actor {
-            Actor::Token => {
-                let actor = tokens.and_then(|tokens| tokens.actor.as_ref());
-                actor
-                    .iter()
-                    .flat_map(|one| one.client().into_iter().chain([one.subject()]))
-                    .collect()
-            }
-            Actor::Assertion => vec![self.service.client_id.as_str()],
-            Actor::Nobody => {
-                return if act.is_none() { Ok(()) } else { refused("the token names an actor") };
-            }
-        };
-        let Some(act) = act else {
-            return if self.service.is_let_off(Leniency::Actor) {
-                Ok(())
-            } else {
-                refused("the token does not name who acts")
-            };
-        };
-        if act.to_string().len() > ACT_BYTES_MAX {
-            return refused("the token's `act` is too large");
-        }
-        match act.get("sub").and_then(Value::as_str) {
-            Some(named) if expected.contains(&named) => Ok(()),
-            Some(_) | None => refused("the token names another actor"),
-        }
-    }
-
-    fn is_exchange(&self) -> bool {
+    pub(crate) fn is_exchange(&self) -> bool {
         self.wanted.kind == CredentialKind::TokenExchange
     }
 
@@ -292,35 +244,6 @@ impl Check<'_> {
             expires_at: Some(expires_at),
             digest: Some(Digest::of(token.as_bytes())),
             reused: false,
-        }
-    }
-}
-
-/// What can stand in a bearer token (RFC 6750, section 2.1).
-const fn is_token_byte(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'/' | b'=')
-}
-
-/// The claims of a token that is a JWT; its signature is for its target to check.
-fn claims_of(token: &str) -> Result<Option<Map<String, Value>>, BrokerError> {
-    let parts: Vec<&str> = token.split('.').collect();
-    let &[head, claims, _] = parts.as_slice() else { return Ok(None) };
-    let read = |part: &str| object(&URL_SAFE_NO_PAD.decode(part).ok()?);
-    // Three words with dots between them are no JWT yet.
-    if !read(head).is_some_and(|head| head.contains_key("alg")) {
-        return Ok(None);
-    }
-    read(claims).map_or_else(|| refused("the token cannot be read"), |claims| Ok(Some(claims)))
-}
-
-fn audiences(said: Option<&Value>) -> Vec<&str> {
-    match said {
-        Some(Value::String(one)) => vec![one],
-        Some(Value::Array(several)) => {
-            several.iter().take(AUDIENCES_MAX).filter_map(Value::as_str).collect()
-        }
-        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => {
-            Vec::new()
         }
     }
 }

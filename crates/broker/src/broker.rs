@@ -165,11 +165,13 @@ impl Broker {
         let owner = owner_of(&service.config, &request);
         let mut rides_on = RidesOn::of(&service.config, (&request.tenant, &wanted), now);
         rides_on.check(&self.inner.revocations)?;
-        let key = key_of(&service, &request, &wanted).digest();
+        let key = key_of(&service, &request, &wanted);
+        let (key, holder) = (key.digest(), key.holder());
         let grant = |minted: Arc<Minted>, reused: bool| Grant {
             minted,
             origin: request.origin.clone(),
             key,
+            holder,
             reused,
         };
         let errand = Errand { inner: Arc::clone(&self.inner), service, wanted, key, owner };

@@ -48,6 +48,17 @@ pub(crate) struct CacheKey {
 }
 
 impl CacheKey {
+    /// Whom the credential speaks for, at which target and for what: the same when it is minted anew from later tokens of the same people.
+    pub(crate) fn holder(&self) -> Digest {
+        let without_tokens = Self {
+            subject_token: None,
+            actor_token: None,
+            scopes_needed: Vec::new(),
+            ..self.clone()
+        };
+        without_tokens.digest()
+    }
+
     /// The key as a digest over its length-prefixed fields.
     pub(crate) fn digest(&self) -> Digest {
         // Named one by one, so that a field that is added and forgotten here does not compile.
@@ -214,6 +225,8 @@ impl Cache {
             | BrokerError::ClientNotEntitled { .. }
             | BrokerError::Misconfigured { .. }
             | BrokerError::Puzzling { .. }
+            | BrokerError::ExchangeRefused { .. }
+            | BrokerError::AnswerUnusable { .. }
             | BrokerError::Unavailable { .. }
             | BrokerError::AnswerRefused { .. }
             | BrokerError::TooNarrow

@@ -126,7 +126,7 @@ impl PresentedAs {
 pub enum Leniency {
     /// It does not say of which type the token is (`issued_token_type`), which RFC 8693 demands.
     IssuedType,
-    /// A token that can be read names another audience than was asked for.
+    /// A token that can be read names another audience than was asked for, or others beside it.
     Audience,
     /// A token that can be read names the user in another way than the user's own token does.
     Subject,

@@ -96,6 +96,18 @@ pub enum BrokerError {
         /// Why, in our words.
         problem: String,
     },
+    /// The token service does not accept an exchange, and does not say whether for its form or for a token that it was shown.
+    #[error("the token service refuses the exchange: {code}")]
+    ExchangeRefused {
+        /// The error code.
+        code: &'static str,
+    },
+    /// The form of the answer, or its times, are not what they should be: nothing is known of this grant by it.
+    #[error("the token service's answer cannot be used: {problem}")]
+    AnswerUnusable {
+        /// Which check failed.
+        problem: &'static str,
+    },
     /// The answer is not what was asked for.
     #[error("the token service's answer is refused: {problem}")]
     AnswerRefused {
@@ -144,6 +156,8 @@ impl BrokerError {
             | Self::ClientRefused { .. }
             | Self::ClientNotEntitled { .. }
             | Self::Puzzling { .. }
+            | Self::ExchangeRefused { .. }
+            | Self::AnswerUnusable { .. }
             | Self::UnknownService { .. } => Remedy::Operator,
             Self::NoActor { .. }
             | Self::Misconfigured { .. }
@@ -176,6 +190,12 @@ impl BrokerError {
             Self::Misconfigured { .. } => {
                 Some("the token service does not accept the form of the request")
             }
+            Self::ExchangeRefused { .. } => Some(
+                "the token service does not accept the exchange: its form, or a token that it is shown",
+            ),
+            Self::AnswerUnusable { .. } => Some(
+                "the token service's answer cannot be used: its form is wrong, or its times are by our clock",
+            ),
             Self::AnswerRefused { .. } => {
                 Some("the token service gives another token than was asked for")
             }
@@ -217,8 +237,10 @@ impl BrokerError {
             | Self::ClientRefused { .. }
             | Self::ClientNotEntitled { .. }
             | Self::Puzzling { .. }
+            | Self::ExchangeRefused { .. }
+            | Self::AnswerUnusable { .. }
             | Self::Misconfigured { .. } => (
-                ErrorCode::CredentialRefused,
+                ErrorCode::CredentialMisconfigured,
                 "the credential broker is misconfigured for this tool; nothing was executed",
             ),
             Self::TargetRefused { .. } => (

@@ -41,6 +41,16 @@ pub(crate) struct Wanted {
     pub(crate) scopes_needed: BTreeSet<String>,
 }
 
+impl Wanted {
+    /// When the first of the tokens that are shown is over, and with it what is exchanged for them; nothing where none is shown.
+    pub(crate) fn over_at(&self) -> Option<Timestamp> {
+        let tokens = self.tokens.as_ref()?;
+        let actor = tokens.actor.as_ref().filter(|_| self.actor == Actor::Token);
+        let subject = tokens.subject.expires_at();
+        Some(actor.map_or(subject, |actor| subject.min(actor.expires_at())))
+    }
+}
+
 /// Who is named as acting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Actor {

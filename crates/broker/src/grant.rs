@@ -82,6 +82,7 @@ pub struct Grant {
     pub(crate) minted: Arc<Minted>,
     pub(crate) origin: String,
     pub(crate) key: Digest,
+    pub(crate) holder: Digest,
     pub(crate) reused: bool,
 }
 
@@ -137,6 +138,13 @@ impl Grant {
     #[must_use]
     pub fn is_untyped(&self) -> bool {
         self.minted.untyped && !self.reused
+    }
+
+    /// Whom it speaks for, at which target and for what: of tenant, subject, actor, service, target, scopes and contract, and not of the
+    /// tokens that it was exchanged for.
+    #[must_use]
+    pub fn holder(&self) -> Digest {
+        self.holder
     }
 
     /// By what it is dropped from the cache when its target refuses it.

@@ -4,7 +4,7 @@
 //! credential to its target. Does not decide whether a call is made, reads no clock and no environment, opens no socket itself.
 //!
 //! Invariants, written as absences:
-//! - no inbound token leaves for anything but a token service;
+//! - no inbound token leaves for anything but a token service, and none that comes back from there is used;
 //! - no answer is used that grants more than was asked for, or something else;
 //! - nothing falls back: without the credential that was planned there is no call;
 //! - no text of a token service reaches a caller, and no type in here shows a token when it is printed.
@@ -13,6 +13,7 @@ mod answer;
 mod assertion;
 mod broker;
 mod cache;
+mod claims;
 mod config;
 mod error;
 mod form;
@@ -20,6 +21,7 @@ mod grant;
 mod request;
 mod revocation;
 mod service;
+mod shown;
 
 pub use broker::{Broker, BrokerFigures, egress_limits, origin_of};
 pub use cache::Purge;

@@ -27,19 +27,14 @@ pub(crate) fn wanted(
     request: &GrantRequest,
     now: Timestamp,
 ) -> Result<Wanted, BrokerError> {
+    let soon = now.plus_ms(MARGIN_MS);
     let (tokens, actor) = match request.kind {
         CredentialKind::TokenExchange => {
             let tokens = request.tokens.clone().ok_or(BrokerError::SubjectMissing)?;
-            let soon = now.plus_ms(MARGIN_MS);
             if tokens.subject.expires_at() <= soon {
                 return Err(BrokerError::SubjectExpired);
             }
             let actor = actor_of(service, request.actor, (tokens.actor.as_ref(), &tokens.subject))?;
-            if actor == Actor::Token
-                && tokens.actor.as_ref().is_none_or(|token| token.expires_at() <= now)
-            {
-                return Err(BrokerError::SubjectExpired);
-            }
             (Some(tokens), actor)
         }
         CredentialKind::ClientCredentials => (None, Actor::Nobody),
@@ -47,7 +42,7 @@ pub(crate) fn wanted(
             return Err(BrokerError::Misconfigured { code: "a static secret is not minted" });
         }
     };
-    Ok(Wanted {
+    let wanted = Wanted {
         kind: request.kind,
         tokens,
         actor,
@@ -55,7 +50,12 @@ pub(crate) fn wanted(
         resource: request.resource.clone(),
         scopes: request.scopes.clone(),
         scopes_needed: request.scopes_needed.clone(),
-    })
+    };
+    // The agent's token counts as the user's does: what is exchanged ends with whichever ends first.
+    if wanted.over_at().is_some_and(|over_at| over_at <= soon) {
+        return Err(BrokerError::SubjectExpired);
+    }
+    Ok(wanted)
 }
 
 /// Who is named as acting: by another token than the subject's, or not at all. Where the subject's token says who alone may act, that is

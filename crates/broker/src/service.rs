@@ -25,6 +25,7 @@ use crate::{
     error::BrokerError,
     form::{self, Moment, Wanted},
     grant::Minted,
+    shown::Shown,
 };
 
 /// Between the two tries, in milliseconds.
@@ -71,13 +72,14 @@ impl Service {
         means: Means<'_>,
     ) -> Result<Minted, BrokerError> {
         let live = self.secret(means.secrets).await?;
-        self.check_known(&live.newest, means.clock.now())?;
-        let first = self.ask_with(wanted, &live.newest, means).await;
+        self.check_known(&live.newest.value, means.clock.now())?;
+        let first = self.ask_with(wanted, &live.newest.value, means).await;
         let Err(BrokerError::ClientRefused { code }) = first else { return first };
         // Rotated while we asked, or here before there: the other live version, once.
         let again = self.secret(means.secrets).await?;
-        let is_newer = again.newest.expose_secret() != live.newest.expose_secret();
-        let other = if is_newer { Some(again.newest) } else { again.previous };
+        let (newest, previous) = again.into_values();
+        let is_newer = newest.expose_secret() != live.newest.value.expose_secret();
+        let other = if is_newer { Some(newest) } else { previous };
         if let Some(other) = other {
             let second = self.ask_with(wanted, &other, means).await;
             if !matches!(second, Err(BrokerError::ClientRefused { .. })) {
@@ -88,7 +90,7 @@ impl Service {
         if is_about_the_grant(code) {
             tracing::error!(sts = %self.config.name, code, "a token service refuses us, and names as the reason what one caller asked for");
         } else {
-            self.note_refused(&live.newest, means.clock.now());
+            self.note_refused(&live.newest.value, means.clock.now());
             let (sts, closed_ms) = (&self.config.name, self.closed_ms());
             if self.config.client_auth.secret().is_some() {
                 tracing::error!(%sts, code, closed_ms, "a token service refuses us; nothing is exchanged there for a while, or until the secret changes");
@@ -122,6 +124,7 @@ impl Service {
     ) -> Result<Minted, BrokerError> {
         let now = means.clock.now();
         let request = form::request(&self.config, wanted, secret, Moment { now })?;
+        let shown = Shown::of(&request, wanted, (&self.config.client_id, secret));
         let limit = Duration::from_millis(self.config.timeout_ms);
         let response = match timeout(limit, means.egress.send(request)).await {
             Ok(Ok(response)) => response,
@@ -132,17 +135,18 @@ impl Service {
             }
         };
         if response.status() != StatusCode::OK {
-            return Err(answer::refusal(response.status(), response.body()));
+            return Err(answer::refusal(response.status(), response.body(), wanted.kind));
         }
-        // The time of the answer counts from the request: what was on the way is not used.
-        Check { service: &self.config, wanted, now }.success(response.body())
+        let answered = means.clock.now();
+        let check = Check { service: &self.config, wanted, shown: &shown, now, answered };
+        check.success(response.body())
     }
 
     /// The client's secret as it is now.
     async fn secret(&self, secrets: &Secrets) -> Result<LiveSecret, BrokerError> {
         let Some(name) = self.config.client_auth.secret() else {
             // The connection proves who we are.
-            return Ok(LiveSecret { newest: SecretString::from(""), previous: None });
+            return Ok(LiveSecret::endless(SecretString::from(""), None));
         };
         let read = secrets.live_soon(name).await;
         read.map_err(|error| BrokerError::ClientSecret { problem: error.to_string() })

@@ -2,6 +2,9 @@
 
 mod answers;
 mod cache;
+mod claims;
+mod codes;
+mod echoes;
 mod privacy;
 mod refusals;
 mod requests;

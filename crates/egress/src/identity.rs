@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::destination::Destination;
 use crate::error::EgressError;
+use crate::file_mark::FileMark;
 
 /// How often files are looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
@@ -49,13 +50,11 @@ struct Inner {
 
 struct Current {
     certified: Arc<CertifiedKey>,
-    stamps: [Stamp; 2],
+    stamps: [Option<FileMark>; 2],
     looked: Instant,
     /// Whether somebody looks at this moment: on a mount that hangs, for as long as that does.
     is_looked_at: bool,
 }
-
-type Stamp = Option<(SystemTime, u64)>;
 
 impl fmt::Debug for ClientIdentity {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,9 +161,8 @@ fn bytes_of(path: &Path) -> Result<Vec<u8>, EgressError> {
     std::fs::read(path).map_err(|_unreadable| unusable("one of its files cannot be read"))
 }
 
-fn stamp(path: &Path) -> Stamp {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+fn stamp(path: &Path) -> Option<FileMark> {
+    FileMark::of(path, FILE_BYTES_MAX)
 }
 
 /// Shows the identity to whoever asks on one connection.

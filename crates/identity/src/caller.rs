@@ -6,7 +6,7 @@
 use placet_types::{
     clock::Timestamp,
     ids::TenantId,
-    principal::{PrincipalChain, PrincipalKind},
+    principal::{PrincipalChain, PrincipalKind, TokenAudiences},
 };
 
 use crate::{
@@ -77,6 +77,18 @@ impl VerifiedCaller {
     #[must_use]
     pub fn tenant(&self) -> &TenantId {
         self.actor.tenant()
+    }
+
+    /// Whom the tokens are for, of each that is for several services: for the record.
+    #[must_use]
+    pub fn several_audiences(&self) -> TokenAudiences {
+        let tokens = std::iter::once(&self.actor).chain(&self.delegation);
+        let mut several = TokenAudiences::new();
+        for token in tokens.filter(|token| token.audiences.len() > 1) {
+            let named = several.entry(token.token_ref()).or_default();
+            named.extend(token.audiences.iter().cloned());
+        }
+        several
     }
 
     /// When the first of the two tokens expires.

@@ -2,19 +2,19 @@
 //!
 //! Owns the authorities' files and the way from a chain to a principal. Does not speak TLS: that the peer holds the key is the
 //! handshake's to show. Invariants: a chain counts only under the authority whose names it uses, so that one authority
-//! cannot name another's workloads; what was found out about it is kept for its connection, until the first certificate of it ends or an
+//! cannot name another's workloads; an authority whose file is gone is used on for a bounded time; what was found out about it is kept for its connection, until the first certificate of it ends or an
 //! authority changes, so that an expired one ends with its time.
 
 use std::{
     fmt,
     fs::File,
     io::Read as _,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
-        Arc, Mutex, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -23,6 +23,7 @@ use der::{
     AnyRef, Decode as _, Reader as _, SliceReader, Tag, Tagged as _,
     asn1::{GeneralizedTime, UtcTime},
 };
+use placet_egress::FileMark;
 use placet_types::{
     clock::Timestamp,
     digest::Digest,
@@ -35,6 +36,7 @@ use rustls::{
     pki_types::{CertificateDer, UnixTime, pem::PemObject as _},
     server::{WebPkiClientVerifier, danger::ClientCertVerifier},
 };
+use tokio::time::Instant;
 use webpki::EndEntityCert;
 
 use crate::{
@@ -67,7 +69,8 @@ struct Owner {
     of: Weak<Loaded>,
     /// Its place among them.
     authority: usize,
-    name: String,
+    /// The first is the one it is called by.
+    names: Vec<String>,
     principal: PrincipalId,
     expires_at: Timestamp,
     /// When the chain was checked, and when the first of its certificates ends.
@@ -124,6 +127,25 @@ struct Inner {
     config: Vec<ClientAuthority>,
     loaded: ArcSwap<Loaded>,
     generation: AtomicU64,
+    /// In the order of the configuration.
+    files: Mutex<Vec<Seen>>,
+    /// How long an authority is used on whose file cannot be used any more.
+    stale_age: Duration,
+}
+
+/// What is known of an authority's file.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    /// When it was last found to be as it was read.
+    at: Instant,
+    /// Whether it was not, at the last look.
+    is_failing: bool,
+}
+
+impl Seen {
+    fn now() -> Self {
+        Self { at: Instant::now(), is_failing: false }
+    }
 }
 
 struct Loaded {
@@ -133,10 +155,9 @@ struct Loaded {
     #[cfg(test)]
     checks: AtomicU64,
     any: Arc<dyn ClientCertVerifier>,
-    stamps: Vec<Stamp>,
+    /// Of each authority's file.
+    marks: Vec<Option<FileMark>>,
 }
-
-type Stamp = (PathBuf, Option<(SystemTime, u64)>);
 
 impl fmt::Debug for ClientAuthorities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,7 +168,10 @@ impl fmt::Debug for ClientAuthorities {
 
 impl ClientAuthorities {
     /// Reads the authorities' files. None where the configuration names no authority.
-    pub(crate) fn load(config: &[ClientAuthority]) -> Result<Option<Self>, SetupError> {
+    pub(crate) fn load(
+        config: &[ClientAuthority],
+        stale_age: Duration,
+    ) -> Result<Option<Self>, SetupError> {
         if config.is_empty() {
             return Ok(None);
         }
@@ -157,6 +181,8 @@ impl ClientAuthorities {
                 config: config.to_vec(),
                 loaded,
                 generation: AtomicU64::new(0),
+                files: Mutex::new(vec![Seen::now(); config.len()]),
+                stale_age,
             }),
         }))
     }
@@ -173,19 +199,53 @@ impl ClientAuthorities {
         self.inner.generation.load(Ordering::Acquire)
     }
 
-    /// Reads the files again if one of them is another now. Files that cannot be used change nothing.
+    /// Reads the files again if one of them is another now. Files that cannot be used change nothing for a while: an authority is used on for
+    /// `keys_stale_s_max` (an hour) after its file was last found as it was read, and then nobody is known by it.
     ///
     /// # Errors
     /// [`SetupError`] naming the file that cannot be used.
     pub fn reload_if_changed(&self) -> Result<bool, SetupError> {
-        let stamps = stamps_of(&self.inner.config);
-        if self.inner.loaded.load().stamps == stamps {
+        let marks = marks_of(&self.inner.config);
+        let known = self.inner.loaded.load_full();
+        for (seen, (mark, read)) in self.files().iter_mut().zip(marks.iter().zip(&known.marks)) {
+            if mark.is_some() && mark == read {
+                *seen = Seen::now();
+            } else {
+                seen.is_failing = true;
+            }
+        }
+        if marks == known.marks && marks.iter().all(Option::is_some) {
             return Ok(false);
         }
         let loaded = load(&self.inner.config)?;
+        self.files().fill(Seen::now());
         self.inner.loaded.store(Arc::new(loaded));
         self.inner.generation.fetch_add(1, Ordering::AcqRel);
         Ok(true)
+    }
+
+    /// The files do not answer, as on a mount that hangs.
+    pub(crate) fn are_silent(&self) {
+        self.files().iter_mut().for_each(|seen| seen.is_failing = true);
+    }
+
+    /// The authorities whose files cannot be used, as issuers: those that are used on, or those that are not any more.
+    pub(crate) fn without_files(&self, used_on: bool) -> Vec<String> {
+        let files = self.files().clone();
+        let failing = self.inner.config.iter().zip(files).filter(|(_, seen)| {
+            seen.is_failing && (seen.at.elapsed() <= self.inner.stale_age) == used_on
+        });
+        failing.map(|(authority, _)| authority.issuer()).collect()
+    }
+
+    fn is_stale(&self, authority: usize) -> bool {
+        let seen = self.files().get(authority).copied();
+        seen.is_none_or(|seen| seen.is_failing && seen.at.elapsed() > self.inner.stale_age)
+    }
+
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn files(&self) -> MutexGuard<'_, Vec<Seen>> {
+        self.inner.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How often a chain was checked since the files were last read.
@@ -210,8 +270,11 @@ impl ClientAuthorities {
         *kept = Some(owner.clone());
         drop(kept);
         let authority = self.inner.config.get(owner.authority).ok_or(NO_AUTHORITY)?;
+        if self.is_stale(owner.authority) {
+            return Err(IdentityError::KeysUnavailable { issuer: authority.issuer() });
+        }
         let validity = (now, owner.expires_at);
-        Ok(verified(authority, certificate, (owner.name, owner.principal), validity))
+        Ok(verified(authority, certificate, (owner.names, owner.principal), validity))
     }
 
     fn owner(
@@ -234,14 +297,14 @@ impl ClientAuthorities {
                 continue;
             }
             known = true;
-            if let Some((name, principal)) = named(authority, own) {
+            if let Some((names, principal)) = named(authority, own) {
                 let expires_at = not_after(own).ok_or_else(|| refused("its end is not known"))?;
                 // A certificate of the chain whose end is not known has ended: then nothing is kept.
                 let ends = certificate.chain.iter().map(|one| not_after(one).unwrap_or(now));
                 return Ok(Owner {
                     of: Arc::downgrade(loaded),
                     authority: place,
-                    name,
+                    names,
                     principal,
                     expires_at,
                     holds: (now, ends.min().unwrap_or(now)),
@@ -255,42 +318,46 @@ impl ClientAuthorities {
 fn verified(
     authority: &ClientAuthority,
     certificate: &ClientCertificate,
-    (name, id): (String, PrincipalId),
+    (names, id): (Vec<String>, PrincipalId),
     (issued_at, expires_at): (Timestamp, Timestamp),
 ) -> VerifiedToken {
     let (kind, tenant_id): (PrincipalKind, _) = (authority.kind, authority.tenant.clone());
+    let mut names = names.into_iter();
     let handle: String = certificate.thumbprint().chars().take(16).collect();
     let token = VerifiedToken::of_workload(Workload {
         role: TokenRole::Actor,
         principal: Principal { kind, id, tenant_id, display: None },
         issuer: authority.issuer(),
-        subject: name,
+        subject: names.next().unwrap_or_default(),
         issued_at,
         expires_at,
         token_ref: format!("crt_{handle}"),
     });
     // The moment of the handshake says nothing of when the key was given out, so a revocation hits it.
-    VerifiedToken { is_undated: true, ..token }
+    VerifiedToken { is_undated: true, further_subjects: names.collect(), ..token }
 }
 
-/// The name in a certificate that the authority's configuration knows, and whose it is. Two owners are none.
-fn named(authority: &ClientAuthority, own: &CertificateDer<'_>) -> Option<(String, PrincipalId)> {
+/// The names in a certificate that the authority's configuration knows, and whose it is. Two owners are none.
+fn named(
+    authority: &ClientAuthority,
+    own: &CertificateDer<'_>,
+) -> Option<(Vec<String>, PrincipalId)> {
     let parsed = EndEntityCert::try_from(own).ok()?;
     let uris: Vec<&str> = parsed.valid_uri_names().take(NAMES_MAX).collect();
     if let Some(trust_domain) = &authority.trust_domain {
         let [uri] = uris.as_slice() else { return None };
         let id = SpiffeId::parse(uri).filter(|id| id.trust_domain() == trust_domain)?;
-        return Some((id.text().to_owned(), authority.workloads.of_spiffe(&id)?));
+        return Some((vec![id.text().to_owned()], authority.workloads.of_spiffe(&id)?));
     }
     // A SPIFFE id counts only where the configuration says that the authority is its domain's.
-    let mut found: Option<(String, PrincipalId)> = None;
+    let mut found: Option<(Vec<String>, PrincipalId)> = None;
     let names = uris.into_iter().chain(parsed.valid_dns_names().take(NAMES_MAX));
     for name in names.filter(|n| !n.starts_with(SPIFFE_SCHEME) && n.len() <= NAME_BYTES_MAX) {
         let Some(principal) = authority.workloads.names.get(name) else { continue };
         if found.as_ref().is_some_and(|(_, other)| other != principal) {
             return None;
         }
-        found = found.or_else(|| Some((name.to_owned(), principal.clone())));
+        found.get_or_insert_with(|| (Vec::new(), principal.clone())).0.push(name.to_owned());
     }
     found
 }
@@ -320,7 +387,8 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
 }
 
 fn load(config: &[ClientAuthority]) -> Result<Loaded, SetupError> {
-    let stamps = stamps_of(config);
+    // Looked at before they are read: what changes in between is read once too often, not once too little.
+    let marks = marks_of(config);
     let mut all = RootCertStore::empty();
     let mut each = Vec::with_capacity(config.len());
     for authority in config {
@@ -345,7 +413,7 @@ fn load(config: &[ClientAuthority]) -> Result<Loaded, SetupError> {
         #[cfg(test)]
         checks: AtomicU64::new(0),
         any,
-        stamps,
+        marks,
     })
 }
 
@@ -381,10 +449,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn stamps_of(config: &[ClientAuthority]) -> Vec<Stamp> {
-    let stamp = |path: &PathBuf| {
-        let metadata = std::fs::metadata(path).ok()?;
-        Some((metadata.modified().ok()?, metadata.len()))
-    };
-    config.iter().map(|authority| (authority.ca.clone(), stamp(&authority.ca))).collect()
+fn marks_of(config: &[ClientAuthority]) -> Vec<Option<FileMark>> {
+    let bytes_max = u64::try_from(BUNDLE_BYTES_MAX).unwrap_or(u64::MAX);
+    config.iter().map(|authority| FileMark::of(&authority.ca, bytes_max)).collect()
 }

@@ -26,6 +26,7 @@ use crate::{
 };
 
 const AUDIENCES_MAX: usize = 32;
+const AUDIENCE_BYTES_MAX: usize = 512;
 const GROUPS_MAX: usize = 1_000;
 const SCOPES_MAX: usize = 200;
 const SCOPE_BYTES_MAX: usize = 256;
@@ -76,6 +77,7 @@ impl Judge<'_> {
             principal: self.principal(claims, kind)?,
             issuer: issuer.issuer.clone(),
             subject: subject.to_owned(),
+            further_subjects: Vec::new(),
             audiences,
             groups: self.groups(claims)?,
             scopes: scopes(claims)?,
@@ -113,17 +115,24 @@ impl Judge<'_> {
     }
 
     fn audiences(&self, claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError> {
-        let problem = "it must be a string or a list of strings";
         let named: Vec<&str> = match claims.get("aud") {
             None => return Err(missing("aud")),
             Some(Value::String(one)) => vec![one],
-            Some(Value::Array(several)) if several.len() <= AUDIENCES_MAX => several
+            Some(Value::Array(several)) if several.len() > AUDIENCES_MAX => {
+                return Err(refused("aud", "it names more than 32 audiences"));
+            }
+            Some(Value::Array(several)) => several
                 .iter()
                 .map(Value::as_str)
                 .collect::<Option<_>>()
-                .ok_or_else(|| refused("aud", problem))?,
-            Some(_) => return Err(refused("aud", problem)),
+                .ok_or_else(|| refused("aud", "it must be a string or a list of strings"))?,
+            Some(_) => return Err(refused("aud", "it must be a string or a list of strings")),
         };
+        // All of them go on record.
+        if !named.iter().all(|audience| is_audience(audience)) {
+            let problem = "an audience must be 1 to 512 bytes without control characters";
+            return Err(refused("aud", problem));
+        }
         if !named.iter().any(|audience| self.issuer.audiences.contains(*audience)) {
             return Err(IdentityError::AudienceRefused { issuer: self.issuer.issuer.clone() });
         }
@@ -252,7 +261,7 @@ impl Judge<'_> {
     }
 }
 
-/// What only an ID token must say: this sign-in, and this client alone where it is for several.
+/// What only an ID token must say: this sign-in, a person, and this client alone where it is for several.
 pub(crate) fn check_id_token(
     claims: &Map<String, Value>,
     rules: &IdTokenRules<'_>,
@@ -261,6 +270,9 @@ pub(crate) fn check_id_token(
     let nonce = required_text(claims, "nonce", SUBJECT_BYTES_MAX)?;
     if nonce != rules.nonce {
         return Err(refused("nonce", "it is of another sign-in"));
+    }
+    if verified.kind() != PrincipalKind::User {
+        return Err(refused(KIND_CLAIM, "only a person can sign in"));
     }
     let party = optional_text(claims, "azp")?;
     if party.is_some_and(|party| party != rules.client_id) {
@@ -339,6 +351,10 @@ fn scopes(claims: &Map<String, Value>) -> Result<BTreeSet<String>, IdentityError
         return Err(refused(claim, "a word in it is not a scope, or there are too many"));
     }
     Ok(words.into_iter().map(str::to_owned).collect())
+}
+
+fn is_audience(text: &str) -> bool {
+    (1..=AUDIENCE_BYTES_MAX).contains(&text.len()) && !text.chars().any(char::is_control)
 }
 
 /// A scope token of RFC 6749.

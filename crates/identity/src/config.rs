@@ -21,6 +21,7 @@ use url::Url;
 
 use crate::error::SetupError;
 
+mod people;
 mod warnings;
 mod workloads;
 
@@ -205,8 +206,9 @@ pub struct IssuerConfig {
     /// OAuth clients of this issuer (`client_id`, `azp`) and the principals of the tenant they stand for.
     #[serde(default)]
     pub clients: BTreeMap<String, PrincipalId>,
-    /// OAuth clients of this issuer that people themselves use, such as a command line. Where there are any, a user's token of another
-    /// client, or of none, says what an agent may do for the user, and not that the user is there.
+    /// OAuth clients of this issuer that people themselves use, such as a command line. A user's token of another client, or of none,
+    /// says what an agent may do for the user, and not that the user is there: alone it is refused, and where no client is named here, so is
+    /// each. Who signs in at the console needs none. No agent may have a token of such a client.
     #[serde(default)]
     pub person_clients: BTreeSet<String>,
     /// Lets every agent of the tenant use a user's token that names neither an actor nor a client. Whoever gets hold of such a token
@@ -222,6 +224,9 @@ pub struct IssuerConfig {
     /// Whether the metadata that anybody may read names it as a place to get tokens from.
     #[serde(default = "yes")]
     pub advertised: bool,
+    /// Whether it is the issuer of development tokens, whose users have no clients. No file can say so.
+    #[serde(skip)]
+    pub(crate) is_for_development: bool,
 }
 
 const fn yes() -> bool {
@@ -271,13 +276,8 @@ impl IssuerConfig {
             required_claims: BTreeMap::new(),
             act: None,
             advertised: true,
+            is_for_development: false,
         }
-    }
-
-    /// Whether a user's token of this client may be in the hands of the user.
-    pub(crate) fn is_persons_client(&self, client: Option<&str>) -> bool {
-        self.person_clients.is_empty()
-            || client.is_some_and(|client| self.person_clients.contains(client))
     }
 
     fn check(&self) -> Result<(), SetupError> {
@@ -299,8 +299,8 @@ impl IssuerConfig {
             "`principal_prefix` cannot start a principal's name"
         } else if self.keys == KeySource::WorkloadApi {
             "only a trust domain's bundle comes from the Workload API"
-        } else if self.person_clients.iter().any(|client| self.clients.contains_key(client)) {
-            "a client in `person_clients` stands for an agent in `clients`"
+        } else if self.contradicts_itself() {
+            "a client in `person_clients` stands for an agent in `clients` or `act.principals`"
         } else if self.required_claims.keys().any(String::is_empty) {
             "the name of a required claim is empty"
         } else if let Some(problem) = self.act.as_ref().and_then(ActingRule::problem) {

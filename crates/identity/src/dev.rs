@@ -213,6 +213,7 @@ impl DevKey {
         config.act = Some(ActingRule::default());
         // Its users have no clients.
         config.delegations_for_anybody = true;
+        config.is_for_development = true;
         Ok(config)
     }
 

@@ -3,7 +3,11 @@
 //! Owns the causes and their two messages: `Display` is for the log, [`IdentityError::caller_message`] for the caller.
 //! Invariant: neither holds bytes of a token, and the caller's message does not tell which check failed.
 
-use std::{fmt, io, net::IpAddr, path::PathBuf};
+use std::{
+    fmt, io,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
 
 use placet_egress::EgressError;
 use placet_types::{
@@ -202,7 +206,7 @@ impl IdentityError {
                 "the delegation token does not belong to the calling token"
             }
             Self::HeldByAgent { .. } => {
-                "this user's token is one that an agent may hold: it goes into Placet-Delegation beside the agent's own; to act as the person, sign in at the console or use a token that was issued to a person's own client"
+                "this user's token is one that an agent may hold: it goes into Placet-Delegation beside the agent's own; to act as the person, sign in at the console, or use a token of a client that the operator has listed in `person_clients` of this issuer"
             }
             Self::KeysUnavailable { .. } => "who calls cannot be verified at present",
             Self::NothingShown => "a bearer token is needed in the Authorization header",
@@ -248,6 +252,17 @@ pub(crate) fn of_file(kind: io::ErrorKind) -> String {
         "there is no such file or folder".to_owned()
     } else {
         kind.to_string()
+    }
+}
+
+/// Where a file is, for a message. What leads to no file may be a value in the place of a path: of that only the folder is told.
+pub(crate) fn place_of(path: &Path) -> String {
+    if path.symlink_metadata().is_ok() {
+        return format!("`{}`", path.display());
+    }
+    match path.parent().filter(|folder| folder.is_dir()) {
+        Some(folder) => format!("the file that is named, in the folder `{}`", folder.display()),
+        None => "the file that is named".to_owned(),
     }
 }
 

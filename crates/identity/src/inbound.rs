@@ -1,12 +1,13 @@
 //! What a request shows of who sends it, and the one question that is asked about it.
 //!
 //! Owns the seam between the doors and whatever verifies callers, and how the parts of one request are put together: the
-//! caller's token or certificate, the user's delegation, or one token that says both. Invariant: a token that is bound to a
-//! certificate counts only together with that certificate.
+//! caller's token or certificate, the user's delegation, or one token that says both. Invariants: a token that is bound to a
+//! certificate counts only together with that certificate; whoever shows the certificate of a workload calls as that workload or not at all.
 
 use std::fmt;
 
 use async_trait::async_trait;
+use placet_types::principal::PrincipalKind;
 
 use crate::{
     caller::VerifiedCaller,
@@ -66,7 +67,35 @@ impl InboundVerifier for Verifier {
         for token in [Some(&actor), delegation.as_ref()].into_iter().flatten() {
             check_key(token, presented.certificate)?;
         }
+        if let (Some(_), Some(certificate)) = (presented.token, presented.certificate) {
+            self.check_owner(certificate, &actor, delegation.is_some())?;
+        }
         VerifiedCaller::bind(actor, delegation)
+    }
+}
+
+impl Verifier {
+    /// A workload that shows who it is by its certificate shows no other's token. One that stands for nobody here, as that of a person's
+    /// machine, says nothing.
+    fn check_owner(
+        &self,
+        certificate: &ClientCertificate,
+        actor: &VerifiedToken,
+        delegates: bool,
+    ) -> Result<(), IdentityError> {
+        let owner = match self.verify_certificate(certificate) {
+            Ok(owner) => owner,
+            Err(error) if error.is_passing() => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        let (owner, shown) = (owner.principal(), actor.principal());
+        if (owner.kind, &owner.id, &owner.tenant_id) == (shown.kind, &shown.id, &shown.tenant_id) {
+            return Ok(());
+        }
+        if actor.kind() == PrincipalKind::User && !delegates {
+            return Err(IdentityError::HeldByAgent { issuer: actor.issuer().to_owned() });
+        }
+        Err(IdentityError::CertificateRefused { problem: "the token is another caller's" })
     }
 }
 

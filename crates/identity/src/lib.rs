@@ -10,7 +10,6 @@
 //! - no [`VerifiedCaller`] exists whose delegation names another actor or another tenant;
 //! - no type in here shows a token or a secret when it is printed.
 
-mod agent_clients;
 mod caller;
 mod certificate;
 mod claims;
@@ -43,8 +42,9 @@ pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_lo
 pub use error::{IdentityError, KeyError, SetupError};
 pub use inbound::{InboundVerifier, Presented};
 pub use own_svid::SvidKeeper;
+pub use placet_egress::FileMark;
 pub use sealed::{SubjectToken, TokenFacts};
-pub use secrets::{LiveSecret, SecretError, SecretSource, Secrets};
+pub use secrets::{LiveSecret, LiveVersion, SecretError, SecretSource, Secrets};
 pub use sign_in::{
     Beginning, Callback, Provider, SignInConfig, SignInError, SignInProof, SignedIn, fresh_text,
 };

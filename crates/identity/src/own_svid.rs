@@ -19,7 +19,7 @@ use tokio::{
 
 use crate::{
     jitter::{backoff, less_a_tenth},
-    secrets::{LiveSecret, SecretError, Secrets},
+    secrets::{LiveSecret, LiveVersion, SecretError, Secrets},
     workload_api::words,
 };
 
@@ -40,6 +40,8 @@ pub(crate) struct OwnSvid {
 struct State {
     token: Option<SecretString>,
     usable_until: Option<Instant>,
+    /// When it expires.
+    ends: Option<Instant>,
     missing: Option<&'static str>,
 }
 
@@ -55,7 +57,10 @@ impl OwnSvid {
             state.token = None;
         }
         match (&state.token, state.missing) {
-            (Some(token), _) => Ok(LiveSecret { newest: token.clone(), previous: None }),
+            (Some(token), _) => {
+                let newest = LiveVersion { value: token.clone(), ends: state.ends };
+                Ok(LiveSecret { newest, previous: None })
+            }
             (None, None) if state.usable_until.is_none() => {
                 Err(SecretError::NotAsked { name: name.to_owned() })
             }
@@ -68,10 +73,12 @@ impl OwnSvid {
 
     /// Takes what was fetched; until when it is to be fetched again.
     fn take(&self, token: &str, life: Duration) -> Duration {
+        let now = Instant::now();
+        let ends = now.checked_add(life);
         let life = life.min(LIFE_MAX);
-        let usable_until = Instant::now().checked_add(life.saturating_sub(MARGIN));
+        let usable_until = now.checked_add(life.saturating_sub(MARGIN));
         *self.state() =
-            State { token: Some(SecretString::from(token)), usable_until, missing: None };
+            State { token: Some(SecretString::from(token)), usable_until, ends, missing: None };
         less_a_tenth(life.checked_div(2).unwrap_or_default()).max(Duration::from_secs(1))
     }
 
@@ -181,12 +188,19 @@ mod tests {
         assert!((Duration::from_secs(135)..=Duration::from_secs(150)).contains(&wait), "{wait:?}");
         svid.fail("gone");
         tokio::time::advance(Duration::from_secs(289)).await;
-        assert_eq!(live(&svid).unwrap().newest.expose_secret(), "kanarienvogel");
+        let newest = live(&svid).unwrap().newest;
+        assert_eq!(newest.value.expose_secret(), "kanarienvogel");
+        let left = newest.ends.unwrap().duration_since(Instant::now());
+        assert_eq!(
+            left,
+            Duration::from_secs(11),
+            "it is told when it expires, not until when it is used"
+        );
         assert!(!format!("{svid:?}").contains("kanarienvogel"));
         tokio::time::advance(Duration::from_secs(1)).await;
         let gone = SecretError::Agent { name: "sts".to_owned(), problem: "gone" };
         assert_eq!(live(&svid).unwrap_err(), gone);
         svid.take("newer", Duration::from_secs(300));
-        assert_eq!(live(&svid).unwrap().newest.expose_secret(), "newer");
+        assert_eq!(live(&svid).unwrap().newest.value.expose_secret(), "newer");
     }
 }

@@ -4,10 +4,11 @@
 //! minutes in which the other side may still know only that one. Does not read the environment: the binary does, once, and hands the value
 //! in. Does not ask a vault: [`crate::VaultKeeper`] does, and what it read is here.
 //! `soon` is the way for those who may not block. Invariants: a value leaves this module only inside a [`SecretString`], whose `Debug` does not show it; no error holds one; a file that
-//! is only half written, or cannot be read for the moment, never replaces a value that was whole. A file that is gone is a secret that was
-//! taken back.
+//! is only half written, or cannot be read for the moment, never replaces a value that was whole, which is used on for a bounded time. A file
+//! that is gone is a secret that was taken back.
 
 mod file;
+mod live;
 mod marks;
 mod soon;
 
@@ -23,7 +24,11 @@ use placet_types::digest::Digest;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
-use self::marks::Marks;
+pub use self::live::{LiveSecret, LiveVersion};
+use self::{
+    file::{blemish, is_cut_off, is_open_pem},
+    marks::Marks,
+};
 use crate::{
     error::of_file,
     own_svid::OwnSvid,
@@ -35,6 +40,8 @@ const SECRET_BYTES_MAX: usize = 64 * 1024;
 const EARLIER_MAX: usize = 8;
 /// How long the version before stays live after a rotation was seen: what was replaced because it leaked must not be sent for ever.
 pub(crate) const OVERLAP: Duration = Duration::from_mins(10);
+/// How long the value before is used on while its file cannot be used as it stands, as long as what a vault gave is (`stale_ms_max`).
+const UNUSABLE_MAX: Duration = Duration::from_mins(15);
 
 /// Where a secret comes from.
 #[derive(Debug, Clone)]
@@ -60,19 +67,19 @@ pub enum SecretSource {
 /// Why a secret cannot be had. No message holds a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
-    /// No secret has this name.
-    #[error("no secret is named `{name}`")]
+    /// No secret has the name that is written there. What is written is not in here: it may be a value in the place of a name.
+    #[error("names no secret of the configuration{}", listed(names))]
     Unknown {
-        /// The name asked for.
-        name: String,
+        /// The names that there are.
+        names: Vec<String>,
     },
     /// The file cannot be read.
-    #[error("the secret `{name}` cannot be read from `{}`: {}", path.display(), of_file(*kind))]
+    #[error("the secret `{name}` cannot be read from {place}: {}", of_file(*kind))]
     Unreadable {
         /// The secret.
         name: String,
-        /// The file.
-        path: PathBuf,
+        /// Where the file is; not what names it, where that leads to none.
+        place: String,
         /// The kind of failure.
         kind: io::ErrorKind,
     },
@@ -118,13 +125,11 @@ pub enum SecretError {
     },
 }
 
-/// The values of a secret that are live at the same time.
-#[derive(Debug, Clone)]
-pub struct LiveSecret {
-    /// The one to use.
-    pub newest: SecretString,
-    /// The one before, for ten minutes after this process saw the rotation: for a peer that does not know the newest yet.
-    pub previous: Option<SecretString>,
+fn listed(names: &[String]) -> String {
+    if names.is_empty() {
+        return ", which has none (`secrets`)".to_owned();
+    }
+    format!("; those of `secrets` are `{}`", names.join("`, `"))
 }
 
 /// The secrets that contracts may name. Clones share what was read.
@@ -227,10 +232,17 @@ impl Secrets {
         self.entries.keys().map(String::as_str)
     }
 
-    /// Whether there is a secret of this name; says nothing about whether it can be read.
-    #[must_use]
-    pub fn contains(&self, name: &str) -> bool {
-        self.entries.contains_key(name)
+    /// That there is a secret of this name; says nothing about whether it can be read.
+    ///
+    /// # Errors
+    /// [`SecretError::Unknown`], which lists the names that there are.
+    pub fn named(&self, name: &str) -> Result<(), SecretError> {
+        self.entry(name).map(drop)
+    }
+
+    fn entry(&self, name: &str) -> Result<&Arc<Entry>, SecretError> {
+        let unknown = || SecretError::Unknown { names: self.names().map(str::to_owned).collect() };
+        self.entries.get(name).ok_or_else(unknown)
     }
 
     /// A mark of a version of a secret, for records: the same version has the same mark as long as this process lives, and no other has it.
@@ -243,9 +255,9 @@ impl Secrets {
     ///
     /// # Errors
     /// [`SecretError`] when the name is unknown, or the value is missing, empty, too long or not text. A file that held a value before and
-    /// is half written now, or cannot be read though it is there, is no error: the value stays.
+    /// is half written now, or cannot be read though it is there, is no error for 15 minutes: the value stays.
     pub fn get(&self, name: &str) -> Result<SecretString, SecretError> {
-        self.live(name).map(|live| live.newest)
+        self.live(name).map(|live| live.newest.value)
     }
 
     /// The secret's value as it is now, and the one before it.
@@ -253,13 +265,11 @@ impl Secrets {
     /// # Errors
     /// As for [`Secrets::get`].
     pub fn live(&self, name: &str) -> Result<LiveSecret, SecretError> {
-        let Some(entry) = self.entries.get(name) else {
-            return Err(SecretError::Unknown { name: name.to_owned() });
-        };
+        let entry = self.entry(name)?;
         match &entry.source {
             SecretSource::Env { value, .. } => {
                 let newest = file::value_of(name, value.expose_secret().as_bytes())?;
-                Ok(LiveSecret { newest, previous: None })
+                Ok(LiveSecret::endless(newest, None))
             }
             SecretSource::File(path) => {
                 let look = entry.live().begin();
@@ -288,7 +298,8 @@ impl Secrets {
             SecretSource::Env { .. } | SecretSource::Vault(_) | SecretSource::JwtSvid { .. } => {
                 let live = self.live(name).ok();
                 live.map_or_else(Vec::new, |live| {
-                    std::iter::once(live.newest).chain(live.previous).collect()
+                    let (newest, previous) = live.into_values();
+                    std::iter::once(newest).chain(previous).collect()
                 })
             }
         }
@@ -308,7 +319,7 @@ impl Secrets {
             if let SecretSource::File(path) = &entry.source
                 && file::is_world_readable(path)
             {
-                tracing::warn!(secret = %name, path = %path.display(), "everybody on this machine can read the secret");
+                tracing::warn!(named = %name, path = %path.display(), "everybody on this machine can read the secret");
             }
         }
         Ok(())
@@ -338,7 +349,7 @@ impl Live {
     ) -> Result<LiveSecret, SecretError> {
         let now = Instant::now();
         if look < self.counted {
-            return self.live(name, now);
+            return self.live_still(name, now, unusable(name, "it was not read for too long"));
         }
         self.counted = look;
         match (found, &self.newest) {
@@ -349,30 +360,37 @@ impl Live {
             (Ok(value), Some(newest)) => {
                 if let Some(problem) = is_cut_off(newest.expose_secret(), value.expose_secret()) {
                     self.alarm(name, path, problem);
-                } else {
-                    self.alarmed = false;
-                    self.seen_at = Some(now);
-                    if value.expose_secret() != newest.expose_secret() {
-                        tracing::info!(secret = %name, "a secret was rotated");
-                        self.rotate(value, now);
-                    }
+                    return self.live_still(name, now, unusable(name, problem));
+                }
+                self.alarmed = false;
+                self.seen_at = Some(now);
+                if value.expose_secret() != newest.expose_secret() {
+                    tracing::info!(named = %name, "a secret was rotated");
+                    self.rotate(value, now);
                 }
             }
-            (Err(SecretError::Unusable { problem, .. }), Some(_)) => {
-                self.alarm(name, path, problem);
-            }
-            // Only a file that is gone was taken back: too many open files or a failing disk say nothing about the secret.
-            (Err(SecretError::Unreadable { kind, .. }), Some(_))
-                if kind != io::ErrorKind::NotFound =>
-            {
-                self.alarm(name, path, &kind.to_string());
-            }
-            (Err(error), _) => {
+            (Err(error), newest) => {
+                let was_whole = newest.is_some();
+                if let Some(problem) = blemish(&error).filter(|_| was_whole) {
+                    self.alarm(name, path, &problem);
+                    return self.live_still(name, now, error);
+                }
                 self.take_back();
                 return Err(error);
             }
         }
         self.live(name, now)
+    }
+
+    /// What is live at this moment of a file that cannot be used as it stands; after a while, what is wrong with it.
+    fn live_still(
+        &mut self,
+        name: &str,
+        now: Instant,
+        problem: SecretError,
+    ) -> Result<LiveSecret, SecretError> {
+        let is_young = self.seen_at.is_some_and(|seen| now.duration_since(seen) < UNUSABLE_MAX);
+        if is_young { self.live(name, now) } else { Err(problem) }
     }
 
     /// What is live at this moment.
@@ -385,7 +403,7 @@ impl Live {
             return Err(unusable(name, "it was never read"));
         };
         let previous = self.previous.as_ref().map(|previous| previous.value.clone());
-        Ok(LiveSecret { newest, previous })
+        Ok(LiveSecret::endless(newest, previous))
     }
 
     fn rotate(&mut self, value: SecretString, now: Instant) {
@@ -422,21 +440,9 @@ impl Live {
     fn alarm(&mut self, name: &str, path: &Path, problem: &str) {
         if !self.alarmed {
             self.alarmed = true;
-            tracing::error!(secret = %name, path = %path.display(), problem, "a secret cannot be used as it stands in its file; the one before stays in use");
+            tracing::error!(named = %name, path = %path.display(), problem, "a secret cannot be used as it stands in its file; the one before stays in use for 15 minutes");
         }
     }
-}
-
-/// Whether a value looks like the beginning of one, which a file has while it is written.
-fn is_cut_off(before: &str, now: &str) -> Option<&'static str> {
-    if now.len() < before.len() && before.starts_with(now) {
-        return Some("it is the beginning of what it was before");
-    }
-    is_open_pem(now).then_some("it is the beginning of a key in PEM form")
-}
-
-fn is_open_pem(text: &str) -> bool {
-    text.trim_start().starts_with("-----BEGIN ") && !text.contains("-----END ")
 }
 
 /// A value in the form in which it is used, or what is wrong with it.

@@ -79,6 +79,8 @@ pub struct VerifiedToken {
     pub(crate) principal: Principal,
     pub(crate) issuer: String,
     pub(crate) subject: String,
+    /// Other names of the same bearer in the same proof, such as those of a certificate with several.
+    pub(crate) further_subjects: Vec<String>,
     pub(crate) audiences: BTreeSet<String>,
     pub(crate) groups: BTreeSet<GroupId>,
     pub(crate) scopes: BTreeSet<String>,
@@ -124,6 +126,7 @@ impl VerifiedToken {
             principal,
             issuer,
             subject,
+            further_subjects: Vec::new(),
             audiences: BTreeSet::new(),
             groups: BTreeSet::new(),
             scopes: BTreeSet::new(),
@@ -178,6 +181,11 @@ impl VerifiedToken {
     #[must_use]
     pub fn subject(&self) -> &str {
         &self.subject
+    }
+
+    /// Each name by which the bearer can be revoked: the subject first, then the others that the same proof gives.
+    pub fn subjects(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.subject).chain(&self.further_subjects).map(String::as_str)
     }
 
     /// Every audience of the token; one of them is ours.

@@ -15,16 +15,12 @@ use std::{
 };
 
 use placet_egress::EgressClient;
-use placet_types::{
-    clock::{Clock, Timestamp},
-    principal::PrincipalKind,
-};
+use placet_types::clock::{Clock, Timestamp};
 
 use crate::{
-    agent_clients::AgentClients,
     certificate::{ClientAuthorities, ClientCertificate},
     claims::{Judge, check_id_token},
-    config::{IdentityConfig, IssuerConfig, KeySource, KindRule, TrustDomainConfig},
+    config::{IdentityConfig, IssuerConfig, KeySource, TrustDomainConfig},
     error::{IdentityError, KeyError, SetupError, echo},
     jws::Jws,
     key_cache::KeyCache,
@@ -59,8 +55,8 @@ struct Issuer {
     /// Whose tokens are JWT-SVIDs.
     domain: Option<TrustDomainConfig>,
     keys: Arc<KeyCache>,
-    /// What its agents came with, where nobody says which clients people use.
-    agents: AgentClients,
+    /// Whether it was said that its tokens are for others too.
+    told_of_others: AtomicBool,
 }
 
 impl Issuer {
@@ -70,29 +66,18 @@ impl Issuer {
         keys: KeyCache,
     ) -> (String, Self) {
         let name = config.issuer.clone();
-        (name, Self { config, domain, keys: Arc::new(keys), agents: AgentClients::default() })
+        (
+            name,
+            Self { config, domain, keys: Arc::new(keys), told_of_others: AtomicBool::new(false) },
+        )
     }
 
-    /// Takes note of what an agent came with, and tells the token of a user that an agent may hold therefore: one that the binding would let it
-    /// act with.
-    fn told_apart(&self, mut verified: VerifiedToken) -> VerifiedToken {
-        if !self.config.person_clients.is_empty() {
-            return verified;
+    /// Says once that tokens of the issuer are for other services too. Which of them are is on the record of each call.
+    fn tell_of_others(&self, verified: &VerifiedToken) {
+        let audiences = verified.audiences().len();
+        if audiences > 1 && !self.told_of_others.swap(true, Ordering::Relaxed) {
+            tracing::info!(issuer = %self.config.issuer, audiences, token_ref = %verified.token_ref(), "an issuer gives tokens that are for other services too; the audit names the audiences of each");
         }
-        match verified.kind() {
-            PrincipalKind::User => {
-                if verified.client().is_some_and(|client| self.agents.has(client)) {
-                    verified.is_held = true;
-                }
-            }
-            PrincipalKind::Agent | PrincipalKind::Service | PrincipalKind::Automation => {
-                self.agents.saw(verified.subject());
-                if let Some(client) = verified.client() {
-                    self.agents.saw(client);
-                }
-            }
-        }
-        verified
     }
 }
 
@@ -163,7 +148,10 @@ impl Verifier {
             let (name, issuer) = Issuer::new(issuer, Some(domain.clone()), cache);
             issuers.insert(name, issuer);
         }
-        let authorities = ClientAuthorities::load(&config.client_authorities)?;
+        let authorities = {
+            let stale_age = Duration::from_secs(config.keys_stale_s_max);
+            ClientAuthorities::load(&config.client_authorities, stale_age)?
+        };
         let leeway_s = config.leeway_s;
         let reads_authorities = AtomicBool::new(false);
         let inner = Inner { issuers, authorities, reads_authorities, leeway_s, clock };
@@ -205,7 +193,8 @@ impl Verifier {
             None => Ok((self.verify_jws(&jws, TokenRole::Actor, now).await?.sealing(token), None)),
             Some(rule) => {
                 let user = self.verify_jws(&jws, TokenRole::Delegation, now).await?;
-                let actor = issuer.told_apart(user.acting(rule)?);
+                let actor = user.acting(rule)?;
+                issuer.config.check_agents_client(&actor)?;
                 Ok((actor, Some(user.sealing(token))))
             }
         }
@@ -242,10 +231,16 @@ impl Verifier {
         }
         check_signature(jws, issuer).await?;
         let judge = self.judge(&issuer.config, role, now);
-        match &issuer.domain {
-            None => Ok(issuer.told_apart(judge.token(jws.claims(), jws.signed())?)),
-            Some(domain) => judge.svid(domain, jws.claims(), jws.signed()),
-        }
+        let verified = match &issuer.domain {
+            None => {
+                let verified = judge.token(jws.claims(), jws.signed())?;
+                issuer.config.check_agents_client(&verified)?;
+                verified
+            }
+            Some(domain) => judge.svid(domain, jws.claims(), jws.signed())?,
+        };
+        issuer.tell_of_others(&verified);
+        Ok(verified)
     }
 
     /// Verifies the ID token of a sign-in (OpenID Connect Core, section 3.1.3.7): signed by the issuer, for this client, of this
@@ -265,11 +260,9 @@ impl Verifier {
         jws.algorithm(&issuer.config)?;
         jws.check_id_token_type(&issuer.config)?;
         check_signature(&jws, issuer).await?;
-        // An ID token is about a person and for a client, whatever the issuer's access tokens are about and for.
+        // An ID token is for a client, whatever the issuer's access tokens are for. In all else it is judged like them.
         let mut config = issuer.config.clone();
         config.audiences = [rules.client_id.to_owned()].into();
-        config.kinds = KindRule::Fixed(PrincipalKind::User);
-        config.required_claims.clear();
         let judge = self.judge(&config, TokenRole::Actor, now);
         let mut verified = judge.token(jws.claims(), jws.signed())?;
         // Whoever comes back from the provider with it sits before this browser, whichever clients agents have.
@@ -324,13 +317,15 @@ impl Verifier {
     async fn refresh_authorities(&self) {
         let Some(authorities) = self.inner.authorities.clone() else { return };
         if self.inner.reads_authorities.swap(true, Ordering::AcqRel) {
+            authorities.are_silent();
             tracing::warn!("the files of the client authorities do not answer still");
             return;
         }
         let ends = Reading(Arc::clone(&self.inner));
+        let read = authorities.clone();
         let reading = tokio::task::spawn_blocking(move || {
             let _ends = ends;
-            authorities.reload_if_changed()
+            read.reload_if_changed()
         });
         match tokio::time::timeout(AUTHORITIES_WAIT, reading).await {
             Ok(Ok(Ok(_changed))) => {}
@@ -338,23 +333,26 @@ impl Verifier {
                 tracing::warn!(%error, "the client authorities could not be read again");
             }
             Ok(Err(_)) | Err(_) => {
+                authorities.are_silent();
                 tracing::warn!("the files of the client authorities do not answer");
             }
         }
     }
 
-    /// The issuers whose keys could not be loaded the last time, and are used on for a while, for readiness.
+    /// The issuers and client authorities whose keys could not be loaded the last time, and are used on for a while, for readiness.
     #[must_use]
     pub fn issuers_with_old_keys(&self) -> Vec<String> {
         let old = self.inner.issuers.iter().filter(|(_, issuer)| issuer.keys.is_failing());
-        old.map(|(name, _)| name.clone()).collect()
+        let authorities = self.inner.authorities.iter().flat_map(|all| all.without_files(true));
+        old.map(|(name, _)| name.clone()).chain(authorities).collect()
     }
 
-    /// The issuers whose tokens cannot be verified at present, for readiness.
+    /// The issuers and client authorities whose tokens or certificates cannot be verified at present, for readiness.
     #[must_use]
     pub fn issuers_without_keys(&self) -> Vec<String> {
         let without = self.inner.issuers.iter().filter(|(_, issuer)| !issuer.keys.is_usable());
-        without.map(|(name, _)| name.clone()).collect()
+        let authorities = self.inner.authorities.iter().flat_map(|all| all.without_files(false));
+        without.map(|(name, _)| name.clone()).chain(authorities).collect()
     }
 }
 

@@ -11,7 +11,7 @@ use placet_types::{
     digest::Digest,
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, RecordId, RunId, TenantId, ToolCallId},
-    principal::PrincipalChain,
+    principal::{PrincipalChain, TokenAudiences},
     taint::Taint,
 };
 
@@ -122,6 +122,9 @@ pub struct AuditEvent {
     /// one, as it was planned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<Box<CredentialUse>>,
+    /// Whom the tokens were for that it was done with, where one of them is for several services.
+    #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
+    pub audiences: TokenAudiences,
     /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
@@ -154,6 +157,7 @@ impl AuditEvent {
             decision: None,
             digests: BTreeMap::new(),
             credential: None,
+            audiences: TokenAudiences::new(),
             taint: BTreeSet::new(),
             trace_id: None,
             note: None,

@@ -12,6 +12,7 @@ use placet_types::{
     digest::Digest,
     envelope::call::ToolCallEnvelope,
     ids::{ChannelName, GroupId, PrincipalId, RequestId, StepId},
+    principal::TokenAudiences,
     run_context::RunContext,
 };
 
@@ -75,6 +76,9 @@ pub struct ParkedCall {
     /// The tokens that it was made with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bearers: Vec<ParkedToken>,
+    /// Whom those tokens are for, where one of them is for several services.
+    #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
+    pub audiences: TokenAudiences,
     /// The W3C `traceparent` of the call's span, so that what happens later joins the same trace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,

@@ -138,6 +138,7 @@ mod switched {
             Guard::RetryOpaque => 1 << 8,
             Guard::ResultBeforeCommit => 1 << 9,
             Guard::GrantUsesUncounted => 1 << 10,
+            Guard::AgreedNotTakenUp => 1 << 11,
             Guard::SettleDelayIgnored => 1 << 12,
         }
     }

@@ -299,11 +299,11 @@ impl NotifyConfig {
         self.channels.is_empty()
     }
 
-    /// Checks the section.
+    /// Checks the section; `is_named` says of what stands for a secret's name what is wrong with it.
     ///
     /// # Errors
-    /// [`ConfigError`] naming the first key that cannot be used.
-    pub fn check(&self, has_secret: impl Fn(&str) -> bool) -> Result<(), ConfigError> {
+    /// [`ConfigError`] naming the first key that cannot be used. It does not repeat what stands for a secret's name: it may be its value.
+    pub fn check(&self, is_named: impl Fn(&str) -> Result<(), String>) -> Result<(), ConfigError> {
         if self.channels.len() > CHANNELS_MAX {
             return wrong("channels", format!("are more than {CHANNELS_MAX}"));
         }
@@ -313,7 +313,7 @@ impl NotifyConfig {
         within("expiring_ms", self.expiring_ms, 1_000, DAY_MS)?;
         within("poll_ms", self.poll_ms, 50, MINUTE_MS)?;
         for (name, channel) in &self.channels {
-            channel.check(&has_secret).map_err(|error| ConfigError {
+            channel.check(&is_named).map_err(|error| ConfigError {
                 key: format!("channels.{name}.{}", error.key),
                 ..error
             })?;
@@ -369,7 +369,7 @@ fn within(key: &str, number: u64, min: u64, max: u64) -> Result<(), ConfigError>
 }
 
 impl ChannelConfig {
-    fn check(&self, has_secret: &impl Fn(&str) -> bool) -> Result<(), ConfigError> {
+    fn check(&self, is_named: &impl Fn(&str) -> Result<(), String>) -> Result<(), ConfigError> {
         if let Some(every) = self.digest_every_ms {
             within("digest_every_ms", every, 1_000, DAY_MS)?;
         }
@@ -381,12 +381,7 @@ impl ChannelConfig {
         within("retry.most_ms", self.retry.most_ms, self.retry.first_ms, DAY_MS)?;
         within("retry.give_up_after_ms", self.retry.give_up_after_ms, 1_000, 7 * DAY_MS)?;
         for (key, name) in self.to.secrets() {
-            if !has_secret(name) {
-                return wrong(
-                    format!("to.{key}"),
-                    format!("names `{name}`, which is not among `secrets`"),
-                );
-            }
+            is_named(name).map_err(|problem| ConfigError { key: format!("to.{key}"), problem })?;
         }
         if let Target::Email(email) = &self.to {
             email.check()?;

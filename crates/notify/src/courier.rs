@@ -115,7 +115,7 @@ impl Post {
 
     async fn secret(&self, name: &str) -> Result<SecretString, Missed> {
         let read = self.secrets.live_soon(name).await;
-        read.map(|live| live.newest).map_err(|error| Missed::passing(error.to_string()))
+        read.map(|live| live.newest.value).map_err(|error| Missed::passing(error.to_string()))
     }
 
     async fn address(&self, url: &HookUrl) -> Result<Url, Missed> {

@@ -280,7 +280,7 @@ pub(crate) const FAULT_MS: i64 = 3_600_000;
 /// A notice of a credential that an operator has to mend. Of a call that people agreed to it is the call that is told of.
 fn of_credential(event: &AuditEvent, at: Timestamp) -> Option<Notice> {
     let is_fault = event.kind == AuditKind::Security
-        && event.code == Some(ErrorCode::CredentialRefused)
+        && event.code.is_some_and(ErrorCode::lacks_credential)
         && event.call_id.is_none();
     let used = event.credential.as_deref().filter(|_| is_fault)?;
     let (tenant, problem) = (event.tenant.clone()?, event.note.clone()?);

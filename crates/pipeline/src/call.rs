@@ -33,7 +33,7 @@ use placet_types::{
         ToolCallId,
     },
     mode::ApprovalMode,
-    principal::PrincipalChain,
+    principal::{PrincipalChain, TokenAudiences},
     run_context::{RunContext, RunRequest},
     taint::Taint,
 };
@@ -173,6 +173,8 @@ pub(crate) struct Identity {
     pub(crate) auth_ref: AuthRef,
     /// Whose tokens the call was made with.
     pub(crate) bearers: Vec<ParkedToken>,
+    /// Whom those tokens are for, where one of them is for several services.
+    pub(crate) audiences: TokenAudiences,
     /// The tokens themselves, sealed, while they are in memory.
     pub(crate) tokens: Option<CallTokens>,
 }

@@ -155,9 +155,10 @@ impl Context {
     /// Whether a token that somebody calls with is revoked.
     pub(crate) fn is_revoked(&self, caller: &VerifiedCaller) -> bool {
         std::iter::once(&caller.actor).chain(&caller.delegation).any(|token| {
-            let (issuer, subject) = (token.issuer(), token.subject());
-            let bearer = Bearer { issuer, subject, issued_at: token.said_issued_at() };
-            self.broker.is_revoked(caller.tenant(), bearer)
+            token.subjects().any(|subject| {
+                let (issuer, issued_at) = (token.issuer(), token.said_issued_at());
+                self.broker.is_revoked(caller.tenant(), Bearer { issuer, subject, issued_at })
+            })
         })
     }
 

@@ -77,8 +77,12 @@ impl CredentialFaults {
     }
 }
 
-/// A call had no credential, or one that its target does not take, and no caller can mend that.
-pub(crate) async fn note(context: &Context, brokered: &Brokered, problem: &'static str) {
+/// A call had no credential, or one that its target does not take, and somebody has to mend that; with the code that its caller is told.
+pub(crate) async fn note(
+    context: &Context,
+    brokered: &Brokered,
+    (code, problem): (ErrorCode, &'static str),
+) {
     let plan = &brokered.binding.credential;
     let tenant = brokered.identity.chain.tenant().clone();
     let source = plan.source.clone().unwrap_or_default();
@@ -91,7 +95,7 @@ pub(crate) async fn note(context: &Context, brokered: &Brokered, problem: &'stat
     let mut event = AuditEvent::new(AuditKind::Security);
     event.tenant = Some(tenant);
     event.capability = Some(capability);
-    event.code = Some(ErrorCode::CredentialRefused);
+    event.code = Some(code);
     event.credential = Some(Box::new(planned(plan, source)));
     event.note = Some(problem.to_owned());
     context.note(event).await;

@@ -144,6 +144,7 @@ pub(crate) fn event_of(
     event.run_id = Some(record.run_id.clone());
     event.capability = Some(record.scope.capability.clone());
     event.chain = Some(caller.chain());
+    event.audiences = caller.several_audiences();
     event.record_id = Some(record.record_id);
     event
 }

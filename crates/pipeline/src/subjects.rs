@@ -53,7 +53,7 @@ impl Subjects {
     /// Somebody came.
     pub(crate) fn saw(&self, caller: &VerifiedCaller) {
         for token in std::iter::once(&caller.actor).chain(&caller.delegation) {
-            self.note(token.tenant(), token.issuer(), token.subject());
+            token.subjects().for_each(|subject| self.note(token.tenant(), token.issuer(), subject));
         }
     }
 

@@ -55,19 +55,19 @@ struct Waiting {
 /// What a call was tried with.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tried {
-    token: Option<Digest>,
+    /// Of the subject, and of who acts.
+    tokens: Option<(Digest, Option<Digest>)>,
     until: Timestamp,
 }
 
 impl Tried {
     pub(crate) fn of(identity: &Identity) -> Self {
-        let token = identity.tokens.as_ref().map(|tokens| tokens.subject.digest());
-        Self { token, until: identity.authority_until }
+        Self { tokens: identity.tokens.as_ref().map(digests_of), until: identity.authority_until }
     }
 
     fn is_with(self, waiting: &Waiting) -> bool {
         match &waiting.tokens {
-            Some(tokens) => self.token == Some(tokens.subject.digest()),
+            Some(tokens) => self.tokens == Some(digests_of(tokens)),
             None => self.until == waiting.until,
         }
     }
@@ -233,6 +233,10 @@ impl Kept {
         *calls = calls.saturating_add(1);
         token.clone()
     }
+}
+
+fn digests_of(tokens: &CallTokens) -> (Digest, Option<Digest>) {
+    (tokens.subject.digest(), tokens.actor.as_ref().map(SubjectToken::digest))
 }
 
 fn tokens_of(tokens: &CallTokens) -> impl Iterator<Item = &SubjectToken> {

@@ -64,6 +64,11 @@ impl LedgerBackups {
         let notes = read_notes(&self.sealed).map_err(|error| failed(&error))?;
         let made = store.backup(&ledger).await.map_err(|error| failed(&error))?;
         write_notes(&ledger.join("sealed"), notes).map_err(|error| failed(&error))?;
+        // The name says that all of it is there: what it stands for is durable before it is.
+        [&ledger, &beside]
+            .into_iter()
+            .try_for_each(|folder| sync_folder(folder))
+            .map_err(|error| failed(&error))?;
         fs::rename(&beside, &done).map_err(|error| failed(&error))?;
         sync_folder(&self.folder).map_err(|error| failed(&error))?;
         Ok(BackupDocument {

@@ -20,7 +20,8 @@ use crate::commands::{
                   placet serve                                    start on loopback, no set-up needed\n  \
                   export PLACET_TOKEN=$(placet token agent dev-agent)\n  \
                   placet call files__list                         a first call\n\n\
-                  Exit codes: 0 ok, 1 findings or refused, 2 usage."
+                  Exit codes: 0 ok, 1 findings or refused, 2 usage,\n            \
+                  3 sound as far as it could be looked at (`audit verify`, `ledger fsck`)."
 )]
 pub(crate) struct Cli {
     /// The command.

@@ -7,7 +7,9 @@ use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
-use placet_adapter_mcp::connector::{McpConnector, McpSettings, SecretLookup, SecretVersions};
+use placet_adapter_mcp::connector::{
+    McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
+};
 use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
 use placet_identity::{DevKey, IdentityConfig, Secrets, Verifier};
 use placet_ledger::ledger::Ledger;
@@ -59,7 +61,8 @@ impl ConfiguredSecrets {
 impl SecretLookup for ConfiguredSecrets {
     async fn secret(&self, name: &str) -> Result<SecretVersions, String> {
         let live = self.0.live_soon(name).await.map_err(|error| error.to_string())?;
-        Ok(SecretVersions { newest: live.newest, previous: live.previous })
+        let (newest, previous) = live.into_values();
+        Ok(SecretVersions { newest, previous })
     }
 }
 
@@ -212,6 +215,7 @@ fn connectors(config: &Config, data: PathBuf, own: Vec<SocketAddr>, drills: Dril
         secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
         trust: config.trust.clone(),
         own_listeners: own,
+        sessions: SessionLimits::default(),
     };
     Connectors {
         internal: Arc::new(FilesConnector::new(data, files)),

@@ -1,6 +1,7 @@
 //! How a command ends: its exit code, and what a person is told when it could not do what it was asked.
 //!
-//! Owns the three exit codes (0 ok, 1 findings or refused, 2 usage) and the form of a failure: what happened, why, what to do.
+//! Owns the four exit codes (0 ok, 1 findings or refused, 2 usage, 3 sound as far as it could be looked at) and the form of a failure:
+//! what happened, why, what to do.
 
 use std::{fmt, process::ExitCode};
 
@@ -16,7 +17,7 @@ pub(crate) enum Exit {
     Findings,
     /// It was asked in a wrong way.
     Usage,
-    /// It is sound as far as it is there, and a part is not.
+    /// It is sound as far as it could be looked at, and a part could not.
     Part,
 }
 

@@ -18,9 +18,11 @@ use std::{
 
 use placet_ledger::{log::AuditLog, store::Store};
 use placet_store::{
-    embedded::{EmbeddedConfig, EmbeddedStore, IndexFate, OpenError, RecoveryReport, SyncObserver},
+    embedded::{
+        self, EmbeddedConfig, EmbeddedStore, IndexFate, OpenError, RecoveryReport, SyncObserver,
+    },
     journal::JournalError,
-    postgres::{PostgresConfig, PostgresStore},
+    postgres::{self, PostgresConfig, PostgresStore},
     sessions::LocalSessions,
 };
 use placet_telemetry::metrics::Metrics;
@@ -157,11 +159,8 @@ async fn open_embedded(
 
 async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
     let (url, node) = (config.url.to_string(), config.node.clone());
-    let (store, report) = PostgresStore::open(config).await.map_err(|error| {
-        Failure::new("the store cannot be opened")
-            .because(error)
-            .try_this("`placet doctor` says what the database lacks")
-    })?;
+    let opened = PostgresStore::open(config).await;
+    let (store, report) = opened.map_err(|error| refused_by_database(&error))?;
     let fenced = match report.fenced.len() {
         0 => String::new(),
         count => format!(", {count} earlier starts of this node taken over from"),
@@ -183,6 +182,11 @@ async fn open_postgres(config: PostgresConfig) -> Result<Opened, Failure> {
 /// What a person can do about a store that does not open.
 pub(crate) fn refused(error: &OpenError) -> Failure {
     let failure = Failure::new("the store cannot be opened").because(error);
+    if let OpenError::UnfinishedImport { .. } = error {
+        return failure.try_this(
+            "run `placet ledger import` again: an empty ledger would do everything once more",
+        );
+    }
     let OpenError::Journal(journal) = error else { return failure };
     if matches!(journal, JournalError::Locked { .. }) {
         return failure.try_this("stop the other process, or use another data folder with --data");
@@ -204,6 +208,29 @@ pub(crate) fn refused(error: &OpenError) -> Failure {
         );
     }
     failure
+}
+
+/// Refuses a data folder of which the ledger is not whole: a backup that was cut short, or an import.
+///
+/// # Errors
+/// [`Failure`] that says so.
+pub(crate) fn check_finished(data: &Path) -> Result<(), Failure> {
+    embedded::check_finished(&store_folder(data)).map_err(|error| refused(&error))
+}
+
+/// The same for a database. Who is in somebody's way, or lost the connection, lacks nothing that the doctor would find.
+fn refused_by_database(error: &postgres::OpenError) -> Failure {
+    let failure = Failure::new("the store cannot be opened").because(error);
+    if matches!(error, postgres::OpenError::Hindered { .. }) {
+        return failure.try_this(
+            "start again: a node that fell silent is let go of within its `lease_ms`; a session that still holds it then has to be ended \
+             by an administrator of the database",
+        );
+    }
+    if matches!(error, postgres::OpenError::Lost { .. }) {
+        return failure.try_this("start again: nothing is left of a start that was cut off");
+    }
+    failure.try_this("`placet doctor` says what the database lacks")
 }
 
 /// What opening found, in a line.
@@ -255,9 +282,9 @@ pub(crate) fn lock_holder(data: &Path) -> Option<Holder> {
 mod tests {
     use std::sync::Arc;
 
-    use placet_store::embedded::EmbeddedConfig;
+    use placet_store::{embedded::EmbeddedConfig, postgres::OpenError};
 
-    use super::{lock_holder, node_name, open_embedded, store_folder};
+    use super::{lock_holder, node_name, open_embedded, refused_by_database, store_folder};
     use crate::clock::SystemClock;
 
     #[tokio::test]
@@ -278,6 +305,21 @@ mod tests {
         let second = open().await.unwrap_err().to_string();
         assert!(second.contains("in use by process") && second.contains("--data"), "{second}");
         opened.store.close().await.unwrap();
+    }
+
+    #[test]
+    fn whoever_is_held_up_by_another_session_is_told_to_start_again_and_not_what_the_database_lacks()
+     {
+        let (what, why) = ("give this node an epoch", "process 7 holds it".to_owned());
+        for error in [
+            OpenError::Hindered { what, why: why.clone() },
+            OpenError::Lost { what, why: why.clone() },
+        ] {
+            let remedy = refused_by_database(&error).remedy();
+            assert!(remedy.contains("start again") && !remedy.contains("doctor"), "{remedy}");
+        }
+        let remedy = refused_by_database(&OpenError::Refused { what, why }).remedy();
+        assert!(remedy.contains("`placet doctor`"), "{remedy}");
     }
 
     #[test]

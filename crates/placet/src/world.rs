@@ -20,10 +20,11 @@ use placet_policy::{
 use placet_types::{
     contract::{
         Contract,
-        credential::ActorSource,
+        credential::{ActorSource, CredentialFile},
         file::{ContractFile, EnvValue, TransportFile},
     },
     directory::Directory,
+    ids::{PrincipalId, TenantId},
 };
 
 use crate::{
@@ -153,10 +154,13 @@ fn contract(path: &Path, config: &Config) -> Result<ContractEntry, FileProblem> 
 }
 
 /// The secrets that a contract names, each with the key that names it.
-pub(crate) fn secrets_of(file: &ContractFile) -> Vec<(String, &str)> {
-    let credential = file.credential.iter().filter_map(|one| one.secret.as_deref());
+pub(crate) fn secrets_of<'a>(
+    transport: &'a TransportFile,
+    credential: Option<&'a CredentialFile>,
+) -> Vec<(String, &'a str)> {
+    let credential = credential.into_iter().filter_map(|one| one.secret.as_deref());
     let credential = credential.map(|secret| ("credential.secret".to_owned(), secret));
-    let variables = match &file.transport {
+    let variables = match transport {
         TransportFile::McpStdio { env, .. } => env
             .iter()
             .filter_map(|(name, value)| match value {
@@ -172,15 +176,11 @@ pub(crate) fn secrets_of(file: &ContractFile) -> Vec<(String, &str)> {
 }
 
 fn check_secrets(entry: &ContractEntry, secrets: &Secrets) -> Result<(), FileProblem> {
-    let missing = secrets_of(&entry.file).into_iter().find(|(_, secret)| !secrets.contains(secret));
-    missing.map_or(Ok(()), |(key, secret)| {
+    for (key, secret) in secrets_of(&entry.file.transport, entry.file.credential.as_ref()) {
         let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
-        Err(FileProblem::at(
-            path,
-            key,
-            format!("no secret of the configuration is named `{secret}`"),
-        ))
-    })
+        secrets.named(secret).map_err(|error| FileProblem::at(path, key, error))?;
+    }
+    Ok(())
 }
 
 /// The token service that a contract names has to be there, and has to be able to do what the contract wants of it.
@@ -189,7 +189,14 @@ fn check_service(entry: &ContractEntry, services: &[StsConfig]) -> Result<(), Fi
     let Some(name) = &credential.sts else { return Ok(()) };
     let path = entry.path.as_deref().unwrap_or(Path::new("the built-in contract"));
     let Some(service) = services.iter().find(|service| service.name == *name) else {
-        let problem = format!("no token service of the configuration (`sts`) is named `{name}`");
+        // What is written there is not repeated: it may be a value in the place of a name.
+        let names: Vec<&str> = services.iter().map(|service| service.name.as_str()).collect();
+        let listed = if names.is_empty() {
+            ", which has none (`sts`)".to_owned()
+        } else {
+            format!("; those of `sts` are `{}`", names.join("`, `"))
+        };
+        let problem = format!("names no token service of the configuration{listed}");
         return Err(FileProblem::at(path, "credential.sts", problem));
     };
     if credential.actor == ActorSource::Gateway && !service.client_auth.names_us() {
@@ -218,6 +225,10 @@ fn directory(config: &Config) -> Result<Directory, Failure> {
     let what = "the directory cannot be used";
     let directory: Directory = read.attempted(what).map_err(unusable)?;
     directory.check().attempted(what).map_err(unusable)?;
+    let is_agent = |tenant: &TenantId, name: &str| {
+        PrincipalId::new(name).is_ok_and(|id| directory.agent(tenant, &id).is_some())
+    };
+    config.identity.check_persons_clients(is_agent).attempted("the issuers cannot be used")?;
     Ok(directory)
 }
 
@@ -341,9 +352,11 @@ mod tests {
         };
         let missing = with(text).unwrap_err();
         assert!(
-            missing.contains("transport.env.KEY.secret") && missing.contains("`mail-key`"),
+            missing.contains("transport.env.KEY.secret")
+                && missing.contains("those of `secrets` are `other`"),
             "{missing}"
         );
+        assert!(!missing.contains("mail-key"), "it may be the value itself: {missing}");
         let text = text.replace("mail-key", "other");
         assert_eq!(with(&text).unwrap().contracts.len(), 1);
         assert!(

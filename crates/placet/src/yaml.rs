@@ -2,6 +2,8 @@
 //!
 //! Owns the reading and the form of a problem. Does not know what is in the files.
 
+mod words;
+
 use std::{
     fmt,
     fs::File,
@@ -98,48 +100,15 @@ pub(crate) fn parse<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, F
             error.into_inner()
         })
     });
-    parsed.map_err(|error| FileProblem {
-        file: path.to_owned(),
-        line: error.location().map(|location| location.line()).filter(|line| *line > 0),
-        key,
-        problem: in_words(first_line(&error)),
+    parsed.map_err(|error| {
+        let (key, problem) = words::told(text, key, &error);
+        FileProblem {
+            file: path.to_owned(),
+            line: error.location().map(|location| location.line()).filter(|line| *line > 0),
+            key,
+            problem,
+        }
     })
-}
-
-/// The library's message without its own place, which the problem has already, and without its picture of the text.
-fn first_line(error: &serde_saphyr::Error) -> String {
-    let text = error.without_snippet().to_string();
-    let line = text.lines().next().unwrap_or("is not valid YAML");
-    let line = line.strip_prefix("error: ").unwrap_or(line);
-    let without_place = line.rfind(" at line ").and_then(|at| line.get(..at));
-    let line = without_place.unwrap_or(line);
-    line.split_once(": ")
-        .filter(|(place, _)| place.starts_with("line "))
-        .map_or(line, |(_, rest)| rest)
-        .to_owned()
-}
-
-/// What the library says in words of its own, for somebody who does not know it.
-fn in_words(said: String) -> String {
-    if let Some(key) = said.strip_prefix("duplicate mapping key: ") {
-        let key = key.split_once(", set ").map_or(key, |(key, _)| key);
-        return format!("the key `{key}` is there twice");
-    }
-    let words = match said.as_str() {
-        "invalid socket address syntax" => AN_ADDRESS,
-        "invalid u8" => "a whole number from 0 to 255 is expected",
-        "invalid u16" => "a whole number from 0 to 65535 is expected",
-        "invalid u32" => "a whole number from 0 to 4294967295 is expected",
-        "invalid u64" | "invalid usize" => "a whole number that is not negative is expected",
-        "invalid i32" | "invalid i64" => "a whole number is expected",
-        "invalid f32" | "invalid f64" => "a number is expected",
-        "invalid bool" | "invalid boolean" => "`true` or `false` is expected",
-        "expected string scalar" => "a text is expected",
-        "expected mapping start" => "keys with values are expected, each as `key: value`",
-        "expected sequence start" => "a list is expected",
-        _ => return said,
-    };
-    words.to_owned()
 }
 
 #[cfg(test)]

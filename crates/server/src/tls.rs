@@ -8,10 +8,10 @@ use std::{
     fmt, io,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
-use placet_identity::{ClientAuthorities, ClientCertificate};
+use placet_identity::{ClientAuthorities, ClientCertificate, FileMark};
 use rustls::{
     ServerConfig as Handshakes,
     crypto::ring,
@@ -76,13 +76,11 @@ pub enum TlsError {
     },
 }
 
-type Stamp = Option<(SystemTime, u64)>;
-
 /// What the handshakes were made of: certificate, key, and the generation of the authorities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Seen {
-    certificate: Stamp,
-    key: Stamp,
+    certificate: Option<FileMark>,
+    key: Option<FileMark>,
     authorities: u64,
 }
 
@@ -90,8 +88,8 @@ impl Seen {
     fn of(settings: &TlsSettings) -> Self {
         let authorities = settings.authorities.as_ref();
         Self {
-            certificate: stamp(&settings.certificate),
-            key: stamp(&settings.key),
+            certificate: FileMark::of(&settings.certificate, FILE_BYTES_MAX),
+            key: FileMark::of(&settings.key, FILE_BYTES_MAX),
             authorities: authorities.map(ClientAuthorities::generation).unwrap_or_default(),
         }
     }
@@ -204,11 +202,6 @@ fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
         return Err(TlsError::Unusable { path: path.to_owned(), problem });
     }
     std::fs::read(path).map(Zeroizing::new).map_err(unreadable)
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let metadata = std::fs::metadata(path).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod error;
 mod import;
 mod inspect;
 mod lease;
+mod limits;
 mod load;
 mod log;
 mod migrate;
@@ -32,6 +33,7 @@ mod pool;
 mod read;
 mod rows;
 mod sessions;
+mod sightings;
 mod snapshot;
 mod state;
 #[cfg(test)]
@@ -53,9 +55,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use placet_ledger::approval::ApprovalRecord;
@@ -83,7 +84,7 @@ use batch::Piece;
 use claims::Take;
 use connect::{ConnectError, Connector, Purpose};
 use lease::Keeper;
-use node::{EARLIER, LEASES, Lease, Sightings, Started};
+use node::{EARLIER, Started};
 use pool::Pool;
 use state::State;
 use witness::Witness;
@@ -98,7 +99,6 @@ pub struct PostgresStore {
     connector: Arc<Connector>,
     pool: Pool,
     orders: mpsc::Sender<Order>,
-    sightings: Mutex<Sightings>,
     closing: watch::Sender<bool>,
     wait: Duration,
     lease: Duration,
@@ -124,7 +124,7 @@ impl PostgresStore {
         let connector = Arc::new(Connector::new(config.url.clone(), config.wait));
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        migrate::migrate(&mut connection).await?;
+        migrate::migrate(&mut connection, config.lease, config.wait).await?;
         inspect::may_use_tables(&mut connection).await?;
         if let Some(folder) = &config.witness
             && let Some(witness) = Witness::read(folder)?
@@ -171,8 +171,7 @@ impl PostgresStore {
         };
         drop(tokio::spawn(keeper.run()));
         let pool = Pool::new(Arc::clone(&connector), config.connections_max, wait);
-        let sightings = Mutex::default();
-        Self { state, connector, pool, orders, sightings, closing, wait, lease }
+        Self { state, connector, pool, orders, closing, wait, lease }
     }
 
     /// Waits until the store has failed, and answers why: the process must end and recover then. Never ends after an orderly
@@ -227,7 +226,7 @@ impl PostgresStore {
         }
     }
 
-    async fn fence(&self, silent: Vec<node::Silent>) -> Result<Vec<u64>, StoreError> {
+    async fn fence(&self, silent: Vec<sightings::Silent>) -> Result<Vec<u64>, StoreError> {
         let fencing = async {
             let connection = self.connector.connect(Purpose::Writing).await;
             let mut connection = connection.map_err(|error| match error {
@@ -370,20 +369,7 @@ impl Store for PostgresStore {
 
     async fn fence_dead(&self) -> Result<Vec<u64>, StoreError> {
         self.state.check()?;
-        let own = rows::column(self.state.epoch);
-        let rows = self.pool.rows(|| sqlx::query(LEASES).bind(own)).await?;
-        let seen: Result<Vec<Lease>, sqlx::Error> = rows
-            .iter()
-            .map(|row| {
-                Ok(Lease {
-                    epoch: row.try_get("epoch")?,
-                    until: row.try_get("lease_until")?,
-                    left: row.try_get("lease_left")?,
-                })
-            })
-            .collect();
-        let seen = seen.map_err(|error| read::unreadable(&error))?;
-        let silent = self.sightings.lock().await.look(&seen, self.lease);
+        let silent = self.state.sightings().silent(self.lease);
         if silent.is_empty() {
             return Ok(Vec::new());
         }

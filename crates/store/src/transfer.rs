@@ -170,6 +170,14 @@ pub enum TransferError {
     /// The content cannot be read.
     #[error(transparent)]
     Content(#[from] crate::content::ContentError),
+    /// Contents that entries name are not there, or not what they were, and nothing says that they were deleted.
+    #[error("{missing} contents that records name are lost, and {altered} are altered")]
+    Lost {
+        /// How many are not there: a thousand stand for more.
+        missing: usize,
+        /// How many are not what they were, as many.
+        altered: usize,
+    },
     /// The ledger cannot be opened: it is in use, or damaged.
     #[error(transparent)]
     Open(#[from] Box<crate::embedded::OpenError>),

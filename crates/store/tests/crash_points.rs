@@ -2,7 +2,7 @@
 //! twice (F4, F5, F11).
 //!
 //! A program of its own, because it starts itself again under strace. `PLACET_CRASH_POINTS=full` also fails every call with `ENOSPC`
-//! and every call of a restart with `EIO`.
+//! and every call of a restart with `EIO`, and strikes every call of what is done beside the calls (`keeping`), where else a sample is.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,22 +14,22 @@
 )]
 
 mod check;
+mod keeping;
 mod strace;
+mod strikes;
 mod support;
 
-use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use placet_ledger::store::{Store as _, StoreError};
 use placet_store::embedded::{EmbeddedStore, IndexFate};
 use placet_types::clock::Timestamp;
-use tempfile::TempDir;
 
 use check::check;
-use strace::{Blow, CALLS, Event, Scene, Treatment, check_strace, events, run, was_killed};
-use support::{Account, Facts, call, copy, files, note, open, runtime, scratch};
+use strace::{Blow, CALLS, Treatment, events, run, was_killed};
+use strikes::{Case, EIO, ENOSPC, GROWING, Tally, is_full, strike_all, traced};
+use support::{Account, Facts, call, note, open, runtime};
 
 /// What `first` calls.
 const FIRST: [&str; 5] = ["a-0", "a-1", "a-2", "a-3", "a-4"];
@@ -55,6 +55,9 @@ fn the_process_that_is_struck() {
 }
 
 fn live(folder: &Path, script: &str, account: &mut Account) -> Result<(), String> {
+    if let Some(lived) = keeping::live(folder, script, account) {
+        return lived;
+    }
     let (store, _) = open(folder).map_err(|error| error.to_string())?;
     let keys = match script {
         "recover" => return Ok(()),
@@ -95,196 +98,6 @@ async fn play(
         call(store, key, account).await?;
     }
     Ok(())
-}
-
-/// One way for a folder to be, from which a script starts.
-struct Case {
-    name: &'static str,
-    script: &'static str,
-    /// The folder and the account of how it came about.
-    template: TempDir,
-}
-
-/// A copy of a case that may be spoilt.
-struct Copy {
-    _kept: TempDir,
-    folder: PathBuf,
-    account: PathBuf,
-    log: PathBuf,
-}
-
-impl Case {
-    fn new(name: &'static str, script: &'static str) -> Self {
-        let template = scratch();
-        fs::create_dir(template.path().join("data")).unwrap();
-        Self { name, script, template }
-    }
-
-    fn copy(&self) -> Copy {
-        let kept = scratch();
-        copy(self.template.path(), kept.path());
-        let [folder, account, log] = ["data", "account", "log"].map(|name| kept.path().join(name));
-        Copy { _kept: kept, folder, account, log }
-    }
-
-    /// Lets a whole first life pass.
-    fn after_a_life(name: &'static str, script: &'static str) -> Self {
-        let case = Self::new(name, script);
-        let [folder, account] = ["data", "account"].map(|name| case.template.path().join(name));
-        let scene = Scene { script: "first", folder: &folder, account: &account };
-        let status = run("rmdir", Treatment::Nothing, scene, &case.template.path().join("log"));
-        assert!(
-            status.success() && Facts::read(&account).ended,
-            "the first life came to no end: {status}"
-        );
-        case
-    }
-
-    /// Kills a first life at a sync, and leaves besides what a power cut and a killed recovery leave.
-    fn after_a_crash(name: &'static str, script: &'static str) -> Self {
-        let first = Self::new(name, "first");
-        let dry = first.copy();
-        let syncs = events("fdatasync", dry.scene("first"), &dry.log);
-        let syncs: Vec<Event> = syncs
-            .into_iter()
-            .filter(|event| event.text.contains(".segment>") && !event.is_shadowed)
-            .collect();
-        let last = syncs.iter().rev().nth(2).unwrap();
-        let case = Self::new(name, script);
-        let [folder, account, log] =
-            ["data", "account", "log"].map(|name| case.template.path().join(name));
-        let scene = Scene { script: "first", folder: &folder, account: &account };
-        assert!(
-            was_killed(run("fdatasync", Treatment::Strike(Blow::Kill, last), scene, &log)),
-            "it outlived the blow"
-        );
-        tear(&folder);
-        fs::write(folder.join("journal/000000000099.segment.tmp"), b"unfinished").unwrap();
-        fs::write(folder.join("index/00000001/snap.0000.generating"), b"unfinished").unwrap();
-        case
-    }
-
-    /// A whole life, and then the index cannot be read any more.
-    fn with_a_spoilt_index(name: &'static str, script: &'static str) -> Self {
-        let case = Self::after_a_life(name, script);
-        let db = case.template.path().join("data/index/00000001/db");
-        let length = fs::read(&db).unwrap().len();
-        fs::write(&db, vec![0x77; length]).unwrap();
-        case
-    }
-}
-
-impl Copy {
-    fn scene<'a>(&'a self, script: &'a str) -> Scene<'a> {
-        Scene { script, folder: &self.folder, account: &self.account }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        check(&self.folder, &self.account, &keys()).map(drop)
-    }
-}
-
-/// Cuts the last frame short, which nobody was told of.
-fn tear(folder: &Path) {
-    let segments = files(&folder.join("journal"));
-    let last = segments
-        .iter()
-        .rfind(|path| path.extension().is_some_and(|kind| kind == "segment"))
-        .unwrap();
-    let mut bytes = fs::read(last).unwrap();
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
-    bytes[end.checked_sub(9).unwrap()..=end].fill(0);
-    fs::write(last, bytes).unwrap();
-}
-
-/// What was covered.
-#[derive(Debug, Default)]
-struct Tally {
-    points: u64,
-    struck: u64,
-    shadowed: u64,
-    missed: u64,
-    wrong: Vec<String>,
-}
-
-impl Tally {
-    fn count(&mut self, is_struck: bool) {
-        *(if is_struck { &mut self.struck } else { &mut self.missed }) += 1;
-    }
-
-    fn fail(&mut self, case: &str, event: &Event, blow: Blow, why: &str) {
-        self.wrong.push(format!("{case}, {blow:?} at {}: {why}", event.text));
-    }
-
-    /// Prints past the harness, which shows only what a failed test has printed.
-    fn report(&self, what: &str, strike: &str) {
-        let line = format!(
-            "crash points, {what}: {} system calls, {} {strike}, {} in the shadow of another thread, {} missed, {} violations\n",
-            self.points,
-            self.struck,
-            self.shadowed,
-            self.missed,
-            self.wrong.len()
-        );
-        std::io::stderr().write_all(line.as_bytes()).unwrap();
-        assert!(self.wrong.is_empty(), "{}", self.wrong.join("\n"));
-        assert!(
-            self.struck > 0 && self.missed * 20 <= self.points,
-            "{line}too few calls were struck"
-        );
-    }
-}
-
-fn is_full() -> bool {
-    std::env::var_os("PLACET_CRASH_POINTS").is_some_and(|mode| mode == "full")
-}
-
-/// Strikes every call of a case, each in a copy of its own.
-fn strike_all(case: &Case, tally: &mut Tally, blows: &[Blow], kinds: &[&str]) {
-    for kind in kinds {
-        let dry = case.copy();
-        for event in events(kind, dry.scene(case.script), &dry.log) {
-            tally.points += 1;
-            if event.is_shadowed {
-                tally.shadowed += 1;
-                continue;
-            }
-            for blow in blows {
-                strike(case, kind, &event, *blow, tally);
-            }
-        }
-        // A script that nothing strikes leaves a sound folder too.
-        dry.check().unwrap_or_else(|why| panic!("{}: {why}", case.name));
-    }
-}
-
-fn strike(case: &Case, kind: &str, event: &Event, blow: Blow, tally: &mut Tally) {
-    let copy = case.copy();
-    let status = run(kind, Treatment::Strike(blow, event), copy.scene(case.script), &copy.log);
-    let facts = Facts::read(&copy.account);
-    if let Blow::Kill = blow {
-        tally.count(was_killed(status));
-    } else {
-        tally.count(fs::read_to_string(&copy.log).unwrap().contains("(INJECTED)"));
-        if was_killed(status) || !status.success() {
-            tally.fail(case.name, event, blow, &format!("the child ended with {status}"));
-        }
-        if facts.went_on {
-            tally.fail(case.name, event, blow, "something was acknowledged after a failure");
-        }
-    }
-    if let Err(why) = copy.check() {
-        tally.fail(case.name, event, blow, &why);
-    }
-}
-
-const EIO: Blow = Blow::Fail("EIO");
-const ENOSPC: Blow = Blow::Fail("ENOSPC");
-/// The calls that a full disk refuses.
-const GROWING: [&str; 5] = ["openat", "write", "pwrite64", "fallocate", "fdatasync"];
-
-fn traced() {
-    check_strace().unwrap_or_else(|why| panic!("{why}"));
 }
 
 #[test]
@@ -339,25 +152,19 @@ fn recovery_that_is_killed_again_and_again_comes_through_at_last() {
     ] {
         // All in one folder: each kill finds what the one before it has left.
         let spoilt = case.copy();
-        for kind in CALLS {
-            let dry = case.copy();
-            for event in events(kind, dry.scene(case.script), &dry.log) {
-                tally.points += 1;
-                if event.is_shadowed {
-                    tally.shadowed += 1;
-                    continue;
-                }
-                let status = run(
-                    kind,
-                    Treatment::Strike(Blow::Kill, &event),
-                    spoilt.scene(case.script),
-                    &spoilt.log,
-                );
-                // What an earlier attempt has finished is not done again, so some find nothing to strike.
-                tally.struck += u64::from(was_killed(status));
+        let dry = case.copy();
+        for event in events(&CALLS, dry.scene(case.script), &dry.log) {
+            tally.points += 1;
+            if event.is_shadowed {
+                tally.shadowed += 1;
+                continue;
             }
+            let blow = Treatment::Strike(Blow::Kill, &event);
+            let status = run(blow, spoilt.scene(case.script), &spoilt.log);
+            // What an earlier attempt has finished is not done again, so some find nothing to strike.
+            tally.struck += u64::from(was_killed(status));
         }
-        if let Err(why) = spoilt.check() {
+        if let Err(why) = (case.check)(&spoilt) {
             tally.wrong.push(format!("{}: {why}", case.name));
         }
     }
@@ -394,17 +201,40 @@ fn a_call_that_fails_in_a_restart_stops_the_store_and_loses_nothing() {
     tally.report("restart after a crash", "failed");
 }
 
+/// sled reads its files itself, so they are refused from outside.
+#[test]
+fn an_index_that_cannot_be_opened_for_the_moment_stops_the_start_and_is_not_set_aside() {
+    traced();
+    let case = Case::after_a_life("after a close", "recover");
+    let dry = case.copy();
+    let opened = events(&["openat"], dry.scene("recover"), &dry.log);
+    let db = opened.iter().find(|event| event.path.ends_with("index/00000001/db")).unwrap();
+    for error in ["EMFILE", "EIO", "EACCES"] {
+        let copy = case.copy();
+        run(Treatment::Strike(Blow::Fail(error), db), copy.scene("recover"), &copy.log);
+        let facts = Facts::read(&copy.account);
+        assert!(facts.failed.is_some_and(|why| why.contains("cannot open the index")), "{error}");
+        let report = check(&copy.folder, &copy.account, &keys()).unwrap();
+        assert!(matches!(report.index, IndexFate::Kept), "{error}: {report:?}");
+        let names =
+            std::fs::read_dir(&copy.folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let aside = names.filter(|name| name.to_string_lossy().contains("damaged")).count();
+        assert_eq!(aside, 0, "{error}");
+    }
+}
+
 #[test]
 fn a_slow_disk_delays_and_changes_nothing() {
     traced();
     for kind in ["fdatasync", "pwrite64"] {
-        let copy = Case::new("a slow disk", "first").copy();
-        let status = run(kind, Treatment::Delay { us: 50_000 }, copy.scene("first"), &copy.log);
+        let case = Case::new("a slow disk", "first");
+        let copy = case.copy();
+        let status = run(Treatment::Delay { kind, us: 50_000 }, copy.scene("first"), &copy.log);
         let facts = Facts::read(&copy.account);
         assert!(
             status.success() && facts.ended && facts.done.len() == FIRST.len(),
             "{kind}: {facts:?}"
         );
-        copy.check().unwrap();
+        (case.check)(&copy).unwrap();
     }
 }

@@ -43,7 +43,7 @@ const HARMLESS_NAMES: [&str; 2] = ["key_id", "public_key"];
 /// The end of a secret's name inside a text, for `name=value` and `"name": "value"`.
 const NAME: &str = concat!(
     "(?i-u:",
-    "(?:authori[sz]ation|token|secret|passw(?:or)?d|pwd|passphrase|cookie|credential|assertion|jwt",
+    "(?:authori[sz]ation|session[_-]?id|token|secret|passw(?:or)?d|pwd|passphrase|cookie|credential|assertion|jwt",
     "|(?:api|private|access|signing|encryption)[_-]?key)",
     "[a-z0-9_-]*)",
 );
@@ -56,8 +56,7 @@ fn patterns() -> [(String, &'static str); 8] {
     let scheme = "(?i-u:bearer|basic|dpop)";
     let pem = r"-----BEGIN [A-Z ]*PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]*-----|\z)";
     let jose = r"(?-u:\b)(?:eyJ[A-Za-z0-9_-]{5,}(?:\.[A-Za-z0-9_-]*)*|e[yw][A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]+){2,4})";
-    let header =
-        r"(?-u:\b)((?i-u:(?:proxy-)?authorization|(?:set-)?cookie|x-api-key))\s*:\s*[^\r\n]+";
+    let header = r"(?-u:\b)((?i-u:(?:proxy-)?authorization|(?:set-)?cookie|x-api-key|mcp-session-id))\s*:\s*[^\r\n]+";
     let known = r"(?-u:\b)(?:gh[pousr]_[A-Za-z0-9_]{16,}|github_pat_[A-Za-z0-9_]{16,}|xox[abeprs]-[A-Za-z0-9_-]{8,}|AKIA[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{16,}|AIza[A-Za-z0-9_-]{30,})";
     let quoted = r#"\\*["']?\s*[:=]\s*(?:Some\()?(?:\\+"[^"]*"?|"(?:[^"\\]|\\.)*"?)"#;
     [
@@ -124,8 +123,10 @@ pub fn is_secret_name(name: &str) -> bool {
             '_'
         });
     }
-    !HARMLESS_NAMES.iter().any(|harmless| words.ends_with(harmless))
-        && words.split('_').any(|word| SECRET_WORDS.contains(&word))
+    // Whoever knows the number of a session with an upstream is in it.
+    words.ends_with("session_id")
+        || !HARMLESS_NAMES.iter().any(|harmless| words.ends_with(harmless))
+            && words.split('_').any(|word| SECRET_WORDS.contains(&word))
 }
 
 /// Whether a text holds something that looks like a secret.

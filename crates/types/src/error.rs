@@ -95,8 +95,10 @@ codes! {
     OutcomeUnknown = "OUTCOME_UNKNOWN", 409, false, "Do not repeat the call; an operator has to find out whether the effect happened.";
     /// The credential for the target, or the caller's delegation, has expired.
     CredentialExpired = "CREDENTIAL_EXPIRED", 401, true, "Get a new token for the same principal and repeat the same call.";
-    /// The target system or its token service refused the credential.
-    CredentialRefused = "CREDENTIAL_REFUSED", 403, false, "Ask the operator to check the credential that the contract names.";
+    /// The target system or its token service does not grant this call what it needs.
+    CredentialRefused = "CREDENTIAL_REFUSED", 403, false, "Bring tokens that allow the call, or ask the operator what is granted to its caller.";
+    /// There is no credential for the call until an operator mends something: no caller can.
+    CredentialMisconfigured = "CREDENTIAL_MISCONFIGURED", 502, true, "Tell the operator, who has to mend the credential of the tool; repeat the same call after that.";
     /// Too many calls in the window.
     RateLimited = "RATE_LIMITED", 429, true, "Wait for the time named in Retry-After and repeat the same call.";
     /// The run has used up its budget.
@@ -115,6 +117,14 @@ codes! {
     LedgerUnavailable = "LEDGER_UNAVAILABLE", 503, true, "Repeat the same call with the same key when the service is ready again; it is never executed twice.";
     /// A fault inside the engine.
     Internal = "INTERNAL", 500, true, "Repeat the same call with the same key; it is never executed twice.";
+}
+
+impl ErrorCode {
+    /// Whether it says that a call has no credential which its target takes, whoever can mend that.
+    #[must_use]
+    pub const fn lacks_credential(self) -> bool {
+        matches!(self, Self::CredentialRefused | Self::CredentialMisconfigured)
+    }
 }
 
 impl fmt::Display for ErrorCode {

@@ -2,6 +2,8 @@
 //!
 //! Owns the shape. Does not verify anything: a chain is made from verified tokens only, by the broker.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +54,21 @@ pub struct Principal {
     /// A name for people to read; never decided upon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub display: Option<String>,
+}
+
+/// Whom the tokens of a caller are for, where one of them is for several services: all audiences of each such token, sorted, by the token's
+/// handle. At each of those services the token is as good as here, so an auditor is told. Decides nothing, and is no part of what an
+/// approval binds.
+pub type TokenAudiences = BTreeMap<String, BTreeSet<String>>;
+
+/// Audiences of tokens, for people to read.
+#[must_use]
+pub fn listed(audiences: &TokenAudiences) -> String {
+    let named = |(token, audiences): (&String, &BTreeSet<String>)| {
+        let audiences: Vec<&str> = audiences.iter().map(String::as_str).collect();
+        format!("{token} is for {}", audiences.join(", "))
+    };
+    audiences.iter().map(named).collect::<Vec<_>>().join("; ")
 }
 
 /// The workload that calls and, where there is one, the user it calls for.

@@ -86,8 +86,10 @@ fn subcommands(help: &str) -> impl Iterator<Item = &str> {
 
 /// The reference of the command line.
 pub(super) fn command_line() -> String {
-    let mut page =
-        format!("# Command line\n\n{NOTE}\n\nExit codes: 0 ok, 1 findings or refused, 2 usage.\n");
+    let mut page = format!(
+        "# Command line\n\n{NOTE}\n\nExit codes: 0 ok, 1 findings or refused, 2 usage, 3 sound as far as it could be looked at \
+         (`audit verify`, `ledger fsck`).\n"
+    );
     for (words, help) in commands() {
         let name = if words.is_empty() { "placet".to_owned() } else { format!("placet {words}") };
         let help: Vec<&str> = help.lines().map(str::trim_end).collect();

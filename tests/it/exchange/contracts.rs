@@ -11,9 +11,15 @@ async fn a_contract_that_names_no_token_service_stops_the_start() {
     let world = World::new().await;
     world.placet.stop().await;
     for (key, value, word) in [
-        ("sts", json!("elsewhere"), "`elsewhere`"),
+        (
+            "sts",
+            json!("elsewhere"),
+            "names no token service of the configuration; those of `sts` are",
+        ),
         ("scopes", json!(["mail.*"]), "wildcard"),
-        ("type", json!("passthrough"), "passthrough"),
+        ("type", json!("passthrough"), "token_exchange"),
+        ("header", json!("Bearer geheim"), "no name of a header"),
+        ("header", json!("mcp-session-id"), "belongs to the transport"),
         ("resource", json!("mail"), "absolute URI"),
     ] {
         let mut contract = world.setup.read_contract("mail");

@@ -39,6 +39,9 @@ async fn an_agent_that_holds_an_approvers_token_does_not_approve_its_own_call() 
         let delegation = format!("Bearer {token}");
         world.agent().call_with(&search("s1"), "placet-delegation", &delegation).await.ok();
     }
+    // By a client that nobody has called a person's; no agent has ever come with it.
+    let unknown = alone(&mut world, json!({ "sub": "ben", "client_id": "portal" })).await.0;
+    unknown.decide_on(&approval, "approve", &digest).await.refused(403, "POLICY_DENIED");
     let calls = world.guarded.calls();
     assert_eq!(world.look(&text(&held, "call_id"), 0).await.status, 202, "nobody has agreed");
     let (ben, _) = alone(&mut world, json!({ "sub": "ben", "client_id": "cli" })).await;

@@ -14,7 +14,7 @@ use std::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Dispatch, TestDispatch, TraceHeaders},
+    adapter::{Adapter, Conditions, Connector, Dispatch, Seat, TestDispatch, TraceHeaders},
     outcome::{AdapterError, Answer, Outcome},
 };
 use placet_types::{
@@ -132,7 +132,8 @@ fn dispatch(contract: &Contract, name: &str, args: &Value) -> Dispatch {
 }
 
 fn conditions(timeout_ms: u64) -> Conditions {
-    Conditions { timeout_ms, listen_ms: 0, credential: None, trace: TraceHeaders::default() }
+    let seat = Seat::default();
+    Conditions { timeout_ms, listen_ms: 0, credential: None, seat, trace: TraceHeaders::default() }
 }
 
 fn walk(from: &Path, except: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {

@@ -20,6 +20,12 @@ pub(crate) enum HttpFault {
     /// The server does not know our session any more.
     #[error("the server has ended the session")]
     SessionEnded,
+    /// The server gave a session the number of another one that is in use.
+    #[error("the server has given the session a number that another one has")]
+    NumberTaken,
+    /// The credential that the request would carry is over.
+    #[error("the time of the credential is over")]
+    CredentialOver,
     /// The server answered with something that is no MCP.
     #[error("the answer is not usable: {0}")]
     Unusable(&'static str),
@@ -29,6 +35,11 @@ pub(crate) enum HttpFault {
 }
 
 impl HttpFault {
+    /// Whether nothing of it has reached the server.
+    pub(crate) fn is_unreached(&self) -> bool {
+        matches!(self, Self::Egress(error) if error.nothing_was_sent())
+    }
+
     /// What it says about the message.
     pub(crate) fn meaning(&self) -> Fault {
         let said = self.to_string();
@@ -38,7 +49,9 @@ impl HttpFault {
             }
             Self::Egress(_) => Fault::Perhaps(said),
             Self::Unusable(_) => Fault::Garbled(said),
-            Self::SessionEnded => Fault::Nothing(AdapterError::Unavailable(said)),
+            Self::SessionEnded | Self::NumberTaken | Self::CredentialOver => {
+                Fault::Nothing(AdapterError::NoSession(said))
+            }
             Self::NotMade(_) => Fault::Nothing(AdapterError::Misconfigured(said)),
             Self::Status(status) => of_status(*status, said),
         }

@@ -1,33 +1,20 @@
 //! The headers of one call: its trace and its credential.
 //!
-//! Owns which names a credential may use. Invariant: the credential of a call is on the requests of that call and on no other,
-//! and cannot be printed.
+//! Owns how a credential becomes a header. Invariant: the credential of a call is on the requests of that call, on those that the session of
+//! its owner consists of, and on no other, and cannot be printed.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::ExposeSecret;
+use tokio::time::Instant;
 
 use placet_adapter::{
     adapter::{Credential, TraceHeaders},
     outcome::AdapterError,
 };
+use placet_types::contract::credential::check_header;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-
-/// Names that belong to the transport.
-const OWNED: [&str; 9] = [
-    "accept",
-    "content-type",
-    "content-length",
-    "content-encoding",
-    "host",
-    "last-event-id",
-    "origin",
-    "traceparent",
-    "tracestate",
-];
-/// The prefix of the protocol's own headers.
-const OWNED_PREFIX: &str = "mcp-";
 
 /// What one call adds to its requests. Travels with the message, so that it can be on no other.
 #[derive(Debug, Clone)]
@@ -35,6 +22,8 @@ pub(crate) struct CallHeaders {
     map: HeaderMap,
     /// The only origin that the credential may be sent to.
     origin: Option<String>,
+    /// When the credential is over.
+    ends: Option<Instant>,
 }
 
 impl CallHeaders {
@@ -56,7 +45,21 @@ impl CallHeaders {
             headers.insert(name, value);
         }
         let origin = credential.and_then(|credential| credential.origin.clone());
-        Ok(Self { map: headers, origin })
+        let ends = credential.and_then(|credential| credential.ends);
+        Ok(Self { map: headers, origin, ends })
+    }
+
+    /// When the credential is over.
+    pub(super) const fn ends(&self) -> Option<Instant> {
+        self.ends
+    }
+
+    /// What of it goes with the other requests of its session: the credential, and not the trace.
+    pub(super) fn for_session(&self) -> Self {
+        let mut session = self.clone();
+        session.map.remove(TRACEPARENT);
+        session.map.remove(TRACESTATE);
+        session
     }
 
     /// The headers, for a request to `origin`; none for a request to another one than the credential is for.
@@ -72,11 +75,10 @@ pub(super) fn secret_header(
 ) -> Result<(HeaderName, HeaderValue), AdapterError> {
     let unusable =
         |why: &str| AdapterError::Misconfigured(format!("the credential's header {why}"));
+    // As every contract is checked when it is loaded; what is asked for here has to hold whoever made it.
+    check_header(name).map_err(|_problem| unusable("has a name that is not for credentials"))?;
     let name =
         HeaderName::from_bytes(name.as_bytes()).map_err(|_error| unusable("has no usable name"))?;
-    if OWNED.contains(&name.as_str()) || name.as_str().starts_with(OWNED_PREFIX) {
-        return Err(unusable("belongs to the transport"));
-    }
     let mut value =
         HeaderValue::from_str(value).map_err(|_error| unusable("has no usable value"))?;
     value.set_sensitive(true);
@@ -88,7 +90,7 @@ mod tests {
     use super::{AdapterError, CallHeaders, Credential, TraceHeaders};
 
     fn credential(header: &str, value: &str) -> Credential {
-        Credential { header: header.to_owned(), value: value.into(), origin: None }
+        Credential { header: header.to_owned(), value: value.into(), origin: None, ends: None }
     }
 
     #[test]
@@ -104,7 +106,17 @@ mod tests {
 
     #[test]
     fn a_credential_cannot_replace_a_header_of_the_transport() {
-        for name in ["Host", "content-type", "Mcp-Session-Id", "traceparent", "bad name", ""] {
+        for name in [
+            "Host",
+            "content-type",
+            "Mcp-Session-Id",
+            "traceparent",
+            "Transfer-Encoding",
+            "connection",
+            "proxy-authorization",
+            "bad name",
+            "",
+        ] {
             let refused = CallHeaders::of(&TraceHeaders::default(), Some(&credential(name, "x")))
                 .unwrap_err();
             assert!(matches!(refused, AdapterError::Misconfigured(_)), "{name}");

@@ -2,10 +2,12 @@
 //!
 //! Owns the requests of the transport and the reading of their answers. Does not resolve, dial or count bytes:
 //! `placet-egress` does. Invariants: every request goes to the contract's URL and nowhere else; a call is posted once; what a
-//! call carries (credential, trace) is on no other request.
+//! call carries is on no other request, but for its credential, which is on the requests that the session of its owner consists of.
 
+mod asking;
 pub(crate) mod fault;
 pub(crate) mod headers;
+mod numbers;
 mod wire;
 
 use std::{
@@ -20,9 +22,7 @@ use std::{
 
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, header,
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri, header};
 use rmcp::{
     model::{ClientJsonRpcMessage, ClientRequest},
     transport::{
@@ -33,20 +33,20 @@ use rmcp::{
         },
     },
 };
-use secrecy::{ExposeSecret, SecretString};
 use sse_stream::Sse;
 use url::Url;
 
 use placet_adapter::outcome::AdapterError;
-use placet_egress::{Destination, EgressBody, EgressClient, EgressPolicy, Limits, PrivateRanges};
-use placet_types::contract::{credential::CredentialFile, file::LimitsFile};
-
-use crate::connector::{Endpoint, McpSettings, SecretLookup, SecretVersions, message_bytes_max};
-
-use self::{
-    fault::HttpFault,
-    headers::{CallHeaders, secret_header},
+use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRanges};
+use placet_types::contract::{
+    credential::CredentialFile,
+    file::{LimitsFile, TransportFile},
 };
+
+use crate::connector::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
+
+pub(crate) use self::asking::Speaker;
+use self::{fault::HttpFault, headers::CallHeaders, numbers::Numbers};
 
 /// A call has its own deadline; this only bounds what nobody waits for any more.
 const EXCHANGE_MS_MAX: u64 = 3_600_000;
@@ -66,32 +66,55 @@ pub(crate) struct Question;
 type Http = StreamableHttpError<HttpFault>;
 type Events = BoxStream<'static, Result<Sse, SseError>>;
 
-/// The client of one connection.
+/// The client of one session with the server, or of one connection to a server that has none.
 #[derive(Clone)]
 pub(crate) struct EgressHttp {
-    inner: Arc<Inner>,
+    target: Arc<Target>,
+    own: Arc<Own>,
+    /// Of all sessions of the connection.
+    numbers: Arc<Numbers>,
 }
 
-struct Inner {
+/// Where the requests go. Its sockets may be shared by sessions, which are told apart by what is in their requests.
+struct Target {
     client: EgressClient,
     uri: Uri,
     /// `https://host:port`, as a credential is bound to it.
     origin: String,
     credential: Option<CredentialFile>,
     secrets: Arc<dyn SecretLookup>,
-    /// Whether the server has asked for a credential on requests that are no calls.
-    credential_wanted: AtomicBool,
+    /// Whether its sockets say who we are: then they are not shared.
+    certified: bool,
+}
+
+/// What belongs to one session.
+struct Own {
+    speaker: Speaker,
+    /// Whether it hears what the server says by itself: the contract's own session does.
+    listens: bool,
+    /// Whether the server has given it a number.
+    numbered: AtomicBool,
+    /// Whether any of its requests has reached the server.
+    reached: AtomicBool,
+    /// Set once the server has ended it, or refused its speaker.
     closed: Arc<AtomicBool>,
+}
+
+impl Own {
+    fn new(speaker: Speaker, listens: bool) -> Arc<Self> {
+        let (numbered, reached) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { speaker, listens, numbered, reached, closed: Arc::default() })
+    }
 }
 
 impl fmt::Debug for EgressHttp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EgressHttp").field("client", &self.inner.client).finish_non_exhaustive()
+        f.debug_struct("EgressHttp").field("client", &self.target.client).finish_non_exhaustive()
     }
 }
 
 impl EgressHttp {
-    /// A client for the server at `url`.
+    /// The contract's own client for the server at `url`.
     pub(crate) fn new(
         url: &str,
         private_network: bool,
@@ -113,28 +136,63 @@ impl EgressHttp {
             EgressPolicy::new(vec![destination]).refusing_listeners(settings.own_listeners.clone());
         let client = EgressClient::with_trust(policy, limits(&endpoint.limits), &settings.trust)
             .map_err(|error| AdapterError::Misconfigured(error.to_string()))?;
-        let inner = Inner {
+        let identities = &settings.trust.identities;
+        let certified = identities.iter().any(|(place, _)| place.to_string() == origin);
+        let target = Target {
             client,
             uri,
             origin,
             credential: endpoint.credential.clone(),
             secrets: Arc::clone(&settings.secrets),
-            credential_wanted: AtomicBool::new(false),
-            closed: Arc::default(),
+            certified,
         };
-        Ok(Self { inner: Arc::new(inner) })
+        let own = Own::new(Speaker::contract(false), true);
+        Ok(Self { target: Arc::new(target), own, numbers: Arc::default() })
     }
 
-    /// The flag that is set once the server has ended the session.
+    /// A client for another session with the same server. Shares sockets, unless they say who we are.
+    pub(crate) fn for_session(
+        &self,
+        speaker: Speaker,
+        (endpoint, settings): (&Endpoint, &McpSettings),
+    ) -> Result<Self, AdapterError> {
+        let own = Own::new(speaker, false);
+        let TransportFile::McpHttp { url, private_network } = &endpoint.transport else {
+            return Err(AdapterError::Misconfigured("it is no server over HTTP".to_owned()));
+        };
+        let target = if self.target.certified {
+            Self::new(url, *private_network, endpoint, settings)?.target
+        } else {
+            Arc::clone(&self.target)
+        };
+        Ok(Self { target, own, numbers: Arc::clone(&self.numbers) })
+    }
+
+    /// Whether any of its requests has reached the server.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.own.reached.load(Ordering::Acquire)
+    }
+
+    /// Whether the server has begun a session, and not only answered.
+    pub(crate) fn has_session(&self) -> bool {
+        self.own.numbered.load(Ordering::Acquire)
+    }
+
+    /// Who speaks in its requests that are no calls.
+    pub(crate) fn speaker(&self) -> &Speaker {
+        &self.own.speaker
+    }
+
+    /// The flag that is set once the server has ended the session, or refused whom it is for.
     pub(crate) fn closed(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.inner.closed)
+        Arc::clone(&self.own.closed)
     }
 
     /// The transport over this client.
     pub(crate) fn into_transport(self, limits: &LimitsFile) -> StreamableHttpClientTransport<Self> {
         let places =
             usize::try_from(limits.concurrency_max).unwrap_or(usize::MAX).saturating_add(4);
-        let mut config = StreamableHttpClientTransportConfig::with_uri(self.inner.uri.to_string())
+        let mut config = StreamableHttpClientTransportConfig::with_uri(self.target.uri.to_string())
             .max_concurrent_requests(places)
             .max_sse_event_size(message_bytes_max(limits))
             // A new session is a new connection: the supervisor's affair, and no call is posted again.
@@ -142,43 +200,6 @@ impl EgressHttp {
         config.allow_stateless = true;
         config.retry_config = Arc::new(Patience);
         StreamableHttpClientTransport::with_client(self, config)
-    }
-
-    /// Sends what is no call. Having no effect, it may be sent again with the contract's credential when the server asks.
-    async fn ask(&self, request: &Outgoing) -> Result<Response<EgressBody>, HttpFault> {
-        if self.inner.credential_wanted.load(Ordering::Acquire) {
-            return self.ask_as_ourselves(request).await;
-        }
-        let bare = self.inner.request(request, &HeaderMap::new());
-        let response = self.inner.client.stream(bare).await?;
-        if response.status() != StatusCode::UNAUTHORIZED || self.inner.credential.is_none() {
-            return Ok(response);
-        }
-        self.inner.credential_wanted.store(true, Ordering::Release);
-        self.ask_as_ourselves(request).await
-    }
-
-    /// Sends what has no effect with the contract's credential; once more where the server knows another live version of it.
-    async fn ask_as_ourselves(
-        &self,
-        request: &Outgoing,
-    ) -> Result<Response<EgressBody>, HttpFault> {
-        let Some((file, name)) = self.inner.own_secret() else {
-            let bare = self.inner.request(request, &HeaderMap::new());
-            return Ok(self.inner.client.stream(bare).await?);
-        };
-        let used = self.inner.versions(name).await?.newest;
-        let own = own_credential(file, &used)?;
-        let response = self.inner.client.stream(self.inner.request(request, &own)).await?;
-        if response.status() != StatusCode::UNAUTHORIZED {
-            return Ok(response);
-        }
-        // Rotated while we asked, or here before there.
-        let Some(other) = self.inner.versions(name).await?.other_than(&used) else {
-            return Ok(response);
-        };
-        let own = own_credential(file, &other)?;
-        Ok(self.inner.client.stream(self.inner.request(request, &own)).await?)
     }
 
     async fn post(
@@ -190,22 +211,62 @@ impl EgressHttp {
         let response = match call_headers(message) {
             Some(call) => {
                 let call = call.map_err(StreamableHttpError::Client)?;
-                let Some(own) = call.map_for(&self.inner.origin) else {
-                    let why = "the credential of the call is for another host".to_owned();
-                    return Err(StreamableHttpError::Client(HttpFault::NotMade(why)));
-                };
-                let request = self.inner.request(&request, own);
-                self.inner.client.stream(request).await.map_err(HttpFault::from)
+                let own = self.target.headers_of(call).map_err(StreamableHttpError::Client)?;
+                let request = self.target.request(&request, own);
+                self.target.client.stream(request).await.map_err(HttpFault::from)
             }
             None if is_question(message) => self.ask_as_ourselves(&request).await,
             None => self.ask(&request).await,
         };
+        if !response.as_ref().is_err_and(HttpFault::is_unreached) {
+            self.own.reached.store(true, Ordering::Release);
+        }
         let response = response.map_err(StreamableHttpError::Client)?;
         let answer = wire::read_answer(message, response, in_session).await;
-        if matches!(answer, Err(HttpFault::SessionEnded)) {
-            self.inner.closed.store(true, Ordering::Release);
-        }
+        let answer = answer.and_then(|answer| self.numbered(message, answer));
+        self.note(&answer);
         answer.map_err(StreamableHttpError::Client)
+    }
+
+    /// The answer to a handshake, unless it gives the session a number that another one has.
+    fn numbered(
+        &self,
+        message: &ClientJsonRpcMessage,
+        answer: StreamableHttpPostResponse,
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
+        let ClientJsonRpcMessage::Request(request) = message else { return Ok(answer) };
+        let begins = matches!(&request.request, ClientRequest::InitializeRequest(_));
+        let number = match &answer {
+            StreamableHttpPostResponse::Json(_, number)
+            | StreamableHttpPostResponse::Sse(_, number) => number.as_deref().filter(|_| begins),
+            StreamableHttpPostResponse::Accepted | _ => None,
+        };
+        match number {
+            Some(number) if !self.numbers.take(number, &self.own) => Err(HttpFault::NumberTaken),
+            Some(_) | None => Ok(answer),
+        }
+    }
+
+    /// Notes what an answer says of the session. One whose speaker was refused is not used again: the server may have bound it to a
+    /// credential that is over.
+    fn note(&self, answer: &Result<StreamableHttpPostResponse, HttpFault>) {
+        let is_over = match answer {
+            Ok(
+                StreamableHttpPostResponse::Json(_, number)
+                | StreamableHttpPostResponse::Sse(_, number),
+            ) => {
+                if number.is_some() {
+                    self.own.numbered.store(true, Ordering::Release);
+                }
+                false
+            }
+            Err(HttpFault::SessionEnded) => true,
+            Err(HttpFault::Status(401 | 403)) => !self.own.speaker.is_contract(),
+            Ok(_) | Err(_) => false,
+        };
+        if is_over {
+            self.own.closed.store(true, Ordering::Release);
+        }
     }
 
     async fn listen(&self, request: Outgoing) -> Result<Events, Http> {
@@ -213,7 +274,7 @@ impl EgressHttp {
         let status = response.status();
         if status.is_client_error() {
             if status == StatusCode::NOT_FOUND && request.in_session() {
-                self.inner.closed.store(true, Ordering::Release);
+                self.own.closed.store(true, Ordering::Release);
             }
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
@@ -227,7 +288,7 @@ impl EgressHttp {
     }
 }
 
-impl Inner {
+impl Target {
     fn request(&self, outgoing: &Outgoing, own: &HeaderMap) -> Request<Bytes> {
         let mut request = Request::new(outgoing.body.clone());
         *request.method_mut() = outgoing.method.clone();
@@ -238,30 +299,6 @@ impl Inner {
         }
         request
     }
-
-    /// The contract's own secret, for requests that are no calls: what is minted is for a permitted call and goes nowhere else.
-    fn own_secret(&self) -> Option<(&CredentialFile, &str)> {
-        let file = self.credential.as_ref()?;
-        Some((file, file.secret.as_deref()?))
-    }
-
-    async fn versions(&self, name: &str) -> Result<SecretVersions, HttpFault> {
-        let found = self.secrets.secret(name).await;
-        found.map_err(|why| HttpFault::NotMade(format!("the secret `{name}`: {why}")))
-    }
-}
-
-/// The header of a contract's credential.
-fn own_credential(file: &CredentialFile, secret: &SecretString) -> Result<HeaderMap, HttpFault> {
-    let name = file.header.to_ascii_lowercase();
-    let (name, value) = if name == header::AUTHORIZATION.as_str() {
-        let value = SecretString::from(format!("Bearer {}", secret.expose_secret()));
-        secret_header(&name, value.expose_secret())
-    } else {
-        secret_header(&name, secret.expose_secret())
-    }
-    .map_err(|error| HttpFault::NotMade(error.to_string()))?;
-    Ok(HeaderMap::from_iter([(name, value)]))
 }
 
 /// Whether a message is a call of a tool that only asks.
@@ -345,14 +382,17 @@ impl StreamableHttpClient for EgressHttp {
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<(), Http> {
         let request = Outgoing::new(Method::DELETE, Some(&session_id), custom_headers)?;
-        let response = self.ask(&request).await.map_err(StreamableHttpError::Client)?;
-        match response.status() {
-            StatusCode::METHOD_NOT_ALLOWED => {
-                Err(StreamableHttpError::ServerDoesNotSupportDeleteSession)
+        let fault = match self.ask(&request).await.map(|response| response.status()) {
+            Ok(status) if status.is_success() || status == StatusCode::NOT_FOUND => return Ok(()),
+            Ok(StatusCode::METHOD_NOT_ALLOWED) => {
+                return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
             }
-            status if status.is_success() || status == StatusCode::NOT_FOUND => Ok(()),
-            status => Err(StreamableHttpError::Client(HttpFault::Status(status.as_u16()))),
-        }
+            Ok(status) => HttpFault::Status(status.as_u16()),
+            Err(fault) => fault,
+        };
+        // Said here, since the library would say it with the number, which lives on there and is as good as a credential.
+        tracing::warn!(server = %self.target.origin, %fault, "a session could not be ended: it is left to the server");
+        Ok(())
     }
 
     async fn get_stream(
@@ -363,6 +403,10 @@ impl StreamableHttpClient for EgressHttp {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<Events, Http> {
+        // A stream that broke off is taken up again by whom it is for; what the server says by itself is heard by the contract's session.
+        if !self.own.listens && last_event_id.is_none() {
+            return Err(StreamableHttpError::ServerDoesNotSupportSse);
+        }
         let mut request = Outgoing::new(Method::GET, session_id.as_deref(), custom_headers)?
             .with(header::ACCEPT, EVENTS);
         if let Some(Ok(value)) = last_event_id.as_deref().map(HeaderValue::from_str) {

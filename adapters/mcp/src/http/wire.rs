@@ -72,7 +72,9 @@ async fn read_failure(
         &request.request,
         ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
     );
-    if !is_handshake || !status.is_client_error() {
+    // What is said of a credential is said by the status, whatever words go with it.
+    let is_of_credential = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+    if !is_handshake || is_of_credential || !status.is_client_error() {
         return Err(fault);
     }
     let Ok(body) = collect(response.into_body(), ERROR_BYTES_MAX).await else { return Err(fault) };

@@ -6,16 +6,22 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Dispatch, TestDispatch, TraceHeaders},
+    adapter::{
+        Adapter, Approach, Conditions, Connector, Dispatch, Seat, SessionOwner, TestDispatch,
+        TraceHeaders,
+    },
     outcome::{AdapterError, Answer, Outcome},
 };
 use placet_types::{
     clock::Timestamp,
     contract::{Contract, file::ContractFile},
-    ids::{CapabilityId, ToolCallId},
+    digest::Digest,
+    ids::{CapabilityId, TenantId, ToolCallId},
 };
 
-use crate::connector::{Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions};
+use crate::connector::{
+    Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
+};
 
 pub(super) const TOKEN: &str = "dispatch-token-1";
 pub(super) const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -39,6 +45,11 @@ impl SecretLookup for Secrets {
 }
 
 pub(super) fn connector(data_dir: &Path) -> McpConnector {
+    connector_with(data_dir, SessionLimits::default())
+}
+
+/// One whose connections have so many sessions.
+pub(super) fn connector_with(data_dir: &Path, sessions: SessionLimits) -> McpConnector {
     McpConnector::new(McpSettings {
         data_dir: data_dir.to_owned(),
         client_name: "placet".to_owned(),
@@ -46,6 +57,7 @@ pub(super) fn connector(data_dir: &Path) -> McpConnector {
         secrets: Arc::new(Secrets),
         trust: placet_egress::Trust::default(),
         own_listeners: Vec::new(),
+        sessions,
     })
 }
 
@@ -137,6 +149,7 @@ pub(super) fn within(timeout_ms: u64) -> Conditions {
         timeout_ms,
         listen_ms: 0,
         credential: None,
+        seat: Seat::default(),
         trace: TraceHeaders {
             traceparent: Some(TRACEPARENT.to_owned()),
             tracestate: Some("a=b".to_owned()),
@@ -150,7 +163,30 @@ pub(super) async fn call(
     tool: &str,
     args: Value,
 ) -> Outcome {
-    adapter.invoke(dispatch(contract, tool, args), within(10_000)).await
+    send(adapter, dispatch(contract, tool, args), within(10_000)).await
+}
+
+/// Sends a call for nobody in particular, as the engine does: what it goes through is made ready first.
+pub(super) async fn send(
+    adapter: &dyn Adapter,
+    dispatch: Dispatch,
+    conditions: Conditions,
+) -> Outcome {
+    send_for(adapter, dispatch, (conditions, SessionOwner::rehearsal())).await
+}
+
+/// The same for somebody.
+pub(super) async fn send_for(
+    adapter: &dyn Adapter,
+    dispatch: Dispatch,
+    (mut conditions, owner): (Conditions, SessionOwner),
+) -> Outcome {
+    let (timeout_ms, credential) = (conditions.timeout_ms, conditions.credential.as_ref());
+    match adapter.make_ready(Approach { timeout_ms, credential, owner }).await {
+        Ok(seat) => conditions.seat = seat,
+        Err(error) => return Outcome::NothingHappened(error),
+    }
+    adapter.invoke(dispatch, conditions).await
 }
 
 pub(super) fn done(outcome: Outcome) -> Answer {
@@ -160,4 +196,14 @@ pub(super) fn done(outcome: Outcome) -> Answer {
 
 pub(super) fn in_seconds(seconds: u64) -> Instant {
     Instant::now().checked_add(Duration::from_secs(seconds)).unwrap()
+}
+
+/// The owner of a user's credentials.
+pub(super) fn owner(name: &str) -> SessionOwner {
+    owner_in("acme", name)
+}
+
+/// The same, in a tenant.
+pub(super) fn owner_in(tenant: &str, name: &str) -> SessionOwner {
+    SessionOwner::minted(&TenantId::new(tenant).unwrap(), Digest::of(name.as_bytes()))
 }

@@ -48,6 +48,9 @@ fn i13_who_waits_in_vain_at_a_node_that_nothing_struck_is_caught_during_the_faul
         of_node(1, NodeChange::Killed),
         of_fault(FaultKind::F11, Some(1)),
         of_fault(FaultKind::F1, Some(0)),
+        of_fault(FaultKind::F8, None),
+        of_node(0, NodeChange::Refused { why: String::new(), rightly: true }),
+        of_node(0, NodeChange::ClockShifted { by_ms: 5_000 }),
     ] {
         only(Invariant::I13, |script| {
             let place = first_answer_never_comes(script);
@@ -70,6 +73,19 @@ fn i13_a_node_that_was_struck_may_keep_somebody_waiting() {
             insert(script, place + 2, of_node(0, NodeChange::Resumed));
         });
     }
+}
+
+#[test]
+fn i13_what_was_injected_excuses_nobody_before_its_injector_began() {
+    let waits = |began: usize| {
+        let mut script = super::good();
+        let place = first_answer_never_comes(&mut script);
+        let last = script.events.len() - 1;
+        insert(&mut script, last, of_fault(FaultKind::F11, Some(0)));
+        insert(&mut script, [place, last][began], What::Injecting);
+        super::judged(&script).of(Invariant::I13).count()
+    };
+    assert_eq!((waits(0), waits(1)), (0, 1));
 }
 
 /// The node is asked to stop so long before the last dispatch of the history, and is gone after it.

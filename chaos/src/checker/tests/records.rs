@@ -147,11 +147,11 @@ fn i8_an_older_epoch_does_not_write_again() {
 fn i8_who_was_shut_out_does_not_write() {
     only(Invariant::I8, |script| {
         let (epoch, at_ms) = last_written(script);
-        script.probe(Probe::Fenced { epoch, at_ms: at_ms - 1 });
+        script.probe(Probe::Fenced { epoch, at_ms: at_ms - 1, by: None });
     });
     fine(|script| {
         let (epoch, at_ms) = last_written(script);
-        script.probe(Probe::Fenced { epoch, at_ms });
+        script.probe(Probe::Fenced { epoch, at_ms, by: None });
     });
 }
 
@@ -208,7 +208,7 @@ fn i8_an_older_one_takes_over_only_from_one_that_is_over() {
             }
         });
         if let Some(before_ms) = fenced_before_ms {
-            script.probe(Probe::Fenced { epoch: 5, at_ms: at_ms - before_ms });
+            script.probe(Probe::Fenced { epoch: 5, at_ms: at_ms - before_ms, by: None });
         }
         let verdict = judged(&script);
         let taken = verdict.of(Invariant::I8).filter(|one| one.why.contains("had taken over"));

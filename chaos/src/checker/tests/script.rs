@@ -260,7 +260,11 @@ impl Script {
             .then(|| format!("stored {}", image.record_id));
         change(image);
         let image = image.clone();
-        let approvals = key.approval.iter().cloned().collect();
+        let next = |one: &mut ApprovalImage| {
+            one.rev += 1;
+            one.clone()
+        };
+        let approvals = key.approval.iter_mut().map(next).collect();
         self.write(vec![RecordChange::Put(Box::new(image))], approvals, Vec::new());
     }
 
@@ -270,7 +274,7 @@ impl Script {
             approval_id: format!("apr_{}", key.image.key),
             record_id: key.image.record_id.clone(),
             request: format!("request of {}", key.image.record_id),
-            rev: 1,
+            rev: 0,
             state: "pending".to_owned(),
             requesters: vec![key.image.agent.clone()],
             quorum: 1,

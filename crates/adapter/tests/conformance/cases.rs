@@ -12,7 +12,7 @@ use std::{
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Dispatch, Inquiry, TestDispatch, TraceHeaders},
+    adapter::{Adapter, Conditions, Dispatch, Inquiry, Seat, TestDispatch, TraceHeaders},
     conformance::{self, Bench, Report, Standing},
     outcome::{AdapterError, Answer, Outcome, Probe},
 };
@@ -187,6 +187,7 @@ impl Bench for Table<'_> {
             timeout_ms,
             listen_ms: 0,
             credential: None,
+            seat: Seat::default(),
             trace: TraceHeaders::default(),
         })
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::support::{
     NOW, ORIGIN, Service, good, good_but, jwt, request, token, tokens, with_scopes,
 };
-use crate::{Broker, BrokerError, CallTokens, GrantRequest, Leniency};
+use crate::{Broker, BrokerError, CallTokens, GrantRequest, Leniency, Remedy};
 
 async fn minted(answer: Value) -> Result<crate::Grant, BrokerError> {
     minted_for(answer, request()).await
@@ -20,6 +20,14 @@ async fn minted_for(answer: Value, request: GrantRequest) -> Result<crate::Grant
 fn problem(result: Result<crate::Grant, BrokerError>) -> &'static str {
     match result {
         Err(BrokerError::AnswerRefused { problem }) => problem,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is wrong with the form or the times of an answer; it is no fault of the call's.
+fn fault(result: Result<crate::Grant, BrokerError>) -> &'static str {
+    match result {
+        Err(BrokerError::AnswerUnusable { problem }) => problem,
         other => panic!("{other:?}"),
     }
 }
@@ -67,6 +75,65 @@ async fn a_token_that_is_wider_than_its_answer_says_is_refused() {
 }
 
 #[tokio::test]
+async fn the_record_names_no_scope_that_the_token_says_it_lacks() {
+    let of = |said: Value, own: Value| {
+        let claims = json!({
+            "aud": "urn:mail-api", "sub": "alice", "act": { "sub": "agent-1" }, "scope": own
+        });
+        let mut answer = good_but("scope", said);
+        answer["access_token"] = json!(jwt(&claims));
+        minted_for(answer, with_scopes("mail.read mail.labels", "mail.read"))
+    };
+    let both = json!("mail.read mail.labels");
+    for (said, own) in [
+        (Value::Null, json!("mail.read")),
+        (both.clone(), json!(["mail.read"])),
+        (json!("mail.read"), both.clone()),
+    ] {
+        let grant = of(said.clone(), own.clone()).await.unwrap();
+        assert_eq!(grant.used().scopes, ["mail.read"], "{said} {own}");
+    }
+    assert_eq!(of(Value::Null, both).await.unwrap().used().scopes, ["mail.labels", "mail.read"]);
+}
+
+#[tokio::test]
+async fn faults_of_form_and_time_are_for_operators_and_what_was_asked_for_is_final() {
+    let claims = json!({ "aud": "urn:mail-api", "sub": "alice", "act": { "sub": "agent-1" } });
+    let with = |name: &str, value: Value| {
+        let mut claims = claims.clone();
+        claims[name] = value;
+        good_but("access_token", json!(jwt(&claims)))
+    };
+    let now = NOW.as_ms() / 1_000;
+    for (answer, why) in [
+        (json!({}), "it holds no token"),
+        (json!({ "error": "invalid_grant" }), "it holds no token"),
+        (good_but("expires_in", json!("300")), "its `expires_in` is no number"),
+        (good_but("expires_in", json!(0)), "its `expires_in` is no time"),
+        (good_but("scope", json!(7)), "its scope is no text"),
+        (with("nbf", json!(now + 7)), "the token's time has not begun"),
+        (with("exp", json!(now + 10)), "its time is as good as over"),
+        (with("exp", json!("soon")), "a time of the token cannot be read"),
+    ] {
+        let error = minted(answer).await.unwrap_err();
+        assert_eq!(error, BrokerError::AnswerUnusable { problem: why });
+        assert_eq!(error.remedy(), Remedy::Operator, "{why}");
+        assert!(error.for_operators().is_some(), "{why}");
+    }
+    for answer in [
+        with("aud", json!("urn:evil")),
+        with("sub", json!("mallory")),
+        with("act", json!({ "sub": "mallory" })),
+        with("scope", json!("admin")),
+        good_but("access_token", json!(super::support::USER_TOKEN)),
+    ] {
+        let error = minted(answer).await.unwrap_err();
+        assert!(matches!(error, BrokerError::AnswerRefused { .. }), "{error:?}");
+        assert_eq!(error.remedy(), Remedy::None, "{error:?}");
+    }
+}
+
+#[tokio::test]
 async fn wrong_issued_type_is_refused() {
     for kind in [
         json!("urn:ietf:params:oauth:token-type:refresh_token"),
@@ -76,7 +143,7 @@ async fn wrong_issued_type_is_refused() {
         json!(7),
         Value::Null,
     ] {
-        let refused = problem(minted(good_but("issued_token_type", kind.clone())).await);
+        let refused = fault(minted(good_but("issued_token_type", kind.clone())).await);
         assert_eq!(refused, "the token is not of the type that was asked for", "{kind}");
     }
     let service = Service::answering(200, good_but("issued_token_type", Value::Null)).await;
@@ -99,7 +166,7 @@ async fn na_token_type_is_not_forwarded() {
     for kind in
         [json!("N_A"), json!("DPoP"), json!("mac"), json!(""), json!(null), json!(["Bearer"])]
     {
-        let refused = problem(minted(good_but("token_type", kind.clone())).await);
+        let refused = fault(minted(good_but("token_type", kind.clone())).await);
         assert_eq!(refused, "the token is not of the type `Bearer`", "{kind}");
     }
     assert!(minted(good_but("token_type", json!("bearer"))).await.is_ok());
@@ -111,12 +178,29 @@ async fn what_is_no_token_is_refused() {
     for text in
         [json!(""), json!(null), json!(7), json!("two words"), json!("a\r\nb: c"), json!(long)]
     {
-        assert_eq!(problem(minted(good_but("access_token", text)).await), "it holds no token");
+        assert_eq!(fault(minted(good_but("access_token", text)).await), "it holds no token");
     }
 }
 
 #[tokio::test]
 async fn subject_expiry_caps_the_grant() {
+    // Of whomever the token is that ends first.
+    let agent = |lifetime_ms| CallTokens {
+        actor: Some(token("agent", "agent-1", lifetime_ms)),
+        ..tokens()
+    };
+    let of_agent = || GrantRequest { tokens: Some(agent(40_000)), ..request() };
+    let grant = minted_for(good_but("expires_in", json!(3_600)), of_agent()).await.unwrap();
+    assert_eq!(grant.expires_at(), NOW.plus_ms(25_000), "15 s before the agent's token ends");
+    for lifetime_ms in [-1, 0, 1, 15_000] {
+        let of_agent = GrantRequest { tokens: Some(agent(lifetime_ms)), ..request() };
+        let refused = minted_for(good(), of_agent).await;
+        assert_eq!(refused.unwrap_err(), BrokerError::SubjectExpired, "{lifetime_ms}");
+    }
+    // Where it is not shown, it is of no concern.
+    let unseen = GrantRequest { tokens: Some(agent(1)), actor: ActorSource::Nobody, ..request() };
+    let grant = minted_for(good(), unseen).await.unwrap();
+    assert_eq!(grant.expires_at(), NOW.plus_ms(105_000));
     let short = CallTokens { subject: token("short", "alice", 40_000), ..tokens() };
     let wanted = || GrantRequest { tokens: Some(short.clone()), ..request() };
     let grant = minted_for(good_but("expires_in", json!(3_600)), wanted()).await.unwrap();
@@ -142,7 +226,7 @@ async fn subject_expiry_caps_the_grant() {
 
 #[tokio::test]
 async fn a_token_that_can_be_read_may_not_contradict_what_was_asked_for() {
-    let right = json!({ "aud": ["x", "urn:mail-api"], "sub": "alice", "act": { "sub": "agent-1", "act": { "sub": "before" } } });
+    let right = json!({ "aud": ["urn:mail-api"], "sub": "alice", "act": { "sub": "agent-1", "act": { "sub": "before" } } });
     let token = |claims: &Value| good_but("access_token", json!(jwt(claims)));
     assert!(minted(token(&right)).await.is_ok());
     let but = |name: &str, value: Value| {

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use placet_types::error::{ErrorCode, Execution};
+use placet_types::{
+    contract::credential::CredentialKind,
+    error::{ErrorCode, Execution},
+};
 use serde_json::json;
 use tokio::{net::TcpListener, time::Instant};
 
@@ -20,21 +23,21 @@ fn refusal(code: &str) -> String {
 async fn every_error_code_has_its_meaning_and_is_asked_once() {
     use Remedy::{Caller, None, Operator};
     for (status, code, expected, remedy) in [
-        (400, "invalid_request", ErrorCode::CredentialRefused, None),
-        (400, "unsupported_grant_type", ErrorCode::CredentialRefused, None),
-        (400, "invalid_client", ErrorCode::CredentialRefused, Operator),
-        (401, "invalid_client", ErrorCode::CredentialRefused, Operator),
+        (400, "invalid_request", ErrorCode::CredentialMisconfigured, Operator),
+        (400, "unsupported_grant_type", ErrorCode::CredentialMisconfigured, None),
+        (400, "invalid_client", ErrorCode::CredentialMisconfigured, Operator),
+        (401, "invalid_client", ErrorCode::CredentialMisconfigured, Operator),
         (400, "invalid_grant", ErrorCode::CredentialExpired, Caller),
         (400, "invalid_target", ErrorCode::CredentialRefused, None),
         (400, "invalid_scope", ErrorCode::CredentialRefused, None),
         (403, "access_denied", ErrorCode::CredentialRefused, None),
         (400, "insufficient_user_authentication", ErrorCode::CredentialRefused, Caller),
-        (400, "something_of_its_own", ErrorCode::CredentialRefused, Operator),
-        (400, "unauthorized_client", ErrorCode::CredentialRefused, Operator),
-        (401, "", ErrorCode::CredentialRefused, Operator),
-        (403, "", ErrorCode::CredentialRefused, Operator),
-        (404, "", ErrorCode::CredentialRefused, Operator),
-        (418, "", ErrorCode::CredentialRefused, Operator),
+        (400, "something_of_its_own", ErrorCode::CredentialMisconfigured, Operator),
+        (400, "unauthorized_client", ErrorCode::CredentialMisconfigured, Operator),
+        (401, "", ErrorCode::CredentialMisconfigured, Operator),
+        (403, "", ErrorCode::CredentialMisconfigured, Operator),
+        (404, "", ErrorCode::CredentialMisconfigured, Operator),
+        (418, "", ErrorCode::CredentialMisconfigured, Operator),
     ] {
         let service = Service::answering(status, refusal(code)).await;
         let error = service.broker().0.mint(request()).await.unwrap_err();
@@ -215,7 +218,8 @@ async fn what_the_status_says_of_us_goes_before_what_the_body_says_of_the_reques
         "",
     ];
     for code in CODES {
-        let error = |status| answer::refusal(status, refusal(code).as_bytes());
+        let exchange = CredentialKind::TokenExchange;
+        let error = |status| answer::refusal(status, refusal(code).as_bytes(), exchange);
         let refused = error(StatusCode::UNAUTHORIZED);
         assert!(matches!(refused, BrokerError::ClientRefused { .. }), "401 {code}: {refused:?}");
         assert!(refused.remedy() == Remedy::Operator && refused.for_operators().is_some());
@@ -225,9 +229,14 @@ async fn what_the_status_says_of_us_goes_before_what_the_body_says_of_the_reques
             assert!(passing && refused.remedy() == Remedy::Time, "{status} {code}: {refused:?}");
         }
     }
-    let unentitled =
-        answer::refusal(StatusCode::BAD_REQUEST, refusal("unauthorized_client").as_bytes());
+    let bad =
+        |code: &str, kind| answer::refusal(StatusCode::BAD_REQUEST, refusal(code).as_bytes(), kind);
+    let unentitled = bad("unauthorized_client", CredentialKind::TokenExchange);
     assert!(unentitled.for_operators().is_some(), "{unentitled:?}");
+    // Of an exchange it may be about the tokens that are shown; where none is shown, it is about the form.
+    let exchange = bad("invalid_request", CredentialKind::TokenExchange);
+    assert!(exchange.remedy() == Remedy::Operator && exchange.for_operators().is_some());
+    assert_eq!(bad("invalid_request", CredentialKind::ClientCredentials).remedy(), Remedy::None);
 }
 
 #[tokio::test]

@@ -5,19 +5,15 @@
 use placet_types::principal::PrincipalKind;
 
 use super::{IdentityConfig, IssuerConfig, KindRule};
-use crate::dev::DEV_ISSUER;
 
 impl IssuerConfig {
-    /// Whether it names people as well as agents, and nobody has said which clients people use.
-    fn may_mistake_an_agent(&self) -> bool {
-        let is_user = |kind: &PrincipalKind| *kind == PrincipalKind::User;
-        let (people, agents) = match &self.kinds {
-            KindRule::Fixed(kind) => (is_user(kind), !is_user(kind)),
-            KindRule::Claim(kinds) => {
-                (kinds.iter().any(is_user), kinds.iter().any(|kind| !is_user(kind)))
-            }
+    /// Whether it names people, and nobody has said which clients they use.
+    fn knows_no_persons_client(&self) -> bool {
+        let people = match &self.kinds {
+            KindRule::Fixed(kind) => *kind == PrincipalKind::User,
+            KindRule::Claim(kinds) => kinds.contains(&PrincipalKind::User),
         };
-        people && (agents || self.act.is_some()) && self.person_clients.is_empty()
+        people && self.person_clients.is_empty() && !self.is_for_development
     }
 }
 
@@ -32,18 +28,17 @@ impl IdentityConfig {
             )
         });
         let anybody = self.issuers.iter().filter(|issuer| issuer.delegations_for_anybody);
-        let anybody = anybody.filter(|issuer| !issuer.issuer.starts_with(DEV_ISSUER));
+        let anybody = anybody.filter(|issuer| !issuer.is_for_development);
         let anybody = anybody.map(|issuer| {
             format!(
                 "issuer `{}` lets a user's token without a client serve every agent of the tenant",
                 issuer.issuer
             )
         });
-        let unclear = self.issuers.iter().filter(|issuer| issuer.may_mistake_an_agent());
-        let unclear = unclear.filter(|issuer| !issuer.issuer.starts_with(DEV_ISSUER));
+        let unclear = self.issuers.iter().filter(|issuer| issuer.knows_no_persons_client());
         let unclear = unclear.map(|issuer| {
             format!(
-                "issuer `{}` names people and agents and has no `person_clients`: a user's token that an agent holds may pass for the user",
+                "issuer `{}` names people and has no `person_clients`: their tokens count only beside an agent's own, so people can decide at the console alone",
                 issuer.issuer
             )
         });

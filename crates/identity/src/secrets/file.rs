@@ -1,6 +1,6 @@
 //! A secret in a file: read whole or not at all.
 //!
-//! Owns the reading and its limit. Invariants: what changed while it was read is not taken; no copy of a part of it stays in memory.
+//! Owns the reading, its limit, and how a file that is only half written is told. Invariants: what changed while it was read is not taken; no copy of a part of it stays in memory.
 
 use std::{
     fs::File,
@@ -13,6 +13,7 @@ use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::{SECRET_BYTES_MAX, SecretError, check_value, unusable};
+use crate::error::place_of;
 
 /// Read access for everybody on the machine.
 const WORLD_READABLE: u32 = 0o004;
@@ -44,7 +45,7 @@ pub(super) fn is_world_readable(path: &Path) -> bool {
 fn read(name: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretError> {
     let unreadable = |error: io::Error| SecretError::Unreadable {
         name: name.to_owned(),
-        path: path.to_path_buf(),
+        place: place_of(path),
         kind: error.kind(),
     };
     // A pipe would block the opening for ever.
@@ -65,4 +66,32 @@ fn read(name: &str, path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretError> {
 
 pub(super) fn value_of(name: &str, bytes: &[u8]) -> Result<SecretString, SecretError> {
     check_value(bytes).map_err(|problem| unusable(name, problem))
+}
+
+/// What is wrong with a file, where that says nothing against the value before. Only a file that is gone was taken back: too many open files or a
+/// failing disk say nothing about the secret.
+pub(super) fn blemish(error: &SecretError) -> Option<String> {
+    match error {
+        SecretError::Unusable { problem, .. } => Some((*problem).to_owned()),
+        SecretError::Unreadable { kind, .. } => {
+            (*kind != io::ErrorKind::NotFound).then(|| kind.to_string())
+        }
+        SecretError::Unknown { .. }
+        | SecretError::TooSlow { .. }
+        | SecretError::Vault { .. }
+        | SecretError::Agent { .. }
+        | SecretError::NotAsked { .. } => None,
+    }
+}
+
+/// Whether a value looks like the beginning of one, which a file has while it is written.
+pub(super) fn is_cut_off(before: &str, now: &str) -> Option<&'static str> {
+    if now.len() < before.len() && before.starts_with(now) {
+        return Some("it is the beginning of what it was before");
+    }
+    is_open_pem(now).then_some("it is the beginning of a key in PEM form")
+}
+
+pub(super) fn is_open_pem(text: &str) -> bool {
+    text.trim_start().starts_with("-----BEGIN ") && !text.contains("-----END ")
 }

@@ -36,9 +36,7 @@ impl Secrets {
     /// # Errors
     /// As for [`Secrets::get`], and [`SecretError::TooSlow`] when the file does not answer and nothing is known that is young enough.
     pub async fn live_soon(&self, name: &str) -> Result<LiveSecret, SecretError> {
-        let Some(entry) = self.entries.get(name) else {
-            return Err(SecretError::Unknown { name: name.to_owned() });
-        };
+        let entry = self.entry(name)?;
         let SecretSource::File(path) = &entry.source else { return self.live(name) };
         let mut look = self.look(entry, name);
         let until = look.began_at.checked_add(ANSWER_MAX).unwrap_or(look.began_at);
@@ -103,11 +101,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_file_that_hangs_gives_its_last_value_for_a_bounded_time_and_then_a_typed_refusal() {
         let (file, secrets) = in_file("first");
-        assert_eq!(secrets.live_soon("api").await.unwrap().newest.expose_secret(), "first");
+        assert_eq!(secrets.live_soon("api").await.unwrap().newest.value.expose_secret(), "first");
         let stuck = hang(&secrets);
         let asked_at = Instant::now();
         for _ in 0..100 {
-            assert_eq!(secrets.live_soon("api").await.unwrap().newest.expose_secret(), "first");
+            assert_eq!(
+                secrets.live_soon("api").await.unwrap().newest.value.expose_secret(),
+                "first"
+            );
         }
         assert_eq!(asked_at.elapsed(), ANSWER_MAX, "only the first ones wait");
         tokio::time::advance(OLD_MAX).await;
@@ -119,8 +120,8 @@ mod tests {
         drop(stuck);
         std::fs::write(file.path(), "second").unwrap();
         let live = secrets.live_soon("api").await.unwrap();
-        assert_eq!(live.newest.expose_secret(), "second");
-        assert_eq!(live.previous.unwrap().expose_secret(), "first");
+        assert_eq!(live.newest.value.expose_secret(), "second");
+        assert_eq!(live.previous.unwrap().value.expose_secret(), "first");
     }
 
     #[tokio::test(start_paused = true)]
@@ -141,7 +142,7 @@ mod tests {
         let late =
             secrets.entries["api"].live().take(hung, Ok("first".into()), ("api", file.path()));
         let live = late.unwrap();
-        assert_eq!((live.newest.expose_secret(), live.previous.is_none()), ("second", true));
+        assert_eq!((live.newest.value.expose_secret(), live.previous.is_none()), ("second", true));
     }
 
     #[test]

@@ -71,6 +71,11 @@ impl SignInConfig {
                 "one of its `audiences` is the `client_id` that people sign in with: its ID tokens would pass as access tokens",
             );
         }
+        if issuer.is_agents_client(&self.client_id) {
+            return problem(
+                "the `client_id` that people sign in with stands for an agent in its `clients` or `act.principals`",
+            );
+        }
         if self.client_id.is_empty() || self.client_id.len() > CLIENT_ID_BYTES_MAX {
             return problem("`client_id` is empty or too long");
         }

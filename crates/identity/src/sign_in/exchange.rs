@@ -24,13 +24,13 @@ impl Provider {
         attempt: &Attempt,
     ) -> Result<Zeroizing<String>, SignInError> {
         let live = self.secret().await?;
-        let newest = live.as_ref().map(|live| &live.newest);
+        let newest = live.as_ref().map(|live| &live.newest.value);
         let mut response = self.ask(metadata, (code, attempt), newest).await?;
         if let Some(previous) = live.as_ref().and_then(|live| live.previous.as_ref())
             && is_client_refused(&response)
         {
             // Rotated here before there. Who is not known as a client has not used up the code.
-            response = self.ask(metadata, (code, attempt), Some(previous)).await?;
+            response = self.ask(metadata, (code, attempt), Some(&previous.value)).await?;
         }
         if response.status() != StatusCode::OK {
             let status = response.status();

@@ -44,13 +44,18 @@ async fn one_token_says_who_acts_and_for_whom() {
 }
 
 #[tokio::test]
-async fn the_client_of_an_actor_holds_the_tokens_that_are_issued_to_it() {
+async fn an_actor_is_no_persons_client() {
     let signer = Signer::es256("k1");
     let verifier = accepting(&signer, ActingRule::default());
+    for (act, accepted) in [
+        (json!({ "sub": "bot", "client_id": "helpdesk" }), true),
+        (json!({ "sub": "bot", "client_id": "cli" }), false),
+        (json!({ "sub": "cli" }), false),
+    ] {
+        let found = caller(&verifier, &signer.sign(&claims_with("act", act.clone()))).await;
+        assert_eq!(found.is_ok(), accepted, "{act}: {found:?}");
+    }
     let alone = signer.sign(&claims_with("client_id", json!("helpdesk")));
-    assert!(caller(&verifier, &alone).await.is_ok(), "nobody is known to be an agent");
-    let act = json!({ "sub": "bot", "client_id": "helpdesk" });
-    caller(&verifier, &signer.sign(&claims_with("act", act))).await.unwrap();
     let refused = caller(&verifier, &alone).await.unwrap_err();
     assert_eq!(refused, IdentityError::HeldByAgent { issuer: ISSUER.to_owned() });
 }
@@ -59,7 +64,8 @@ async fn the_client_of_an_actor_holds_the_tokens_that_are_issued_to_it() {
 async fn a_person_who_calls_in_their_own_name_needs_no_actor() {
     let signer = Signer::es256("k1");
     let verifier = accepting(&signer, ActingRule::default());
-    let caller = caller(&verifier, &signer.sign(&claims())).await.unwrap();
+    let caller =
+        caller(&verifier, &signer.sign(&claims_with("client_id", json!("cli")))).await.unwrap();
     assert_eq!((caller.actor.kind(), caller.delegation), (PrincipalKind::User, None));
 }
 

@@ -3,9 +3,12 @@
 use serde_json::{Value, json};
 
 use super::support::{
-    ISSUER, Signer, claims, claims_with, config, issuer, key_set, verifier, verifier_of,
+    ISSUER, Signer, US, claims, claims_with, config, issuer, key_set, verifier, verifier_of,
 };
-use crate::{IdentityError, KeySource, TokenRole, VerifiedCaller, VerifiedToken, Verifier};
+use crate::{
+    ActingRule, IdentityError, IssuerConfig, KeySource, KindRule, TokenRole, VerifiedCaller,
+    VerifiedToken, Verifier,
+};
 use placet_types::{
     error::ErrorCode,
     ids::{PrincipalId, TenantId},
@@ -54,10 +57,51 @@ async fn an_agent_with_a_delegation_makes_a_chain_of_two() {
 }
 
 #[tokio::test]
+async fn whom_a_token_is_for_is_told_of_each_that_is_for_several_and_of_no_other() {
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let with = |mut claims: Value, id: &str, audiences: Value| {
+        claims["jti"] = json!(id);
+        claims["aud"] = audiences;
+        claims["client_id"] = json!("bot-client");
+        claims
+    };
+    let told = async |actor: Value, user: Option<Value>| {
+        let actor = token(&verifier, &signer, TokenRole::Actor, &actor).await;
+        let user = match &user {
+            Some(user) => Some(token(&verifier, &signer, TokenRole::Delegation, user).await),
+            None => None,
+        };
+        let refs = (actor.token_ref(), user.as_ref().map(VerifiedToken::token_ref));
+        (VerifiedCaller::bind(actor, user).unwrap().several_audiences(), refs)
+    };
+    let (ours, twice) = (json!(US), json!([US, US]));
+    let several = json!(["urn:mail", US, "urn:crm"]);
+    let named: std::collections::BTreeSet<_> =
+        ["urn:mail", US, "urn:crm"].map(str::to_owned).into();
+    let (none, _) =
+        told(with(agent_claims(), "a", ours.clone()), Some(with(claims(), "b", twice.clone())))
+            .await;
+    assert!(none.is_empty(), "{none:?}");
+    let (one, (_, user)) =
+        told(with(agent_claims(), "a", ours), Some(with(claims(), "b", several.clone()))).await;
+    assert_eq!(one, [(user.unwrap(), named.clone())].into());
+    let (both, (actor, user)) = told(
+        with(agent_claims(), "a", several.clone()),
+        Some(with(claims(), "b", several.clone())),
+    )
+    .await;
+    assert_eq!(both, [(actor, named.clone()), (user.unwrap(), named.clone())].into());
+    let (alone, (actor, _)) = told(with(agent_claims(), "a", several), None).await;
+    assert_eq!(alone, [(actor, named)].into());
+}
+
+#[tokio::test]
 async fn a_person_calls_in_their_own_name_but_not_in_anothers() {
     let signer = Signer::es256("k1");
     let verifier = verifier(&[&signer]);
-    let person = token(&verifier, &signer, TokenRole::Actor, &claims()).await;
+    let own = claims_with("client_id", json!("cli"));
+    let person = token(&verifier, &signer, TokenRole::Actor, &own).await;
     let alone = VerifiedCaller::bind(person.clone(), None).unwrap().chain();
     assert_eq!((alone.actor.kind, alone.on_behalf_of), (PrincipalKind::User, None));
     let other =
@@ -188,12 +232,13 @@ async fn a_delegation_that_names_neither_actor_nor_client_is_for_nobody_unless_i
 /// A user's token with this claim, shown alone.
 async fn alone(
     signer: &Signer,
-    people: &[&str],
+    (people, anybody): (&[&str], bool),
     (claim, value): (&str, Value),
 ) -> Result<(), IdentityError> {
     let mut trusted = issuer(KeySource::Inline(key_set(&[signer])));
     trusted.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
     trusted.person_clients = people.iter().map(|client| (*client).to_owned()).collect();
+    trusted.delegations_for_anybody = anybody;
     let verifier = verifier_of(vec![trusted]);
     let user = token(&verifier, signer, TokenRole::Actor, &claims_with(claim, value)).await;
     VerifiedCaller::bind(user, None).map(drop)
@@ -203,24 +248,30 @@ async fn alone(
 async fn a_users_token_that_an_agent_may_hold_is_not_the_user() {
     let signer = Signer::es256("k1");
     let held = IdentityError::HeldByAgent { issuer: ISSUER.to_owned() };
-    for (people, claim, value, accepted) in [
-        (&[][..], "jti", json!("x"), true),
-        (&[], "azp", json!("cli"), true),
-        (&[], "azp", json!("portal"), false),
-        (&[], "client_id", json!("portal"), false),
-        (&[], "may_act", json!({ "sub": "bot" }), false),
-        (&["cli"], "azp", json!("cli"), true),
-        (&["cli"], "azp", json!("other"), false),
-        (&["cli"], "jti", json!("x"), false),
-        (&["cli"], "azp", json!("portal"), false),
-    ] {
-        let expected = if accepted { Ok(()) } else { Err(held.clone()) };
-        let shown = (claim, value.clone());
-        assert_eq!(alone(&signer, people, shown).await, expected, "{people:?} {claim} = {value}");
+    // Whether or not every agent may use them.
+    for anybody in [false, true] {
+        for (people, claim, value, accepted) in [
+            // Nobody has said which clients people use, so none is.
+            (&[][..], "jti", json!("x"), false),
+            (&[], "azp", json!("cli"), false),
+            (&[], "azp", json!("portal"), false),
+            (&[], "client_id", json!("portal"), false),
+            (&[], "may_act", json!({ "sub": "bot" }), false),
+            (&["cli"], "azp", json!("cli"), true),
+            (&["cli"], "azp", json!("other"), false),
+            (&["cli"], "jti", json!("x"), false),
+            (&["cli"], "azp", json!("portal"), false),
+        ] {
+            let expected = if accepted { Ok(()) } else { Err(held.clone()) };
+            let shown = (claim, value.clone());
+            let found = alone(&signer, (people, anybody), shown).await;
+            assert_eq!(found, expected, "{people:?} {anybody} {claim} = {value}");
+        }
     }
     let refusal = held.refusal();
     assert_eq!(refusal.code, ErrorCode::PolicyDenied);
     assert!(refusal.message.contains("sign in at the console"), "{}", refusal.message);
+    assert!(refusal.message.contains("`person_clients`"), "{}", refusal.message);
 }
 
 #[tokio::test]
@@ -228,7 +279,6 @@ async fn an_agents_own_token_may_be_of_whichever_client() {
     let signer = Signer::es256("k1");
     let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
     trusted.clients.insert("bot-client".to_owned(), PrincipalId::new("bot").unwrap());
-    trusted.person_clients.insert("cli".to_owned());
     let verifier = verifier_of(vec![trusted]);
     let agent = token(&verifier, &signer, TokenRole::Actor, &agent_claims()).await;
     let user = claims_with("azp", json!("bot-client"));
@@ -238,34 +288,20 @@ async fn an_agents_own_token_may_be_of_whichever_client() {
 }
 
 #[tokio::test]
-async fn a_users_token_of_a_client_that_an_agent_came_with_is_not_the_user() {
+async fn no_agent_comes_from_a_persons_client() {
     let signer = Signer::es256("k1");
-    let held: Result<(), _> = Err(IdentityError::HeldByAgent { issuer: ISSUER.to_owned() });
-    for (people, own, client, expected) in [
-        (&[][..], json!("helpdesk"), json!("helpdesk"), held.clone()),
-        // As its own subject, by which the token would bind to it.
-        (&[], json!(null), json!("svc-1"), held),
-        (&[], json!("helpdesk"), json!("cli"), Ok(())),
-        (&[], json!("helpdesk"), json!(null), Ok(())),
-        // Somebody has said that people use it.
-        (&["helpdesk"], json!("helpdesk"), json!("helpdesk"), Ok(())),
-    ] {
-        let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
-        trusted.person_clients = people.iter().map(|client| (*client).to_owned()).collect();
-        let verifier = verifier_of(vec![trusted]);
-        let mut service = claims_with("client_id", own);
-        (service["sub"], service["placet_kind"]) = (json!("svc-1"), json!("service"));
-        let user = claims_with("client_id", client.clone());
-        let alone = token(&verifier, &signer, TokenRole::Actor, &user).await;
-        assert!(VerifiedCaller::bind(alone, None).is_ok(), "nobody has come with it so far");
-        // Clones share what they saw.
-        let own = token(&verifier.clone(), &signer, TokenRole::Actor, &service).await;
-        let alone = token(&verifier, &signer, TokenRole::Actor, &user).await;
-        let shown = VerifiedCaller::bind(alone, None).map(drop);
-        assert_eq!(shown, expected, "{people:?} {client}");
-        if people.is_empty() && expected.is_err() {
-            let user = token(&verifier, &signer, TokenRole::Delegation, &user).await;
-            assert!(VerifiedCaller::bind(own, Some(user)).is_ok(), "it stays a delegation");
+    for (client, subject, accepted) in
+        [("helpdesk", "svc-1", true), ("cli", "svc-1", false), ("helpdesk", "cli", false)]
+    {
+        for kind in ["agent", "service", "automation"] {
+            let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
+            let kinds = [PrincipalKind::Agent, PrincipalKind::Service, PrincipalKind::Automation];
+            trusted.kinds = KindRule::Claim(kinds.into());
+            let verifier = verifier_of(vec![trusted]);
+            let mut agent = claims_with("client_id", json!(client));
+            (agent["sub"], agent["placet_kind"]) = (json!(subject), json!(kind));
+            let shown = verifier.verify(&signer.sign(&agent), TokenRole::Actor).await;
+            assert_eq!(shown.is_ok(), accepted, "{client} {subject} {kind}: {shown:?}");
         }
     }
 }
@@ -274,8 +310,27 @@ async fn a_users_token_of_a_client_that_an_agent_came_with_is_not_the_user() {
 fn a_client_is_a_persons_or_an_agents() {
     let signer = Signer::es256("k1");
     let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
-    trusted.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
     trusted.person_clients.insert("portal".to_owned());
-    let identity = config(vec![trusted]);
-    assert!(identity.check().is_err());
+    let with = |change: fn(&mut IssuerConfig)| {
+        let mut trusted = trusted.clone();
+        change(&mut trusted);
+        config(vec![trusted])
+    };
+    assert!(with(|_| ()).check().is_ok());
+    let stands_for = |trusted: &mut IssuerConfig| {
+        trusted.clients.insert("portal".to_owned(), PrincipalId::new("bot").unwrap());
+    };
+    assert!(with(stands_for).check().is_err());
+    let acts = |trusted: &mut IssuerConfig| {
+        let principals = [("portal".to_owned(), PrincipalId::new("bot").unwrap())].into();
+        trusted.act = Some(ActingRule { principals, ..ActingRule::default() });
+    };
+    assert!(with(acts).check().is_err());
+    // The agents of the directory have names too.
+    let ours = |agent: &'static str| {
+        move |tenant: &TenantId, name: &str| (tenant.as_str(), name) == ("acme", agent)
+    };
+    assert!(with(|_| ()).check_persons_clients(ours("other")).is_ok());
+    let refused = with(|_| ()).check_persons_clients(ours("portal")).unwrap_err().to_string();
+    assert!(refused.contains("`portal` is in `person_clients`"), "{refused}");
 }

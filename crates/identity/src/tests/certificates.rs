@@ -1,6 +1,6 @@
 //! Client certificates: whose they are, and tokens that are bound to one.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
 use placet_types::principal::PrincipalKind;
 use rcgen::{
@@ -184,7 +184,10 @@ async fn a_name_in_the_certificate_is_who_the_configuration_says() {
         let sans = sans.map(|name| SanType::DnsName(name.try_into().unwrap())).to_vec();
         ca.certificate(|params| params.subject_alt_names = sans)
     };
-    assert_eq!(known.name_of(&two("bot-2.corp.example")).await.as_deref(), Some("bot"));
+    let named_twice = known.caller(&two("bot-2.corp.example")).await.unwrap().actor;
+    assert_eq!(named_twice.principal().id.as_str(), "bot");
+    let names: Vec<_> = named_twice.subjects().collect();
+    assert_eq!(names, ["bot.corp.example", "bot-2.corp.example"], "it is revoked by either");
     assert_eq!(known.name_of(&two("mail.corp.example")).await, None, "two owners are none");
     // The subject's common name is no name of anybody.
     let common = ca.certificate(|params| {
@@ -222,6 +225,63 @@ async fn a_changed_authority_counts_without_a_restart_and_a_broken_file_changes_
 }
 
 #[tokio::test]
+async fn an_authority_that_is_replaced_by_one_of_the_same_length_at_the_same_moment_is_noticed() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let known = Known::new(&[("mesh", &old, spiffe("prod.example"))]);
+    let path = Known::path(&known.folder, "mesh");
+    let at = fs::metadata(&path)
+        .unwrap()
+        .modified()
+        .unwrap()
+        .checked_add(Duration::from_secs(1))
+        .unwrap();
+    let length = old.pem.len().max(new.pem.len());
+    let write = |authority: &Authority| {
+        fs::write(&path, format!("{:<length$}", authority.pem)).unwrap();
+        fs::File::options().write(true).open(&path).unwrap().set_modified(at).unwrap();
+    };
+    let authorities = known.verifier.client_authorities().unwrap();
+    write(&old);
+    assert!(authorities.reload_if_changed().unwrap());
+    assert!(!authorities.reload_if_changed().unwrap());
+    write(&new);
+    assert!(authorities.reload_if_changed().unwrap());
+    assert!(known.name_of(&new.with_uris(&["spiffe://prod.example/agent/bot"])).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_authority_whose_file_is_gone_is_used_for_an_hour_and_readiness_says_so() {
+    let (gone, there) = (Authority::new("gone"), Authority::new("there"));
+    let mut prefixed = spiffe("there.example");
+    prefixed["workloads"]["principal_prefix"] = json!("there:");
+    let mut own = spiffe("prod.example");
+    own["workloads"]["principal_prefix"] = json!("prod:");
+    let known = Known::new(&[("gone", &gone, own), ("there", &there, prefixed)]);
+    let bot = gone.with_uris(&["spiffe://prod.example/agent/bot"]);
+    let other = there.with_uris(&["spiffe://there.example/agent/bot"]);
+    let verifier = &known.verifier;
+    let notes = || (verifier.issuers_with_old_keys(), verifier.issuers_without_keys());
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    verifier.refresh().await;
+    assert_eq!(notes(), (vec![], vec![]));
+    let path = Known::path(&known.folder, "gone");
+    fs::remove_file(&path).unwrap();
+    verifier.refresh().await;
+    assert_eq!(notes(), (named(&["x509:gone"]), vec![]));
+    assert!(known.caller(&bot).await.is_ok(), "it is used on");
+    tokio::time::advance(Duration::from_secs(3_601)).await;
+    verifier.refresh().await;
+    assert_eq!(notes(), (vec![], named(&["x509:gone"])));
+    let refused = known.caller(&bot).await.unwrap_err();
+    assert_eq!(refused, IdentityError::KeysUnavailable { issuer: "x509:gone".to_owned() });
+    assert!(known.caller(&other).await.is_ok(), "the file of the other is there");
+    fs::write(&path, &gone.pem).unwrap();
+    verifier.refresh().await;
+    assert_eq!(notes(), (vec![], vec![]));
+    assert!(known.caller(&bot).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
     let signer = Signer::es256("k1");
     let ca = Authority::new("prod");
@@ -229,9 +289,12 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
     let issuers = vec![issuer(KeySource::Inline(key_set(&[&signer])))];
     let config = IdentityConfig { issuers, ..IdentityConfig::default() };
     let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
-    let mut bound = claims_with("cnf", json!({ "x5t#S256": own.thumbprint() }));
-    bound["client_id"] = json!("portal");
-    let bound = signer.sign(&bound);
+    let bound_to = |client: &str| {
+        let mut bound = claims_with("cnf", json!({ "x5t#S256": own.thumbprint() }));
+        bound["client_id"] = json!(client);
+        signer.sign(&bound)
+    };
+    let (bound, delegation) = (bound_to("cli"), bound_to("portal"));
     for (certificate, accepted) in [(Some(&own), true), (Some(&other), false), (None, false)] {
         let presented = Presented { token: Some(&bound), certificate, ..Presented::default() };
         let caller = verifier.caller(presented).await;
@@ -241,7 +304,8 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
         agent["placet_kind"] = json!("agent");
         agent["client_id"] = json!("portal");
         let agent = signer.sign(&agent);
-        let presented = Presented { token: Some(&agent), delegation: Some(&bound), certificate };
+        let presented =
+            Presented { token: Some(&agent), delegation: Some(&delegation), certificate };
         assert_eq!(verifier.caller(presented).await.is_ok(), accepted);
     }
     for value in [
@@ -256,6 +320,67 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
             Presented { token: Some(&token), certificate: Some(&own), delegation: None };
         assert!(verifier.caller(presented).await.is_err(), "{value}");
     }
+}
+
+/// What a connection with a certificate of the agent `bot` and these tokens is taken for.
+async fn beside_a_certificate(
+    token: &Value,
+    delegation: Option<&Value>,
+) -> Result<VerifiedCaller, IdentityError> {
+    let (signer, ca) = (Signer::es256("k1"), Authority::new("corp"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = Known::path(&folder, "corp");
+    fs::write(&path, &ca.pem).unwrap();
+    let corp = json!({
+        "name": "corp", "ca": path, "tenant": "acme", "workloads": { "names": { "bot.example": "bot" } },
+    });
+    let mut trusted = issuer(KeySource::Inline(key_set(&[&signer])));
+    trusted.act = Some(crate::ActingRule::default());
+    let config = IdentityConfig {
+        issuers: vec![trusted],
+        client_authorities: vec![serde_json::from_value(corp).unwrap()],
+        ..IdentityConfig::default()
+    };
+    let verifier = Verifier::new(config, StoppedClock::at(NOW_S), None).unwrap();
+    let (token, delegation) = (signer.sign(token), delegation.map(|claims| signer.sign(claims)));
+    let shown = |certificate| Presented {
+        token: Some(&token),
+        delegation: delegation.as_deref(),
+        certificate,
+    };
+    // Without a certificate, and with one that stands for nobody here, each of them is what it says.
+    let person = ca.with_name("laptop.example");
+    for certificate in [None, Some(&person)] {
+        verifier.caller(shown(certificate)).await.unwrap();
+    }
+    verifier.caller(shown(Some(&ca.with_name("bot.example")))).await
+}
+
+#[tokio::test]
+async fn whoever_shows_an_agents_certificate_calls_as_that_agent_or_not_at_all() {
+    let user = claims_with("client_id", json!("cli"));
+    let agent = |name: &str| {
+        let mut claims = claims_with("sub", json!(name));
+        (claims["placet_kind"], claims["client_id"]) = (json!("agent"), json!("app"));
+        claims
+    };
+    let delegation = claims_with("client_id", json!("app"));
+    let held = beside_a_certificate(&user, None).await.unwrap_err();
+    assert!(matches!(held, IdentityError::HeldByAgent { .. }), "{held}");
+    let another = beside_a_certificate(&agent("other"), None).await.unwrap_err();
+    assert_eq!(
+        another,
+        IdentityError::CertificateRefused { problem: "the token is another caller's" }
+    );
+    assert_eq!(
+        beside_a_certificate(&agent("other"), Some(&delegation)).await.unwrap_err(),
+        another
+    );
+    let both = |actor: &str| claims_with("act", json!({ "sub": actor }));
+    assert_eq!(beside_a_certificate(&both("other"), None).await.unwrap_err(), another);
+    assert!(beside_a_certificate(&agent("bot"), None).await.is_ok());
+    assert!(beside_a_certificate(&agent("bot"), Some(&delegation)).await.is_ok());
+    assert!(beside_a_certificate(&both("bot"), None).await.is_ok());
 }
 
 #[tokio::test]

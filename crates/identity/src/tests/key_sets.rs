@@ -176,7 +176,7 @@ fn the_configuration_file_has_defaults_and_no_unknown_or_symmetric_words() {
 }
 
 #[test]
-fn an_issuer_of_people_and_agents_that_does_not_say_which_clients_people_use_is_warned_of() {
+fn an_issuer_of_people_that_does_not_say_which_clients_they_use_is_warned_of() {
     let text = |kinds: &str, more: &str| {
         let issuer = format!(
             r#"{{ "issuer": "corp", "tenant": "t", "audiences": ["a"], "keys": {{ "file": "/keys.json" }}, "kinds": {kinds}{more} }}"#
@@ -185,12 +185,12 @@ fn an_issuer_of_people_and_agents_that_does_not_say_which_clients_people_use_is_
     };
     for (kinds, more, warned) in [
         (r#"{ "claim": ["user", "agent"] }"#, "", true),
-        (r#"{ "claim": ["user", "service"] }"#, r#", "clients": { "app": "bot" }"#, true),
+        (r#"{ "claim": ["user"] }"#, "", true),
+        (r#"{ "fixed": "user" }"#, "", true),
         (r#"{ "fixed": "user" }"#, r#", "act": {}"#, true),
         (r#"{ "claim": ["user", "agent"] }"#, r#", "person_clients": ["cli"]"#, false),
         (r#"{ "claim": ["agent", "service"] }"#, "", false),
-        (r#"{ "claim": ["user"] }"#, "", false),
-        (r#"{ "fixed": "user" }"#, "", false),
+        (r#"{ "fixed": "agent" }"#, "", false),
     ] {
         let read: IdentityConfig = serde_json::from_str(&text(kinds, more)).unwrap();
         let warnings = read.warnings().concat();

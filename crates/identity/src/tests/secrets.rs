@@ -36,6 +36,22 @@ fn a_file_is_read_at_each_use_so_that_rotation_needs_no_restart() {
 }
 
 #[test]
+fn what_names_no_file_may_be_a_value_and_is_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().display().to_string();
+    for (pasted, says) in [("sk_live_c4nary", folder.as_str()), ("ab/c4nary+x==", "is named:")] {
+        let told = value(&file(&dir.path().join(pasted))).unwrap_err().to_string();
+        assert!(told.contains("`api`") && told.contains("there is no such file"), "{told}");
+        assert!(told.contains(says) && !told.contains("c4nary"), "{told}");
+    }
+    // What is there and cannot be read is named.
+    let path = dir.path().join("there");
+    symlink(dir.path().join("nowhere"), &path).unwrap();
+    let told = value(&file(&path)).unwrap_err().to_string();
+    assert!(told.contains(&path.display().to_string()), "{told}");
+}
+
+#[test]
 fn two_versions_are_live_after_a_rotation_and_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("secret");
@@ -46,8 +62,8 @@ fn two_versions_are_live_after_a_rotation_and_no_more() {
         fs::write(dir.path().join("next"), value).unwrap();
         fs::rename(dir.path().join("next"), &path).unwrap();
         let live = secrets.clone().live("api").unwrap();
-        let previous = live.previous.map(|secret| secret.expose_secret().to_owned());
-        (live.newest.expose_secret().to_owned(), previous)
+        let previous = live.previous.map(|version| version.value.expose_secret().to_owned());
+        (live.newest.value.expose_secret().to_owned(), previous)
     };
     assert_eq!(turn("second"), ("second".to_owned(), Some("first".to_owned())));
     assert_eq!(turn("third"), ("third".to_owned(), Some("second".to_owned())));
@@ -63,7 +79,7 @@ async fn the_version_before_is_live_for_ten_minutes_after_each_rotation_and_no_l
     let secrets = file(&path);
     let previous = || {
         let live = secrets.live("api").unwrap();
-        live.previous.map(|secret| secret.expose_secret().to_owned())
+        live.previous.map(|version| version.value.expose_secret().to_owned())
     };
     assert_eq!(previous(), None);
     for (now, before) in [("second", "first"), ("third", "second")] {
@@ -94,11 +110,11 @@ async fn a_file_that_cannot_be_read_for_the_moment_leaves_the_value_in_use_and_d
     symlink(&path, &path).unwrap();
     assert!(matches!(value(&file(&path)).unwrap_err(), SecretError::Unreadable { .. }));
     let live = secrets.live("api").unwrap();
-    assert_eq!(live.newest.expose_secret(), "second");
-    assert_eq!(live.previous.unwrap().expose_secret(), "first");
+    assert_eq!(live.newest.value.expose_secret(), "second");
+    assert_eq!(live.previous.unwrap().value.expose_secret(), "first");
     tokio::time::advance(Duration::from_mins(10)).await;
     let live = secrets.live("api").unwrap();
-    assert_eq!(live.newest.expose_secret(), "second");
+    assert_eq!(live.newest.value.expose_secret(), "second");
     assert!(live.previous.is_none());
     fs::rename(&aside, &path).unwrap();
     assert_eq!(value(&secrets).unwrap(), "second");
@@ -143,6 +159,38 @@ fn a_half_written_file_leaves_the_old_value_in_use() {
     assert!(matches!(value(&secrets).unwrap_err(), SecretError::Unreadable { .. }));
     fs::write(&path, "").unwrap();
     assert!(value(&secrets).is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_value_is_used_on_for_fifteen_minutes_while_its_file_cannot_be_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("secret");
+    let spoil: [fn(&Path); 3] = [
+        |path| fs::write(path, "").unwrap(),
+        |path| fs::write(path, "a who").unwrap(),
+        |path| {
+            fs::remove_file(path).unwrap();
+            symlink(path, path).unwrap();
+        },
+    ];
+    for spoil in spoil {
+        fs::write(&path, "a whole secret").unwrap();
+        let secrets = file(&path);
+        assert_eq!(value(&secrets).unwrap(), "a whole secret");
+        spoil(&path);
+        tokio::time::advance(Duration::from_secs(899)).await;
+        // A look in between does not make it live longer.
+        assert_eq!(value(&secrets).unwrap(), "a whole secret");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let refused = value(&secrets).unwrap_err();
+        assert!(!refused.to_string().contains("a who"), "{refused}");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "another").unwrap();
+        assert_eq!(value(&secrets).unwrap(), "another");
+        // Nor does the wait begin with the file's trouble of before.
+        fs::write(&path, "").unwrap();
+        assert_eq!(value(&secrets).unwrap(), "another");
+    }
 }
 
 #[test]
@@ -196,8 +244,31 @@ fn a_secret_that_cannot_be_had_stops_the_start() {
     assert!(Secrets::new(BTreeMap::from([("api".to_owned(), empty)])).check().is_err());
     assert_eq!(
         Secrets::default().get("api").unwrap_err(),
-        SecretError::Unknown { name: "api".to_owned() }
+        SecretError::Unknown { names: Vec::new() }
     );
+}
+
+#[tokio::test]
+async fn a_value_in_the_place_of_a_name_is_not_repeated() {
+    let dir = tempfile::tempdir().unwrap();
+    let pasted = "hunter2-pasted";
+    let source = || SecretSource::File(dir.path().join("x"));
+    let two = BTreeMap::from([("mail".to_owned(), source()), ("sts".to_owned(), source())]);
+    for (secrets, names) in [
+        (Secrets::new(two), "those of `secrets` are `mail`, `sts`"),
+        (Secrets::default(), "which has none"),
+    ] {
+        let errors = [
+            secrets.named(pasted).unwrap_err(),
+            secrets.get(pasted).unwrap_err(),
+            secrets.live_soon(pasted).await.unwrap_err(),
+        ];
+        for error in errors {
+            let said = error.to_string();
+            assert!(said.contains(names), "{said}");
+            assert!(!format!("{said} {error:?}").contains("hunter2"), "{said}");
+        }
+    }
 }
 
 #[test]
@@ -206,7 +277,7 @@ fn a_value_from_the_environment_is_given_as_it_was_found() {
         SecretSource::Env { name: "API".to_owned(), value: SecretString::from("from-outside") };
     let secrets = Secrets::new(BTreeMap::from([("api".to_owned(), source)]));
     assert_eq!(value(&secrets).unwrap(), "from-outside");
-    assert!(secrets.contains("api") && !secrets.contains("API"));
+    assert!(secrets.named("api").is_ok() && secrets.named("API").is_err());
     assert_eq!(secrets.names().collect::<Vec<_>>(), ["api"]);
 }
 

@@ -1,6 +1,7 @@
 //! Sign-in with a small provider of our own on loopback: the round trip, and everything that must not pass.
 
 mod again;
+mod judged;
 mod rotated;
 
 use std::{

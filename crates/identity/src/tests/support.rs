@@ -142,6 +142,7 @@ pub(crate) fn issuer(keys: KeySource) -> IssuerConfig {
     let mut issuer =
         IssuerConfig::new(ISSUER, tenant(), audiences, keys, KindRule::Claim(kinds.into()));
     issuer.groups_claim = Some("groups".to_owned());
+    issuer.person_clients.insert("cli".to_owned());
     issuer
 }
 

@@ -131,6 +131,34 @@ async fn a_token_for_another_audience_is_refused_as_an_id_token_is() {
 }
 
 #[tokio::test]
+async fn so_many_audiences_as_nobody_means_are_refused_with_the_reason_and_no_more_go_on_record() {
+    let many = |number: usize| {
+        let others = (1..number).map(|at| format!("urn:{at}"));
+        json!(others.chain([US.to_owned()]).collect::<Vec<_>>())
+    };
+    let signer = Signer::es256("k1");
+    let verifier = verifier(&[&signer]);
+    let long = |bytes: usize| json!([US, "x".repeat(bytes)]);
+    for taken in [many(32), long(512), json!([US, "urn:b\u{fc}ro, Haus 3"])] {
+        let token = signer.sign(&claims_with("aud", taken.clone()));
+        verify(&verifier, &token).await.unwrap_or_else(|error| panic!("{taken}: {error}"));
+    }
+    for (audiences, reason) in [
+        (many(33), "more than 32"),
+        (json!(vec![US; 33]), "more than 32"),
+        (long(513), "1 to 512 bytes"),
+        (json!([US, ""]), "1 to 512 bytes"),
+        (json!([US, "urn:\nroot approved"]), "control characters"),
+        (json!([US, "urn:\u{85}x"]), "control characters"),
+    ] {
+        let refused = refusal_of(&claims_with("aud", audiences.clone())).await;
+        assert_eq!(refused.code(), ErrorCode::Unauthenticated);
+        let said = refused.to_string();
+        assert!(said.contains("`aud`") && said.contains(reason), "{audiences}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn the_edges_of_the_leeway_are_exact() {
     for (claim, value, accepted) in [
         ("exp", NOW_S - 4, true),

@@ -3,11 +3,11 @@
 //! Owns the causes, what each means for what was read before, and their words for the operator. Invariant: no message holds a text of the
 //! vault's, a token or a value.
 
-use std::{io, path::PathBuf};
+use std::io;
 
 use placet_egress::EgressError;
 
-use crate::error::of_file;
+use crate::error::{of_file, place_of};
 
 /// Why something cannot be had from the vault. No message holds a value, or words of the vault's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,10 +42,10 @@ pub enum VaultError {
         status: u16,
     },
     /// The file with our token or our JWT cannot be used.
-    #[error("the file `{}`, which proves to the vault who we are, cannot be used: {problem}", path.display())]
+    #[error("what proves to the vault who we are cannot be used, {place}: {problem}")]
     Proof {
-        /// The file.
-        path: PathBuf,
+        /// Where the file is; not what names it, where that leads to none.
+        place: String,
         /// What is wrong.
         problem: String,
     },
@@ -128,7 +128,7 @@ impl VaultError {
     }
 
     pub(super) fn proof(path: &std::path::Path, error: &io::Error) -> Self {
-        Self::Proof { path: path.to_path_buf(), problem: of_file(error.kind()) }
+        Self::Proof { place: place_of(path), problem: of_file(error.kind()) }
     }
 }
 

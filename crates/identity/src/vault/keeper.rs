@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{
     Reading, VaultConfig, VaultError,
+    reading::Term,
     session::{Session, Token},
     wire::{Answer, Ask, Fields, Lease, Wire},
 };
@@ -239,9 +240,10 @@ impl Inner {
             }
         };
         let life = lease.as_ref().map_or(self.stale, |one| lasting(one.life, &token, asked_at));
-        let usable_until = asked_at.checked_add(life).unwrap_or(asked_at);
+        let until = asked_at.checked_add(life).unwrap_or(asked_at);
+        let term = Term { until, is_lease: lease.is_some() };
         let wait = if lease.is_some() { two_thirds(life) } else { less_a_tenth(self.refresh) };
-        entry.reading.take(taken, usable_until, (asked_at, OVERLAP));
+        entry.reading.take(taken, term, (asked_at, OVERLAP));
         *entry.held() = lease.map(|lease| Held { lease, generation: token.generation });
         // An answer that was long on its way is old already: it is asked for anew so much sooner.
         Ok(wait.saturating_sub(asked_at.elapsed()))

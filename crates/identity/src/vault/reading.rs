@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use super::VaultError;
-use crate::secrets::{LiveSecret, SecretError};
+use crate::secrets::{LiveSecret, LiveVersion, SecretError};
 
 /// One entry.
 #[derive(Debug)]
@@ -35,7 +35,15 @@ struct State {
 #[derive(Debug)]
 struct Version {
     fields: BTreeMap<String, SecretString>,
-    usable_until: Instant,
+    term: Term,
+}
+
+/// For how long what was read may be used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Term {
+    pub(super) until: Instant,
+    /// Whether the vault lent it for so long. Else it is we who read it again by then, and it has no end that anybody knows.
+    pub(super) is_lease: bool,
 }
 
 #[derive(Debug)]
@@ -65,31 +73,31 @@ impl Reading {
     pub(super) fn take(
         &self,
         fields: BTreeMap<String, SecretString>,
-        usable_until: Instant,
+        term: Term,
         (now, overlap): (Instant, Duration),
     ) {
         let mut state = self.state();
         state.missing = None;
         match state.newest.take() {
             Some(newest) if newest.has(&fields) => {
-                state.newest = Some(Version { usable_until, ..newest });
+                state.newest = Some(Version { term, ..newest });
             }
             before => {
                 if let Some(version) = before {
                     tracing::info!(path = %self.path, "a secret in the vault was rotated");
                     let live_until =
-                        now.checked_add(overlap).unwrap_or(now).min(version.usable_until);
+                        now.checked_add(overlap).unwrap_or(now).min(version.term.until);
                     state.previous = Some(Previous { version, live_until });
                 }
-                state.newest = Some(Version { fields, usable_until });
+                state.newest = Some(Version { fields, term });
             }
         }
     }
 
     /// Lets the newest be used for longer: its lease was renewed.
-    pub(super) fn extend(&self, usable_until: Instant) {
+    pub(super) fn extend(&self, until: Instant) {
         if let Some(newest) = &mut self.state().newest {
-            newest.usable_until = usable_until;
+            newest.term = Term { until, is_lease: true };
         }
     }
 
@@ -112,7 +120,7 @@ impl Reading {
         let mut state = self.state();
         drop(state.previous.take_if(|previous| previous.live_until <= now));
         let missing = |cause| SecretError::Vault { name: name.to_owned(), cause };
-        let Some(newest) = state.newest.as_ref().filter(|newest| newest.usable_until > now) else {
+        let Some(newest) = state.newest.as_ref().filter(|newest| newest.term.until > now) else {
             let stale = state.newest.is_some();
             // Overwritten as soon as nobody may use it.
             state.newest = None;
@@ -128,11 +136,11 @@ impl Reading {
             path: self.path.clone(),
             problem: format!("it has no field `{field}`"),
         };
-        let value = newest.fields.get(field).ok_or_else(|| missing(problem()))?;
-        let before =
-            state.previous.as_ref().and_then(|previous| previous.version.fields.get(field));
-        let before = before.filter(|before| before.expose_secret() != value.expose_secret());
-        Ok(LiveSecret { newest: value.clone(), previous: before.cloned() })
+        let newest = newest.live(field).ok_or_else(|| missing(problem()))?;
+        let before = state.previous.as_ref().and_then(|previous| previous.version.live(field));
+        let previous =
+            before.filter(|before| before.value.expose_secret() != newest.value.expose_secret());
+        Ok(LiveSecret { newest, previous })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -142,6 +150,11 @@ impl Reading {
 }
 
 impl Version {
+    fn live(&self, field: &str) -> Option<LiveVersion> {
+        let value = self.fields.get(field)?.clone();
+        Some(LiveVersion { value, ends: self.term.is_lease.then_some(self.term.until) })
+    }
+
     fn has(&self, fields: &BTreeMap<String, SecretString>) -> bool {
         self.fields.len() == fields.len()
             && self.fields.iter().all(|(name, value)| {
@@ -163,15 +176,28 @@ mod tests {
     }
 
     fn take(reading: &Reading, value: &str, lasts: Duration) {
+        take_as(reading, value, (lasts, true));
+    }
+
+    fn take_as(reading: &Reading, value: &str, (lasts, is_lease): (Duration, bool)) {
         let now = Instant::now();
         let fields = BTreeMap::from([("password".to_owned(), SecretString::from(value))]);
-        reading.take(fields, now.checked_add(lasts).unwrap(), (now, Duration::from_mins(10)));
+        let term = Term { until: now.checked_add(lasts).unwrap(), is_lease };
+        reading.take(fields, term, (now, Duration::from_mins(10)));
     }
 
     fn live(reading: &Reading) -> Result<(String, Option<String>), SecretError> {
         let text = |secret: SecretString| secret.expose_secret().to_owned();
-        let live = reading.live("db", "password", Instant::now())?;
-        Ok((text(live.newest), live.previous.map(text)))
+        let (newest, previous) = reading.live("db", "password", Instant::now())?.into_values();
+        Ok((text(newest), previous.map(text)))
+    }
+
+    /// How long each value is lent for still: the one to use, and the one before.
+    fn left(reading: &Reading) -> (Option<Duration>, Option<Duration>) {
+        let now = Instant::now();
+        let live = reading.live("db", "password", now).unwrap();
+        let left = |version: LiveVersion| Some(version.ends?.duration_since(now));
+        (left(live.newest), live.previous.and_then(left))
     }
 
     #[tokio::test(start_paused = true)]
@@ -217,6 +243,24 @@ mod tests {
         assert_eq!(live(&reading).unwrap(), ("one".to_owned(), None));
         take(&reading, "one", Duration::from_mins(2));
         assert_eq!(live(&reading).unwrap(), ("one".to_owned(), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_value_is_told_with_the_end_of_its_own_lease_and_without_a_lease_there_is_none() {
+        let reading = reading();
+        take_as(&reading, "kept", (MINUTE, false));
+        assert_eq!(left(&reading), (None, None), "to be read again is not to be over");
+        take(&reading, "one", Duration::from_mins(5));
+        assert_eq!(left(&reading), (Some(Duration::from_mins(5)), None));
+        tokio::time::advance(MINUTE).await;
+        reading.extend(Instant::now().checked_add(Duration::from_mins(6)).unwrap());
+        assert_eq!(left(&reading).0, Some(Duration::from_mins(6)), "renewed");
+        take(&reading, "two", Duration::from_mins(8));
+        let both = (Some(Duration::from_mins(8)), Some(Duration::from_mins(6)));
+        assert_eq!(left(&reading), both);
+        // The same value without a lease, as after another engine was mounted there.
+        take_as(&reading, "two", (MINUTE, false));
+        assert_eq!(left(&reading), (None, Some(Duration::from_mins(6))));
     }
 
     #[tokio::test(start_paused = true)]

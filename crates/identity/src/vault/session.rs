@@ -22,7 +22,10 @@ use super::{
     VaultAuth, VaultError,
     wire::{Answer, Ask, Granted, Wire},
 };
-use crate::jitter::{backoff, two_thirds};
+use crate::{
+    error::place_of,
+    jitter::{backoff, two_thirds},
+};
 
 const PROOF_BYTES_MAX: u64 = 64 * 1024;
 /// How often the file with the token is looked at.
@@ -235,7 +238,7 @@ async fn proof(path: &Path) -> Result<SecretString, VaultError> {
     let read = tokio::task::spawn_blocking(move || read_proof(&owned)).await;
     read.unwrap_or_else(|_ended| {
         Err(VaultError::Proof {
-            path: path.to_path_buf(),
+            place: "the file that is named".to_owned(),
             problem: "reading it was interrupted".to_owned(),
         })
     })
@@ -244,7 +247,7 @@ async fn proof(path: &Path) -> Result<SecretString, VaultError> {
 fn read_proof(path: &Path) -> Result<SecretString, VaultError> {
     let failed = |error: std::io::Error| VaultError::proof(path, &error);
     let unusable =
-        |problem: &str| VaultError::Proof { path: path.to_path_buf(), problem: problem.to_owned() };
+        |problem: &str| VaultError::Proof { place: place_of(path), problem: problem.to_owned() };
     // A pipe would block the opening for ever.
     if !std::fs::metadata(path).map_err(failed)?.is_file() {
         return Err(unusable("it is not a file"));

@@ -85,7 +85,7 @@ fn fault(source: &str, problem: &str) -> Value {
     let mut event = AuditEvent::new(AuditKind::Security);
     event.tenant = Some("acme".parse().unwrap());
     event.capability = Some("bank/credit".parse().unwrap());
-    event.code = Some(ErrorCode::CredentialRefused);
+    event.code = Some(ErrorCode::CredentialMisconfigured);
     event.credential = Some(Box::new(CredentialUse {
         kind: CredentialKind::TokenExchange,
         source: source.to_owned(),
@@ -120,6 +120,17 @@ async fn operators_are_told_of_a_credential_that_they_have_to_mend() {
         webhook["data"],
         json!({ "tenant": "acme", "source": "corp", "kind": "token_exchange", "operation": "bank/credit", "problem": problem })
     );
+}
+
+#[tokio::test]
+async fn they_are_told_whichever_code_callers_get_for_it() {
+    for code in ErrorCode::ALL {
+        let mut noted = fault("corp", "a");
+        noted["audit"][0]["code"] = json!(code);
+        let got = letters(&config(json!({})), |chain| chain.append("journal", noted)).await;
+        let is_told = ["CREDENTIAL_MISCONFIGURED", "CREDENTIAL_REFUSED"].contains(&code.as_str());
+        assert_eq!(got.len(), usize::from(is_told), "{code}");
+    }
 }
 
 #[tokio::test]

@@ -332,7 +332,7 @@ pub(crate) fn config(changes: Value) -> NotifyConfig {
 
 pub(crate) fn read(config: Value) -> NotifyConfig {
     let config: NotifyConfig = serde_json::from_value(config).unwrap();
-    config.check(|_| true).unwrap();
+    config.check(|_| Ok(())).unwrap();
     config
 }
 

@@ -243,7 +243,7 @@ async fn given(context: &Context, contract: &Contract) -> Option<Given> {
     let mut given = Given::new();
     for name in in_environment(contract) {
         let live = context.secrets.live_soon(name).await.ok()?;
-        given.push(Digest::of(live.newest.expose_secret().as_bytes()));
+        given.push(Digest::of(live.newest.value.expose_secret().as_bytes()));
     }
     Some(given)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Dispatch, Inquiry},
+    adapter::{Adapter, Approach, Conditions, Connector, Credential, Dispatch, Inquiry, Seat},
     outcome::{AdapterError, Answer, Outcome, Probe, cut, shortened},
     scrub::{REMOVED, Scrub},
 };
@@ -62,6 +62,17 @@ struct Discreet {
     given: Arc<Given>,
 }
 
+impl Discreet {
+    /// What the place is about to be shown is removed from what it says.
+    fn hand(&self, credential: Option<&Credential>) {
+        if let Some(one) = credential {
+            let value = one.value.expose_secret();
+            let value = value.strip_prefix("Bearer ").unwrap_or(value);
+            self.given.hand(&SecretString::from(value), None);
+        }
+    }
+}
+
 #[async_trait]
 impl Adapter for Discreet {
     async fn discover(&self) -> Result<Vec<LiveTool>, AdapterError> {
@@ -73,14 +84,17 @@ impl Adapter for Discreet {
         self.inner.generation()
     }
 
+    async fn make_ready(&self, approach: Approach<'_>) -> Result<Seat, AdapterError> {
+        self.given.look();
+        self.hand(approach.credential);
+        let ready = self.inner.make_ready(approach).await;
+        ready.map_err(|error| self.given.scrub().error(error).shortened())
+    }
+
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
         // Before and after: a secret may be rotated while the call is out.
         self.given.look();
-        if let Some(one) = &conditions.credential {
-            let value = one.value.expose_secret();
-            let value = value.strip_prefix("Bearer ").unwrap_or(value);
-            self.given.hand(&SecretString::from(value), None);
-        }
+        self.hand(conditions.credential.as_ref());
         let outcome = self.inner.invoke(dispatch, conditions).await;
         let scrub = self.given.scrub();
         match outcome {

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use placet_adapter::{
-    adapter::{Adapter, Connector},
+    adapter::{Adapter, Approach, Connector, Seat},
     outcome::{AdapterError, Outcome},
 };
 use placet_types::{
@@ -32,7 +32,7 @@ use placet_types::{
 use crate::{
     actors::adapter::AdapterMessage,
     adapters::{breaker::Breaker, overlap::Overlap, pins::LivePins},
-    stages::invoke::{unavailable, unreached},
+    stages::{credential::Proof, invoke::unreached},
 };
 
 /// What a tool must have been given before running out of time counts as its failure.
@@ -112,11 +112,7 @@ impl Port {
             Refusal::new(ErrorCode::AdapterUnavailable, "the tool has failed several times in a row and is left alone for a while; nothing was executed")
                 .with_retry_after_ms(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1))
         })?;
-        let trial = Trial {
-            port: Arc::clone(self),
-            used: false,
-            is_fair: deadline.saturating_duration_since(Instant::now()) >= FAIR,
-        };
+        let trial = Trial { port: Arc::clone(self), used: false };
         let place = self.place(deadline).await?;
         let connection = self.connected(deadline, &trial).await?;
         Ok(Lease { trial, connection, _place: place })
@@ -158,6 +154,7 @@ impl Port {
         let mut changes = self.connection.subscribe();
         changes.mark_unchanged();
         self.wake();
+        let given = until(deadline);
         loop {
             match tokio::time::timeout_at(deadline, changes.changed()).await {
                 Ok(Ok(())) => match changes.borrow_and_update().clone() {
@@ -169,13 +166,13 @@ impl Port {
                     Connection::Up(_) | Connection::Down => self.wake(),
                 },
                 Ok(Err(_closed)) => {
-                    return Err(unavailable(&AdapterError::Unavailable(
+                    return Err(unreached(AdapterError::Unavailable(
                         "the engine stops".to_owned(),
                     )));
                 }
                 Err(_elapsed) => {
-                    trial.ran_out();
-                    return Err(unavailable(&AdapterError::Unavailable(
+                    trial.ran_out(given);
+                    return Err(unreached(AdapterError::Unavailable(
                         "no connection in time".to_owned(),
                     )));
                 }
@@ -274,14 +271,16 @@ impl Lease {
     ) -> Result<(), Refusal> {
         let port = &self.trial.port;
         let check = port.pins.check(self.connection.as_ref(), capability, fresh_ms);
+        let given = until(deadline);
         let checked = match tokio::time::timeout_at(deadline, check).await {
             Ok(checked) => checked.inspect_err(|error| {
-                if !matches!(error, AdapterError::Drifted(_)) {
+                // A server that ends a session is there.
+                if !matches!(error, AdapterError::Drifted(_) | AdapterError::NoSession(_)) {
                     port.failed();
                 }
             }),
             Err(_elapsed) => {
-                self.trial.ran_out();
+                self.trial.ran_out(given);
                 Err(AdapterError::Unavailable("its tool list did not come in time".to_owned()))
             }
         };
@@ -291,21 +290,49 @@ impl Lease {
         })
     }
 
+    /// Has ready what a call with this credential goes through: a session for whom it is made, where the server keeps some.
+    ///
+    /// # Errors
+    /// Why there is none by `deadline`; nothing happened then.
+    pub(crate) async fn make_ready(
+        &self,
+        proof: &Proof,
+        deadline: Instant,
+    ) -> Result<Seat, AdapterError> {
+        let approach = Approach {
+            timeout_ms: u64::try_from(until(deadline).as_millis()).unwrap_or(u64::MAX),
+            credential: proof.credential.as_ref(),
+            owner: proof.owner,
+        };
+        let making = tokio::time::timeout_at(deadline, self.connection.make_ready(approach));
+        let ready = making.await.unwrap_or_else(|_elapsed| {
+            let why = "nothing was ready for it in the time of the call".to_owned();
+            Err(AdapterError::NoSession(why))
+        });
+        ready.inspect_err(|error| {
+            // What is refused to one caller, or in one session, is no outage for the others.
+            if matches!(error, AdapterError::Unavailable(_) | AdapterError::Garbled(_)) {
+                self.trial.port.failed();
+            }
+            self.lost();
+        })
+    }
+
     /// The connection, to call through.
     pub(crate) fn connection(&self) -> Arc<dyn Adapter> {
         Arc::clone(&self.connection)
     }
 
-    /// Tells the breaker how the call went.
-    pub(crate) fn report(mut self, outcome: &Outcome) {
-        let is_fair = self.trial.is_fair;
-        self.trial.used = is_fair || !matches!(outcome, Outcome::Unknown(_));
+    /// Tells the breaker how the call went that was given so much time.
+    pub(crate) fn report(mut self, outcome: &Outcome, given: Duration) {
+        self.trial.used = given >= FAIR || !matches!(outcome, Outcome::Unknown(_));
         let port = &self.trial.port;
         match outcome {
-            Outcome::Unknown(_) => self.trial.ran_out(),
+            Outcome::Unknown(_) => self.trial.ran_out(given),
             Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => {
                 port.failed();
             }
+            // What is refused to one caller, or in one session, is no outage for the others.
             Outcome::Done(_) | Outcome::Failed(_) | Outcome::NothingHappened(_) => {
                 port.breaker().succeeded();
             }
@@ -326,14 +353,12 @@ impl Lease {
 struct Trial {
     port: Arc<Port>,
     used: bool,
-    /// Whether the caller gave the tool enough time for its silence to be the tool's fault.
-    is_fair: bool,
 }
 
 impl Trial {
-    /// The time was up. One caller's short budget must not close the tool for everybody.
-    fn ran_out(&self) {
-        if self.is_fair {
+    /// The time was up. One caller's short budget, or what was left of it, must not close the tool for everybody.
+    fn ran_out(&self, given: Duration) {
+        if given >= FAIR {
             self.port.failed();
         }
     }
@@ -345,6 +370,11 @@ impl Drop for Trial {
             self.port.breaker().unused();
         }
     }
+}
+
+/// What is left until then.
+fn until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
 }
 
 /// How long a failed supervisor waits before its next try: doubling from 100 ms to 30 s.

@@ -135,6 +135,7 @@ pub(crate) fn event_of(caller: &VerifiedCaller, kind: AuditKind) -> AuditEvent {
     let mut event = AuditEvent::new(kind);
     event.tenant = Some(caller.tenant().clone());
     event.chain = Some(caller.chain());
+    event.audiences = caller.several_audiences();
     event
 }
 

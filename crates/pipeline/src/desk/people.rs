@@ -129,6 +129,10 @@ pub(crate) fn event_of(
     event.call_id = Some(approval.call_id.clone());
     event.capability = Some(approval.capability.clone());
     event.chain = Some(caller.chain());
+    // What else a guest's token is for is the business of their own tenant.
+    if caller.tenant() == approval.chain.tenant() {
+        event.audiences = caller.several_audiences();
+    }
     event.record_id = Some(approval.record_id);
     event.approval_id = Some(approval.approval_id.clone());
     event.digests.insert("request".to_owned(), approval.request_digest);

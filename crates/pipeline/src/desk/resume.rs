@@ -229,6 +229,7 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
         authority_until: parked.authority_until,
         auth_ref: recorded_auth(parked),
         bearers: parked.bearers.clone(),
+        audiences: parked.audiences.clone(),
         tokens: None,
     }
 }

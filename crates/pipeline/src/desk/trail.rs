@@ -68,8 +68,11 @@ pub(crate) async fn of(
     let mut trail = search.trail(&moments).await.map_err(|error| lookup_refusal(&error))?;
     let steps = &mut trail.steps;
     if !asker::is_person(caller) {
-        // A note may name a policy, which is nothing for the one who is refused.
-        steps.iter_mut().for_each(|step| step.note = None);
+        // A note may name a policy, which is nothing for the one who is refused; and what else an approver's token is for is not an agent's to know.
+        for step in steps.iter_mut() {
+            step.note = None;
+            step.audiences.clear();
+        }
     }
     steps.sort_by(|one, other| (one.at, &one.log, one.seq).cmp(&(other.at, &other.log, other.seq)));
     Ok(trail)
@@ -242,6 +245,7 @@ fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TrailStep {
         by,
         code: event.code,
         note: event.note,
+        audiences: event.audiences,
         taint: event.taint,
         digests,
         hash: Digest::from_bytes(entry.hash).to_string(),

@@ -74,7 +74,9 @@ pub(crate) const fn is_unanswered(outcome: &AdapterOutcome) -> bool {
         outcome,
         AdapterOutcome::Unknown(_)
             | AdapterOutcome::NothingHappened(
-                AdapterError::Unavailable(_) | AdapterError::Garbled(_)
+                AdapterError::Unavailable(_)
+                    | AdapterError::NoSession(_)
+                    | AdapterError::Garbled(_)
             )
     )
 }
@@ -116,8 +118,10 @@ pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool 
     if brokered.built.deadline.is_some_and(|deadline| deadline <= due) {
         return false;
     }
-    let unreachable =
-        matches!(outcome, AdapterOutcome::NothingHappened(AdapterError::Unavailable(_)));
+    let unreachable = matches!(
+        outcome,
+        AdapterOutcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::NoSession(_))
+    );
     match &brokered.built.target.capability.dedup {
         Dedup::ReadOnly => unreachable,
         Dedup::Keyed { .. } | Dedup::Queryable { .. } | Dedup::Opaque => false,

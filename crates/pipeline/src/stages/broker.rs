@@ -92,17 +92,19 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
             delegated_user_token_ref: delegation.map(VerifiedToken::token_ref),
             agent_token_ref: caller.actor.token_ref(),
         },
-        bearers: std::iter::once(&caller.actor).chain(delegation).map(bearer_of).collect(),
+        bearers: std::iter::once(&caller.actor).chain(delegation).flat_map(bearers_of).collect(),
+        audiences: caller.several_audiences(),
         tokens: credential::tokens_of(caller),
     })
 }
 
-fn bearer_of(token: &VerifiedToken) -> ParkedToken {
-    ParkedToken {
+/// One for each name, so that a revocation of any of them is found.
+fn bearers_of(token: &VerifiedToken) -> impl Iterator<Item = ParkedToken> {
+    token.subjects().map(|subject| ParkedToken {
         issuer: token.issuer().to_owned(),
-        subject: token.subject().to_owned(),
+        subject: subject.to_owned(),
         issued_at: token.said_issued_at(),
-    }
+    })
 }
 
 /// What whoever calls with a token that was revoked is told.

@@ -5,11 +5,15 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use placet_adapter::{adapter::Credential, outcome::AdapterError};
+use placet_adapter::{
+    adapter::{Credential, SessionOwner},
+    outcome::AdapterError,
+};
 use placet_broker::{BrokerError, CallTokens, GrantRequest, Remedy, origin_of};
-use placet_identity::VerifiedCaller;
+use placet_identity::{LiveSecret, LiveVersion, VerifiedCaller};
 use placet_types::{
     binding::{CredentialPlan, CredentialUse, RequestBinding},
+    clock::Timestamp,
     contract::{
         credential::{ActorSource, CredentialFile, CredentialKind},
         file::TransportFile,
@@ -28,10 +32,12 @@ use crate::{
 };
 
 /// What a call is sent with.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Proof {
     /// For the adapter.
     pub(crate) credential: Option<Credential>,
+    /// Whom it speaks for.
+    pub(crate) owner: SessionOwner,
     /// For the record.
     pub(crate) used: Option<CredentialUse>,
     /// For the broker, if the target refuses it.
@@ -40,10 +46,23 @@ pub(crate) struct Proof {
     version: Option<Version>,
 }
 
+impl Proof {
+    /// Whether the time of its credential is over: nothing is begun with it then.
+    pub(crate) fn is_over(&self) -> bool {
+        self.credential.as_ref().is_some_and(Credential::is_over)
+    }
+
+    /// For a target that wants none.
+    fn of_nobody(brokered: &Brokered) -> Self {
+        let owner = SessionOwner::shared(brokered.identity.chain.tenant(), None);
+        Self { credential: None, owner, used: None, key: None, version: None }
+    }
+}
+
 /// A version of a static secret, and the newest one when it was read.
 #[derive(Debug)]
 struct Version {
-    sent: SecretString,
+    sent: LiveVersion,
     newest: SecretString,
 }
 
@@ -52,7 +71,7 @@ pub(crate) fn learn(context: &Context, brokered: &Brokered, (refused, taken): (&
     if let (Some(refused), Some(taken)) = (&refused.version, &taken.version)
         && let Some(port) = context.ports.of(&brokered.built.target.contract.adapter)
     {
-        port.overlap.learn(&refused.sent, &taken.newest);
+        port.overlap.learn(&refused.sent.value, &taken.newest);
     }
 }
 
@@ -124,6 +143,7 @@ pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
         AdapterError::CredentialRefused(_) => Some(NOT_TAKEN),
         AdapterError::Forbidden(_) => Some(NOT_ALLOWED),
         AdapterError::Unavailable(_)
+        | AdapterError::NoSession(_)
         | AdapterError::Drifted(_)
         | AdapterError::Garbled(_)
         | AdapterError::Misconfigured(_)
@@ -131,10 +151,19 @@ pub(crate) const fn fault_of(error: &AdapterError) -> Option<&'static str> {
     }
 }
 
+/// Whether it is for operators to mend that a target does not know a credential of this kind: it is the same for every caller. One that was
+/// minted for a user may be refused for the user's sake.
+pub(crate) const fn is_ours(kind: CredentialKind) -> bool {
+    match kind {
+        CredentialKind::StaticSecret | CredentialKind::ClientCredentials => true,
+        CredentialKind::TokenExchange => false,
+    }
+}
+
 impl From<Refusal> for Unready {
     fn from(refusal: Refusal) -> Self {
         // What a target does not accept was configured here, and may be mended here.
-        let refused = refusal.code == ErrorCode::CredentialRefused;
+        let refused = refusal.code.lacks_credential();
         let remedy = if refused { Remedy::Operator } else { Remedy::Time };
         let fault = if refusal.message == FORBIDDEN { NOT_ALLOWED } else { NOT_TAKEN };
         Self { remedy, fault: refused.then_some(fault), refusal }
@@ -160,7 +189,7 @@ pub(crate) async fn prove(
 ) -> Result<Proof, Unready> {
     let brokered = &gated.brokered;
     let Some(file) = &brokered.built.target.contract.credential else {
-        return Ok(Proof::default());
+        return Ok(Proof::of_nobody(brokered));
     };
     if file.kind == CredentialKind::StaticSecret {
         return of_secret(context, brokered, file).await;
@@ -181,11 +210,11 @@ pub(crate) async fn another(
     if file.kind == CredentialKind::StaticSecret {
         let name = file.secret.as_deref()?;
         // Rotated after we read it, or here before there.
-        let live = context.secrets.live_soon(name).await.ok()?;
-        let used = refused.version.as_ref()?.sent.expose_secret();
-        let newest = live.newest.clone();
-        let versions = [Some(live.newest), live.previous].into_iter().flatten();
-        let other = versions.into_iter().find(|version| version.expose_secret() != used)?;
+        let live = own_secret(context, brokered, name).await.ok()?;
+        let used = refused.version.as_ref()?.sent.value.expose_secret();
+        let newest = live.newest.value.clone();
+        let mut versions = std::iter::once(live.newest).chain(live.previous);
+        let other = versions.find(|version| version.value.expose_secret() != used)?;
         return Some(proof_of((context, brokered), (file, name), Version { sent: other, newest }));
     }
     if !refused.used.as_ref()?.reused {
@@ -217,6 +246,8 @@ async fn minted(
     }
     let now = context.clock.now();
     let value = grant.value_for(&origin, now)?;
+    // By the clock that nobody sets, since the session that it begins takes its time.
+    let ends = in_ms(grant.expires_at().since_ms(now));
     if let Some(handed) = context.handed.to(&brokered.built.target.contract) {
         // From now on it is removed from what this target says, in whatever call.
         let left_ms = grant.good_until().map(|until| until.since_ms(now));
@@ -230,7 +261,9 @@ async fn minted(
             value: as_sent(&header, value),
             header,
             origin: Some(grant.origin().to_owned()),
+            ends,
         }),
+        owner: SessionOwner::minted(brokered.identity.chain.tenant(), grant.holder()),
         used: Some(grant.used()),
         key: Some(grant.key()),
         version: None,
@@ -305,22 +338,69 @@ async fn of_secret(
     file: &CredentialFile,
 ) -> Result<Proof, Unready> {
     let name = file.secret.as_deref().unwrap_or_default();
-    let live = context.secrets.live_soon(name).await;
-    let live = live.map_err(|error| {
-        let refusal = Refusal::new(
-            ErrorCode::CredentialRefused,
-            "the credential for the tool is not available; nothing was executed",
-        );
-        let fault = Some("the secret cannot be read");
-        Unready { refusal: refusal.with_detail(error), remedy: Remedy::Operator, fault }
-    })?;
-    let newest = live.newest;
+    let live = own_secret(context, brokered, name).await?;
+    let newest = live.newest.value.clone();
     let port = context.ports.of(&brokered.built.target.contract.adapter);
     let previous = live
         .previous
         .filter(|_| port.is_some_and(|port| port.overlap.begins_with_previous(&newest)));
-    let sent = previous.unwrap_or_else(|| newest.clone());
+    let sent = previous.unwrap_or(live.newest);
     Ok(proof_of((context, brokered), (file, name), Version { sent, newest }))
+}
+
+/// The contract's own secret, as far as it can be sent.
+async fn own_secret(
+    context: &Context,
+    brokered: &Brokered,
+    name: &str,
+) -> Result<LiveSecret, Unready> {
+    let unready = |fault, detail: String| {
+        let refusal = Refusal::new(
+            ErrorCode::CredentialMisconfigured,
+            "the credential for the tool is not available; nothing was executed",
+        );
+        Unready {
+            refusal: refusal.with_detail(detail),
+            remedy: Remedy::Operator,
+            fault: Some(fault),
+        }
+    };
+    let live = context.secrets.live_soon(name).await;
+    let live = live.map_err(|error| unready("the secret cannot be read", error.to_string()))?;
+    sendable(live, &brokered.built.target.contract.transport).ok_or_else(|| {
+        let problem = "holds what no header can, such as a line break";
+        unready("the secret cannot be sent", format!("the secret `{name}` {problem}"))
+    })
+}
+
+/// What of a secret can be sent to a target: of what no header can hold, the version before it where there is one, or nothing. What a child is
+/// given has no such limits.
+fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
+    if !matches!(transport, TransportFile::McpHttp { .. }) {
+        return Some(live);
+    }
+    let LiveSecret { newest, previous } = live;
+    let previous = previous.filter(|one| fits_header(&one.value));
+    if fits_header(&newest.value) {
+        return Some(LiveSecret { newest, previous });
+    }
+    previous.map(|newest| LiveSecret { newest, previous: None })
+}
+
+/// Whether a header can hold this value (RFC 9110, section 5.5, less what clients do not send: what is not ASCII).
+fn fits_header(value: &SecretString) -> bool {
+    value.expose_secret().bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
+}
+
+/// Why a call is not ready to be sent, where its target cannot be reached: it may be for want of the secret that the contract's listings and
+/// sessions show, and then that is what an operator has to hear of.
+pub(crate) async fn blamed(context: &Context, brokered: &Brokered, unready: Unready) -> Unready {
+    let file = brokered.built.target.contract.credential.as_ref();
+    let Some(name) = file.and_then(|file| file.secret.as_deref()) else { return unready };
+    if unready.refusal.code != ErrorCode::AdapterUnavailable {
+        return unready;
+    }
+    own_secret(context, brokered, name).await.err().unwrap_or(unready)
 }
 
 fn proof_of(
@@ -330,12 +410,15 @@ fn proof_of(
 ) -> Proof {
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
+    let value = &version.sent.value;
     Proof {
         credential: Some(Credential {
-            value: as_sent(&header, version.sent.clone()),
+            value: as_sent(&header, value.clone()),
             header,
             origin: None,
+            ends: version.sent.ends,
         }),
+        owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some(name)),
         used: Some(CredentialUse {
             kind: plan.kind,
             source: name.to_owned(),
@@ -344,13 +427,24 @@ fn proof_of(
             audience: plan.audience.clone(),
             resource: None,
             scopes: plan.scopes.clone(),
-            expires_at: None,
-            digest: context.secrets.mark(name, &version.sent),
+            expires_at: end_of(&version.sent, (context.clock.now(), Instant::now())),
+            digest: context.secrets.mark(name, value),
             reused: false,
         }),
         key: None,
         version: Some(version),
     }
+}
+
+/// When the time of a value is over, by the clock of all other times on the record: the two of `now` are of the same moment.
+fn end_of(version: &LiveVersion, now: (Timestamp, Instant)) -> Option<Timestamp> {
+    let left_ms = version.ends?.saturating_duration_since(now.1).as_millis();
+    Some(now.0.plus_ms(i64::try_from(left_ms).unwrap_or(i64::MAX)))
+}
+
+/// The moment in so many milliseconds; none where it is too far away to be told.
+fn in_ms(left_ms: i64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)))
 }
 
 /// The value of the header.
@@ -363,75 +457,4 @@ fn as_sent(header: &str, value: SecretString) -> SecretString {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn set(words: &str) -> BTreeSet<String> {
-        words.split_whitespace().map(str::to_owned).collect()
-    }
-
-    fn asked(
-        planned: &str,
-        needed: &str,
-        granted: Option<&str>,
-    ) -> Result<BTreeSet<String>, BrokerError> {
-        let scopes = set(planned).into_iter().collect();
-        let plan = CredentialPlan { scopes, ..CredentialPlan::default() };
-        let granted = granted.map(set);
-        within((&plan, &set(needed)), granted.as_ref())
-    }
-
-    #[test]
-    fn whoever_comes_back_with_fewer_scopes_gets_no_more_than_those() {
-        assert_eq!(asked("read send", "read", Some("read other")), Ok(set("read")));
-        assert_eq!(asked("read send", "read", Some("read send")), Ok(set("read send")));
-    }
-
-    #[test]
-    fn whoever_comes_back_with_more_scopes_gets_no_more_than_was_agreed_to() {
-        assert_eq!(asked("read", "read", Some("read send")), Ok(set("read")));
-    }
-
-    #[test]
-    fn a_scope_that_is_needed_and_that_the_new_token_lacks_is_said_and_nothing_is_asked_for() {
-        let refused = asked("read send", "read send", Some("read")).unwrap_err();
-        let wanted = BrokerError::ScopeMissing {
-            missing: vec!["send".to_owned()],
-            needed: vec!["read".to_owned(), "send".to_owned()],
-        };
-        assert_eq!(refused, wanted);
-    }
-
-    #[test]
-    fn where_nothing_of_what_was_planned_is_left_a_service_is_not_asked_for_everything() {
-        let refused = asked("labels", "", Some("other")).unwrap_err();
-        let all = vec!["labels".to_owned()];
-        assert_eq!(refused, BrokerError::ScopeMissing { missing: all.clone(), needed: all });
-        assert_eq!(
-            asked("", "", Some("other")),
-            Ok(set("")),
-            "where none was planned, as the contract says"
-        );
-    }
-
-    #[test]
-    fn where_the_contract_does_not_say_so_the_callers_scopes_do_not_matter() {
-        assert_eq!(asked("read send", "read", None), Ok(set("read send")));
-    }
-
-    #[test]
-    fn an_operator_is_told_whether_a_target_does_not_know_a_credential_or_does_not_allow_the_call()
-    {
-        let because = |error: AdapterError| {
-            let fault = fault_of(&error);
-            let before_it_was_sent = Unready::from(crate::stages::invoke::unavailable(&error));
-            assert_eq!(before_it_was_sent.fault, fault, "{error}");
-            fault
-        };
-        assert_eq!(because(AdapterError::CredentialRefused("401".to_owned())), Some(NOT_TAKEN));
-        assert_eq!(because(AdapterError::Forbidden("403".to_owned())), Some(NOT_ALLOWED));
-        assert_eq!(because(AdapterError::Unavailable("503".to_owned())), None);
-        assert_eq!(because(AdapterError::Refused("no".to_owned())), None);
-        assert_ne!(NOT_TAKEN, NOT_ALLOWED, "one does not hide the other");
-    }
-}
+mod tests;

@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use placet_adapter::outcome::{AdapterError, Outcome as AdapterOutcome};
+use placet_adapter::{
+    adapter::Seat,
+    outcome::{AdapterError, Outcome as AdapterOutcome},
+};
 use placet_ledger::{
     approval::ApprovalRecord,
     audit::AuditKind,
@@ -20,7 +23,6 @@ use placet_ledger::{
 };
 use placet_policy::permit::Permit;
 use placet_types::{
-    contract::credential::CredentialKind,
     envelope::result::ResultStatus,
     error::{ErrorCode, Refusal},
     ids::{ApprovalId, ToolCallId},
@@ -37,7 +39,7 @@ use crate::{
     stages::{
         again,
         credential::{self, Proof},
-        duplicate, put_off, recorded,
+        duplicate, invoke, put_off, recorded,
         refuse::{self, Refused},
         resolve::{self, Late},
         result::{self, EditedArgs, Subject},
@@ -57,6 +59,7 @@ const DESK_PAUSE: Duration = Duration::from_millis(25);
 pub(crate) struct Ready {
     pub(crate) lease: Lease,
     pub(crate) proof: Proof,
+    pub(crate) seat: Seat,
     pub(crate) deadline: Instant,
 }
 
@@ -261,7 +264,7 @@ async fn dispatched(
     let (record, call) = (settlement.record().cloned(), Call { passage, stage: brokered });
     let unanswered = put_off::unanswered(context, call, record, (&outcome, late.as_ref())).await;
     let Some(Call { passage, stage: mut brokered }) = unanswered else { return };
-    let retries = brokered.built.retries;
+    let (retries, kind) = (brokered.built.retries, brokered.binding.credential.kind);
     let again = settlement.record_id().is_none()
         && retries < again::RETRIES_MAX
         && again::may_repeat(&brokered, &outcome);
@@ -271,9 +274,10 @@ async fn dispatched(
         attempt: record.attempts,
         subject: subject.clone(),
         capability: Arc::clone(&brokered.built.target.capability),
+        kind,
     });
-    let (outcome, mut result) =
-        settle::conclude(context, &brokered.built.target.capability, subject, outcome);
+    let capability = &brokered.built.target.capability;
+    let (outcome, mut result) = settle::conclude(context, (capability, kind), subject, outcome);
     result.latency.adapter_ms = adapter_ms;
     result.retries = retries;
     if removed(Guard::ResultBeforeCommit) {
@@ -330,7 +334,7 @@ async fn note_answer(
     }
 }
 
-/// Whether the credential did: where not, somebody has to mend it, unless it was minted for one user, who may just not be allowed to.
+/// Whether the credential did: where not, somebody has to mend it, unless it was minted for one user.
 async fn note_credential(
     context: &Context,
     brokered: &Brokered,
@@ -338,10 +342,12 @@ async fn note_credential(
 ) {
     match outcome {
         AdapterOutcome::NothingHappened(error) => {
-            if brokered.binding.credential.kind != CredentialKind::TokenExchange
+            let kind = brokered.binding.credential.kind;
+            if credential::is_ours(kind)
                 && let Some(problem) = credential::fault_of(error)
             {
-                credential_faults::note(context, brokered, problem).await;
+                let code = invoke::unavailable(error, kind).code;
+                credential_faults::note(context, brokered, (code, problem)).await;
             }
         }
         AdapterOutcome::Unknown(_) => {}

@@ -218,6 +218,7 @@ pub(crate) fn parked_of(
         accepted_at: passage.accepted_at,
         authority_until: stage.identity.authority_until,
         bearers: stage.identity.bearers.clone(),
+        audiences: stage.identity.audiences.clone(),
         traceparent: placet_telemetry::trace::traceparent_of(&passage.span),
     }
 }

@@ -1,7 +1,8 @@
 //! Invoke: everything between the permit and the dispatch.
 //!
-//! Owns the order: a place in the bulkhead, a live connection, the pin, the credential; only then the dispatch. Each of them may
-//! refuse, and nothing was sent then.
+//! Owns the order: a place in the bulkhead, a live connection, the pin, the credential, the session; only then the dispatch. Each of them
+//! may refuse, and nothing was sent then. Whatever can be waited for comes before the dispatch, whose commit compares what was decided with
+//! what is in force by then: so a freeze or a revocation that is acknowledged during any of these waits stops the call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,18 +11,19 @@ use tokio::time::Instant;
 use placet_adapter::{adapter::TraceHeaders, outcome::AdapterError};
 use placet_broker::Remedy;
 use placet_types::{
+    contract::credential::CredentialKind,
     error::{ErrorCode, Refusal},
     mode::ApprovalMode,
 };
 
 use crate::{
-    adapters::ports::Lease,
     call::{Brokered, Call, Gated},
     context::{Context, ending_refusal},
     credential_faults,
     desk::drift,
     stages::{
-        credential::{self, Proof, Unready},
+        approach,
+        credential::{self, Unready},
         execute::{self, Ready},
         refuse::{self, Refused},
     },
@@ -35,18 +37,15 @@ pub(crate) async fn invoke(context: &Arc<Context>, mut call: Call<Gated>) {
     // One budget for all tries of a call.
     let deadline = *call.stage.brokered.built.deadline.get_or_insert(Instant::now() + budget);
     match prepare(context, &call.stage, deadline).await {
-        Ok((lease, proof)) => {
-            execute::execute(context, call, Ready { lease, proof, deadline }).await;
+        Ok(ready) => execute::execute(context, call, ready).await,
+        Err(unready) => {
+            let unready = credential::blamed(context, &call.stage.brokered, unready).await;
+            refuse_prepared(context, call, unready).await;
         }
-        Err(unready) => refuse_prepared(context, call, unready).await,
     }
 }
 
-async fn prepare(
-    context: &Context,
-    gated: &Gated,
-    deadline: Instant,
-) -> Result<(Lease, Proof), Unready> {
+async fn prepare(context: &Context, gated: &Gated, deadline: Instant) -> Result<Ready, Unready> {
     let target = &gated.brokered.built.target;
     let port = context.ports.of(&target.contract.adapter).ok_or_else(|| {
         Refusal::new(
@@ -64,25 +63,31 @@ async fn prepare(
         || target.capability.mode_highest == ApprovalMode::Destructive;
     let fresh_ms = if strictest { 0 } else { context.settings.live_list_ms_max };
     lease.check_pin(&target.capability, fresh_ms, deadline).await?;
-    let proof = credential::prove(context, gated, deadline).await?;
-    Ok((lease, proof))
+    let (proof, seat) = approach::approach(context, gated, (&lease, deadline)).await?;
+    Ok(Ready { lease, proof, seat, deadline })
 }
 
 /// What a caller is told whose target knows the credential, and does not allow the call with it.
 pub(crate) const FORBIDDEN: &str =
     "the target does not allow the call with this credential; nothing was executed";
 
-/// What a failure before the dispatch says to the caller.
-pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
+/// What a failure says to the caller before which nothing happened, where the target was shown a credential of this kind.
+pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal {
     let (code, message) = match error {
         AdapterError::Drifted(_) => (
             ErrorCode::ValidationError,
             "the tool is no longer what its contract says; nothing was executed",
         ),
-        AdapterError::CredentialRefused(_) => (
-            ErrorCode::CredentialRefused,
-            "the target refused the credential; nothing was executed",
-        ),
+        AdapterError::CredentialRefused(_) => {
+            let is_ours = credential::is_ours(kind);
+            let code = if is_ours {
+                ErrorCode::CredentialMisconfigured
+            } else {
+                ErrorCode::CredentialRefused
+            };
+            (code, "the target refused the credential; nothing was executed")
+        }
+        // What the target knows and does not allow may be about what the call asks for, which is its caller's.
         AdapterError::Forbidden(_) => (ErrorCode::CredentialRefused, FORBIDDEN),
         AdapterError::Refused(reason) => {
             return Refusal::new(
@@ -92,6 +97,7 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
             .with_detail(logged(error));
         }
         AdapterError::Unavailable(_)
+        | AdapterError::NoSession(_)
         | AdapterError::Garbled(_)
         | AdapterError::Misconfigured(_) => {
             (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
@@ -103,14 +109,20 @@ pub(crate) fn unavailable(error: &AdapterError) -> Refusal {
 /// What a failure says before the call was handed over. Words that a server has for its own listing or greeting are for the log: no record
 /// would bring them into the run, as it does with those about a call.
 pub(crate) fn unreached(error: AdapterError) -> Refusal {
+    // Whatever the calls are sent with: where there is none yet, the contract's own secret is shown, or nothing.
+    let kind = CredentialKind::StaticSecret;
     match error {
-        AdapterError::Refused(reason) => unavailable(&AdapterError::Unavailable(reason)),
+        AdapterError::Refused(reason) => unavailable(&AdapterError::Unavailable(reason), kind),
+        // Nothing of a call was in it that its caller could change.
+        AdapterError::Forbidden(_) => {
+            Refusal::new(ErrorCode::CredentialMisconfigured, FORBIDDEN).with_detail(error)
+        }
         AdapterError::Drifted(_)
         | AdapterError::CredentialRefused(_)
-        | AdapterError::Forbidden(_)
+        | AdapterError::NoSession(_)
         | AdapterError::Unavailable(_)
         | AdapterError::Garbled(_)
-        | AdapterError::Misconfigured(_) => unavailable(&error),
+        | AdapterError::Misconfigured(_) => unavailable(&error, kind),
     }
 }
 
@@ -130,7 +142,7 @@ fn shown(reason: &str) -> String {
 async fn refuse_prepared(context: &Arc<Context>, call: Call<Gated>, unready: Unready) {
     let Unready { refusal, remedy, fault } = unready;
     if let Some(problem) = fault {
-        credential_faults::note(context, &call.stage.brokered, problem).await;
+        credential_faults::note(context, &call.stage.brokered, (refusal.code, problem)).await;
     }
     let decision = call.stage.permit.decision().clone();
     // What is no longer what was approved voids the approval, and so does what no waiting mends; what is merely not there yet is waited for.

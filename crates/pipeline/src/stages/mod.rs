@@ -3,6 +3,7 @@
 //! In the order of a call: build, broker, gate, invoke, return.
 
 pub(crate) mod again;
+pub(crate) mod approach;
 pub(crate) mod broker;
 pub(crate) mod build;
 pub(crate) mod credential;

@@ -49,6 +49,7 @@ pub(crate) fn event_of(kind: AuditKind, passage: &Passage, brokered: &Brokered) 
     event.run_id = Some(brokered.run.run_id.clone());
     event.capability = Some(brokered.binding.capability.clone());
     event.chain = Some(brokered.identity.chain.clone());
+    event.audiences.clone_from(&brokered.identity.audiences);
     event.taint.clone_from(&brokered.taint);
     event.trace_id = Some(passage.trace_id.clone());
     event.digests.insert("request".to_owned(), brokered.request_digest);
@@ -286,8 +287,7 @@ async fn approved(
             context.routes.approval_over(&approval.approval_id);
             let told = if expired {
                 recorded::denied(ErrorCode::ApprovalExpired)
-            } else if matches!(refusal.code, ErrorCode::ModeUpgraded | ErrorCode::CredentialRefused)
-            {
+            } else if refusal.code == ErrorCode::ModeUpgraded || refusal.code.lacks_credential() {
                 // That the call has become stronger is said as such (TM-15), and so is that it gets no credential.
                 refusal
             } else {

@@ -15,7 +15,7 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_types::{
-    contract::Capability,
+    contract::{Capability, credential::CredentialKind},
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
     ids::RecordId,
@@ -46,6 +46,8 @@ pub(crate) struct Late {
     pub(crate) attempt: u32,
     pub(crate) subject: Subject,
     pub(crate) capability: Arc<Capability>,
+    /// Of what kind the credential is that it was sent with.
+    pub(crate) kind: CredentialKind,
 }
 
 /// Waits for a late answer, for a while, and settles by it. Beyond a number of them an answer is no longer waited for.
@@ -56,14 +58,14 @@ pub(crate) fn await_answer(context: &Arc<Context>, late: Late) {
     let owner = Arc::clone(context);
     context.registry.spawn(async move {
         let limit = Duration::from_millis(owner.settings.ledger.late_answers_ms);
-        let Late { task, record_id, attempt, subject, capability } = late;
+        let Late { task, record_id, attempt, subject, capability, kind } = late;
         let listening = task.abort_handle();
         let answered = tokio::select! {
             () = owner.stopping.cancelled() => None,
             answered = tokio::time::timeout(limit, task) => answered.ok().and_then(Result::ok).flatten(),
         };
         if let Some(outcome) = answered {
-            let concluded = settle::conclude(&owner, &capability, subject, outcome);
+            let concluded = settle::conclude(&owner, (&capability, kind), subject, outcome);
             bring(&owner, record_id, attempt, concluded).await;
         } else {
             // Its connection need not wait for what nobody hears.

@@ -2,7 +2,8 @@
 //!
 //! Owns the call and the second try. Not here: tries that need a permit of their own, which `again` owns. Invariants: a second try is of
 //! the same attempt, with the same token and until the same deadline; it is made only against an answer which says that nothing happened
-//! because the target does not know the credential, only with another credential that the chain names before, and there is no third.
+//! because the target does not know the credential, only with another credential that the chain names before, and there is no third; nothing
+//! is sent with a credential whose time is over; and no try waits for anything between the commit that allows it and the adapter.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
 
 use placet_adapter::{
-    adapter::{Conditions, Credential},
+    adapter::{Conditions, Credential, Seat},
     outcome::{AdapterError, Outcome as AdapterOutcome},
 };
 use placet_ledger::{
@@ -75,9 +76,9 @@ pub(crate) async fn call(
     ready: Ready,
 ) -> Called {
     let _inflight = context.metrics.with_adapter(&brokered.binding.capability);
-    let Ready { lease, mut proof, deadline } = ready;
+    let Ready { lease, mut proof, seat, deadline } = ready;
     let Leave { dispatch, second: leave, decision_id } = leave;
-    let with = proof.credential.take();
+    let with = (proof.credential.take(), seat);
     let mut tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
     let mut second = None;
     if was_refused(&tried.outcome) {
@@ -86,10 +87,11 @@ pub(crate) async fn call(
             && context.engine_mode() != EngineMode::Lockdown
             && let Some(mut other) =
                 credential::another(context, brokered, (&proof, decision_id), deadline).await
+            && let Ok(seat) = lease.make_ready(&other, deadline).await
             && let Some(dispatch) = once_more(context, leave, &other).await
         {
             second.clone_from(&other.used);
-            let with = other.credential.take();
+            let with = (other.credential.take(), seat);
             tried = try_once(context, brokered, (dispatch, with), (&lease, deadline)).await;
             if was_refused(&tried.outcome) {
                 forget(context, &other);
@@ -101,7 +103,7 @@ pub(crate) async fn call(
         }
     }
     if tried.was_asked {
-        lease.report(&tried.outcome);
+        lease.report(&tried.outcome, tried.given);
     }
     let is_fresh = proof.used.as_ref().is_some_and(|used| !used.reused);
     Called { outcome: tried.outcome, late: tried.late, is_fresh, second }
@@ -119,6 +121,7 @@ const fn was_taken(outcome: &AdapterOutcome) -> bool {
         | AdapterOutcome::NothingHappened(AdapterError::Refused(_)) => true,
         AdapterOutcome::NothingHappened(
             AdapterError::Unavailable(_)
+            | AdapterError::NoSession(_)
             | AdapterError::Drifted(_)
             | AdapterError::CredentialRefused(_)
             | AdapterError::Forbidden(_)
@@ -130,7 +133,7 @@ const fn was_taken(outcome: &AdapterOutcome) -> bool {
 }
 
 /// A target knows better than we do how long a credential is good.
-fn forget(context: &Context, proof: &Proof) {
+pub(crate) fn forget(context: &Context, proof: &Proof) {
     let refused = proof.used.as_ref().and_then(|used| used.digest);
     if let (Some(key), Some(refused)) = (proof.key, refused) {
         context.broker.forget(&key, refused);
@@ -150,6 +153,8 @@ struct Tried {
     outcome: AdapterOutcome,
     late: Option<JoinHandle<Option<AdapterOutcome>>>,
     was_asked: bool,
+    /// How long it had.
+    given: Duration,
 }
 
 /// Calls the adapter in a task of its own, so that its panic is an unknown outcome and not ours. A task that does not end in its time
@@ -157,7 +162,7 @@ struct Tried {
 async fn try_once(
     context: &Context,
     brokered: &Brokered,
-    (dispatch, credential): (Dispatch, Option<Credential>),
+    (dispatch, (credential, seat)): (Dispatch, (Option<Credential>, Seat)),
     (lease, deadline): (&Lease, Instant),
 ) -> Tried {
     let timeout = deadline.saturating_duration_since(Instant::now());
@@ -167,12 +172,15 @@ async fn try_once(
         timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         listen_ms,
         credential,
+        seat,
         trace: trace_headers(&span),
     };
     let connection = lease.connection();
     let invoking = async move {
         // A process that was paused must not begin what others may have taken over meanwhile.
-        if Instant::now() >= deadline {
+        // And its commit may have outlasted the credential.
+        let is_over = conditions.credential.as_ref().is_some_and(Credential::is_over);
+        if is_over || Instant::now() >= deadline {
             drop(dispatch);
             return None;
         }
@@ -185,9 +193,9 @@ async fn try_once(
         Ok(Ok(Some(outcome))) => (outcome, None),
         Ok(Ok(None)) => {
             // The tool was not asked, so its breaker hears nothing.
-            let reason = "its time ran out before it was sent".to_owned();
+            let reason = "its time, or its credential's, ran out before it was sent".to_owned();
             let outcome = AdapterOutcome::NothingHappened(AdapterError::Unavailable(reason));
-            return Tried { outcome, late: None, was_asked: false };
+            return Tried { outcome, late: None, was_asked: false, given: timeout };
         }
         Ok(Err(failed)) => (AdapterOutcome::Unknown(format!("the adapter failed: {failed}")), None),
         Err(_elapsed) => {
@@ -195,7 +203,7 @@ async fn try_once(
             (AdapterOutcome::Unknown(reason), Some(task))
         }
     };
-    Tried { outcome, late, was_asked: true }
+    Tried { outcome, late, was_asked: true, given: timeout }
 }
 
 /// For how long an answer is listened for that is late: only where a record waits for it, and while not too many others are late.
@@ -241,6 +249,7 @@ mod tests {
         for open in [
             AdapterOutcome::Unknown("no answer in time".to_owned()),
             nothing(AdapterError::Unavailable),
+            nothing(AdapterError::NoSession),
             nothing(AdapterError::Drifted),
             nothing(AdapterError::Forbidden),
             nothing(AdapterError::Garbled),

@@ -14,7 +14,7 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_types::{
-    contract::Capability,
+    contract::{Capability, credential::CredentialKind},
     envelope::result::{Cost, Mutation, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
 };
@@ -32,10 +32,10 @@ use crate::{
     },
 };
 
-/// What the adapter's outcome means for the record and for the caller.
+/// What the adapter's outcome means for the record and for the caller, of a call that was sent with a credential of this kind.
 pub(crate) fn conclude(
     context: &Context,
-    capability: &Capability,
+    (capability, kind): (&Capability, CredentialKind),
     subject: Subject,
     outcome: AdapterOutcome,
 ) -> (Outcome, ToolResultEnvelope) {
@@ -60,7 +60,7 @@ pub(crate) fn conclude(
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
         AdapterOutcome::NothingHappened(error) => {
-            let refusal = unavailable(&error);
+            let refusal = unavailable(&error, kind);
             let mut result = subject.result(ResultStatus::Refused, now);
             result.error = Some(error_of(&refusal));
             tracing::info!(error = %logged(&error), capability = %capability.id, "the adapter did nothing");

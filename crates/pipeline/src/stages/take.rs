@@ -28,6 +28,7 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     event.tenant = Some(stage.caller.tenant().clone());
     event.run_id = Some(stage.submission.run.run_id.clone());
     event.chain = Some(stage.caller.chain());
+    event.audiences = stage.caller.several_audiences();
     let built = span.in_scope(|| build_stage::build(context, &passage.call_id, stage));
     context.metrics.stage(Stage::Build, began.elapsed());
     match built {
@@ -56,10 +57,11 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let mut event = AuditEvent::new(AuditKind::Refused);
     event.capability = Some(stage.target.capability.id.clone());
     event.run_id = Some(stage.run.run_id.clone());
-    let chain = match &stage.caller {
-        Caller::Verified(caller) => caller.chain(),
-        Caller::Recorded(identity) => identity.chain.clone(),
+    let (chain, audiences) = match &stage.caller {
+        Caller::Verified(caller) => (caller.chain(), caller.several_audiences()),
+        Caller::Recorded(identity) => (identity.chain.clone(), identity.audiences.clone()),
     };
+    event.audiences = audiences;
     event.tenant = Some(chain.tenant().clone());
     event.chain = Some(chain);
     let brokered = span.in_scope(|| broker_stage::broker(context, &passage.trace_id, stage));

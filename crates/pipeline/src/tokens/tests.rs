@@ -48,6 +48,7 @@ fn identity(until_ms: i64, tokens: Option<CallTokens>) -> Identity {
         authority_until: Timestamp::from_ms(until_ms),
         auth_ref: AuthRef { delegated_user_token_ref: None, agent_token_ref: "tok_1".to_owned() },
         bearers: Vec::new(),
+        audiences: std::collections::BTreeMap::new(),
         tokens,
     }
 }
@@ -71,6 +72,18 @@ fn a_token_that_came_while_the_old_one_was_tried_is_not_lost() {
     assert!(kept.is_lacking(record(1)) && kept.of(record(1)).is_none());
     kept.forget(record(1));
     assert!(!kept.is_lacking(record(1)));
+}
+
+#[test]
+fn an_agent_that_came_back_with_a_new_token_of_its_own_is_not_lost_either() {
+    let kept = Tokens::default();
+    let with = |agent: &str| CallTokens { actor: Some(token(agent, 1_000)), ..tokens("the user") };
+    let (old, new) = (with("old"), with("new"));
+    kept.keep((&tenant("acme"), record(1)), &old);
+    kept.renew(record(1), &identity(1_000, Some(new.clone())), true);
+    assert!(!kept.lacks(record(1), tried(&old), UNTIL));
+    assert_eq!(kept.of(record(1)), Some(new.clone()));
+    assert!(kept.lacks(record(1), tried(&new), UNTIL));
 }
 
 #[test]

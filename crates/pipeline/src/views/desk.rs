@@ -16,6 +16,7 @@ use placet_types::{
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, PrincipalId, ToolCallId},
     mode::ApprovalMode,
+    principal::TokenAudiences,
     taint::Taint,
 };
 
@@ -418,6 +419,9 @@ pub struct TrailStep {
     /// In words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Whom the tokens were for that it was done with, where one of them is for several services: its audiences, by its handle. For people.
+    #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
+    pub audiences: TokenAudiences,
     /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Inquiry},
+    adapter::{Adapter, Approach, Conditions, Connector, Inquiry, Seat},
     outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe},
 };
 use placet_ledger::dispatch::Dispatch;
@@ -34,6 +34,9 @@ pub(crate) struct Witness {
     pub(crate) connections: AtomicU64,
     /// How long the adapter takes to list its tools.
     pub(crate) listing: Mutex<Duration>,
+    /// How long it takes to begin a session for a call, and how many it has begun.
+    pub(crate) seating: Mutex<Duration>,
+    pub(crate) seated: AtomicU64,
     pub(crate) probing: Mutex<Probing>,
     /// The adapter whose probes are never answered, and how many it was asked.
     pub(crate) mute: Mutex<Option<&'static str>>,
@@ -64,6 +67,8 @@ pub(crate) enum Behaviour {
     Refuses,
     /// It refuses the call, since the tool is not what its contract says.
     Drifts,
+    /// There is no session with it for whoever calls.
+    NoSession,
     Unknown,
     /// So many calls have an effect and no answer; the next ones are answered.
     Flaky(u32),
@@ -84,6 +89,10 @@ impl Witness {
 
     pub(crate) fn list_slowly(&self, pause: Duration) {
         *self.listing.lock().unwrap() = pause;
+    }
+
+    pub(crate) fn begin_slowly(&self, pause: Duration) {
+        *self.seating.lock().unwrap() = pause;
     }
 
     pub(crate) fn behave_well(&self) {
@@ -152,7 +161,16 @@ impl Adapter for FakeAdapter {
         u64::from(self.0.drifted.load(Ordering::SeqCst))
     }
 
-    async fn invoke(&self, dispatch: Dispatch, _conditions: Conditions) -> Outcome {
+    async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
+        let pause = *self.0.seating.lock().unwrap();
+        tokio::time::sleep(pause).await;
+        self.0.seated.fetch_add(1, Ordering::SeqCst);
+        Ok(Seat::holding(Arc::clone(&self.0)))
+    }
+
+    async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
+        // Nothing may be left to wait for once a call is dispatched.
+        conditions.seat.into_held::<Arc<Witness>>().expect("a call without its seat");
         let tool = dispatch.capability().capability().to_string();
         let behaviour = self.0.behaviour.lock().unwrap().get(&tool).cloned();
         if let Some(Behaviour::NothingAfter(pause)) = &behaviour {
@@ -170,6 +188,10 @@ impl Adapter for FakeAdapter {
             }
             Some(Behaviour::Drifts) => {
                 return Outcome::NothingHappened(AdapterError::Drifted("another tool".to_owned()));
+            }
+            Some(Behaviour::NoSession) => {
+                let why = "the server has ended the session".to_owned();
+                return Outcome::NothingHappened(AdapterError::NoSession(why));
             }
             Some(Behaviour::Slow(pause)) => tokio::time::sleep(*pause).await,
             Some(Behaviour::OnLeave(leave)) => drop(leave.acquire().await),

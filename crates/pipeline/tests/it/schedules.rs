@@ -397,6 +397,35 @@ async fn short_budgets_of_one_caller_do_not_close_the_tool_for_all() {
 }
 
 #[tokio::test]
+async fn what_a_session_leaves_of_a_budget_is_no_fair_time_for_the_tool() {
+    let world = World::touchy(3).await;
+    world.witness.behave("look", Behaviour::Slow(Duration::from_secs(2)));
+    world.witness.begin_slowly(Duration::from_millis(900));
+    for step in 0..10 {
+        let mut call = plan("look", &format!("s{step}"), "a");
+        call["run"] = json!({"run_id": "hasty", "run_budget": {"tool_latency_ms_max": 1_300, "calls_max": 100_000}});
+        drop(world.send(call).await);
+    }
+    tokio::time::sleep(Duration::from_millis(4_000)).await;
+    assert!(world.witness.seated.load(Ordering::SeqCst) >= 3);
+    world.witness.behave_well();
+    world.witness.begin_slowly(Duration::ZERO);
+    finished(world.call(plan("look", "s", "a")).await);
+}
+
+#[tokio::test]
+async fn sessions_that_end_for_one_caller_do_not_close_the_tool_for_all() {
+    let world = World::touchy(3).await;
+    world.witness.behave("note", Behaviour::NoSession);
+    for step in 0..5 {
+        let refusal = refused(world.call(plan("note", &format!("s{step}"), "a")).await);
+        assert_eq!(refusal.code, ErrorCode::AdapterUnavailable);
+        assert_eq!(refusal.execution, Execution::NotExecuted);
+    }
+    finished(world.call(plan("look", "s", "a")).await);
+}
+
+#[tokio::test]
 async fn a_stop_waits_for_what_is_under_way_and_not_for_what_is_held() {
     let world = World::new().await;
     held(world.call(plan("erase", "s1", "a")).await);

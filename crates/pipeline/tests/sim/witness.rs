@@ -13,7 +13,7 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::{Value, json};
 
 use placet_adapter::{
-    adapter::{Adapter, Conditions, Connector, Inquiry},
+    adapter::{Adapter, Approach, Conditions, Connector, Inquiry, Seat},
     outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe},
 };
 use placet_ledger::{dispatch::Dispatch, record::EffectState};
@@ -212,6 +212,11 @@ impl Adapter for Connection {
 
     fn generation(&self) -> u64 {
         0
+    }
+
+    async fn make_ready(&self, _approach: Approach<'_>) -> Result<Seat, AdapterError> {
+        tokio::time::sleep(Duration::from_millis(self.0.roll(3))).await;
+        Ok(Seat::default())
     }
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {

@@ -152,7 +152,12 @@ fn configuration(config: &Config) -> Check {
 async fn ledger(config: &Config) -> Check {
     let about = "ledger";
     let postgres = match storage::choice(config, &config.data) {
-        Ok(Choice::Embedded) => return Check::ok(about, "in the data folder, for one process"),
+        Ok(Choice::Embedded) => {
+            return match storage::check_finished(&config.data) {
+                Ok(()) => Check::ok(about, "in the data folder, for one process"),
+                Err(failure) => Check::of(about, &failure),
+            };
+        }
         Ok(Choice::Postgres(postgres)) => postgres,
         Err(failure) => return Check::of(about, &failure),
     };

@@ -81,7 +81,11 @@ enum Action {
         admin_url: Url,
     },
     /// Check journal, index, content and every move of a stopped Placet's records.
-    #[command(alias = "verify")]
+    #[command(
+        alias = "verify",
+        after_help = "Exit codes: 0 sound, 1 wrong or lost, 2 usage, 3 sound as far as it could be looked at: the archive is not at hand, \
+                      or the operating system refused something."
+    )]
     Fsck {
         /// Make the index anew from the journal instead.
         #[arg(long)]

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use placet_identity::{IssuerConfig, SignInConfig};
+use placet_identity::{IssuerConfig, Secrets, SignInConfig};
 use placet_server::console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ impl ConsoleFile {
         &self,
         file: &Path,
         issuers: &[IssuerConfig],
-        has_secret: impl Fn(&str) -> bool,
+        secrets: &Secrets,
     ) -> Result<(), FileProblem> {
         if let Some(url) = &self.public_url {
             let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
@@ -74,14 +74,10 @@ impl ConsoleFile {
             let problem =
                 |error: &dyn std::fmt::Display| FileProblem::at(file, "console.sign_in", error);
             sign_in.check(issuers).map_err(|error| problem(&error))?;
-            if let Some(name) = &sign_in.client_secret
-                && !has_secret(name)
-            {
-                return Err(FileProblem::at(
-                    file,
-                    "console.sign_in.client_secret",
-                    format!("`{name}` is not among `secrets`"),
-                ));
+            if let Some(name) = &sign_in.client_secret {
+                secrets.named(name).map_err(|error| {
+                    FileProblem::at(file, "console.sign_in.client_secret", error)
+                })?;
             }
         }
         Ok(())
@@ -101,12 +97,14 @@ fn is_loopback(url: &Url) -> bool {
 mod tests {
     use std::path::Path;
 
+    use placet_identity::Secrets;
+
     use super::ConsoleFile;
 
     fn check(public_url: &str) -> bool {
         let file =
             ConsoleFile { public_url: Some(public_url.parse().unwrap()), ..ConsoleFile::default() };
-        file.check(Path::new("placet.yaml"), &[], |_| true).is_ok()
+        file.check(Path::new("placet.yaml"), &[], &Secrets::default()).is_ok()
     }
 
     #[test]

@@ -198,8 +198,9 @@ impl Reading<'_> {
         let settings = self.settings(&file, &ledger);
         let identity = self.identity(&file)?;
         self.check_services(&file.sts, &secrets)?;
-        file.console.check(self.name, &identity.issuers, |name| secrets.contains(name))?;
-        let told = file.notifications.check(|name| secrets.contains(name));
+        file.console.check(self.name, &identity.issuers, &secrets)?;
+        let is_named = |name: &str| secrets.named(name).map_err(|error| error.to_string());
+        let told = file.notifications.check(is_named);
         told.map_err(|error| FileProblem::at(self.name, "notifications", error))?;
         Ok(Config {
             origin,
@@ -277,8 +278,14 @@ impl Reading<'_> {
         let mut sources = BTreeMap::new();
         for (name, file) in files {
             let source = match file {
-                SecretFile::Interpolated(text) => self.variable(name, &text.variable)?,
-                SecretFile::Env { env } => self.variable(name, env)?,
+                // Here and below it may be the value itself, in the place of a name.
+                SecretFile::Interpolated(text) => {
+                    let unset = "`${…}` names a variable that is not set";
+                    self.variable(name, &text.variable, unset)?
+                }
+                SecretFile::Env { env } => {
+                    self.variable(name, env, "`env` names a variable that is not set")?
+                }
                 SecretFile::File { file } => SecretSource::File(self.base.join(file)),
                 SecretFile::Vault { vault } => SecretSource::Vault(self.entry(name, vault)?),
                 SecretFile::JwtSvid { jwt_svid } => {
@@ -315,22 +322,25 @@ impl Reading<'_> {
 
     fn check_services(&self, services: &[StsConfig], secrets: &Secrets) -> Result<(), FileProblem> {
         check_all(services).map_err(|error| FileProblem::at(self.name, "sts", error))?;
-        let names = services.iter().filter_map(|one| Some((one, one.client_auth.secret()?)));
-        let missing = names.into_iter().find(|(_, secret)| !secrets.contains(secret));
-        missing.map_or(Ok(()), |(one, secret)| {
-            let problem = format!("token service `{}`: no secret is named `{secret}`", one.name,);
-            Err(FileProblem::at(self.name, "sts", problem))
-        })
+        for (service, secret) in
+            services.iter().filter_map(|one| Some((one, one.client_auth.secret()?)))
+        {
+            secrets.named(secret).map_err(|error| {
+                let problem = format!("token service `{}`: `client_auth` {error}", service.name);
+                FileProblem::at(self.name, "sts", problem)
+            })?;
+        }
+        Ok(())
     }
 
-    fn variable(&self, secret: &str, variable: &str) -> Result<SecretSource, FileProblem> {
-        let value = self.environment.get(variable).ok_or_else(|| {
-            FileProblem::at(
-                self.name,
-                format!("secrets.{secret}"),
-                format!("the variable `{variable}` is not set"),
-            )
-        })?;
+    fn variable(
+        &self,
+        secret: &str,
+        variable: &str,
+        unset: &str,
+    ) -> Result<SecretSource, FileProblem> {
+        let unset = || FileProblem::at(self.name, format!("secrets.{secret}"), unset);
+        let value = self.environment.get(variable).ok_or_else(unset)?;
         Ok(SecretSource::Env { name: variable.to_owned(), value: SecretString::from(value) })
     }
 

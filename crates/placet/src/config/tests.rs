@@ -87,15 +87,20 @@ fn a_secret_comes_from_the_environment_or_a_file_and_never_from_the_configuratio
 #[test]
 fn a_secret_that_is_missing_empty_or_written_out_is_refused() {
     for (text, expected) in [
-        ("secrets: { a: '${MISSING}' }", "the variable `MISSING` is not set"),
-        ("secrets: { a: { env: EMPTY } }", "the variable `EMPTY` is not set"),
+        ("secrets: { a: '${MISSING}' }", "`${…}` names a variable that is not set"),
+        ("secrets: { a: '${plain_text_secret}' }", "`secrets.a`: `${…}` names a variable"),
+        ("secrets: { a: { file: plain-text-secret } }", "there is no such file"),
+        ("secrets: { a: { file: plain-text/secret } }", "there is no such file"),
+        ("secrets: { a: { env: plain-text-secret } }", "`env` names a variable that is not set"),
+        ("secrets: { a: { env: EMPTY } }", "`env` names a variable that is not set"),
         ("secrets: { a: { file: nowhere.txt } }", "cannot be read"),
         ("secrets: { a: plain-text-secret }", "a secret is written"),
         ("secrets: { a: 'x${TOKEN}' }", "a secret is written"),
         ("secrets: { a: { env: TOKEN, extra: 1 } }", "a secret is written"),
     ] {
         let error = load(text).unwrap_err();
-        assert!(error.contains(expected) && !error.contains("plain-text"), "{error}");
+        let repeats = error.contains("plain-text") || error.contains("plain_text");
+        assert!(error.contains(expected) && !repeats, "{error}");
     }
 }
 
@@ -143,12 +148,60 @@ fn the_collector_of_the_file_wins_over_the_environment() {
 
     let plain = load_in(dir.path(), "{}", &environment).unwrap();
     assert_eq!(plain.telemetry.otlp.unwrap().endpoint.port(), Some(1));
-    let unknown = text.replace("secret: key", "secret: other");
-    assert!(
-        load_in(dir.path(), &unknown, &environment)
-            .unwrap_err()
-            .contains("no secret is named `other`")
-    );
+}
+
+#[test]
+fn a_value_in_the_place_of_a_secrets_name_is_not_repeated() {
+    let environment = Environment::of([("KEY", "k")]);
+    let issuer = "issuers:\n  - { issuer: 'https://id.example', tenant: acme, audiences: [placet], keys: { file: jwks.json }, kinds: { fixed: user } }\n";
+    let sts = |auth: &str| {
+        format!(
+            "sts:\n  - {{ name: corp, issuer: 'https://id.example', token_endpoint: 'https://id.example/token', client_id: placet, client_auth: {{ {auth} }} }}\n"
+        )
+    };
+    let channel =
+        |to: &str| format!("notifications: {{ channels: {{ ops: {{ to: {{ {to} }} }} }} }}\n");
+    for (place, text) in [
+        (
+            "telemetry.otlp.headers.X-Key.secret",
+            "telemetry: { otlp: { endpoint: 'http://127.0.0.1:4318', headers: { X-Key: { secret: hunter2 } } } }\n".to_owned(),
+        ),
+        ("sts", sts("method: client_secret_basic, secret: hunter2")),
+        ("sts", sts("method: client_secret_post, secret: hunter2")),
+        ("sts", sts("method: private_key_jwt, key: hunter2")),
+        ("sts", sts("method: spiffe_jwt, svid: hunter2")),
+        (
+            "console.sign_in.client_secret",
+            format!(
+                "{issuer}console: {{ sign_in: {{ issuer: 'https://id.example', client_id: console, client_secret: hunter2 }} }}\n"
+            ),
+        ),
+        ("channels.ops.to.key", channel("type: webhook, url: 'https://h.example', key: hunter2")),
+        (
+            "channels.ops.to.old_key",
+            channel("type: webhook, url: 'https://h.example', key: api, old_key: hunter2"),
+        ),
+        (
+            "channels.ops.to.url.secret",
+            channel("type: slack, url: { secret: hunter2, origin: 'https://h.example' }"),
+        ),
+        (
+            "channels.ops.to.password",
+            channel("type: email, host: mail.example, from: p@mail.example, to: [a@mail.example], user: p, password: hunter2"),
+        ),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let load = |text: &str| {
+            load_in(dir.path(), &format!("secrets: {{ api: '${{KEY}}' }}\n{text}"), &environment)
+        };
+        let error = load(&text).unwrap_err();
+        assert!(!error.contains("hunter2"), "what may be a value is repeated: {error}");
+        let says = "names no secret of the configuration; those of `secrets` are `api`";
+        assert!(error.contains(place) && error.contains(says), "{error}");
+        if !text.contains("svid") && !text.contains("private_key") {
+            load(&text.replace("hunter2", "api")).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use placet_types::clock::{Clock, Timestamp};
 use serde_json::json;
 
 use super::{
-    choice, embedded_config,
+    check_finished, choice, embedded_config,
     fsck::{self, Moves},
     in_words, journal_folder, refused, store_folder,
 };
@@ -36,6 +36,7 @@ pub(crate) fn stopped(config: &Config) -> Result<EmbeddedConfig, Failure> {
                 "use the tools of the database; `placet ledger export` copies everything out of it",
             ));
     }
+    check_finished(&config.data)?;
     if !journal_folder(&config.data).try_exists().unwrap_or(false) {
         let folder = store_folder(&config.data);
         return Err(Failure::new(format!("there is no store in `{}`", folder.display()))
@@ -79,7 +80,11 @@ pub(crate) async fn check(config: &Config, json: bool) -> Outcome {
         ));
         moves.illegal.iter().for_each(|why| output::line(format!("  illegal: {why}")));
     }
-    Ok(if sound { Exit::Ok } else { Exit::Findings })
+    Ok(match (sound, report.is_whole()) {
+        (true, true) => Exit::Ok,
+        (true, false) => Exit::Part,
+        (false, _) => Exit::Findings,
+    })
 }
 
 /// Makes a checkpoint in a stopped Placet's ledger, or moves old segments to the archive.
@@ -131,22 +136,48 @@ fn index_in_words(verdict: &IndexVerdict) -> String {
                 "DISAGREES with the journal ({why}); `placet ledger fsck --rebuild` makes it anew"
             )
         }
+        IndexVerdict::Unread { why } => {
+            format!("could not be looked at ({why}); nothing is known to be wrong with it")
+        }
+    }
+}
+
+/// What of the journal was not looked at, if anything.
+fn away(report: &VerifyReport) -> Option<String> {
+    let before = report.journal.first_seq.checked_sub(1).filter(|before| *before > 0)?;
+    Some(format!(
+        "entries 1 to {before} are in an archive that is not at hand, and were not looked at: put it back, or name it under `ledger.archive`"
+    ))
+}
+
+/// A number of listed pieces: the list ends somewhere.
+fn at_least(listed: usize) -> String {
+    if listed < embedded::CONTENTS_LISTED_MAX {
+        listed.to_string()
+    } else {
+        format!("at least {listed}")
     }
 }
 
 fn told(report: &VerifyReport) {
-    output::line(format!(
-        "journal  ok: {} entries, head {}",
-        report.journal.frames,
-        hex::encode(report.journal.head)
-    ));
+    let journal = &report.journal;
+    let head = hex::encode(journal.head);
+    if let Some(why) = away(report) {
+        let (first, last) = (journal.first_seq, journal.last_seq);
+        output::line(format!(
+            "journal  ok as far as it is here: entries {first} to {last}, head {head}"
+        ));
+        output::line(format!("  {why}"));
+    } else {
+        output::line(format!("journal  ok: {} entries, head {head}", journal.frames));
+    }
     output::line(format!("index    {}", index_in_words(&report.index)));
     output::line(format!(
-        "content  {} pieces named, {} deleted, {} missing, {} ALTERED",
+        "content  {} pieces named, {} deleted, {} MISSING, {} ALTERED",
         report.content.named,
         report.content.deleted,
-        report.content.missing.len(),
-        report.content.altered.len(),
+        at_least(report.content.missing.len()),
+        at_least(report.content.altered.len()),
     ));
     if let Some(why) = &report.content.damaged_places {
         output::line(format!(
@@ -156,6 +187,16 @@ fn told(report: &VerifyReport) {
     for (number, why) in &report.damaged_checkpoints {
         output::line(format!(
             "  checkpoint {number} is DAMAGED ({why}); the next start sets it aside"
+        ));
+    }
+    for (number, why) in &report.damaged_fallbacks {
+        output::line(format!(
+            "  checkpoint {number} is DAMAGED ({why}); no start can fall back on it until another one takes its place"
+        ));
+    }
+    if let Some(why) = &report.damaged_records {
+        output::line(format!(
+            "  records whose entries were archived are DAMAGED ({why}); with the archive in its place they are read from there"
         ));
     }
     for (what, list) in [("missing", &report.content.missing), ("altered", &report.content.altered)]
@@ -174,16 +215,25 @@ fn document(report: &VerifyReport, moves: &Moves, sound: bool) -> serde_json::Va
     };
     json!({
         "ok": sound,
+        "whole": report.is_whole(),
         "entries": report.journal.frames,
+        "first_entry": report.journal.first_seq,
         "head": hex::encode(report.journal.head),
         "index": index_in_words(&report.index),
         "content": {
             "named": report.content.named,
+            "deleted": report.content.deleted,
             "missing": listed(&report.content.missing),
             "altered": listed(&report.content.altered),
             "damaged_places": report.content.damaged_places,
         },
-        "checkpoints_damaged": report.damaged_checkpoints.iter().map(|(number, _)| number).collect::<Vec<_>>(),
+        "checkpoints_damaged": report
+            .damaged_checkpoints
+            .iter()
+            .chain(&report.damaged_fallbacks)
+            .map(|(number, _)| number)
+            .collect::<Vec<_>>(),
+        "records_damaged": report.damaged_records,
         "moves": { "count": moves.count, "records": moves.records, "illegal": moves.illegal },
     })
 }

@@ -5,7 +5,7 @@
 use axum::{extract::State, response::Response};
 use maud::html;
 use placet_pipeline::views::desk::TrailView;
-use placet_types::{ids::ToolCallId, taint};
+use placet_types::{ids::ToolCallId, principal, taint};
 
 use super::{
     Desk,
@@ -42,6 +42,7 @@ pub(super) async fn show<B: Backend>(
                         br;
                         span.small.soft { (words::exact(step.at)) " · " (words::relative(step.at, now)) }
                         @if !step.taint.is_empty() { br; span.small { "In the run’s context: " (taint::listed(&step.taint)) } }
+                        @if !step.audiences.is_empty() { br; span.small { "With a token for several services: " (principal::listed(&step.audiences)) } }
                         @if let Some(note) = &step.note { blockquote { (note) } }
                         details #{ "step-" (step.log) "-" (step.seq) } {
                             summary.small { "Where it stands, and its digests" }

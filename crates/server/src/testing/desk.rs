@@ -166,6 +166,7 @@ pub(super) fn entry(kind: DeskKind) -> DeskEntryView {
 pub(super) fn trail() -> TrailView {
     let step = json!({
         "log": "journal", "seq": 4, "at": 5, "kind": "approval_asked", "by": "agent-1 <b>",
+        "audiences": { "tok_1": ["https://mail.example <i>", "placet"] },
         "digests": { "request": Digest::of(b"request") }, "hash": "00ff",
     });
     TrailView { steps: vec![serde_json::from_value(step).unwrap()], incomplete: true }

@@ -2,17 +2,18 @@
 //!
 //! Owns the erasing: content in a pack is overwritten with zeros, then its header says that it is gone; a large piece's file is
 //! removed. Not here: who decides it, and the journal's entry that says so, which is durable before. Invariants: erasing again what
-//! is erased changes nothing; a record that is half erased is never answered as content; its place is never used for another.
+//! is erased changes nothing; a record that is half erased is never answered as content; its place is never used for another; what belongs
+//! to another record is never overwritten, whatever the tables of places say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use placet_types::digest::Digest;
 
+use super::copies::Pieces;
 use super::error::ContentError;
-use super::pack::{RECORD_HEADER_BYTES, dead_header};
+use super::pack::{RECORD_HEADER_BYTES, Record, dead_header, read_records, record_at};
 use super::places::{Located, Place, TenantKey};
 use super::reader::tenant_key;
 use super::{ContentStore, blob_path, pack_path, tenant_path};
@@ -21,8 +22,17 @@ use crate::journal::medium::{MediumFile, to_u64, to_usize, write_all_at};
 /// What waits to be erased at the next sync, by pack.
 #[derive(Debug, Default)]
 pub(super) struct Erasures {
-    packs: BTreeMap<(TenantKey, u32), BTreeMap<Digest, Place>>,
+    packs: BTreeMap<(TenantKey, u32), Pieces>,
+    /// What has rotted there, and was kept anew elsewhere.
+    replaced: BTreeMap<(TenantKey, u32), Pieces>,
     folders: BTreeSet<TenantKey>,
+}
+
+impl Erasures {
+    /// What is at this place has rotted, and is kept anew.
+    pub(super) fn replace(&mut self, tenant: TenantKey, digest: Digest, place: Place) {
+        self.replaced.entry((tenant, place.pack)).or_default().insert(digest, place);
+    }
 }
 
 /// What is not deleted while everything is copied: the copy has entries that still name it.
@@ -148,7 +158,10 @@ impl ContentStore {
 
     /// Erases what waits for it.
     pub(super) fn erase(&mut self) -> Result<(), ContentError> {
-        let Erasures { packs, folders } = std::mem::take(&mut self.erasures);
+        let Erasures { packs, replaced, folders } = std::mem::take(&mut self.erasures);
+        for ((tenant, pack), pieces) in replaced {
+            self.erase_replaced(tenant, pack, &pieces)?;
+        }
         for ((tenant, pack), places) in packs {
             self.erase_in_pack(tenant, pack, &places)?;
         }
@@ -163,7 +176,7 @@ impl ContentStore {
         &self,
         tenant: TenantKey,
         pack: u32,
-        places: &BTreeMap<Digest, Place>,
+        places: &Pieces,
     ) -> Result<(), ContentError> {
         let index = &self.reader.places;
         // Not while the pack is copied or written anew; should it be gone since, its records are elsewhere.
@@ -184,15 +197,12 @@ impl ContentStore {
                 Some(Located::Gone) | None => {}
             }
         }
+        let mut own = here.clone();
         if let Some(file) = file {
-            overwrite(&*file, &here).map_err(failed())?;
+            own = own_of(&*file, &here).map_err(failed())?;
+            overwrite(&*file, &own).map_err(failed())?;
         }
-        let mut info = index.pack(tenant, pack);
-        for (_, place) in &here {
-            let bytes = to_u64(RECORD_HEADER_BYTES).saturating_add(u64::from(place.length));
-            info.dead_bytes = info.dead_bytes.saturating_add(bytes);
-            info.records = info.records.saturating_sub(1);
-        }
+        let info = index.pack(tenant, pack).without(&own);
         let gone = here.iter().map(|(digest, _)| (**digest, Located::Gone));
         index.publish(tenant, gone, (!here.is_empty()).then_some((pack, info)));
         drop(_in_use);
@@ -202,39 +212,43 @@ impl ContentStore {
         }
         Ok(())
     }
-    /// Whether a piece that was found in a pack is there already, whole, in another place: a kill while a pack was written anew leaves
-    /// both.
-    pub(super) fn is_copy(
-        &self,
-        tenant: TenantKey,
-        digest: Digest,
-        place: Place,
-    ) -> Result<bool, ContentError> {
-        match self.reader.locate(tenant, digest)? {
-            Some(Located::At { place: known, .. }) if known != place => {
-                Ok(self.reader.load(tenant, digest, known).is_ok())
-            }
-            Some(Located::At { .. } | Located::Gone) | None => Ok(false),
-        }
-    }
+}
 
-    /// Erases pieces that are there once more elsewhere: they would outlive their deletion, and come back with it.
-    pub(super) fn erase_copies(
-        &self,
-        file: &dyn MediumFile,
-        path: &Path,
-        copies: &BTreeMap<Digest, Place>,
-    ) -> Result<(), ContentError> {
-        if copies.is_empty() {
-            return Ok(());
+/// Those of the pieces that lie where they are said to lie. Where a header verifies as that of another record, the place is wrong, and
+/// what is there is another's; where it does not verify, its bytes are erased unless they reach into another record.
+pub(super) fn own_of<'a>(
+    file: &dyn MediumFile,
+    pieces: &[(&'a Digest, &'a Place)],
+) -> io::Result<Vec<(&'a Digest, &'a Place)>> {
+    let (mut own, mut records) = (Vec::new(), None);
+    for (digest, place) in pieces {
+        let offset = u64::from(place.offset);
+        let found = record_at(file, offset)?;
+        let is_own = found.is_some_and(|record| {
+            record.digest == *digest.as_bytes() && record.length == place.length
+        });
+        if is_own {
+            own.push((*digest, *place));
+            continue;
         }
-        let copies: Vec<_> = copies.iter().collect();
-        overwrite(file, &copies).map_err(ContentError::io("erase copies of content in", path))
+        // All of them are read once, and only where a header is not the right one.
+        if records.is_none() {
+            records = Some(read_records(file, 0)?.records);
+        }
+        let begin = offset.saturating_sub(to_u64(RECORD_HEADER_BYTES));
+        let end = offset.saturating_add(u64::from(place.length));
+        let reaches_into = |record: &Record| record.begin() < end && begin < record.end();
+        if records.iter().flatten().any(reaches_into) {
+            tracing::error!(%digest, pack = place.pack, "content to be deleted is not where it is said to be; what is there is left alone");
+        } else {
+            own.push((*digest, *place));
+        }
     }
+    Ok(own)
 }
 
 /// Overwrites pieces in a pack, and says in their headers that they are gone.
-fn overwrite(file: &dyn MediumFile, pieces: &[(&Digest, &Place)]) -> io::Result<()> {
+pub(super) fn overwrite(file: &dyn MediumFile, pieces: &[(&Digest, &Place)]) -> io::Result<()> {
     for (_, place) in pieces {
         let zeros = vec![0; to_usize(u64::from(place.length))];
         write_all_at(file, &zeros, u64::from(place.offset))?;

@@ -2,7 +2,7 @@
 //!
 //! Owns when that is done, and the reading. Not here: the tables (`places`), reading at a start what no table covers (`mod`).
 //! Invariants: a damaged table is neither an absence nor the end of the store, since the packs say all that it said; whoever only looks
-//! changes nothing. Memory is bounded but for whoever only looks, for whom it is about 130 bytes for each piece.
+//! changes nothing. Memory is bounded.
 
 use super::error::ContentError;
 use super::pack::{RECORD_HEADER_BYTES, Record, read_records};
@@ -23,24 +23,27 @@ impl ContentReader {
         self.mended(|places| places.locate(tenant, digest))
     }
 
-    /// Does something with the places; where a table of them is damaged, they are made anew, and it is done again.
+    /// Does something with the places; where a table of them is damaged, they are made anew, and it is done again. That it can be done
+    /// a second time says nothing about the table: what is half done may need it no more.
     pub(super) fn mended<T>(
         &self,
         work: impl Fn(&PlaceIndex) -> Result<T, ContentError>,
     ) -> Result<T, ContentError> {
-        match work(&self.places) {
-            Err(ContentError::Places(_)) => {}
+        let mended = self.places.mended();
+        let mut why = match work(&self.places) {
+            Err(ContentError::Places(why)) => why,
             done => return done,
-        }
+        };
         let _alone = self.places.mending();
-        // Another thread may have done it meanwhile.
-        match work(&self.places) {
-            Err(ContentError::Places(why)) => {
-                self.mend(&why)?;
-                work(&self.places)
+        if self.places.mended() != mended {
+            // Another thread has done it meanwhile.
+            match work(&self.places) {
+                Err(ContentError::Places(again)) => why = again,
+                done => return done,
             }
-            done => done,
         }
+        self.mend(Some(&why))?;
+        work(&self.places)
     }
 
     /// Reads the tables of places through; where one is damaged, the places are made anew.
@@ -61,10 +64,20 @@ impl ContentReader {
     /// Makes the places anew, whatever they look like.
     pub(crate) fn remake_places(&self) -> Result<(), ContentError> {
         let _alone = self.places.mending();
-        self.mend("asked for")
+        self.mend(Some("asked for"))
     }
 
-    fn mend(&self, why: &str) -> Result<(), ContentError> {
+    /// Makes the places anew where a start found tables of them damaged, before it asks for any place.
+    pub(super) fn mend_partial(&self) -> Result<(), ContentError> {
+        if !self.places.is_partial() {
+            return Ok(());
+        }
+        let _alone = self.places.mending();
+        self.mend(self.places.damage().as_deref())
+    }
+
+    /// `why`: what is damaged; nothing where a crash can have left it so.
+    fn mend(&self, why: Option<&str>) -> Result<(), ContentError> {
         tracing::warn!(why, "the places of content are read from the packs again");
         {
             // Nothing is deleted or written anew while the headers are read.
@@ -98,12 +111,17 @@ impl ContentReader {
             if self.places.is_superseded(tenant, number) {
                 continue;
             }
+            // What lies behind that a start reads, or its writer tells, once it is durable.
+            let known = self.places.pack(tenant, number).length;
+            if known == 0 {
+                continue;
+            }
             let path = pack_path(&self.directory, tenant, number);
             let file = self.medium.open_read(&path);
             let file = file.map_err(ContentError::io("open the pack", &path))?;
             let records = read_records(&*file, 0).map_err(ContentError::io("read the pack", &path));
-            for record in records?.records {
-                self.mend_record((tenant, number), &record, found)?;
+            for record in records?.records.iter().filter(|record| record.end() <= known) {
+                self.mend_record((tenant, number), record, found)?;
             }
             found.places.tend()?;
         }
@@ -129,8 +147,10 @@ impl ContentReader {
         let offset = u32::try_from(record.offset).unwrap_or(u32::MAX);
         let place = Place { pack: number, offset, length: record.length };
         // Of two the first counts, as at a start, if it is whole.
-        let is_copy = matches!(earlier, Some(Located::At { place, .. })
-            if self.load(tenant, digest, place).is_ok());
+        let is_copy = match earlier {
+            Some(Located::At { place, .. }) => self.is_whole(tenant, digest, place)?,
+            Some(Located::Gone) | None => false,
+        };
         if !is_copy {
             found.places.put(tenant, digest, Located::At { place, proven: false });
         }

@@ -7,6 +7,7 @@
 //! Invariants: content is durable once [`ContentStore::sync`] has returned, which the writer awaits before it writes a frame
 //! that names it; what is read is proven by its digest every time; after a failed write or sync nothing more is taken.
 
+mod copies;
 mod error;
 mod forget;
 mod mending;
@@ -27,6 +28,7 @@ pub use error::ContentError;
 pub use reader::ContentReader;
 
 use crate::journal::medium::{Disk, Medium, TEMPORARY, replace_file, to_u64, write_all_at};
+use copies::{Copies, erase_found};
 use forget::{Erasures, Hold};
 use pack::{RECORD_HEADER_BYTES, encode, read_records};
 use places::{Located, PackInfo, Place, PlaceIndex, TenantKey};
@@ -75,6 +77,15 @@ struct Tenant {
     is_new: bool,
 }
 
+/// Whether a piece is kept already.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    There,
+    Not,
+    /// It was, and is not any more what it was.
+    Rotted(Place),
+}
+
 #[derive(Debug, Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -98,23 +109,27 @@ impl ContentStore {
         medium: Arc<dyn Medium>,
         directory: impl Into<PathBuf>,
     ) -> Result<(Self, ContentReport), ContentError> {
-        Self::begin(medium, directory.into(), false)
+        Self::begin(medium, directory.into(), None)
     }
 
-    /// Opens only to look: neither packs nor places are changed, whatever is found.
+    /// Opens only to look: neither packs nor places are changed, whatever is found. What is too much for memory goes into tables in the
+    /// folder `aside`, whose owner removes it.
     pub(crate) fn open_to_look(
         directory: impl Into<PathBuf>,
+        aside: &Path,
     ) -> Result<(Self, ContentReport), ContentError> {
-        Self::begin(Arc::new(Disk), directory.into(), true)
+        Disk.create_dir(aside).map_err(ContentError::io("make the folder", aside))?;
+        Self::begin(Arc::new(Disk), directory.into(), Some(aside.to_owned()))
     }
 
     fn begin(
         medium: Arc<dyn Medium>,
         directory: PathBuf,
-        is_looked_at: bool,
+        aside: Option<PathBuf>,
     ) -> Result<(Self, ContentReport), ContentError> {
+        let is_looked_at = aside.is_some();
         medium.create_dir(&directory).map_err(ContentError::io("make the folder", &directory))?;
-        let places = Arc::new(PlaceIndex::open(Arc::clone(&medium), &directory, is_looked_at)?);
+        let places = Arc::new(PlaceIndex::open(Arc::clone(&medium), &directory, aside)?);
         let mut store = Self {
             reader: ContentReader {
                 medium: Arc::clone(&medium),
@@ -131,6 +146,7 @@ impl ContentStore {
             is_looked_at,
             poisoned: false,
         };
+        store.reader.mend_partial()?;
         let mut report = ContentReport::default();
         let names = store.medium.list(&store.directory);
         for name in names.map_err(ContentError::io("list the folder", &store.directory))? {
@@ -141,6 +157,12 @@ impl ContentStore {
         }
         let synced = store.medium.sync_dir(&store.directory);
         synced.map_err(ContentError::io("sync the folder", &store.directory))?;
+        if !is_looked_at && store.reader.damaged_places().is_some() {
+            // Once, so that the next start has sound ones.
+            if let Err(error) = store.reader.places.flush() {
+                tracing::warn!(%error, "the places of content could not be written");
+            }
+        }
         Ok((store, report))
     }
 
@@ -210,8 +232,10 @@ impl ContentStore {
         bytes: &[u8],
     ) -> Result<(), ContentError> {
         let is_small = bytes.len() <= PACKED_BYTES_MAX;
-        if self.is_kept(tenant, digest, is_small)? {
-            return Ok(());
+        match self.find_kept(tenant, digest, is_small)? {
+            Kept::There => return Ok(()),
+            Kept::Rotted(place) => self.erasures.replace(tenant, digest, place),
+            Kept::Not => {}
         }
         if !is_small {
             return self.keep_in_file(tenant, digest, bytes);
@@ -238,33 +262,34 @@ impl ContentStore {
 
     /// Whether the bytes need not be written again. What an earlier process left is believed only after reading it: its
     /// last writes may not have reached the disk whole, and no frame may name what is not there.
-    fn is_kept(
+    fn find_kept(
         &self,
         tenant: TenantKey,
         digest: Digest,
         is_small: bool,
-    ) -> Result<bool, ContentError> {
+    ) -> Result<Kept, ContentError> {
         if self.pending.get(&tenant).is_some_and(|pending| pending.entries.contains_key(&digest)) {
-            return Ok(true);
+            return Ok(Kept::There);
         }
-        let read = match self.reader.locate(tenant, digest)? {
-            Some(Located::At { proven: true, .. }) => return Ok(true),
+        let (read, place) = match self.reader.locate(tenant, digest)? {
+            Some(Located::At { proven: true, .. }) => return Ok(Kept::There),
             Some(Located::At { place, .. }) => {
                 let read = self.reader.load(tenant, digest, place);
                 if read.is_ok() {
                     let proven = Located::At { place, proven: true };
                     self.reader.places.publish(tenant, [(digest, proven)], None);
                 }
-                read
+                (read, Some(place))
             }
-            Some(Located::Gone) => return Ok(false),
+            Some(Located::Gone) => return Ok(Kept::Not),
             // What is small was never put into a file of its own, so none is looked for.
-            None if is_small => return Ok(false),
-            None => self.reader.load_file(tenant, digest),
+            None if is_small => return Ok(Kept::Not),
+            None => (self.reader.load_file(tenant, digest), None),
         };
         match read {
-            Ok(_) => Ok(true),
-            Err(ContentError::Missing { .. } | ContentError::Altered { .. }) => Ok(false),
+            Ok(_) => Ok(Kept::There),
+            Err(ContentError::Altered { .. }) => Ok(place.map_or(Kept::Not, Kept::Rotted)),
+            Err(ContentError::Missing { .. }) => Ok(Kept::Not),
             Err(error) => Err(error),
         }
     }
@@ -341,9 +366,11 @@ impl ContentStore {
                         continue;
                     }
                     last = Some(self.open_pack((tenant, number), report)?);
+                    // Where no table covers the packs, their places are not to be held in memory for all of them.
+                    self.reader.tend()?;
                 }
                 Some(BLOB) => report.blobs = report.blobs.saturating_add(1),
-                Some(TEMPORARY) => {
+                Some(TEMPORARY) if !self.is_looked_at => {
                     self.medium
                         .remove(&path)
                         .map_err(ContentError::io("remove the unfinished file", &path))?;
@@ -381,33 +408,36 @@ impl ContentStore {
             read_records(&*file, known.length).map_err(ContentError::io("read the pack", &path))?;
         report.torn_bytes = report.torn_bytes.saturating_add(found.torn_bytes);
         report.damaged_bytes = report.damaged_bytes.saturating_add(found.damaged_bytes);
-        let (mut info, mut entries, mut copies) = (known, Vec::new(), BTreeMap::new());
+        let (mut info, mut entries, mut copies) = (known, Vec::new(), Copies::default());
         for record in &found.records {
             info.length = record.end();
             let digest = Digest::from_bytes(record.digest);
             let offset = u32::try_from(record.offset).unwrap_or(u32::MAX);
             let place = Place { pack: number, offset, length: record.length };
-            let is_copy = !record.is_dead && self.is_copy(tenant, digest, place)?;
-            if !record.is_dead && !is_copy {
+            if !record.is_dead && self.counts(tenant, (digest, place), &mut copies)? {
                 info.records = info.records.saturating_add(1);
                 entries.push((digest, Located::At { place, proven: false }));
                 continue;
             }
             let bytes = to_u64(RECORD_HEADER_BYTES).saturating_add(u64::from(record.length));
             info.dead_bytes = info.dead_bytes.saturating_add(bytes);
-            if is_copy {
-                copies.insert(digest, place);
-            } else if self.reader.locate(tenant, digest)?.is_none() {
+            if record.is_dead && self.reader.locate(tenant, digest)?.is_none() {
                 // Else it was kept again since, in a pack that was read before.
                 entries.push((digest, Located::Gone));
             }
         }
         if !self.is_looked_at {
-            self.erase_copies(&*file, &path, &copies)?;
+            erase_found(&*file, &path, copies.found())?;
         }
         let records = info.records.saturating_sub(known.records);
         report.blobs = report.blobs.saturating_add(records);
         self.reader.places.publish(tenant, entries, Some((number, info)));
+        for (pack, pieces) in copies.known() {
+            if !self.is_looked_at {
+                self.erase_replaced(tenant, *pack, pieces)?;
+            }
+            report.blobs = report.blobs.saturating_sub(to_u64(pieces.len()));
+        }
         Ok(Tenant { pack: number, length: found.length, is_new: found.torn_bytes > 0 })
     }
 

@@ -26,6 +26,11 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// Where its header begins.
+    pub(crate) fn begin(&self) -> u64 {
+        self.offset.saturating_sub(to_u64(RECORD_HEADER_BYTES))
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.length))
     }
@@ -66,10 +71,15 @@ fn header(magic: [u8; 4], digest: &[u8; 32], length: u32) -> [u8; RECORD_HEADER_
 
 /// Whether the record whose content begins at `offset` was deleted.
 pub(crate) fn is_dead(file: &dyn MediumFile, offset: u64) -> io::Result<bool> {
-    let Some(at) = offset.checked_sub(to_u64(RECORD_HEADER_BYTES)) else { return Ok(false) };
+    Ok(record_at(file, offset)?.is_some_and(|record| record.is_dead))
+}
+
+/// The record whose content begins at `offset`, if its header verifies.
+pub(crate) fn record_at(file: &dyn MediumFile, offset: u64) -> io::Result<Option<Record>> {
+    let Some(at) = offset.checked_sub(to_u64(RECORD_HEADER_BYTES)) else { return Ok(None) };
     let mut header = [0; RECORD_HEADER_BYTES];
     read_full_at(file, &mut header, at)?;
-    Ok(decode(&header, at).is_some_and(|record| record.is_dead))
+    Ok(decode(&header, at))
 }
 
 /// Reads the headers of a pack from a place on at which a record begins.

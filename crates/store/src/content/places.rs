@@ -1,29 +1,28 @@
 //! Where every piece of content lies, without holding it all in memory.
 //!
-//! Owns the places of late (in memory, bounded), the sorted tables with all the others, and the manifest that says which parts of
-//! which packs these cover. Not here: the packs themselves, the reading of content. Invariants: what the manifest says is covered
+//! Owns the places of late (in memory, bounded) and the sorted tables with all the others. Not here: the manifest that says which parts of
+//! which packs these cover (`manifest`), the packs themselves, the reading of content. Invariants: what the manifest says is covered
 //! can be found in the tables; the rest is read from the packs' headers at every start; places lost altogether are found there too.
 //!
 //! In memory: about 130 bytes for each piece kept since the last table was made, two bytes for each piece in the filters.
 
+mod manifest;
 pub(super) mod remaking;
 mod superseded;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
 use placet_types::digest::Digest;
 
-use self::superseded::{Named, Superseded};
+use self::manifest::Known;
+use self::superseded::Superseded;
 use super::error::ContentError;
-use crate::journal::medium::{Medium, read_full_at, replace_file, to_usize};
-use crate::sorted::{
-    Marks, Merged, Source, TableName, TableSet, TableWriter, table_number, table_path,
-};
+use crate::journal::medium::Medium;
+use crate::sorted::{Marks, Merged, Source, TableSet, TableWriter, table_path};
 
 /// A tenant, as its folder is named: the digest of its name.
 pub(crate) type TenantKey = [u8; 32];
@@ -31,8 +30,6 @@ pub(crate) type TenantKey = [u8; 32];
 /// After how many places in memory they become a table; in tests so few that tables come about.
 const PLACES_MAX: usize = if cfg!(test) { 64 } else { 100_000 };
 const FOLDER: &str = "places";
-const MANIFEST: &str = "manifest";
-const VERSION: u16 = 1;
 
 /// Where content lies in a pack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,21 +74,23 @@ struct Levels {
     superseded: Superseded,
     /// The packs that are being written to.
     current: BTreeMap<TenantKey, u32>,
-    /// Something was deleted that no table says yet.
+    /// The highest number that a pack of the tenant ever had: none is given again, since an old place could lead into the new pack.
+    last_numbers: BTreeMap<TenantKey, u32>,
+    /// Tables that are damaged and count no more; set aside when a manifest is in place that does not name them.
+    damaged: Vec<PathBuf>,
+    /// What damaged tables said is to be made anew before anything is asked.
+    is_partial: bool,
+    /// Something was deleted that no table says yet, or will say once the one is in place that is being made.
     has_deletions: bool,
+    /// How often they were made anew since they were opened.
+    mended: u64,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Manifest {
-    version: u16,
-    tables: Vec<TableName>,
-    next_table: u64,
-    /// By tenant, in hexadecimal, and number.
-    packs: BTreeMap<String, BTreeMap<u32, PackInfo>>,
-    /// The packs whose files count no more, and go.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    superseded: Named,
+impl Levels {
+    /// How many places are in memory.
+    fn held(&self) -> usize {
+        self.active.len().saturating_add(self.frozen.as_ref().map_or(0, |frozen| frozen.len()))
+    }
 }
 
 /// The places of all content; shared between the writer, readers and the keeper.
@@ -106,19 +105,20 @@ pub(crate) struct PlaceIndex {
     packs_in_use: Mutex<()>,
     /// Held by whoever makes the places anew.
     mending: Mutex<()>,
-    /// Nothing is written: somebody only looks.
-    is_looked_at: bool,
+    /// Somebody only looks: nothing is written but tables in this folder, where there is too much for memory.
+    aside: Option<PathBuf>,
     /// What was found damaged.
     damage: Mutex<Option<String>>,
 }
 
 impl PlaceIndex {
-    /// Opens what was covered, as far as it verifies. With `is_looked_at` nothing is ever written.
+    /// Opens what was covered, as far as it verifies. With `aside` nothing is ever written but tables there.
     pub(crate) fn open(
         medium: Arc<dyn Medium>,
         content: &Path,
-        is_looked_at: bool,
+        aside: Option<PathBuf>,
     ) -> Result<Self, ContentError> {
+        let is_looked_at = aside.is_some();
         let directory = content.join(FOLDER);
         medium.create_dir(&directory).map_err(ContentError::io("make the folder", &directory))?;
         let mut index = Self {
@@ -128,19 +128,16 @@ impl PlaceIndex {
             next_table: Mutex::new(1),
             packs_in_use: Mutex::new(()),
             mending: Mutex::new(()),
-            is_looked_at,
+            aside,
             damage: Mutex::new(None),
         };
-        match index.load() {
-            Ok(Some((levels, next_table))) => {
-                index.levels = RwLock::new(levels);
-                index.next_table = Mutex::new(next_table);
-            }
-            Ok(None) => {}
-            Err(why) => {
+        if let Some(loaded) = index.load()? {
+            if let Some(why) = &loaded.damage {
                 tracing::warn!(why, "the places of content are read from the packs again");
-                index.damage = Mutex::new(Some(why));
             }
+            index.levels = RwLock::new(loaded.levels);
+            index.next_table = Mutex::new(loaded.next_table);
+            index.damage = Mutex::new(loaded.damage);
         }
         if !is_looked_at {
             let going = index.levels.read().unwrap_or_else(PoisonError::into_inner).going();
@@ -219,10 +216,11 @@ impl PlaceIndex {
         levels.current.get(&tenant) == Some(&pack)
     }
 
-    /// A number that no pack of the tenant has; the pack is known as empty.
+    /// A number that no pack of the tenant has or had; the pack is known as empty.
     pub(crate) fn new_pack(&self, tenant: TenantKey) -> u32 {
         let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
         let number = levels.last_number(tenant).saturating_add(1);
+        levels.last_numbers.insert(tenant, number);
         levels.packs.entry(tenant).or_default().insert(number, PackInfo::default());
         number
     }
@@ -232,24 +230,34 @@ impl PlaceIndex {
         self.packs_in_use.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a table of the places in memory if they are many.
+    /// Makes a table of the places in memory if they are many, those too that an earlier try could not write.
     pub(crate) fn tend(&self) -> Result<(), ContentError> {
-        let held = self.levels.read().unwrap_or_else(PoisonError::into_inner).active.len();
-        if held >= PLACES_MAX { self.flush() } else { Ok(()) }
+        let are_many = |levels: &Levels| levels.held() >= PLACES_MAX;
+        // Nobody waits for a table in the making where there is nothing to do.
+        if !are_many(&self.levels.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(());
+        }
+        self.flush_if(are_many)
     }
 
     /// Makes what was deleted durably known: nobody is to take it for lost, nor forget that its room can be given back.
     pub(crate) fn settle(&self) -> Result<(), ContentError> {
-        let is_due = self.levels.read().unwrap_or_else(PoisonError::into_inner).has_deletions;
-        if is_due { self.flush() } else { Ok(()) }
+        self.flush_if(|levels| levels.has_deletions)
     }
 
     /// Makes a table of the places in memory, durably.
     pub(crate) fn flush(&self) -> Result<(), ContentError> {
-        if self.is_looked_at {
+        self.flush_if(|_| true)
+    }
+
+    /// What is due is looked at once no table is in the making: the places that one is made of are in no level that says so, and not
+    /// durable before it is in place.
+    fn flush_if(&self, is_due: impl Fn(&Levels) -> bool) -> Result<(), ContentError> {
+        let mut next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_due(&self.levels.read().unwrap_or_else(PoisonError::into_inner)) {
             return Ok(());
         }
-        let flushed = self.flush_now();
+        let flushed = self.flush_now(&mut next_table);
         if flushed.is_err() {
             let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
             levels.has_deletions = true;
@@ -257,9 +265,8 @@ impl PlaceIndex {
         flushed
     }
 
-    fn flush_now(&self) -> Result<(), ContentError> {
-        let mut next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
-        let (frozen, tables, packs, going) = {
+    fn flush_now(&self, next_table: &mut u64) -> Result<(), ContentError> {
+        let (frozen, tables, known) = {
             let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
             levels.has_deletions = false;
             // What an earlier try could not write is written with the rest.
@@ -271,22 +278,33 @@ impl PlaceIndex {
             }
             let frozen = Arc::new(places);
             levels.frozen = Some(Arc::clone(&frozen));
-            (frozen, levels.tables.clone(), levels.packs.clone(), levels.going())
+            (frozen, levels.tables.clone(), Known::of(&levels))
         };
-        let tables = self.write_table(&frozen, tables, &mut next_table)?;
-        self.write_manifest(&tables, (&packs, &going), *next_table)?;
+        let tables = self.write_table(&frozen, tables, next_table)?;
+        if self.aside.is_none() {
+            self.write_manifest(&tables, &known, *next_table)?;
+        }
         {
             let mut levels = self.levels.write().unwrap_or_else(PoisonError::into_inner);
             levels.frozen = None;
             levels.tables = tables;
         }
-        self.remove_superseded(&going)?;
+        if self.aside.is_some() {
+            return Ok(());
+        }
+        self.set_damaged_aside();
+        self.remove_superseded(&known.going)?;
         self.sweep()
     }
 
     /// Held by whoever makes the places anew.
     pub(super) fn mending(&self) -> MutexGuard<'_, ()> {
         self.mending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often they were made anew.
+    pub(super) fn mended(&self) -> u64 {
+        self.levels.read().unwrap_or_else(PoisonError::into_inner).mended
     }
 
     /// Whether somebody makes the places anew.
@@ -340,7 +358,7 @@ impl PlaceIndex {
             return Vec::new();
         }
         let paths = tables.iter().map(|name| table_path(&self.directory, name.number));
-        paths.chain([self.directory.join(MANIFEST)]).collect()
+        paths.chain([self.directory.join(manifest::FILE)]).collect()
     }
 
     /// The name of the folder within that of the content.
@@ -376,83 +394,8 @@ impl PlaceIndex {
     fn writer(&self, next_table: &mut u64) -> Result<TableWriter, ContentError> {
         let number = *next_table;
         *next_table = number.saturating_add(1);
-        TableWriter::new(Arc::clone(&self.medium), &self.directory, number)
-            .map_err(ContentError::places)
-    }
-
-    fn write_manifest(
-        &self,
-        tables: &TableSet,
-        (packs, going): (&Packs, &BTreeSet<(TenantKey, u32)>),
-        next_table: u64,
-    ) -> Result<(), ContentError> {
-        let packs = packs.iter().map(|(tenant, packs)| (hex::encode(tenant), packs.clone()));
-        let manifest = Manifest {
-            version: VERSION,
-            tables: tables.names(),
-            next_table,
-            packs: packs.collect(),
-            superseded: superseded::named(going),
-        };
-        let path = self.directory.join(MANIFEST);
-        let failed = || ContentError::io("write the manifest", &path);
-        let mut bytes = serde_json::to_vec(&manifest)
-            .map_err(|error| failed()(std::io::Error::other(error)))?;
-        let digest = hex::encode(Sha256::digest(&bytes));
-        bytes.push(b'\n');
-        bytes.extend_from_slice(digest.as_bytes());
-        bytes.push(b'\n');
-        replace_file(&*self.medium, &path, &bytes).map_err(failed())
-    }
-
-    fn load(&self) -> Result<Option<(Levels, u64)>, String> {
-        let path = self.directory.join(MANIFEST);
-        let file = match self.medium.open_read(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error.to_string()),
-        };
-        let length = file.length().map_err(|error| error.to_string())?;
-        let mut bytes = vec![0; to_usize(length)];
-        read_full_at(&*file, &mut bytes, 0).map_err(|error| error.to_string())?;
-        let body = bytes.split_last_chunk::<66>().and_then(|(body, end)| {
-            let digest = end.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
-            (digest == hex::encode(Sha256::digest(body)).as_bytes()).then_some(body)
-        });
-        let manifest: Manifest =
-            serde_json::from_slice(body.ok_or("the manifest does not verify")?)
-                .map_err(|error| error.to_string())?;
-        if manifest.version != VERSION {
-            return Err(format!("unknown version {} of the manifest", manifest.version));
-        }
-        let mut packs = Packs::new();
-        for (tenant, infos) in manifest.packs {
-            let mut key: TenantKey = [0; 32];
-            hex::decode_to_slice(&tenant, &mut key).map_err(|error| error.to_string())?;
-            packs.insert(key, infos);
-        }
-        let tables = TableSet::open(&self.medium, &self.directory, &manifest.tables)
-            .map_err(|error| error.to_string())?;
-        let superseded = superseded::read(manifest.superseded)?;
-        let levels = Levels { tables, packs, superseded, ..Levels::default() };
-        Ok(Some((levels, manifest.next_table)))
-    }
-
-    /// Removes tables that do not count any more, and what a crash left unfinished.
-    fn sweep(&self) -> Result<(), ContentError> {
-        let named: Vec<u64> = {
-            let levels = self.levels.read().unwrap_or_else(PoisonError::into_inner);
-            levels.tables.names().iter().map(|name| name.number).collect()
-        };
-        let names = self.medium.list(&self.directory);
-        for name in names.map_err(ContentError::io("list the folder", &self.directory))? {
-            let path = self.directory.join(&name);
-            let unfinished = path.extension().is_some_and(|extension| extension == "tmp");
-            if unfinished || table_number(&name).is_some_and(|number| !named.contains(&number)) {
-                self.medium.remove(&path).map_err(ContentError::io("remove", &path))?;
-            }
-        }
-        Ok(())
+        let folder = self.aside.as_ref().unwrap_or(&self.directory);
+        TableWriter::new(Arc::clone(&self.medium), folder, number).map_err(ContentError::places)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the proof at every reading, and what the keeper does with packs: making tables of their places, writing mostly dead ones
 //! anew, copying them. Not here: writing. Invariants: what [`ContentReader::get`] answers hashes to the digest that was asked for; a
-//! pack goes only when all that lives in it is elsewhere, durably.
+//! pack goes only when all that lives in it is elsewhere, durably; what is altered stays altered, and is never taken for deleted.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -64,15 +64,20 @@ impl ContentReader {
     }
 
     /// Whether it is known that the bytes were there and were deleted.
-    pub(crate) fn was_deleted(&self, tenant: &str, digest: Digest) -> bool {
+    ///
+    /// # Errors
+    /// What the operating system answers.
+    pub(crate) fn was_deleted(&self, tenant: &str, digest: Digest) -> Result<bool, ContentError> {
         let tenant = tenant_key(tenant);
-        match self.locate(tenant, digest) {
+        match self.locate(tenant, digest)? {
             // The table may be older than the deletion: the record itself says it.
-            Ok(Some(Located::At { place, .. })) => {
-                matches!(self.load_living(tenant, digest, place), Ok(None))
-            }
-            Ok(Some(Located::Gone)) => true,
-            Ok(None) | Err(_) => false,
+            Some(Located::At { place, .. }) => match self.load_living(tenant, digest, place) {
+                Ok(living) => Ok(living.is_none()),
+                Err(ContentError::Missing { .. } | ContentError::Altered { .. }) => Ok(false),
+                Err(error) => Err(error),
+            },
+            Some(Located::Gone) => Ok(true),
+            None => Ok(false),
         }
     }
 
@@ -114,6 +119,20 @@ impl ContentReader {
         place: Place,
     ) -> Result<Vec<u8>, ContentError> {
         self.load_living(tenant, digest, place)?.ok_or(ContentError::Missing { digest })
+    }
+
+    /// Whether what lies there is the piece. That it cannot be read now is no answer.
+    pub(super) fn is_whole(
+        &self,
+        tenant: TenantKey,
+        digest: Digest,
+        place: Place,
+    ) -> Result<bool, ContentError> {
+        match self.load(tenant, digest, place) {
+            Ok(_) => Ok(true),
+            Err(ContentError::Missing { .. } | ContentError::Altered { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// What lies in a pack; nothing where the record says that it was deleted.
@@ -169,13 +188,15 @@ impl ContentReader {
                     continue;
                 }
                 let after = self.mended(|_| self.compact_pack(tenant, *number))?;
+                // Durably known to be elsewhere before it goes: now, or with the next flush that there is room for.
+                self.mended(PlaceIndex::flush)?;
                 freed = freed.saturating_add(info.length.saturating_sub(after));
             }
         }
         Ok(freed)
     }
 
-    /// Writes what lives in a pack into another one; answers how long that is.
+    /// Writes what lives in a pack into another one, durably; answers how long that is. The pack goes with the next flush.
     fn compact_pack(&self, tenant: TenantKey, number: u32) -> Result<u64, ContentError> {
         let _in_use = self.places.packs_in_use();
         if self.places.is_superseded(tenant, number) {
@@ -204,9 +225,7 @@ impl ContentReader {
             let info = PackInfo { length, records: to_u64(target.entries.len()), dead_bytes: 0 };
             self.places.publish(tenant, target.entries, Some((target.pack, info)));
         }
-        // Durably elsewhere, and durably known to be there, before it goes: now, or with the next flush that there is room for.
         self.places.supersede(tenant, number);
-        self.places.flush()?;
         Ok(length)
     }
 
@@ -338,22 +357,25 @@ impl Target {
     ) -> Result<(), ContentError> {
         let digest = Digest::from_bytes(record.digest);
         let length = to_usize(u64::from(record.length));
-        match read_proven(file, path, digest, (record.offset, length)) {
-            Ok(content) => {
-                encode(&record.digest, &content, &mut self.bytes);
-                let offset = to_u64(self.bytes.len()).saturating_sub(to_u64(content.len()));
-                let offset = u32::try_from(offset).unwrap_or(u32::MAX);
-                let place = Place { pack: self.pack, offset, length: record.length };
-                self.entries.push((digest, Located::At { place, proven: true }));
-                Ok(())
-            }
-            // It is damaged, and stays so: carrying it on would make it look whole.
+        let (content, proven) = match read_proven(file, path, digest, (record.offset, length)) {
+            Ok(content) => (content, true),
+            // Carried on as it is: whoever reads it is told so, and what deletes it finds it. Left behind, its place would lead into a pack
+            // that is gone.
             Err(ContentError::Altered { .. }) => {
-                tracing::error!(%digest, "altered content is left behind");
-                Ok(())
+                tracing::error!(%digest, "altered content is carried into another pack as it is");
+                let mut bytes = vec![0; length];
+                read_full_at(file, &mut bytes, record.offset)
+                    .map_err(ContentError::io("read the content", path))?;
+                (bytes, false)
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        encode(&record.digest, &content, &mut self.bytes);
+        let offset = to_u64(self.bytes.len()).saturating_sub(to_u64(content.len()));
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        let place = Place { pack: self.pack, offset, length: record.length };
+        self.entries.push((digest, Located::At { place, proven }));
+        Ok(())
     }
 }
 

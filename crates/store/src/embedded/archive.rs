@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use placet_ledger::proof::Frontier;
 use placet_types::clock::Timestamp;
 
 use super::codec::{EffectEntry, decode_entry, decode_value, encode_value};
+use super::floor::Footing;
 use super::keeper::{Archived, KeepError, Keeper};
 use super::keys;
 use crate::journal::{Base, Unmoved};
@@ -28,20 +30,35 @@ impl Keeper {
                 self.checkpoint()?;
             }
         }
-        let Some(base) = self.archivable(before)? else {
-            let first_seq = self.base.first_seq;
+        let Some((base, floor)) = self.next_footing(before)? else {
+            let first_seq = self.footing.base.first_seq;
             return Ok(Archived { segments: moved, first_seq, ..Archived::default() });
         };
-        let floor = self.tree.frontier(base.first_seq.saturating_sub(1))?;
         let (bodies, records) = self.carry_over(&base)?;
         self.bodies.set(bodies);
-        self.ahead = Some((base, floor.clone()));
-        let begun = self.begin(&base);
-        self.ahead = None;
-        begun?;
-        (self.base, self.floor) = (base, Some(floor));
+        let ahead = self.footing.ahead.replace((base, floor.clone()));
+        if let Err(error) = self.begin(&base) {
+            self.footing.ahead = ahead;
+            return Err(error);
+        }
+        self.footing = Footing { base, floor: Some(floor), ahead: None };
         let segments = self.move_away()?.saturating_add(moved);
         Ok(Archived { segments, first_seq: base.first_seq, records })
+    }
+
+    /// Up to where everything goes now, with the tree over that. What a kill cut short, and checkpoints name still, is done in any case:
+    /// somebody asked for it.
+    fn next_footing(&self, before: Timestamp) -> Result<Option<(Base, Frontier)>, KeepError> {
+        let begun = self.footing.ahead.clone();
+        let is_further =
+            |base: &Base| begun.as_ref().is_none_or(|(begun, _)| begun.first_seq < base.first_seq);
+        match self.archivable(before)?.filter(is_further) {
+            Some(base) => {
+                let floor = self.tree.frontier(base.first_seq.saturating_sub(1))?;
+                Ok(Some((base, floor)))
+            }
+            None => Ok(begun),
+        }
     }
 
     /// Makes it known, durably, that everything before `base` goes. Where that fails, nothing is moved: what is moved is what the file
@@ -55,7 +72,7 @@ impl Keeper {
 
     /// Moves what the base says is to be moved. An archive that does not take it is no fault of the store.
     fn move_away(&self) -> Result<u64, KeepError> {
-        self.journal.files().finish_archiving(&self.base).map_err(|error| match error {
+        self.journal.files().finish_archiving(&self.footing.base).map_err(|error| match error {
             Unmoved::Journal(error) => KeepError::Journal(error),
             Unmoved::Archive(error) => KeepError::Unmoved(error),
         })
@@ -65,7 +82,7 @@ impl Keeper {
     fn archivable(&self, before: Timestamp) -> Result<Option<Base>, KeepError> {
         let covered = self.covered_seq.min(self.covered_before_seq);
         let candidates =
-            self.journal.segments_before(covered.saturating_add(1), self.base.segment)?;
+            self.journal.segments_before(covered.saturating_add(1), self.footing.base.segment)?;
         let mut found = None;
         for base in candidates {
             let last = self.journal.read(base.first_seq.saturating_sub(1))?;
@@ -80,7 +97,7 @@ impl Keeper {
     /// Puts the records whose last form stands before `base` into tables; answers these, and how many records there were.
     fn carry_over(&mut self, base: &Base) -> Result<(TableSet, u64), KeepError> {
         let mut carried = Carried { tables: self.bodies.get(), ..Carried::default() };
-        for frame in self.journal.read_from(self.base.first_seq) {
+        for frame in self.journal.read_from(self.footing.base.first_seq) {
             let frame = frame?;
             if frame.seq >= base.first_seq {
                 break;

@@ -1,16 +1,17 @@
 //! A copy of everything, made while the store serves.
 //!
 //! Owns what is copied, and in which order. Not here: who asks (`mod`), opening the copy. Invariants: the copy is a sound store that
-//! ends with an entry that was durable when the copying began; whatever that entry and those before it name is in the copy; the
-//! store is not changed but for a checkpoint.
+//! ends with an entry that was durable when the copying began; whatever that entry and those before it name is in the copy; until all of
+//! it is there, durably, nothing opens it; the store is not changed but for a checkpoint.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use super::identity::UNFINISHED;
 use super::keeper::{BackupMade, KeepError, Keeper};
+use super::kept::IMPORTED;
 use super::open::{CHECKPOINTS, CONTENT, JOURNAL, TREE};
-use super::transfer::IMPORTED;
 use crate::journal::medium::replace_file;
 use crate::journal::{SegmentFiles, Start, Witness, copy_file, segment_path};
 
@@ -33,13 +34,20 @@ impl Keeper {
             let taken = io::Error::from(io::ErrorKind::DirectoryNotEmpty);
             return Err(KeepError::io("make a copy in", to)(taken));
         }
+        // A copy without its last part opens, and has forgotten or lost something.
+        let unfinished = to.join(UNFINISHED);
+        replace_file(&*medium, &unfinished, b"").map_err(KeepError::io("write", &unfinished))?;
         // So that the copy starts quickly; and nothing is merged or archived while this thread copies.
         self.checkpoint()?;
         self.content.hold();
         let copied = self.copy_all(to);
         self.content.release();
         self.settle_deletions();
-        copied
+        let made = copied?;
+        medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
+        medium.remove(&unfinished).map_err(KeepError::io("remove", &unfinished))?;
+        medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;
+        Ok(made)
     }
 
     /// Waits until what was to be deleted while content was held is deleted, for a while.
@@ -127,8 +135,8 @@ impl Keeper {
                 file.allocate(allocated).and_then(|()| file.sync_data()).map_err(failed())?;
             }
         }
-        if self.base.segment > 1 {
-            self.base.write(medium, to)?;
+        if self.footing.base.segment > 1 {
+            self.footing.base.write(medium, to)?;
         }
         Witness { epoch: frame.epoch, seq, segments: last, head: frame.hash }.write(medium, to)?;
         medium.sync_dir(to).map_err(KeepError::io("sync the folder", to))?;

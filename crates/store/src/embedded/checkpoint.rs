@@ -3,9 +3,11 @@
 //! Owns the files in `checkpoints/`: `000000000001.checkpoint`, … (JSON, then a line with the SHA-256 of all before it) and the tables
 //! that they name. Not here: when one is made (`keeper`), what the tables hold (`slip`).
 //! Invariants: a checkpoint is in place only when it and all it names are durable; the newest that verifies counts, one that does
-//! not is set aside, never deleted; the last two are kept, with everything they name.
+//! not is set aside, never deleted; one that cannot be read for the moment is not passed over; the last two are kept, with
+//! everything they name.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use super::index::Counts;
 use super::open::OpenError;
 use crate::journal::medium::{Medium, read_full_at, replace_file, to_usize};
 use crate::journal::{Base, Start};
-use crate::sorted::{TableName, TableSet, table_number};
+use crate::sorted::{TableError, TableName, TableSet, table_number};
 use crate::tree::Floor;
 
 /// The form of [`Checkpoint`] that this build writes and reads.
@@ -90,6 +92,12 @@ pub(super) struct BaseLine {
 
 impl From<Base> for BaseLine {
     fn from(base: Base) -> Self {
+        Self { segment: base.segment, first_seq: base.first_seq, prev: base.prev }
+    }
+}
+
+impl From<BaseLine> for Base {
+    fn from(base: BaseLine) -> Self {
         Self { segment: base.segment, first_seq: base.first_seq, prev: base.prev }
     }
 }
@@ -169,6 +177,29 @@ pub(super) struct Loaded {
 /// Checkpoints that do not verify, with why.
 pub(super) type Refused = Vec<(u64, String)>;
 
+/// Why a checkpoint is not there to be used.
+#[derive(Debug)]
+pub(super) enum Unusable {
+    /// It was read, and is not what was written, or what it names is not.
+    Damaged(String),
+    /// The operating system refused something: it may be sound, and nothing is to be concluded.
+    Unread(OpenError),
+}
+
+impl From<TableError> for Unusable {
+    fn from(error: TableError) -> Self {
+        match error {
+            TableError::Io { what, path, source } if source.kind() != io::ErrorKind::NotFound => {
+                Self::Unread(OpenError::io(what, &path)(io::Error::new(source.kind(), source)))
+            }
+            error
+            @ (TableError::Io { .. } | TableError::Damaged { .. } | TableError::Source(_)) => {
+                Self::Damaged(error.to_string())
+            }
+        }
+    }
+}
+
 /// The folder of checkpoints.
 #[derive(Debug, Clone)]
 pub(super) struct Checkpoints {
@@ -182,12 +213,16 @@ impl Checkpoints {
     }
 
     /// The newest checkpoint that verifies, without changing anything; and why newer ones do not.
+    ///
+    /// # Errors
+    /// What the operating system answers: a checkpoint that cannot be read now may be sound, and is not passed over for an older one.
     pub(super) fn newest(&self) -> Result<(Option<Loaded>, Refused), OpenError> {
         let mut refused = Vec::new();
         for number in self.numbers()?.into_iter().rev() {
             match self.load(number) {
                 Ok(loaded) => return Ok((Some(loaded), refused)),
-                Err(why) => refused.push((number, why)),
+                Err(Unusable::Damaged(why)) => refused.push((number, why)),
+                Err(Unusable::Unread(error)) => return Err(error),
             }
         }
         Ok((None, refused))
@@ -205,6 +240,19 @@ impl Checkpoints {
         }
         self.sweep(found.as_ref().map_or(1, |found| found.checkpoint.next_table))?;
         Ok(found)
+    }
+
+    /// The bases that checkpoints name, newest first, each with the tree over the entries before it; those without one are left out.
+    pub(super) fn floors(&self) -> Result<Vec<(Base, Floor)>, OpenError> {
+        let mut floors = Vec::new();
+        for number in self.numbers()?.into_iter().rev() {
+            match self.read(number) {
+                Ok(found) => floors.extend(found.floor().map(|floor| (found.base.into(), floor))),
+                Err(Unusable::Damaged(_)) => {}
+                Err(Unusable::Unread(error)) => return Err(error),
+            }
+        }
+        Ok(floors)
     }
 
     /// Makes a checkpoint durable, and removes what no kept one names.
@@ -239,38 +287,32 @@ impl Checkpoints {
     }
 
     /// Reads a checkpoint and opens its tables.
-    pub(super) fn load(&self, number: u64) -> Result<Loaded, String> {
+    pub(super) fn load(&self, number: u64) -> Result<Loaded, Unusable> {
         let checkpoint = self.read(number)?;
-        let open = |names: &[TableName]| {
-            TableSet::open(&self.medium, &self.directory, names).map_err(|error| error.to_string())
-        };
+        let open = |names: &[TableName]| TableSet::open(&self.medium, &self.directory, names);
         let (tables, bodies) = (open(&checkpoint.tables)?, open(&checkpoint.bodies)?);
         Ok(Loaded { checkpoint, tables, bodies })
     }
 
-    fn read(&self, number: u64) -> Result<Checkpoint, String> {
+    fn read(&self, number: u64) -> Result<Checkpoint, Unusable> {
         let path = self.path(number);
-        let file = self.medium.open_read(&path).map_err(|error| error.to_string())?;
-        let length = file.length().map_err(|error| error.to_string())?;
+        let unread =
+            |error: io::Error| Unusable::Unread(OpenError::io("read the checkpoint", &path)(error));
+        let file = match self.medium.open_read(&path) {
+            Ok(file) => file,
+            // Beside a running store it may have been removed since it was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Unusable::Damaged(error.to_string()));
+            }
+            Err(error) => return Err(unread(error)),
+        };
+        let length = file.length().map_err(unread)?;
         if length > BYTES_MAX {
-            return Err("it is too large to be one".to_owned());
+            return Err(Unusable::Damaged("it is too large to be one".to_owned()));
         }
         let mut bytes = vec![0; to_usize(length)];
-        read_full_at(&*file, &mut bytes, 0).map_err(|error| error.to_string())?;
-        let body = bytes.split_last_chunk::<66>().and_then(|(body, end)| {
-            let digest = end.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
-            (digest == hex::encode(Sha256::digest(body)).as_bytes()).then_some(body)
-        });
-        let body = body.ok_or("its digest is wrong")?;
-        let checkpoint: Checkpoint =
-            serde_json::from_slice(body).map_err(|error| error.to_string())?;
-        if checkpoint.version != VERSION {
-            return Err(format!("unknown version {}", checkpoint.version));
-        }
-        if checkpoint.number != number {
-            return Err("it has another number".to_owned());
-        }
-        Ok(checkpoint)
+        read_full_at(&*file, &mut bytes, 0).map_err(unread)?;
+        parse(number, &bytes).map_err(Unusable::Damaged)
     }
 
     /// Removes checkpoints before the kept ones, and tables that no kept one names.
@@ -279,9 +321,16 @@ impl Checkpoints {
         let (old, kept) = numbers.split_at(numbers.len().saturating_sub(KEPT));
         let mut named = Vec::new();
         for number in kept {
-            // One that cannot be read names nothing that could be used; it is set aside at the next start.
-            if let Ok(checkpoint) = self.read(*number) {
-                named.extend(checkpoint.tables.iter().chain(&checkpoint.bodies).map(|t| t.number));
+            match self.read(*number) {
+                Ok(found) => {
+                    named.extend(found.tables.iter().chain(&found.bodies).map(|t| t.number));
+                }
+                // It names nothing that could be used; it is set aside at the next start.
+                Err(Unusable::Damaged(_)) => {}
+                Err(Unusable::Unread(error)) => {
+                    tracing::warn!(%error, "what no checkpoint names any more stays until the next one");
+                    return Ok(());
+                }
             }
         }
         for number in old {
@@ -315,7 +364,7 @@ impl Checkpoints {
     fn names(&self) -> Result<Vec<String>, OpenError> {
         match self.medium.list(&self.directory) {
             Ok(names) => Ok(names),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(OpenError::io("list the folder", &self.directory)(error)),
         }
     }
@@ -323,6 +372,23 @@ impl Checkpoints {
     fn remove(&self, path: &Path) -> Result<(), OpenError> {
         self.medium.remove(path).map_err(OpenError::io("remove", path))
     }
+}
+
+/// What a checkpoint's file says.
+fn parse(number: u64, bytes: &[u8]) -> Result<Checkpoint, String> {
+    let body = bytes.split_last_chunk::<66>().and_then(|(body, end)| {
+        let digest = end.strip_prefix(b"\n")?.strip_suffix(b"\n")?;
+        (digest == hex::encode(Sha256::digest(body)).as_bytes()).then_some(body)
+    });
+    let body = body.ok_or("its digest is wrong")?;
+    let checkpoint: Checkpoint = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    if checkpoint.version != VERSION {
+        return Err(format!("unknown version {}", checkpoint.version));
+    }
+    if checkpoint.number != number {
+        return Err("it has another number".to_owned());
+    }
+    Ok(checkpoint)
 }
 
 /// A hash as hexadecimal text.

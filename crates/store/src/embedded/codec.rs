@@ -293,6 +293,7 @@ pub(super) enum EffectOutline<'a> {
         call_id: Cow<'a, str>,
         updated_at: Timestamp,
         rev: u64,
+        parked: Digest,
         #[serde(borrow)]
         state: StateOutline<'a>,
     },
@@ -316,6 +317,9 @@ pub(super) struct ScopeOutline<'a> {
 pub(super) struct StateOutline<'a> {
     #[serde(borrow)]
     pub(super) state: Cow<'a, str>,
+    /// Of an effect, where it has one.
+    #[serde(default)]
+    pub(super) result: Option<Digest>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -329,6 +333,7 @@ pub(super) struct ApprovalOutline<'a> {
     pub(super) guests: BTreeSet<TenantId>,
     pub(super) created_at: Timestamp,
     pub(super) rev: u64,
+    pub(super) proposal: Digest,
     #[serde(borrow)]
     pub(super) state: StateOutline<'a>,
 }

@@ -109,7 +109,7 @@ pub(super) struct Delta {
     last: Meta,
     /// How far the generations of the index go that were found, and the hashes of the entries there.
     watched: BTreeMap<u64, Option<[u8; 32]>>,
-    forgotten: Vec<(TenantId, Digest)>,
+    forgotten: BTreeSet<(TenantId, Digest)>,
     spill: Spill,
     has_spilled: bool,
     /// A table that turned out to be damaged.
@@ -158,7 +158,7 @@ impl Delta {
             first: meta,
             last: meta,
             watched,
-            forgotten: Vec::new(),
+            forgotten: BTreeSet::new(),
             spill,
             has_spilled: false,
             damaged: RefCell::new(None),
@@ -214,8 +214,8 @@ impl Delta {
         &self.tables
     }
 
-    /// Contents that the entries say were deleted.
-    pub(super) fn forgotten(&self) -> &[(TenantId, Digest)] {
+    /// Contents that the entries say were deleted, and that none of them kept anew.
+    pub(super) fn forgotten(&self) -> &BTreeSet<(TenantId, Digest)> {
         &self.forgotten
     }
 
@@ -279,6 +279,7 @@ impl Delta {
     }
 
     fn take(&mut self, seq: u64, outline: Outline<'_>) -> Result<(), String> {
+        self.kept_anew(&outline)?;
         let Outline { reserve, refund, taint, .. } = &outline;
         self.runs(seq, &outline.runs, (reserve.as_ref(), refund.as_ref(), taint.as_ref()))?;
         for effect in outline.effects {
@@ -313,7 +314,7 @@ impl Delta {
         imported: bool,
     ) -> Result<(), String> {
         let (record_id, after, rev) = match effect {
-            EffectOutline::Put { record_id, scope, call_id, updated_at, rev, state } => {
+            EffectOutline::Put { record_id, scope, call_id, updated_at, rev, state, .. } => {
                 let slip = Slip {
                     code: keys::effect_state_code(&state.state)
                         .ok_or_else(|| format!("unknown state `{}`", state.state))?,
@@ -365,6 +366,7 @@ impl Delta {
             created_at,
             rev,
             state,
+            ..
         } = approval;
         let after = Slip {
             code: keys::approval_state_code(&state.state)

@@ -9,6 +9,7 @@ use placet_ledger::desk::DeskEntry;
 use placet_ledger::record::{EffectRecord, EffectState, RECORD_VERSIONS};
 use placet_types::digest::Digest;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::EmbeddedConfig;
@@ -16,7 +17,8 @@ use super::checkpoint::Checkpoints;
 use super::codec::{EffectEntry, Entry};
 use super::delta::{Delta, Ground, Spill, used_once_more};
 use super::offline::{
-    IndexVerdict, JournalEntry, Scratch, VerifyReport, contents_of, find_generation, verify_with,
+    IndexVerdict, JournalEntry, PLACES, Scratch, VerifyReport, contents_of, find_generation,
+    or_unread, verify_with,
 };
 use super::open::{CHECKPOINTS, CONTENT, JOURNAL, OpenError, TREE};
 use super::{generation::Generation, keys};
@@ -102,7 +104,7 @@ pub fn fsck(config: &EmbeddedConfig) -> Result<FsckReport, OpenError> {
     report.tree = Some(tree.finish()?);
     report.moves = replay.moves;
     report.differences = differences(config, &delta)?;
-    report.orphans = orphans(config, &replay.named)?;
+    report.orphans = orphans(config, &replay.named, &folder(PLACES))?;
     report.illegal = replay.illegal;
     Ok(report)
 }
@@ -289,14 +291,17 @@ fn differences(config: &EmbeddedConfig, delta: &Delta) -> Result<Vec<String>, Op
     let checkpoints = Checkpoints::new(Arc::new(Disk), config.directory.join(CHECKPOINTS));
     let (found, _) = checkpoints.newest()?;
     let ground = found.map_or_else(Ground::empty, Ground::of);
-    match find_generation(config, &ground.meta) {
+    match or_unread(find_generation(config, &ground.meta))? {
         Ok((generation, meta)) if meta == delta.last() => {
             compare(delta, &generation, &ground.tables)
         }
         Ok(_) | Err(IndexVerdict::Absent) => Ok(Vec::new()),
         Err(verdict) => Ok(match verdict {
             IndexVerdict::Disagrees { why } => vec![why],
-            IndexVerdict::Agrees | IndexVerdict::Behind { .. } | IndexVerdict::Absent => Vec::new(),
+            IndexVerdict::Agrees
+            | IndexVerdict::Behind { .. }
+            | IndexVerdict::Absent
+            | IndexVerdict::Unread { .. } => Vec::new(),
         }),
     }
 }
@@ -347,8 +352,8 @@ fn compare(
 }
 
 /// How many pieces of content no entry names.
-fn orphans(config: &EmbeddedConfig, named: &SpillMap) -> Result<u64, OpenError> {
-    let (content, _) = ContentStore::open_to_look(config.directory.join(CONTENT))?;
+fn orphans(config: &EmbeddedConfig, named: &SpillMap, aside: &Path) -> Result<u64, OpenError> {
+    let (content, _) = ContentStore::open_to_look(config.directory.join(CONTENT), aside)?;
     content.reader().check_places()?;
     let mut orphans: u64 = 0;
     let mut named = named.iter().peekable();

@@ -22,7 +22,7 @@ use super::index::IndexFault;
 use super::keys;
 use super::slip::Edit;
 use super::stamps::{Stamps, is_current};
-use crate::journal::medium::{Disk, Medium as _, to_u64};
+use crate::journal::medium::{Disk, Medium as _, is_refusal, to_u64};
 use crate::sorted::{Source, TableError};
 
 /// How long sled may take to give its memory to the operating system; on the slowest disk it is less.
@@ -153,8 +153,21 @@ impl Generation {
 
     /// Reads everything, and compares it with what the journal says up to an entry.
     pub(super) fn compare(&self, delta: &Delta, applied_seq: u64) -> Result<(), String> {
+        match self.difference(delta, applied_seq) {
+            Ok(None) => Ok(()),
+            Ok(Some(why)) => Err(why),
+            Err(fault) => Err(fault.to_string()),
+        }
+    }
+
+    /// The same, for whoever tells what is wrong from what cannot be read: in what it differs, if in anything.
+    pub(super) fn difference(
+        &self,
+        delta: &Delta,
+        applied_seq: u64,
+    ) -> Result<Option<String>, IndexFault> {
         let mut found: u64 = 0;
-        let read = guarded(|| {
+        let different = guarded(|| {
             for pair in self.db.get()?.iter() {
                 let (key, value) = pair?;
                 if matches!(key.as_ref(), keys::META | keys::BASE) {
@@ -172,18 +185,13 @@ impl Generation {
                 }
             }
             Ok(None)
-        });
-        match read {
-            Ok(None) => {}
-            Ok(Some(why)) => return Err(why.to_owned()),
-            Err(fault) => return Err(fault.to_string()),
+        })?;
+        if let Some(why) = different {
+            return Ok(Some(why.to_owned()));
         }
         let expected = delta.edits().filter(|(_, seq, _)| *seq <= applied_seq).count();
-        if found == to_u64(expected) {
-            Ok(())
-        } else {
-            Err(format!("it has {found} keys where the journal has {expected}"))
-        }
+        let is_all = found == to_u64(expected);
+        Ok((!is_all).then(|| format!("it has {found} keys where the journal has {expected}")))
     }
 
     /// Takes over what entries after `applied_seq` changed, and learns what the journal says about all keys.
@@ -293,6 +301,15 @@ pub(super) enum TreeError {
     Panicked,
     #[error("it cannot be opened: {0}")]
     Failed(String),
+    /// The operating system refused something: it may be sound.
+    #[error("it cannot be opened for the moment: {0}")]
+    Refused(io::Error),
+}
+
+impl From<io::Error> for TreeError {
+    fn from(error: io::Error) -> Self {
+        if is_refusal(&error) { Self::Refused(error) } else { Self::Failed(error.to_string()) }
+    }
 }
 
 /// How long an earlier handle in this process may take to let go.
@@ -313,18 +330,18 @@ pub(super) fn open_tree(path: &Path, cache_bytes: u64) -> Result<Db, TreeError> 
 }
 
 fn open_tree_once(path: &Path, cache_bytes: u64) -> Result<Db, TreeError> {
-    remove_unfinished_snapshots(path).map_err(|error| TreeError::Failed(error.to_string()))?;
+    remove_unfinished_snapshots(path)?;
     let config = sled::Config::new().path(path).cache_capacity(cache_bytes).flush_every_ms(None);
     // On a thread of its own: sled panics on damaged pages, and may leave anything behind on the stack that it panicked on.
     let opening = std::thread::Builder::new()
         .name("placet-index-open".to_owned())
-        .spawn(move || config.open())
-        .map_err(|error| TreeError::Failed(error.to_string()))?;
+        .spawn(move || config.open())?;
     match opening.join() {
         Ok(Ok(db)) => Ok(db),
         Ok(Err(error)) if error.to_string().contains("could not acquire lock") => {
             Err(TreeError::Busy)
         }
+        Ok(Err(sled::Error::Io(error))) => Err(error.into()),
         Ok(Err(error)) => Err(TreeError::Failed(error.to_string())),
         Err(_panic) => Err(TreeError::Panicked),
     }

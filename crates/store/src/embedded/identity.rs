@@ -1,20 +1,24 @@
-//! Which ledger this is, and whether it is an old copy of itself.
+//! Which ledger this is, and whether it is an old copy of itself, or a part of one.
 //!
-//! Owns the file `store-id`, and the comparison with a head that is known from elsewhere. Not here: the witness and the
-//! checkpoints, which notice a journal that lost its end. Invariant: a ledger keeps its identity in every copy; a copy in which
+//! Owns the file `store-id`, the comparison with a head that is known from elsewhere, and the refusal of a copy that is not whole, and of
+//! the empty place of an import that did not come to its end. Not here: the witness and the checkpoints, which notice a journal that lost
+//! its end; the copying (`backup`), the importing (`transfer`). Invariants: a ledger keeps its identity in every copy; a copy in which
 //! everything is equally old can only be told by a head that was kept outside of it.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
+use std::path::{Path, PathBuf};
 
 use placet_types::digest::Digest;
 
 use super::EmbeddedConfig;
-use super::open::OpenError;
+use super::open::{JOURNAL, OpenError};
 use crate::journal::medium::replace_file;
 use crate::journal::{Journal, JournalError};
 
 const FILE: &str = "store-id";
+/// Stands in a copy until all of it is there.
+pub(super) const UNFINISHED: &str = "unfinished-copy";
 
 /// The head of the log as it was at some time, from outside of the ledger: a signed checkpoint, a backup's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +27,31 @@ pub struct KnownHead {
     pub seq: u64,
     /// Its hash.
     pub hash: [u8; 32],
+}
+
+/// Where an import makes its ledger, beside the place where it is to be.
+pub(super) fn importing(directory: &Path) -> PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(".importing");
+    PathBuf::from(name)
+}
+
+/// Refuses a copy whose making was cut short, and a place into which something was being imported: an empty ledger there would do
+/// everything once more.
+///
+/// # Errors
+/// [`OpenError::UnfinishedCopy`], [`OpenError::UnfinishedImport`], or what the operating system answers.
+pub fn check_finished(directory: &Path) -> Result<(), OpenError> {
+    let is_there = |path: &Path| path.try_exists().map_err(OpenError::io("look for", path));
+    if is_there(&directory.join(UNFINISHED))? {
+        return Err(OpenError::UnfinishedCopy { directory: directory.to_owned() });
+    }
+    let beside = importing(directory);
+    // Beside a ledger it is what is left of an import into the place that was empty then, and stands for nothing.
+    if is_there(&beside)? && !is_there(&directory.join(JOURNAL))? {
+        return Err(OpenError::UnfinishedImport { directory: directory.to_owned(), beside });
+    }
+    Ok(())
 }
 
 /// The name of the ledger: made at its first start, and the same in all its copies.

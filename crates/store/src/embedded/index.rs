@@ -20,11 +20,14 @@ use super::codec::{Meta, Stored, decode_value};
 use super::generation::{Generation, Lookup, guarded};
 use super::keys;
 use super::slip::{Edit, edits_of};
+use crate::journal::medium::is_refusal;
 use crate::rules::Op;
 use crate::sorted::{Merged, TableError, TableSet};
 
-/// How long a checkpoint waits for deletions; on the slowest disk they take less.
-const DELETED_WITHIN: Duration = Duration::from_secs(40);
+/// How long a checkpoint waits for deletions before it is put off; on the slowest disk they take less, but they may have to wait for
+/// the places of content, which are made anew.
+const DELETED_WITHIN: Duration =
+    if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(40) };
 
 /// Why the index cannot be used.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -41,9 +44,15 @@ pub(super) enum IndexFault {
     /// A value does not verify.
     #[error("the index holds a value that does not verify; it is rebuilt at the next start")]
     Altered,
-    /// Content that is to be deleted is not deleted in time.
-    #[error("deletions of content take too long, or were given up")]
+    /// The operating system refused sled something: what is in it may be sound.
+    #[error("the index failed: {0}")]
+    Refused(Arc<std::io::Error>),
+    /// Content that is to be deleted is not deleted yet: nothing is wrong, but that it takes long.
+    #[error("deletions of content take long, and what says so is not left behind before")]
     Deleting,
+    /// It will not be deleted any more by whoever had it in hand.
+    #[error("deletions of content were given up")]
+    GivenUp,
     /// A table cannot be read.
     #[error("the index failed: {0}")]
     Table(#[from] TableError),
@@ -51,8 +60,25 @@ pub(super) enum IndexFault {
 
 impl From<sled::Error> for IndexFault {
     fn from(error: sled::Error) -> Self {
-        Self::Sled(error.to_string())
+        match error {
+            sled::Error::Io(error) if is_refusal(&error) => Self::Refused(Arc::new(error)),
+            error @ (sled::Error::CollectionNotFound(_)
+            | sled::Error::Unsupported(_)
+            | sled::Error::ReportableBug(_)
+            | sled::Error::Io(_)
+            | sled::Error::Corruption { .. }) => Self::Sled(error.to_string()),
+        }
     }
+}
+
+/// What becomes of content that entries say is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Deletions {
+    /// Nothing is left to be deleted.
+    Done,
+    InHand,
+    /// Whoever deletes has ended before it was done: the next start does it.
+    GivenUp,
 }
 
 /// All that one entry changes.
@@ -119,7 +145,7 @@ pub(super) struct Index {
     batches: AtomicU64,
     /// Whether content that an entry says is deleted is being deleted: no checkpoint begins meanwhile, or a start from it would not
     /// finish what a crash cut short.
-    deleting: Mutex<bool>,
+    deleting: Mutex<Deletions>,
     deleted: Condvar,
 }
 
@@ -136,14 +162,25 @@ impl Index {
             open: RwLock::new(open),
             applying: RwLock::new(()),
             batches: AtomicU64::new(0),
-            deleting: Mutex::new(false),
+            deleting: Mutex::new(Deletions::Done),
             deleted: Condvar::new(),
         }
     }
 
     /// Deletions that entries speak of are in hand from now on, or done.
     pub(super) fn deleting(&self, in_hand: bool) {
-        *self.deleting.lock().unwrap_or_else(PoisonError::into_inner) = in_hand;
+        let deletions = if in_hand { Deletions::InHand } else { Deletions::Done };
+        *self.deleting.lock().unwrap_or_else(PoisonError::into_inner) = deletions;
+        self.deleted.notify_all();
+    }
+
+    /// Whoever deletes has ended: nobody is to wait for what it had in hand.
+    pub(super) fn deleter_ends(&self) {
+        let mut deletions = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        if *deletions == Deletions::InHand {
+            *deletions = Deletions::GivenUp;
+        }
+        drop(deletions);
         self.deleted.notify_all();
     }
 
@@ -320,13 +357,16 @@ impl Index {
     /// Lets all further changes go into another generation, so that the present one can become a table.
     ///
     /// # Errors
-    /// [`IndexFault`]; also when deletions are not done within [`DELETED_WITHIN`].
+    /// [`IndexFault`]; also when deletions are not done within [`DELETED_WITHIN`], or given up. Nothing is changed then.
     pub(super) fn freeze(&self, next: Generation) -> Result<Frozen, IndexFault> {
         let deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.deleted.wait_timeout_while(deleting, DELETED_WITHIN, |in_hand| *in_hand);
-        let (deleting, waited) = waited.unwrap_or_else(PoisonError::into_inner);
-        if waited.timed_out() {
-            return Err(IndexFault::Deleting);
+        let in_hand = |deletions: &mut Deletions| *deletions == Deletions::InHand;
+        let waited = self.deleted.wait_timeout_while(deleting, DELETED_WITHIN, in_hand);
+        let (deleting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match *deleting {
+            Deletions::Done => {}
+            Deletions::InHand => return Err(IndexFault::Deleting),
+            Deletions::GivenUp => return Err(IndexFault::GivenUp),
         }
         // Held to the end: none begins before the generation is frozen.
         let _none_in_hand = deleting;

@@ -13,20 +13,20 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use placet_ledger::proof::Frontier;
 use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
 use placet_types::ids::RecordId;
 
 use super::checkpoint::{Checkpoint, Checkpoints, Draft};
 use super::delta::Spill;
+use super::floor::Footing;
 use super::generation::{self, Generation};
 use super::index::{Applied, Frozen, Index, IndexFault};
 use super::open::OpenError;
 use super::state::State;
 use crate::content::{ContentError, ContentReader};
 use crate::journal::medium::Medium;
-use crate::journal::{Base, JournalError, JournalReader};
+use crate::journal::{JournalError, JournalReader};
 use crate::sorted::{TableError, TableSet};
 use crate::tree::{LogTreeReader, TreeError};
 
@@ -102,6 +102,8 @@ pub(super) enum KeepError {
     #[error("the places of content are being made anew, and a deletion waits for that")]
     Mending,
     #[error("{0}")]
+    Deleting(IndexFault),
+    #[error("{0}")]
     Damaged(String),
     #[error("cannot {what} `{}`: {source}", .path.display())]
     Io { what: &'static str, path: PathBuf, source: io::Error },
@@ -130,13 +132,14 @@ impl KeepError {
             | Self::Generation(_)
             | Self::Owing
             | Self::Mending
+            | Self::Deleting(_)
             | Self::Damaged(_) => false,
         }
     }
 
     /// What whoever asks is told where nothing is broken, and it can be tried again.
     fn is_passing(&self) -> Option<StoreError> {
-        if matches!(self, Self::Owing | Self::Mending | Self::Unmoved(_)) {
+        if matches!(self, Self::Owing | Self::Mending | Self::Deleting(_) | Self::Unmoved(_)) {
             return Some(StoreError::Unreachable(self.to_string()));
         }
         self.is_no_room().then_some(StoreError::NoSpace)
@@ -183,12 +186,8 @@ pub(super) struct Keeper {
     pub(super) journal: JournalReader,
     pub(super) content: ContentReader,
     pub(super) bodies: Bodies,
-    /// What was archived, as the journal's folder says it durably.
-    pub(super) base: Base,
-    /// The tree over the entries before `base`, where any were archived.
-    pub(super) floor: Option<Frontier>,
-    /// The base and the tree over what is before it that checkpoints name already, while it is not in the journal's folder yet.
-    pub(super) ahead: Option<(Base, Frontier)>,
+    /// What was archived, and what checkpoints say of it.
+    pub(super) footing: Footing,
     pub(super) tree: LogTreeReader,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
@@ -317,7 +316,7 @@ impl Keeper {
         if self.content.owes() {
             return Err(KeepError::Owing);
         }
-        // A deletion in hand may have to wait for that longer than is waited for a deletion.
+        // A deletion in hand may have to wait for that, and whoever asks is told at once.
         if self.content.is_mending() {
             return Err(KeepError::Mending);
         }
@@ -329,10 +328,17 @@ impl Keeper {
         let next = Generation::open(&folder, self.places.index_cache_bytes)
             .map_err(|error| KeepError::Generation(error.to_string()))?;
         let frozen = self.index.freeze(next);
-        if matches!(frozen, Err(IndexFault::Deleting)) && self.content.is_mending() {
-            return Err(KeepError::Mending);
+        if frozen.is_err()
+            && let Err(error) = std::fs::remove_dir_all(&folder)
+        {
+            // Nothing goes on in it. It is swept at the next start.
+            tracing::warn!(%error, "a generation of the index that was not begun could not be removed");
         }
-        Ok(frozen?)
+        match frozen {
+            // Whatever they wait for, and for how long: what was said is still to be done, and will be.
+            Err(fault @ IndexFault::Deleting) => Err(KeepError::Deleting(fault)),
+            frozen => Ok(frozen?),
+        }
     }
 
     fn write_table(&mut self, frozen: &Frozen) -> Result<TableSet, KeepError> {
@@ -359,10 +365,7 @@ impl Keeper {
         if applied.meta.applied_seq == 0 {
             return Ok(CheckpointMade { number: 0, seq: 0 });
         }
-        let (base, frontier) = match &self.ahead {
-            Some((base, floor)) => (*base, Some(floor.clone())),
-            None => (self.base, self.floor.clone()),
-        };
+        let (base, frontier) = self.footing.named()?;
         let draft = Draft {
             store_id: self.places.store_id.clone(),
             meta: applied.meta,

@@ -76,6 +76,12 @@ pub(super) struct Machine {
     on_sync: Option<SyncObserver>,
 }
 
+impl Drop for Machine {
+    fn drop(&mut self) {
+        self.index.deleter_ends();
+    }
+}
+
 /// After how many entries the tree is made durable: what a start has to feed to it at most.
 const TREE_SYNC_ENTRIES: u64 = 50_000;
 

@@ -15,16 +15,19 @@
 
 mod archive;
 mod backup;
+mod beside;
 mod checkpoint;
 mod claims;
 mod codec;
 mod delta;
 mod desk;
+mod floor;
 mod fsck;
 mod generation;
 mod identity;
 mod index;
 mod keeper;
+mod kept;
 mod keys;
 mod log;
 mod machine;
@@ -61,15 +64,16 @@ use placet_types::clock::{Clock, Timestamp};
 pub use codec::{DecodeError, ENTRY_VERSION, EffectEntry, Entry};
 pub(crate) use codec::{decode_entry, encode_entry};
 pub use fsck::{FsckReport, fsck};
-pub use identity::KnownHead;
+pub use identity::{KnownHead, check_finished};
 pub use keeper::{Archived, BackupMade, CheckpointMade};
+pub use kept::imported_logs;
 pub use log::LOG;
 pub use offline::{
-    ContentVerdict, IndexVerdict, JournalEntry, VerifyReport, archived_tree, read_audit, rebuild,
-    rebuild_with, verify, verify_with,
+    CONTENTS_LISTED_MAX, ContentVerdict, IndexVerdict, JournalEntry, VerifyReport, archived_tree,
+    read_audit, rebuild, rebuild_with, verify, verify_with,
 };
 pub use open::{IndexFate, OpenError, RecoveryReport};
-pub use transfer::{export, export_as, import, imported_logs};
+pub use transfer::{export, export_as, import};
 
 use tokio::sync::oneshot;
 
@@ -359,14 +363,12 @@ fn keeper(
         journal,
         content,
         bodies,
-        base: rest.base,
-        floor: rest.floor,
+        footing: rest.footing,
         tree,
         next_table: rest.next_table,
         next_generation: rest.next_generation,
         covered_seq: rest.covered_seq,
         covered_before_seq: 0,
-        ahead: None,
         frozen: None,
     }
 }

@@ -4,7 +4,7 @@
 //! Invariants: nothing is served before the index agrees with the journal; an index that does not is set aside, never deleted
 //! first; everything is looked at and changed only by whoever holds the journal's lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use placet_ledger::proof::Frontier;
 use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 
 use super::EmbeddedConfig;
 use super::checkpoint::Checkpoints;
-use super::identity::{check_known_head, store_id};
+use super::floor::{Floors, Footing};
+use super::identity::{check_finished, check_known_head, store_id};
 use super::index::{Applied, Index};
 use super::settle::{Ready, Settling};
 use crate::content::{ContentError, ContentReport, ContentStore};
@@ -51,6 +51,14 @@ pub enum OpenError {
     /// The Merkle tree cannot be opened, or knows entries that the journal has forgotten.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// Neither a checkpoint nor the tree's files say what the tree over the archived entries was, and these are not at hand.
+    #[error(
+        "the Merkle tree over the archived entries before entry {first_seq} is not known, and they are not at hand: put the archive back"
+    )]
+    NoFloor {
+        /// The first entry that is not archived.
+        first_seq: u64,
+    },
     /// The ledger is an older copy than the one that is known from elsewhere.
     #[error(
         "this is an old copy of the ledger: entry {known_seq} is known from elsewhere, and it is not the one that is here"
@@ -58,6 +66,27 @@ pub enum OpenError {
     OldCopy {
         /// The entry that is known.
         known_seq: u64,
+    },
+    /// It is a backup whose making was cut short: a part of it may be missing, and nothing in it would say so.
+    #[error(
+        "`{}` is a backup that was not finished: make another one, and remove it",
+        .directory.display()
+    )]
+    UnfinishedCopy {
+        /// The folder.
+        directory: PathBuf,
+    },
+    /// There is no ledger yet, and one was being imported: whatever that one did would be done once more by an empty one.
+    #[error(
+        "an import into `{}` was cut short, or is still under way: run it again, or remove `{}`",
+        .directory.display(),
+        .beside.display()
+    )]
+    UnfinishedImport {
+        /// Where the ledger was to be.
+        directory: PathBuf,
+        /// What there is of it.
+        beside: PathBuf,
     },
     /// A folder cannot be made, listed or renamed.
     #[error("cannot {what} `{}`: {source}", .path.display())]
@@ -136,9 +165,7 @@ pub(super) struct Opened {
 pub(super) struct Rest {
     pub(super) checkpoints: Checkpoints,
     pub(super) bodies: TableSet,
-    pub(super) base: Base,
-    /// The tree over the entries before `base`, where any were archived.
-    pub(super) floor: Option<Frontier>,
+    pub(super) footing: Footing,
     pub(super) next_table: u64,
     pub(super) next_generation: u64,
     pub(super) covered_seq: u64,
@@ -168,6 +195,7 @@ const DAMAGED_TABLES_MAX: usize = 16;
 
 /// Opens everything. `rebuild` says why the index is to be made anew in any case.
 pub(super) fn open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, OpenError> {
+    check_finished(&config.directory)?;
     for _ in 0..DAMAGED_TABLES_MAX {
         match try_open(config, rebuild) {
             // Without it the checkpoints that name it do not count; what they covered is read from the journal again.
@@ -196,9 +224,8 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
         settling.next_table = found.checkpoint.next_table;
         settling.replaces_checkpoint = rebuild.is_some();
     }
-    let floor = found.as_ref().and_then(|found| found.checkpoint.floor());
     let found = found.filter(|_| rebuild.is_none());
-    settling.look_for_generation(found.as_ref());
+    settling.look_for_generation(found.as_ref())?;
     let Ready { begin, mut delta, bodies, covered_seq } = settling.ready(found);
     let recovered =
         Journal::open_locked(journal_config(config), lock, &begin, &mut |frame| delta.visit(frame));
@@ -214,8 +241,7 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
         content.reader().remake_places()?;
     }
     forget(&mut content, delta.forgotten())?;
-    let tree = open_tree(config, &journal, floor.clone())?;
-    let floor = floor_of(recovered.base, floor, &tree);
+    let (tree, footing) = stand(config, &settling.checkpoints, (&journal, recovered.base))?;
     let journal_took = began.elapsed();
 
     let began = Instant::now();
@@ -225,8 +251,7 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
     let rest = Rest {
         checkpoints: settling.checkpoints.clone(),
         bodies,
-        base: recovered.base,
-        floor,
+        footing,
         next_table: delta.next_table(),
         next_generation: 0,
         covered_seq,
@@ -256,6 +281,31 @@ fn try_open(config: &EmbeddedConfig, rebuild: Option<&str>) -> Result<Opened, Op
 /// How many entries the tree is fed before it gives them to the operating system.
 const TREE_FEED_ENTRIES: u64 = 4096;
 
+/// Opens the Merkle tree, and finds out what checkpoints are to say of the entries that were archived.
+fn stand(
+    config: &EmbeddedConfig,
+    checkpoints: &Checkpoints,
+    (journal, base): (&Journal, Base),
+) -> Result<(LogTree, Footing), OpenError> {
+    let floors = Floors::of(checkpoints, &base)?;
+    let mut tree = open_tree(config, journal, floors.floor())?;
+    if let Some(footing) = floors.footing(base, &tree)? {
+        return Ok((tree, footing));
+    }
+    // Its files are damaged where they are not looked at otherwise. With the archive at hand they are made anew.
+    tree.discard("it cannot show the tree over the archived entries")?;
+    let no_floor = OpenError::NoFloor { first_seq: base.first_seq };
+    match feed(&mut tree, journal, 1) {
+        Err(OpenError::Journal(JournalError::Archived { .. } | JournalError::Absent { .. })) => {
+            return Err(no_floor);
+        }
+        fed => fed?,
+    }
+    tree.sync()?;
+    let footing = floors.footing(base, &tree)?.ok_or(no_floor)?;
+    Ok((tree, footing))
+}
+
 /// Opens the Merkle tree, and feeds it what it has not seen.
 fn open_tree(
     config: &EmbeddedConfig,
@@ -265,8 +315,13 @@ fn open_tree(
     let folder = config.directory.join(TREE);
     let mut tree = LogTree::open_on(folder, Arc::clone(&config.medium), floor)?;
     let last_seq = journal.head().0;
-    // An entry that cannot be read back is one that the tree knows and the journal cannot show: the tree is fed anew, or refused.
-    let mut hash_of = |seq| journal.read(seq).ok().map(|frame| frame.hash);
+    // An entry that is not there is one that the tree knows and the journal cannot show: the tree is fed anew, or refused. One that
+    // cannot be read now says nothing: without it, what was archived could not be proved any more.
+    let mut hash_of = |seq| match journal.read(seq) {
+        Ok(frame) => Ok(Some(frame.hash)),
+        Err(JournalError::Io { what, path, source }) => Err(TreeError::Io { what, path, source }),
+        Err(_) => Ok(None),
+    };
     let from = tree.resume(last_seq, &mut hash_of)?;
     match feed(&mut tree, journal, from) {
         Err(
@@ -296,15 +351,11 @@ fn feed(tree: &mut LogTree, journal: &Journal, from: u64) -> Result<(), OpenErro
     Ok(())
 }
 
-/// The tree over what was archived: as the checkpoint says, or, where an earlier build made that, from the tree itself.
-fn floor_of(base: Base, floor: Option<Floor>, tree: &LogTree) -> Option<Frontier> {
-    let size = base.first_seq.saturating_sub(1);
-    let known = floor.map(|floor| floor.frontier).filter(|floor| floor.size() == size);
-    known.or_else(|| (size > 0).then(|| tree.reader().frontier(size).ok()).flatten())
-}
-
 /// What the entries after the checkpoint say was deleted is deleted, should a crash have come between.
-fn forget(content: &mut ContentStore, forgotten: &[(TenantId, Digest)]) -> Result<(), OpenError> {
+fn forget(
+    content: &mut ContentStore,
+    forgotten: &BTreeSet<(TenantId, Digest)>,
+) -> Result<(), OpenError> {
     for (tenant, digest) in forgotten {
         content.forget(tenant.as_str(), *digest)?;
     }
@@ -315,6 +366,11 @@ fn forget(content: &mut ContentStore, forgotten: &[(TenantId, Digest)]) -> Resul
 
 impl From<TableError> for OpenError {
     fn from(error: TableError) -> Self {
-        Self::Index(error.to_string())
+        match error {
+            TableError::Io { what, path, source } => {
+                Self::Io { what, path, source: io::Error::new(source.kind(), source) }
+            }
+            TableError::Damaged { .. } | TableError::Source(_) => Self::Index(error.to_string()),
+        }
     }
 }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use super::EmbeddedConfig;
 use super::checkpoint::{Checkpoints, Draft, Loaded};
+use super::codec::Meta;
 use super::delta::{Delta, Ground, Spill};
-use super::generation::{self, Generation};
-use super::index::{Applied, Index};
+use super::generation::{self, Generation, TreeError};
+use super::index::{Applied, Index, IndexFault};
 use super::keys;
 use super::open::{INDEX, IndexFate, OpenError, Rest};
 use crate::journal::medium::{Disk, Medium as _};
@@ -80,21 +81,22 @@ impl<'a> Settling<'a> {
     }
 
     /// Looks for the generation that begins where the checkpoint ends.
-    pub(super) fn look_for_generation(&mut self, found: Option<&Loaded>) {
+    ///
+    /// # Errors
+    /// What the operating system answers: an index that cannot be read now may be sound, and may know that the journal has forgotten.
+    pub(super) fn look_for_generation(&mut self, found: Option<&Loaded>) -> Result<(), OpenError> {
         self.was_there = !matches!(self.index.try_exists(), Ok(false));
-        let generations = match generation::find(&self.index) {
-            Ok(generations) => generations,
-            Err(error) => return self.found = Err(error.to_string()),
-        };
+        let generations =
+            generation::find(&self.index).map_err(OpenError::io("list the folder", &self.index))?;
         let last = generations.keys().next_back().copied().unwrap_or(0);
         self.next_generation = last.saturating_add(1);
         if self.is_asked_for {
-            return;
+            return Ok(());
         }
         let base_seq = found.map_or(0, |found| found.checkpoint.seq);
         // All of them: a later one that waits for its checkpoint knows more entries than the one that is gone on with.
         for path in generations.values() {
-            let opened = self.open_generation(path, base_seq);
+            let opened = self.open_generation(path, base_seq)?;
             if self.found.is_ok() {
                 continue;
             }
@@ -105,28 +107,27 @@ impl<'a> Settling<'a> {
             }
         }
         if self.found.is_ok() {
-            return;
+            return Ok(());
         }
         // One that was not made in generations.
         if generations.is_empty() && matches!(self.index.join("db").try_exists(), Ok(true)) {
             self.found = Err("it is of an earlier form".to_owned());
         }
+        Ok(())
     }
 
+    /// Opens a generation; nothing where it does not begin where the checkpoint ends, or why it is not believed.
     fn open_generation(
         &mut self,
         path: &Path,
         base_seq: u64,
-    ) -> Result<Option<Generation>, String> {
-        let generation = Generation::open(path, self.config.index_cache_bytes)
-            .map_err(|error| error.to_string())?;
-        let base = generation.base().map_err(|fault| fault.to_string())?;
-        let meta = generation.meta().map_err(|fault| fault.to_string())?;
-        let (Some(base), Some(meta)) = (base, meta) else {
-            return Err("it does not say how far it goes".to_owned());
+    ) -> Result<Result<Option<Generation>, String>, OpenError> {
+        let (generation, base, meta) = match open_with_range(path, self.config.index_cache_bytes)? {
+            Ok(opened) => opened,
+            Err(why) => return Ok(Err(why)),
         };
         self.watched.insert(meta.applied_seq);
-        Ok((base.applied_seq == base_seq).then_some(generation))
+        Ok(Ok((base.applied_seq == base_seq).then_some(generation)))
     }
 
     pub(super) fn ready(&self, found: Option<Loaded>) -> Ready {
@@ -237,6 +238,7 @@ impl<'a> Settling<'a> {
         delta: &Delta,
         (applied, rest): (&Applied, &Rest),
     ) -> Result<(), OpenError> {
+        let (base, frontier) = rest.footing.named()?;
         let draft = Draft {
             store_id: rest.store_id.clone(),
             meta: applied.meta,
@@ -245,10 +247,10 @@ impl<'a> Settling<'a> {
             start: journal.reader().start_after(applied.meta.applied_seq)?,
             counts: applied.counts,
             open: delta.open().clone(),
-            frontier: rest.floor.clone(),
+            frontier,
             tables: delta.tables().clone(),
             bodies: rest.bodies.clone(),
-            base: rest.base,
+            base,
             next_table: rest.next_table,
         };
         self.checkpoints.write(draft).map(drop)
@@ -279,6 +281,33 @@ impl<'a> Settling<'a> {
         }
         Ok(())
     }
+}
+
+/// A generation with the entries after which it begins and up to which it goes; or why it is not believed.
+///
+/// # Errors
+/// What the operating system answers: it may be sound.
+pub(super) fn open_with_range(
+    path: &Path,
+    cache_bytes: u64,
+) -> Result<Result<(Generation, Meta, Meta), String>, OpenError> {
+    let generation = match Generation::open(path, cache_bytes) {
+        Ok(generation) => generation,
+        Err(TreeError::Refused(error)) => return Err(OpenError::io("open the index", path)(error)),
+        Err(error @ (TreeError::Busy | TreeError::Panicked | TreeError::Failed(_))) => {
+            return Ok(Err(error.to_string()));
+        }
+    };
+    let range = generation.base().and_then(|base| Ok((base, generation.meta()?)));
+    Ok(match range {
+        Ok((Some(base), Some(meta))) => Ok((generation, base, meta)),
+        Ok(_) => Err("it does not say how far it goes".to_owned()),
+        Err(IndexFault::Refused(error)) => {
+            let error = std::io::Error::new(error.kind(), error);
+            return Err(OpenError::io("read the index", path)(error));
+        }
+        Err(fault) => Err(fault.to_string()),
+    })
 }
 
 fn count_open(delta: &Delta) -> BTreeMap<&'static str, u64> {

@@ -1,12 +1,13 @@
 //! The embedded ledger as an export, and an export as an embedded ledger.
 //!
-//! Owns what is written, in which order, and how an export becomes a data folder. Not here: the form ([`crate::transfer`]).
+//! Owns what is written, in which order, and how an export becomes a data folder. Not here: the form ([`crate::transfer`]), the logs that
+//! came from other stores (`kept`).
 //! Invariants: an export of an embedded ledger becomes the same ledger, byte for byte in its chain; one of another store keeps that
 //! store's logs as they were, as do the exports of this one, to be verified beside its own; nothing is in place before all of it was read, verified and durable.
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufRead, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,12 +23,16 @@ use placet_types::digest::Digest;
 use placet_types::ids::TenantId;
 
 use super::codec::{Entry, encode_imported};
+use super::identity::importing;
 use super::keeper::Bodies;
+use super::kept::{IMPORTED, each_kept, kept_logs};
 use super::log::{LOG, entry as log_entry};
+use super::offline::{ContentVerdict, Contents, Scratch};
 use super::open::{CONTENT, JOURNAL, OpenError, Opened, journal_config, open};
 use super::records::{Records, decode_desk, decode_run};
 use super::{EmbeddedConfig, keys, query};
 use crate::content::ContentStore;
+use crate::journal::lock::Lock;
 use crate::journal::medium::replace_file;
 use crate::journal::{Base, Begin, Journal, JournalError};
 use crate::seal::{ExportLine, entry_hash, export_header, export_line};
@@ -36,86 +41,15 @@ use crate::transfer::{
     TransferSummary, read_export,
 };
 
-/// Where the logs of another store are kept: one file each, as [`crate::seal::verify_log`] reads them.
-pub(super) const IMPORTED: &str = "imported";
-
-fn refused(error: impl std::fmt::Display) -> TransferError {
+pub(super) fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
-}
-
-/// A log of a store that the ledger was in before.
-#[derive(Debug)]
-struct Kept {
-    file: PathBuf,
-    origin: NoteName,
-    log: ExportedLog,
-}
-
-/// The logs that are kept beside the own one, verified; named as they were, but for one that has the own one's name.
-fn kept_logs(directory: &Path) -> Result<Vec<Kept>, TransferError> {
-    let mut found = Vec::new();
-    for file in imported_logs(directory)? {
-        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let name = if stem == LOG { format!("{LOG}-imported") } else { stem };
-        let (mut size, mut head) = (0_u64, [0; 32]);
-        let origin = each_kept(&file, &mut |line| {
-            let said = line.hash;
-            let entry: placet_ledger::log::LogEntry = line.clone().into();
-            if entry.seq != size.saturating_add(1)
-                || entry.prev != head
-                || entry_hash(&entry) != said
-            {
-                let (seq, file) = (entry.seq, file.display());
-                return Err(refused(format!("entry {seq} of `{file}` breaks the chain")));
-            }
-            (size, head) = (entry.seq, said);
-            Ok(())
-        })?;
-        let log = ExportedLog { log: name, size, head: hex::encode(head) };
-        found.push(Kept { file, origin, log });
-    }
-    Ok(found)
-}
-
-/// The files of logs that came from another store, in order.
-///
-/// # Errors
-/// The folder cannot be read.
-pub fn imported_logs(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    match std::fs::read_dir(directory.join(IMPORTED)) {
-        Ok(entries) => {
-            for entry in entries {
-                files.push(entry?.path());
-            }
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
-    files.sort();
-    Ok(files)
-}
-
-/// Hands the entries of a kept log to `visit`; answers how it was signed.
-fn each_kept(
-    file: &Path,
-    visit: &mut dyn FnMut(ExportLine) -> Result<(), TransferError>,
-) -> Result<NoteName, TransferError> {
-    let mut lines = BufReader::new(File::open(file)?).lines();
-    let empty = || refused(format!("`{}` is empty", file.display()));
-    let header = lines.next().ok_or_else(empty)??;
-    let header: crate::seal::ExportHeader = serde_json::from_str(&header).map_err(refused)?;
-    for line in lines {
-        visit(serde_json::from_str(&line?).map_err(refused)?)?;
-    }
-    Ok(header.origin)
 }
 
 /// Writes everything in a ledger that no process serves as an export. To export one that is served, make a backup first.
 ///
 /// # Errors
-/// [`TransferError`]: the ledger cannot be opened, an archived segment is not at hand, or the writing failed.
+/// [`TransferError`]: the ledger cannot be opened, an archived segment is not at hand, contents that it names are lost or altered, or the
+/// writing failed.
 pub fn export(config: &EmbeddedConfig, out: impl Write) -> Result<TransferSummary, TransferError> {
     export_as(config, None, out)
 }
@@ -134,7 +68,9 @@ pub fn export_as(
         .map_err(OpenError::io("find the journal", &journal))
         .map_err(Box::new)?;
     let Opened { journal, content, index, rest, .. } = open(config, None).map_err(Box::new)?;
-    archive_is_at_hand(&journal, &rest.base).map_err(OpenError::Journal).map_err(Box::new)?;
+    archive_is_at_hand(&journal, &rest.footing.base)
+        .map_err(OpenError::Journal)
+        .map_err(Box::new)?;
     let (size, head) = journal.head();
     let log = ExportedLog { log: LOG.to_owned(), size, head: hex::encode(head) };
     let others = kept_logs(&config.directory)?;
@@ -147,12 +83,21 @@ pub fn export_as(
     };
     let mut writer = ExportWriter::begin(out, header)?;
     let mut tenants = Tenants::default();
+    let scratch = Scratch::new(&config.directory).map_err(Box::new)?;
+    let mut named = Contents::new(content.reader(), &scratch).map_err(Box::new)?;
     for frame in journal.read_from(1) {
         let frame = frame.map_err(refused)?;
-        tenants.note(&frame)?;
+        let made = super::codec::decode_entry(frame.kind, &frame.payload).map_err(refused)?;
+        named.check(&made).map_err(refused)?;
+        tenants.note(made);
         let line = export_line(&log_entry(frame)).map_err(refused)?;
         let entry: ExportLine = serde_json::from_str(&line).map_err(refused)?;
         writer.put(&ExportItem::Entry { log: LOG.to_owned(), entry: Box::new(entry) })?;
+    }
+    // What came of it elsewhere would look whole.
+    let ContentVerdict { missing, altered, .. } = named.verdict().map_err(Box::new)?;
+    if !missing.is_empty() || !altered.is_empty() {
+        return Err(TransferError::Lost { missing: missing.len(), altered: altered.len() });
     }
     for kept in &others {
         each_kept(&kept.file, &mut |line| {
@@ -178,8 +123,7 @@ pub fn export_as(
 
 /// Everything is exported, so what was archived has to be there.
 fn archive_is_at_hand(journal: &Journal, base: &Base) -> Result<(), JournalError> {
-    let missing = (1..base.segment).find(|n| journal.reader().files().open_read(*n).is_err());
-    missing.map_or(Ok(()), |segment| Err(JournalError::Archived { segment }))
+    (1..base.segment).try_for_each(|n| journal.reader().files().open_read(n).map(drop))
 }
 
 /// The tenants that entries name, by the names of their folders.
@@ -187,8 +131,7 @@ fn archive_is_at_hand(journal: &Journal, base: &Base) -> Result<(), JournalError
 struct Tenants(std::collections::BTreeMap<[u8; 32], TenantId>);
 
 impl Tenants {
-    fn note(&mut self, frame: &crate::journal::Frame) -> Result<(), TransferError> {
-        let entry = super::codec::decode_entry(frame.kind, &frame.payload).map_err(refused)?;
+    fn note(&mut self, entry: Entry) {
         let Entry { effects, approvals, desk, forget_content, audit, .. } = entry;
         for effect in effects {
             if let super::EffectEntry::Put(record) = effect {
@@ -205,7 +148,6 @@ impl Tenants {
         for tenant in forget_content.into_iter().map(|(tenant, _)| tenant).chain(audited) {
             self.add(tenant);
         }
-        Ok(())
     }
 
     fn add(&mut self, tenant: TenantId) {
@@ -253,9 +195,9 @@ pub fn import(
     if is_taken {
         return Err(TransferError::Taken(target.clone()));
     }
-    let beside = target.with_extension("importing");
-    if matches!(beside.try_exists(), Ok(true)) {
-        std::fs::remove_dir_all(&beside)?;
+    let beside = importing(target);
+    if beside.try_exists()? {
+        take_away(&beside)?;
     }
     let making = EmbeddedConfig { directory: beside.clone(), known_head: None, ..config.clone() };
     let mut import = Import::new(&making)?;
@@ -270,6 +212,16 @@ pub fn import(
         config.medium.sync_dir(parent)?;
     }
     Ok(summary)
+}
+
+/// Removes what is left of an import that was cut short, not what another process is making.
+fn take_away(beside: &Path) -> Result<(), TransferError> {
+    let journal = beside.join(JOURNAL);
+    let _lock = match journal.try_exists()? {
+        true => Some(Lock::take(&journal).map_err(OpenError::Journal).map_err(Box::new)?),
+        false => None,
+    };
+    Ok(std::fs::remove_dir_all(beside)?)
 }
 
 /// Opens what was made, and compares it with what was in the export.

@@ -100,6 +100,20 @@ pub trait MediumFile: Debug + Send + Sync {
     fn length(&self) -> io::Result<u64>;
 }
 
+/// Whether the operating system could not do it, rather than that what is on the disk is not what it should be: the same may succeed
+/// at the next try, and says nothing about a file. For what reads files by itself; whoever uses a [`Medium`] tells the two apart
+/// where it reads.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    let is_of_the_file = matches!(
+        error.kind(),
+        io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::InvalidInput
+    );
+    error.raw_os_error().is_some() && !is_of_the_file
+}
+
 /// The real file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Disk;

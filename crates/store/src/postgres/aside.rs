@@ -9,6 +9,7 @@ use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query};
 use tokio::time::Instant;
 
+use super::error::{OpenError, said};
 use super::writer::Submission;
 
 /// How long the first try waits for a lock.
@@ -69,10 +70,12 @@ impl Aside {
 }
 
 /// Sessions whose transactions hold something of the tables that all nodes meet at, for longer than a transaction of a sound node takes.
+/// Who waits for a lock is held up too. At the very first start the tables are not there yet.
 const HOLDERS: &str = "SELECT DISTINCT a.pid, coalesce(a.application_name, '') AS application, coalesce(a.state, 'unknown') AS state, \
        coalesce(extract(epoch FROM clock_timestamp() - a.xact_start)::bigint, 0) AS seconds \
      FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid \
-     WHERE l.granted AND l.relation IN ('placet.epochs'::regclass, 'placet.ledger'::regclass) AND a.pid <> pg_backend_pid() \
+     WHERE l.granted AND l.relation IN (to_regclass('placet.epochs'), to_regclass('placet.ledger'), to_regclass('placet.migrations')) \
+       AND a.wait_event_type IS DISTINCT FROM 'Lock' AND a.pid <> pg_backend_pid() \
        AND (a.xact_start IS NULL OR a.xact_start < clock_timestamp() - interval '1 second') \
      ORDER BY seconds DESC LIMIT 3";
 
@@ -90,4 +93,17 @@ pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sql
         return Ok("no session holds one any more".to_owned());
     }
     Ok(format!("{}; `SELECT pg_terminate_backend(PROCESS)` ends one", named.join(", ")))
+}
+
+/// The refusal of a start that waited for a lock in vain: `why`, and who seems to hold it.
+pub(super) async fn refused_by_holders(
+    connection: &mut PgConnection,
+    what: &'static str,
+    why: &str,
+) -> OpenError {
+    let holders = match holders(connection).await {
+        Ok(holders) => holders,
+        Err(error) => format!("who holds what this needs cannot be asked ({})", said(&error)),
+    };
+    OpenError::Hindered { what, why: format!("{why}: {holders}") }
 }

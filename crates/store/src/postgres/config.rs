@@ -21,7 +21,7 @@ const LEASE: Duration = Duration::from_secs(15);
 const WAIT: Duration = Duration::from_secs(5);
 /// The shortest lease: three renewals have to fit in with room to spare.
 const LEASE_MIN: Duration = Duration::from_millis(300);
-/// The longest lease: so long a dead node's calls may wait after the database's clock was put back.
+/// The longest lease, and what a node is believed to have whose build did not say (migration 9).
 pub(super) const LEASE_MAX: Duration = Duration::from_secs(600);
 const CONNECTIONS: u32 = 16;
 const HOSTS_MAX: usize = 16;

@@ -1,24 +1,25 @@
 //! Connections: finding the host that takes writes, and refusing a server that may lose what it acknowledges.
 //!
 //! Owns the way to a connection that is fit for use. Not here: who keeps it (`pool`, `writer`, `lease`). Invariant: no connection
-//! leaves here before its server has been asked whether it takes writes and keeps them.
+//! leaves here without limits (`limits`), or before its server has been asked whether it takes writes and keeps them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Row as _, query, raw_sql};
-use tokio::time::timeout;
+use sqlx::{ConnectOptions as _, Row as _, query, raw_sql};
+use tokio::time::{Instant, timeout};
 
 use super::config::DatabaseUrl;
 use super::error::{OpenError, Trouble, said};
+use super::limits;
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Look-ups only.
     Reading,
-    /// Transactions, which set their limits themselves.
+    /// Transactions, which have limits of their own.
     Writing,
 }
 
@@ -33,9 +34,8 @@ const ASK: &str = "SELECT pg_is_in_recovery() AS in_recovery, \
      current_setting('server_encoding', true) AS encoding, \
      current_setting('server_version_num', true) AS version";
 
-/// Within a transaction: its commit is acknowledged when it is kept, whatever the server was set to since it was asked.
-pub(super) const KEPT: &str = "SELECT set_config('synchronous_commit', \
-     CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)";
+/// How long a host may keep somebody waiting who then gives up, before others are asked first.
+const SLOW: Duration = Duration::from_millis(50);
 
 /// The oldest server that is known to do.
 const VERSION_MIN: u32 = 130_000;
@@ -47,6 +47,8 @@ pub(super) struct Connector {
     wait: Duration,
     /// The host that took writes last.
     last: AtomicUsize,
+    /// The host to ask first: that one, unless it kept somebody waiting until they gave up.
+    first: AtomicUsize,
     /// Counts how often the host changed: what was connected before is not to be used again.
     generation: AtomicU64,
 }
@@ -81,11 +83,22 @@ impl ConnectError {
 
 impl Connector {
     pub(super) fn new(url: DatabaseUrl, wait: Duration) -> Self {
-        Self { url, wait, last: AtomicUsize::new(0), generation: AtomicU64::new(0) }
+        Self {
+            url,
+            wait,
+            last: AtomicUsize::new(0),
+            first: AtomicUsize::new(0),
+            generation: AtomicU64::new(0),
+        }
     }
 
     pub(super) const fn url(&self) -> &DatabaseUrl {
         &self.url
+    }
+
+    /// How long a statement waits at most.
+    pub(super) const fn wait(&self) -> Duration {
+        self.wait
     }
 
     /// Connections of an earlier generation lead to a host that takes no writes any more.
@@ -96,13 +109,20 @@ impl Connector {
     /// A connection to the host that takes writes: the last one that did, or else the first that says so.
     pub(super) async fn connect(&self, purpose: Purpose) -> Result<PgConnection, ConnectError> {
         let hosts = &self.url.hosts;
-        let first = self.last.load(Ordering::Acquire);
+        let first = self.first.load(Ordering::Acquire);
         let (mut reasons, mut unfit) = (Vec::new(), None);
         for step in 0..hosts.len() {
             let place = first.wrapping_add(step).checked_rem(hosts.len()).unwrap_or(0);
             let Some(host) = hosts.get(place) else { continue };
-            match timeout(self.wait, self.connect_to(host, purpose)).await {
+            let next = place.wrapping_add(1);
+            let mut asked =
+                Asked { first: &self.first, next, at: Instant::now(), has_answered: false };
+            let answer = timeout(self.wait, self.connect_to(host, purpose)).await;
+            asked.has_answered = answer.is_ok();
+            drop(asked);
+            match answer {
                 Ok(Ok(connection)) => {
+                    self.first.store(place, Ordering::Release);
                     if self.last.swap(place, Ordering::AcqRel) != place {
                         self.generation.fetch_add(1, Ordering::AcqRel);
                         tracing::warn!(host = %name(host), "another host of the database takes the writes now");
@@ -130,6 +150,8 @@ impl Connector {
         purpose: Purpose,
     ) -> Result<PgConnection, ConnectError> {
         let mut connection = host.connect().await.map_err(|error| sort(&error))?;
+        // Before anything that could wait: nobody may be there any more when it has waited.
+        limits::settle(&mut connection, self.wait).await.map_err(|error| sort(&error))?;
         let row = query(ASK).fetch_one(&mut connection).await.map_err(|error| sort(&error))?;
         check_role(&row)?;
         check_settings(&row).map_err(ConnectError::Unfit)?;
@@ -137,10 +159,7 @@ impl Connector {
             if text(&row, "standbys").is_some_and(|names| !names.trim().is_empty()) {
                 confirm(&mut connection).await.map_err(|error| sort(&error))?;
             }
-            let wait = self.wait.as_millis();
-            let limits =
-                format!("SET statement_timeout = {wait}; SET default_transaction_read_only = on");
-            raw_sql(AssertSqlSafe(limits))
+            raw_sql("SET default_transaction_read_only = on")
                 .execute(&mut connection)
                 .await
                 .map_err(|error| sort(&error))?;
@@ -149,11 +168,32 @@ impl Connector {
     }
 }
 
+/// A host that is being asked. Who asks may have less time than the host is given: the next one to look begins with the host behind it,
+/// or else a host that swallows everything would keep those with little time from all the others.
+struct Asked<'a> {
+    first: &'a AtomicUsize,
+    next: usize,
+    at: Instant,
+    has_answered: bool,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        if !self.has_answered && self.at.elapsed() >= SLOW {
+            self.first.store(self.next, Ordering::Release);
+        }
+    }
+}
+
 /// A server that was restarted shows what it had committed before its synchronous standby had it. A write that comes later, and
-/// that the standby acknowledges, tells that the standby has everything that can be seen now (I6).
+/// that the standby acknowledges, tells that the standby has everything that can be seen now (I6). Its row is one that no transaction
+/// holds: a node that hangs must not keep the others from reading. In one message, so that nobody can be lost half-way either.
 async fn confirm(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-    query("UPDATE placet.ledger SET made_ms = made_ms WHERE id = 1").execute(connection).await?;
-    Ok(())
+    let write = raw_sql("UPDATE placet.confirmations SET times = times + 1 WHERE id = 1");
+    match write.execute(connection).await?.rows_affected() {
+        0 => Err(sqlx::Error::RowNotFound),
+        _ => Ok(()),
+    }
 }
 
 fn name(host: &PgConnectOptions) -> String {

@@ -61,6 +61,22 @@ pub enum OpenError {
         /// What is wrong with it.
         why: String,
     },
+    /// What this needs is held by somebody else, and was not to be had in time.
+    #[error("the database could not {what} in time: {why}")]
+    Hindered {
+        /// What was asked, as a verb phrase.
+        what: &'static str,
+        /// What the database said, and who holds it.
+        why: String,
+    },
+    /// The connection was lost half-way, or ended by the server because this process had stood still.
+    #[error("the connection to the database was lost when it was to {what}: {why}")]
+    Lost {
+        /// What was asked, as a verb phrase.
+        what: &'static str,
+        /// What was said of it.
+        why: String,
+    },
     /// The database refused something else.
     #[error("the database refused to {what}: {why}")]
     Refused {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, query, raw_sql};
+use sqlx::{Connection as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
@@ -19,11 +19,13 @@ use placet_ledger::store::StoreError;
 use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
+use super::aside::refused_by_holders;
 use super::batch::Hitch;
 use super::config::PostgresConfig;
-use super::connect::{Connector, KEPT, Purpose};
+use super::connect::{Connector, Purpose};
 use super::desk;
-use super::error::OpenError;
+use super::error::{OpenError, Trouble};
+use super::limits::{self, Kind, Limits};
 use super::log::no_log;
 use super::rows::{self, EffectRows, Entry, RowError, column};
 use super::snapshot::of_sql;
@@ -35,6 +37,9 @@ use crate::transfer::ExportedLog;
 
 /// Where the identifiers of logs begin that are not of one epoch: no epoch will ever come so far.
 const FOREIGN: u64 = 1 << 62;
+
+/// For how many leases an import may be silent, since it reads from wherever the export lies.
+const SILENT_LEASES: u32 = 4;
 
 /// A log that is being written.
 #[derive(Debug)]
@@ -80,11 +85,19 @@ impl Import {
         let connector = Connector::new(config.url.clone(), config.wait);
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        migrate::migrate(&mut connection).await?;
-        let refused = || OpenError::refused("take an import");
-        // The row keeps every start of a node out until the import has ended.
-        let begin = format!("BEGIN; {KEPT}; SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE");
-        raw_sql(AssertSqlSafe(begin)).execute(&mut connection).await.map_err(refused())?;
+        migrate::migrate(&mut connection, config.lease, config.wait).await?;
+        let what = "take an import";
+        let refused = || OpenError::refused(what);
+        let silence = config.lease.saturating_mul(SILENT_LEASES);
+        let limits = Limits { lock: config.wait, silence, statement: None };
+        limits::begin(&mut connection, Kind::Writing, limits).await.map_err(refused())?;
+        // The row keeps every start of a node out until the import has ended, or has fallen silent.
+        let lock = raw_sql("SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE");
+        if let Err(error) = lock.execute(&mut connection).await {
+            let Trouble::Busy(why) = Trouble::of(&error) else { return Err(refused()(error)) };
+            raw_sql("ROLLBACK").execute(&mut connection).await.map_err(refused())?;
+            return Err(refused_by_holders(&mut connection, what, &why).await);
+        }
         let used = query("SELECT epoch FROM placet.epochs LIMIT 1").fetch_optional(&mut connection);
         if used.await.map_err(refused())?.is_some() {
             let why =

@@ -3,12 +3,13 @@
 //! Owns the questions that a start would ask. Invariant: nothing is written, no epoch is taken, nobody is fenced.
 
 use sqlx::postgres::PgConnection;
-use sqlx::{Row as _, query, raw_sql};
+use sqlx::{Row as _, query};
 use tokio::time::timeout;
 
 use super::config::PostgresConfig;
 use super::connect::{Connector, Purpose};
 use super::error::OpenError;
+use super::limits::{self, Kind, Limits};
 use super::migrate::{self, Tables};
 use super::rows::number;
 use super::witness::Witness;
@@ -33,8 +34,9 @@ pub async fn inspect(config: &PostgresConfig) -> Result<Inspection, OpenError> {
     let looking = async {
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
-        raw_sql("BEGIN READ ONLY")
-            .execute(&mut connection)
+        let limits =
+            Limits { lock: config.wait, silence: config.wait, statement: Some(config.wait) };
+        limits::begin(&mut connection, Kind::Looking, limits)
             .await
             .map_err(OpenError::refused("be looked at"))?;
         look(&mut connection, config).await

@@ -1,7 +1,8 @@
 //! The task that keeps this node's lease, on a connection of its own.
 //!
-//! Owns the renewals, and what is looked after at that rate: the server's settings, the ends of the logs, the witness. Invariant: a node
-//! that is fenced, whose database has forgotten, or whose server became unsafe, stops.
+//! Owns the renewals, and what is looked after at that rate: the server's settings, the ends of the logs, the leases of the other nodes, the
+//! witness. Not here: what is made of those leases (`sightings`, `node`). Invariants: a node that is fenced, whose database has forgotten, or whose server
+//! became unsafe, stops; the others' leases are looked at only after this node's own was renewed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,7 +19,9 @@ use placet_ledger::store::StoreError;
 use super::batch::forgotten;
 use super::connect::{Connector, Purpose, ask_again};
 use super::error::{Trouble, said};
+use super::limits;
 use super::rows::{column, number};
+use super::sightings::{leases, note};
 use super::state::State;
 use super::witness::Witness;
 
@@ -32,16 +35,27 @@ pub(super) struct Keeper {
     pub(super) closing: watch::Receiver<bool>,
 }
 
+/// How often a lease is renewed, and how long that may take.
+fn renewal(lease: Duration) -> Duration {
+    lease.checked_div(3).unwrap_or(lease)
+}
+
 impl Keeper {
     /// Renews until the store is closed, dropped or at fault.
     pub(super) async fn run(mut self) {
-        let every = self.lease.checked_div(3).unwrap_or(self.lease);
+        let every = renewal(self.lease);
+        // A node that could not renew tries again soon: others watch it from the moment at which they find the database again.
+        let soon = every.checked_div(4).unwrap_or(every);
         let mut connection = None;
         let mut was_away = false;
+        // What others have noted of the leases counts for little more than a lease: the first look comes soon too.
+        let mut is_first = true;
         loop {
+            let pause = if was_away || is_first { soon } else { every };
+            is_first = false;
             tokio::select! {
                 _ended = self.closing.changed() => return,
-                () = tokio::time::sleep(every) => {}
+                () = tokio::time::sleep(pause) => {}
             }
             self.state.held().await;
             self.state.held_at_commit().await;
@@ -78,7 +92,12 @@ impl Keeper {
         let mut connection = match kept.take() {
             Some(connection) => connection,
             None => match self.connector.connect(Purpose::Writing).await {
-                Ok(connection) => connection,
+                Ok(mut connection) => {
+                    // The server gives a renewal up when the node does, so that none waits on for a lock.
+                    let every = renewal(self.lease);
+                    limits::settle(&mut connection, every).await.map_err(|error| said(&error))?;
+                    connection
+                }
                 Err(error) => {
                     let error = match error.in_use() {
                         Ok(why) => return Err(why),
@@ -129,12 +148,19 @@ impl Keeper {
         self.state.renewed(sent, self.lease);
         self.state.note_clock(renewed.try_get("now_ms")?);
         let floor = query("SELECT max(head_at_ms) AS floor_ms FROM placet.epochs")
-            .fetch_one(connection)
+            .fetch_one(&mut *connection)
             .await?;
         if let Some(floor_ms) = floor.try_get::<Option<i64>, _>("floor_ms")? {
             self.state.note_entry(floor_ms);
         }
-        Ok(())
+        let asked = Instant::now();
+        let seen = leases(connection, (self.state.epoch, self.lease)).await?;
+        let notes = {
+            let mut sightings = self.state.sightings();
+            sightings.look(&seen, (asked, Instant::now()), self.lease);
+            sightings.notes()
+        };
+        note(connection, &notes, self.lease).await
     }
 
     /// The lease could not be renewed: why?

@@ -4,11 +4,16 @@
 //! on every server that speaks the protocol and through every pooler. Invariant: either all migrations that this build knows are
 //! applied, unaltered and none besides, or the store does not start.
 
+use std::time::Duration;
+
 use sha2::{Digest as _, Sha256};
 use sqlx::postgres::PgConnection;
 use sqlx::{Row as _, query, raw_sql};
+use tokio::time::Instant;
 
+use super::aside::refused_by_holders;
 use super::error::{OpenError, Trouble, said};
+use super::limits::{self, Kind, Limits};
 
 /// What was done to the tables, in order; never changed once released.
 pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
@@ -20,7 +25,16 @@ pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
     (6, "replaced policies", include_str!("../../migrations/0006_replaced_policies.sql")),
     (7, "desk rev", include_str!("../../migrations/0007_desk_rev.sql")),
     (8, "decided approvals", include_str!("../../migrations/0008_decided_approvals.sql")),
+    (9, "lease of each node", include_str!("../../migrations/0009_lease_ms.sql")),
+    (10, "confirmations", include_str!("../../migrations/0010_confirmations.sql")),
+    (11, "sightings", include_str!("../../migrations/0011_sightings.sql")),
 ];
+
+/// How long one try waits for a lock.
+const LOCK: Duration = Duration::from_secs(1);
+
+/// How long it is until the next one.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// How often two nodes may get into each other's way while they make the tables.
 const TRIES: u32 = 20;
@@ -31,30 +45,44 @@ const PREPARE: &str = "CREATE SCHEMA IF NOT EXISTS placet; \
      INSERT INTO placet.migrations (version, name, digest, applied_at) \
        VALUES (0, 'lock', '', clock_timestamp()) ON CONFLICT (version) DO NOTHING";
 
-/// Brings the tables up to this build.
-pub(super) async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
+/// Brings the tables up to this build. Waits for somebody else who does for so long; one who fell silent half-way is let go of after `lease`.
+pub(super) async fn migrate(
+    connection: &mut PgConnection,
+    lease: Duration,
+    wait: Duration,
+) -> Result<(), OpenError> {
+    let what = "make the tables";
+    let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
     let mut tries: u32 = 0;
     loop {
-        let error = match step(connection).await {
+        let error = match step(connection, lease).await {
             Ok(()) => return Ok(()),
             Err(Step::Schema(error)) => return Err(error),
             Err(Step::Sql(error)) => error,
         };
-        raw_sql("ROLLBACK")
-            .execute(&mut *connection)
-            .await
-            .map_err(OpenError::refused("make the tables"))?;
+        let trouble = Trouble::of(&error);
+        if let Trouble::Away(why) = trouble {
+            return Err(OpenError::Lost { what, why });
+        }
+        raw_sql("ROLLBACK").execute(&mut *connection).await.map_err(OpenError::refused(what))?;
+        if let Trouble::Busy(why) = trouble {
+            if Instant::now() >= deadline {
+                return Err(refused_by_holders(connection, what, &why).await);
+            }
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
         tries = tries.saturating_add(1);
         // Two nodes that make the same table at the same moment see a unique index broken, or the table appear.
-        let raced = matches!(Trouble::of(&error), Trouble::Again)
+        let raced = matches!(trouble, Trouble::Again)
             || error
                 .as_database_error()
                 .and_then(|answer| answer.code())
                 .is_some_and(|code| matches!(code.as_ref(), "42P06" | "42P07" | "42710" | "XX000"));
         if !raced || tries >= TRIES {
-            return Err(OpenError::Refused { what: "make the tables", why: said(&error) });
+            return Err(OpenError::Refused { what, why: said(&error) });
         }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -69,14 +97,16 @@ impl From<sqlx::Error> for Step {
     }
 }
 
-async fn step(connection: &mut PgConnection) -> Result<(), Step> {
+async fn step(connection: &mut PgConnection, lease: Duration) -> Result<(), Step> {
     // A role that may not make tables is enough once they are there.
     let table = query("SELECT to_regclass('placet.migrations')::text AS name");
     let row = table.fetch_one(&mut *connection).await?;
     if row.try_get::<Option<String>, _>("name")?.is_none() {
         raw_sql(PREPARE).execute(&mut *connection).await?;
     }
-    raw_sql("BEGIN").execute(&mut *connection).await?;
+    // A table may be changed for as long as that takes.
+    let limits = Limits { lock: LOCK, silence: lease, statement: None };
+    limits::begin(connection, Kind::Writing, limits).await?;
     query("SELECT version FROM placet.migrations WHERE version = 0 FOR UPDATE")
         .fetch_optional(&mut *connection)
         .await?;

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, Connection as _, Row as _, query, raw_sql};
+use sqlx::{Connection as _, Row as _, query, raw_sql};
 use tokio::time::timeout;
 
 use placet_types::clock::Timestamp;
@@ -16,8 +16,9 @@ use placet_types::sessions::{
 };
 
 use super::PostgresStore;
-use super::connect::{ConnectError, Connector, KEPT, Purpose};
+use super::connect::{ConnectError, Connector, Purpose};
 use super::error::said;
+use super::limits::{self, Kind, Limits};
 use super::read;
 
 /// A change of sessions, on a connection of its own: there are few, and none waits for a change of the ledger.
@@ -94,12 +95,9 @@ async fn changed(connector: &Connector, wait: Duration, change: Change) -> Resul
             ConnectError::Away(why) => why,
             ConnectError::Unfit(error) => error.to_string(),
         })?;
-    let wait = wait.as_millis();
-    let begin = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL statement_timeout = {wait}; {KEPT}"
-    );
+    let limits = Limits { lock: wait, silence: wait, statement: Some(wait) };
     let done = async {
-        raw_sql(AssertSqlSafe(begin)).execute(&mut connection).await?;
+        limits::begin(&mut connection, Kind::Writing, limits).await?;
         let done = match change {
             Change::Begin(session, limits) => begun(&mut connection, session, limits).await?,
             Change::Used(key, at) => {

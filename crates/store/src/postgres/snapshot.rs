@@ -15,9 +15,11 @@ use placet_ledger::store::StoreError;
 use placet_types::digest::Digest;
 use placet_types::ids::{RecordId, TenantId};
 
+use super::config::LEASE_MAX;
 use super::connect::{ConnectError, Connector, Purpose};
 use super::desk;
 use super::error::Trouble;
+use super::limits::{self, Kind, Limits};
 use super::log::{bytes32, entry, integer};
 use super::read::{limit, unreadable};
 use super::rows::{self, column, damaged};
@@ -51,11 +53,11 @@ impl Snapshot {
             ConnectError::Unfit(error) => StoreError::Unreachable(error.to_string()),
         })?;
         // The moment is that of the first statement.
-        for statement in
-            ["BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "SELECT 1 FROM placet.ledger"]
-        {
-            raw_sql(statement).execute(&mut connection).await.map_err(|error| of_sql(&error))?;
-        }
+        let limits = Limits { lock: connector.wait(), silence: LEASE_MAX, statement: None };
+        let begun = limits::begin(&mut connection, Kind::Snapshot, limits);
+        begun.await.map_err(|error| of_sql(&error))?;
+        let first = raw_sql("SELECT 1 FROM placet.ledger").execute(&mut connection);
+        first.await.map_err(|error| of_sql(&error))?;
         Ok(Self { connection })
     }
 

@@ -13,6 +13,7 @@ use placet_ledger::store::StoreError;
 use placet_types::clock::{Clock, Timestamp};
 
 use super::claims::Claims;
+use super::sightings::Sightings;
 use crate::present::Present;
 
 /// The end of this node's log, as the database has acknowledged it.
@@ -55,6 +56,7 @@ pub(super) struct State {
     lease_until: Mutex<Instant>,
     closed: Mutex<Option<Instant>>,
     health: watch::Sender<Option<StoreError>>,
+    sightings: Mutex<Sightings>,
     #[cfg(test)]
     pub(super) hold: watch::Sender<bool>,
     #[cfg(test)]
@@ -75,6 +77,7 @@ impl State {
             lease_until: Mutex::new(started + lease),
             closed: Mutex::new(None),
             health: watch::Sender::new(None),
+            sightings: Mutex::default(),
             #[cfg(test)]
             hold: watch::Sender::new(false),
             #[cfg(test)]
@@ -177,6 +180,11 @@ impl State {
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
         let mut until = lock(&self.lease_until);
         *until = (*until).max(sent + lease);
+    }
+
+    /// What this node has seen of the others' leases.
+    pub(super) fn sightings(&self) -> MutexGuard<'_, Sightings> {
+        lock(&self.sightings)
     }
 
     /// How long no other node may take this one's work over.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Connection as _, query, raw_sql};
+use sqlx::{Connection as _, query, raw_sql};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -21,8 +21,9 @@ use placet_types::ids::RecordId;
 
 use super::aside::{Aside, holders};
 use super::batch::{Hitch, Outcome, Piece, finish, forgotten, lock_own, touch, transact};
-use super::connect::{Connector, KEPT, Purpose};
+use super::connect::{Connector, Purpose};
 use super::error::said;
+use super::limits::{self, Kind, Limits};
 use super::rows::column;
 use super::state::State;
 use crate::embedded::SyncObserver;
@@ -115,16 +116,6 @@ impl Writer {
     ) -> Self {
         let (connection, log, aside) = (Some(connection), Appender::default(), Aside::default());
         Self { state, connector, terms, connection, log, doubt: None, aside, inbox }
-    }
-
-    /// The beginning of a transaction. A node that stops in the middle of one must not hold its locks for longer than its lease.
-    fn begin(&self, lock_timeout: Duration) -> String {
-        format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SET LOCAL lock_timeout = {}; \
-             SET LOCAL idle_in_transaction_session_timeout = {}; SET LOCAL statement_timeout = 0; {KEPT}",
-            lock_timeout.as_millis(),
-            self.terms.lease.as_millis(),
-        )
     }
 
     /// Writes until the store is closed, dropped or at fault.
@@ -342,9 +333,10 @@ impl Writer {
         let pieces: Vec<&Piece> = batch.iter().map(|submission| &submission.piece).collect();
         let binds_all = pieces.iter().any(|piece| piece.binds_all());
         let wait = self.terms.wait;
-        let lock_timeout = if binds_all { self.aside.lock_timeout(wait) } else { wait };
-        let begin = self.begin(lock_timeout);
-        raw_sql(AssertSqlSafe(begin)).execute(&mut *connection).await?;
+        let lock = if binds_all { self.aside.lock_timeout(wait) } else { wait };
+        // A node that stops in the middle of a transaction must not hold its locks for longer than its lease.
+        let limits = Limits { lock, silence: self.terms.lease, statement: None };
+        limits::begin(connection, Kind::Writing, limits).await?;
         let own = lock_own(connection, self.state.epoch, &pieces).await?;
         let known = self.state.head();
         if let Some(outcome) = &self.doubt {

@@ -4,12 +4,13 @@
 //! Invariants: a set is never changed, only replaced; the newest form of a key counts; with tables that double in size the
 //! number of tables grows with the logarithm of the entries, and so does the work of merging.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::bloom::Bloom;
 use super::cursor::{Cursor, Merged, Source};
-use super::table::{Table, TableName, probe_of};
+use super::table::{Table, TableName, name_of, number_of, path_of as table_path, probe_of};
 use super::{TableError, TableWriter};
 use crate::journal::medium::Medium;
 
@@ -42,6 +43,57 @@ impl TableSet {
     ) -> Result<Self, TableError> {
         let tables = names.iter().map(|name| Table::open(medium, directory, *name).map(Arc::new));
         Ok(Self::of(tables.collect::<Result<_, _>>()?))
+    }
+
+    /// Opens all tables that are in a folder, for whoever has lost what names them; answers the files of those that are not sound, too.
+    /// A table is made of what stands in older ones and of what is new, so those of higher numbers are newer.
+    ///
+    /// # Errors
+    /// What the operating system answers: one that cannot be opened now may be sound.
+    pub(crate) fn open_all(
+        medium: &Arc<dyn Medium>,
+        directory: &Path,
+    ) -> Result<(Self, Vec<PathBuf>), TableError> {
+        let names = medium.list(directory).map_err(TableError::io("list the folder", directory))?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|name| number_of(name)).collect();
+        numbers.sort_unstable_by(|a, b| b.cmp(a));
+        let (mut tables, mut damaged) = (Vec::new(), Vec::new());
+        for number in numbers {
+            let opened = name_of(medium, directory, number)
+                .and_then(|name| Table::open(medium, directory, name));
+            match opened {
+                Ok(table) => tables.push(Arc::new(table)),
+                Err(TableError::Damaged { path, .. }) => damaged.push(path),
+                Err(error @ (TableError::Io { .. } | TableError::Source(_))) => return Err(error),
+            }
+        }
+        Ok((Self::of(tables), damaged))
+    }
+
+    /// Opens those of the tables of these names that are there and sound as far as opening tells; answers the others with why not.
+    ///
+    /// # Errors
+    /// What the operating system answers, but that a file is not there: one that cannot be opened now may be sound.
+    pub(crate) fn open_sound(
+        medium: &Arc<dyn Medium>,
+        directory: &Path,
+        names: &[TableName],
+    ) -> Result<(Self, Vec<(TableName, TableError)>), TableError> {
+        let (mut tables, mut damaged) = (Vec::new(), Vec::new());
+        for name in names {
+            match Table::open(medium, directory, *name) {
+                Ok(table) => tables.push(Arc::new(table)),
+                Err(TableError::Io { source, .. }) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(TableError::Io {
+                        what: "open",
+                        path: table_path(directory, name.number),
+                        source,
+                    });
+                }
+                Err(error) => damaged.push((*name, error)),
+            }
+        }
+        Ok((Self::of(tables), damaged))
     }
 
     fn of(tables: Vec<Arc<Table>>) -> Self {

@@ -3,7 +3,6 @@
 //! Owns what of it is in memory: where its blocks are, and its filter. Not here: writing. Invariant: what is answered stood in
 //! a block that verified.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,6 +44,21 @@ pub(crate) fn path_of(directory: &Path, number: u64) -> PathBuf {
 pub(crate) fn number_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(EXTENSION)?.strip_suffix('.')?;
     digits.parse().ok().filter(|_| digits.len() == 12)
+}
+
+/// The name of the table in this file, as the file itself says it: for whoever has lost what names it.
+pub(super) fn name_of(
+    medium: &Arc<dyn Medium>,
+    directory: &Path,
+    number: u64,
+) -> Result<TableName, TableError> {
+    let path = path_of(directory, number);
+    let file = medium.open_read(&path).map_err(TableError::io("open", &path))?;
+    let length = file.length().map_err(TableError::io("look at", &path))?;
+    let footer_at = length.saturating_sub(to_u64(FOOTER_BYTES));
+    let footer = Footer::decode(&read(&*file, &path, footer_at, FOOTER_BYTES)?);
+    let name = footer.map(|footer| TableName { number, length, entries: footer.entries });
+    name.ok_or_else(|| TableError::damaged(&path, "its footer does not verify"))
 }
 
 /// An opened table.
@@ -328,6 +342,7 @@ fn read(
     if count == length {
         Ok(bytes)
     } else {
-        Err(TableError::io("read", path)(io::ErrorKind::UnexpectedEof.into()))
+        // That is no refusal of the operating system: it was read, and is not what was written.
+        Err(TableError::damaged(path, "it is cut short"))
     }
 }

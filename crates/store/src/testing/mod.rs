@@ -215,6 +215,11 @@ pub(crate) fn synced() -> Changes {
     Changes::new(Durability::Synced, Admission::Completion)
 }
 
+/// What the records and approvals of these tests name, kept for a tenant. Without it a check finds all of them lost.
+pub(crate) fn named_contents(tenant: &TenantId) -> Vec<(TenantId, Vec<u8>)> {
+    ["parked", "result", "proposal"].map(|name| (tenant.clone(), name.into())).to_vec()
+}
+
 pub(crate) fn puts(records: &[&EffectRecord]) -> Changes {
     let mut changes = synced();
     for record in records {

@@ -135,11 +135,11 @@ impl LogTree {
     ///
     /// # Errors
     /// [`TreeError::Ahead`]: the journal has fewer entries than the tree. The tree is written after the journal is synced, so the
-    /// journal has forgotten.
+    /// journal has forgotten. What `hash_of` cannot say: nothing is discarded for that.
     pub fn resume(
         &mut self,
         journal_last_seq: u64,
-        hash_of: &mut dyn FnMut(u64) -> Option<[u8; 32]>,
+        hash_of: &mut dyn FnMut(u64) -> Result<Option<[u8; 32]>, TreeError>,
     ) -> Result<u64, TreeError> {
         let size = self.size();
         if size > journal_last_seq {
@@ -149,7 +149,7 @@ impl LogTree {
             .shared
             .floor()
             .is_some_and(|floor| floor.frontier.size() == size && floor.last == self.last);
-        if size > 0 && !of_floor && hash_of(size) != Some(self.last) {
+        if size > 0 && !of_floor && hash_of(size)? != Some(self.last) {
             self.discard("it belongs to another journal")?;
         }
         Ok(self.size().saturating_add(1))

@@ -21,8 +21,8 @@ fn entry(seq: u64) -> [u8; 32] {
     *Digest::of(&seq.to_le_bytes()).as_bytes()
 }
 
-fn hash_of(seq: u64) -> Option<[u8; 32]> {
-    Some(entry(seq))
+fn hash_of(seq: u64) -> Result<Option<[u8; 32]>, TreeError> {
+    Ok(Some(entry(seq)))
 }
 
 fn open(directory: &Path) -> LogTree {
@@ -147,6 +147,25 @@ fn a_tree_of_another_journal_is_made_anew() {
     tree.sync().unwrap();
     drop(tree);
     assert_proves(&open(folder.path()), 300);
+}
+
+#[test]
+fn an_entry_that_cannot_be_read_for_the_moment_says_nothing_against_the_tree() {
+    let folder = tempdir().unwrap();
+    let mut tree = open(folder.path());
+    feed(&mut tree, 400).unwrap();
+    tree.sync().unwrap();
+    drop(tree);
+    let mut tree = open(folder.path());
+    let mut refused = |seq: u64| -> Result<Option<[u8; 32]>, TreeError> {
+        let path = folder.path().join(seq.to_string());
+        Err(TreeError::io("read", &path)(std::io::Error::from_raw_os_error(24)))
+    };
+    let error = tree.resume(450, &mut refused).unwrap_err();
+    assert!(matches!(error, TreeError::Io { .. }), "{error}");
+    drop(tree);
+    let mut tree = open(folder.path());
+    assert_eq!((tree.resume(450, &mut hash_of).unwrap(), tree.discarded()), (401, None));
 }
 
 #[test]

@@ -44,6 +44,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// One call of the child that can be struck.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
+    /// Which system call it is.
+    pub(crate) kind: &'static str,
     /// The file or folder it is made on, below the scene's folder.
     pub(crate) path: PathBuf,
     /// Its number among its thread's calls of its kind on this path.
@@ -61,12 +63,16 @@ pub(crate) enum Blow {
     Fail(&'static str),
 }
 
-/// What is done to the calls of a kind.
+/// What is done to calls.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Treatment<'a> {
-    Nothing,
+    /// Those of these kinds are written down.
+    Watch(&'a [&'static str]),
     Strike(Blow, &'a Event),
-    Delay { us: u32 },
+    Delay {
+        kind: &'static str,
+        us: u32,
+    },
 }
 
 /// A child and where it works.
@@ -104,14 +110,15 @@ fn strace(arguments: &[&str]) -> std::io::Result<ExitStatus> {
         .status()
 }
 
-/// Which calls of `kind` the script makes in its folder. It runs to its end.
-pub(crate) fn events(kind: &str, scene: Scene<'_>, log: &Path) -> Vec<Event> {
-    let status = run(kind, Treatment::Nothing, scene, log);
+/// Which calls of these kinds the script makes in its folder, by kind. It runs to its end, once for all of them.
+pub(crate) fn events(kinds: &[&'static str], scene: Scene<'_>, log: &Path) -> Vec<Event> {
+    let status = run(Treatment::Watch(kinds), scene, log);
     assert!(status.success(), "`{}` fails without being struck: {status}", scene.script);
-    parse(&fs::read_to_string(log).unwrap(), kind, scene.folder)
+    let log = fs::read_to_string(log).unwrap();
+    kinds.iter().flat_map(|kind| parse(&log, kind, scene.folder)).collect()
 }
 
-fn parse(log: &str, kind: &str, folder: &Path) -> Vec<Event> {
+fn parse(log: &str, kind: &'static str, folder: &Path) -> Vec<Event> {
     let call = format!("{kind}(");
     let mut counts: HashMap<(&str, PathBuf), u32> = HashMap::new();
     // The thread that comes to a number on a path first.
@@ -134,7 +141,7 @@ fn parse(log: &str, kind: &str, folder: &Path) -> Vec<Event> {
         if let Some((path, number, is_shadowed)) = own
             && (kind != "openat" || text.contains("O_CREAT"))
         {
-            events.push(Event { path, number, is_shadowed, text: text.to_owned() });
+            events.push(Event { kind, path, number, is_shadowed, text: text.to_owned() });
         }
     }
     events
@@ -154,29 +161,24 @@ fn paths_in(text: &str, folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs the script, and does something to its calls of `kind`.
-pub(crate) fn run(
-    kind: &str,
-    treatment: Treatment<'_>,
-    scene: Scene<'_>,
-    log: &Path,
-) -> ExitStatus {
+/// Runs the script, and does something to some of its calls.
+pub(crate) fn run(treatment: Treatment<'_>, scene: Scene<'_>, log: &Path) -> ExitStatus {
     let mut arguments: Vec<OsString> =
         ["-f", "-qq", "-y", "-e", "signal=none", "-o"].map(OsString::from).into();
     arguments.push(log.into());
-    arguments.extend(["-e".into(), format!("trace=?{kind}").into()]);
-    let injection = match treatment {
-        Treatment::Nothing => None,
+    let (kinds, injection) = match treatment {
+        Treatment::Watch(kinds) => (kinds.join(",?"), None),
         Treatment::Strike(Blow::Kill, event) => {
-            Some(format!("signal=SIGKILL:when={}", event.number))
+            (event.kind.to_owned(), Some(format!("signal=SIGKILL:when={}", event.number)))
         }
         Treatment::Strike(Blow::Fail(error), event) => {
-            Some(format!("error={error}:when={}", event.number))
+            (event.kind.to_owned(), Some(format!("error={error}:when={}", event.number)))
         }
-        Treatment::Delay { us } => Some(format!("delay_enter={us}")),
+        Treatment::Delay { kind, us } => (kind.to_owned(), Some(format!("delay_enter={us}"))),
     };
+    arguments.extend(["-e".into(), format!("trace=?{kinds}").into()]);
     if let Some(injection) = injection {
-        arguments.extend(["-e".into(), format!("inject=?{kind}:{injection}").into()]);
+        arguments.extend(["-e".into(), format!("inject=?{kinds}:{injection}").into()]);
     }
     if let Treatment::Strike(_, event) = treatment {
         let path = if event.path.as_os_str().is_empty() {

@@ -74,8 +74,9 @@ pub(crate) fn parked(key: &str) -> Vec<u8> {
     format!("{{\"parked\":\"{key}\"}}").into_bytes()
 }
 
-/// The result of a call; every fourth is large.
+/// The result of a call; every fourth is large, and some have one and the same.
 pub(crate) fn result(key: &str) -> Vec<u8> {
+    let key = if key.starts_with("same") { "same" } else { key };
     let mut bytes = format!("{{\"result of\":\"{key}\"}}").into_bytes();
     if key.ends_with(['3', '7']) {
         bytes.resize(LARGE_BYTES, b' ');
@@ -113,6 +114,12 @@ pub(crate) struct Facts {
     pub(crate) done: BTreeMap<String, BTreeSet<String>>,
     /// Keys whose outcome was acknowledged as unknown.
     pub(crate) unknown: BTreeSet<String>,
+    /// Keys whose contents were to be deleted.
+    pub(crate) burying: BTreeSet<String>,
+    /// Keys of which it was acknowledged that their contents are deleted.
+    pub(crate) buried: BTreeSet<String>,
+    /// Copies and ledgers of which it was acknowledged that they are whole, by the names of their folders.
+    pub(crate) made: BTreeSet<String>,
     /// Whether anything was acknowledged after the first failure.
     pub(crate) went_on: bool,
     /// Why the first thing that failed did.
@@ -126,7 +133,8 @@ impl Facts {
         let mut facts = Self::default();
         for line in fs::read_to_string(path).unwrap_or_default().lines() {
             let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
-            facts.went_on |= facts.failed.is_some() && matches!(verb, "sent" | "done" | "unknown");
+            let is_told = matches!(verb, "sent" | "done" | "unknown" | "buried" | "made");
+            facts.went_on |= facts.failed.is_some() && is_told;
             match verb {
                 "sent" => drop(facts.sent.insert(rest.to_owned())),
                 "effect" => {
@@ -138,6 +146,9 @@ impl Facts {
                     facts.done.entry(key.to_owned()).or_default().insert(digest.to_owned());
                 }
                 "unknown" => drop(facts.unknown.insert(rest.to_owned())),
+                "burying" => drop(facts.burying.insert(rest.to_owned())),
+                "buried" => drop(facts.buried.insert(rest.to_owned())),
+                "made" => drop(facts.made.insert(rest.to_owned())),
                 "failed" => facts.failed = facts.failed.or(Some(rest.to_owned())),
                 "ended" => facts.ended = true,
                 other => panic!("the account has a line of another kind: {other}"),
@@ -212,6 +223,7 @@ async fn replay(
             account.say(&format!("unknown {key}"));
         }
         EffectState::Indeterminate { .. } => account.say(&format!("unknown {key}")),
+        EffectState::Tombstone { .. } => account.say(&format!("buried {key}")),
         other => panic!("`{key}` is {}, where this caller never takes it", other.name()),
     }
     Ok(())
@@ -224,19 +236,27 @@ pub(crate) async fn note(store: &EmbeddedStore) -> Result<(), StoreError> {
     store.commit(changes).await.map(drop)
 }
 
-/// I3 and I4: what was acknowledged is there, in the state that was told or a later one.
+/// I3 and I4: what was acknowledged is there, in the state that was told or a later one; what was deleted is not.
 pub(crate) async fn acknowledged(store: &EmbeddedStore, facts: &Facts) -> Result<(), String> {
+    // The results that some call has, also one that nobody was told of.
+    let mut kept = BTreeSet::new();
     for key in facts.sent.iter().chain(facts.effects.keys()) {
         let found = store.effect(claim(key, &[], 1).record_id).await;
         let found = found.map_err(|error| format!("`{key}` cannot be read: {error}"))?;
         let state = found.map_or("absent", |found| found.state.name());
-        let may_be = match (facts.done.contains_key(key), facts.unknown.contains(key)) {
-            (true, _) => &["succeeded"][..],
-            (false, true) => &["indeterminate"],
+        let (is_done, is_unknown) = (facts.done.contains_key(key), facts.unknown.contains(key));
+        let may_be = match (facts.buried.contains(key), facts.burying.contains(key)) {
+            (true, _) => &["tombstone"][..],
+            (false, true) => &["succeeded", "tombstone"],
+            (false, false) if is_done => &["succeeded"],
+            (false, false) if is_unknown => &["indeterminate"],
             (false, false) => &["dispatched", "succeeded", "indeterminate"],
         };
         if !may_be.contains(&state) {
             return Err(format!("`{key}` is {state}, but was acknowledged to be {may_be:?}"));
+        }
+        if state == "succeeded" {
+            kept.insert(Digest::of(&result(key)));
         }
     }
     for (key, digests) in &facts.done {
@@ -244,9 +264,14 @@ pub(crate) async fn acknowledged(store: &EmbeddedStore, facts: &Facts) -> Result
         if digests.iter().any(|told| *told != digest.to_string()) {
             return Err(format!("`{key}` was answered with {digests:?}"));
         }
-        let bytes = store.content(&tenant(), digest).await;
-        if bytes.map_err(|error| format!("the result of `{key}`: {error}"))? != result(key) {
-            return Err(format!("the result of `{key}` is another one"));
+        match store.content(&tenant(), digest).await {
+            Ok(bytes) if kept.contains(&digest) && bytes == result(key) => {}
+            Err(StoreError::ContentMissing(_)) if !kept.contains(&digest) => {}
+            Ok(_) if kept.contains(&digest) => {
+                return Err(format!("the result of `{key}` is another one"));
+            }
+            Ok(_) => return Err(format!("the result of `{key}` is there, and was deleted")),
+            Err(error) => return Err(format!("the result of `{key}`: {error}")),
         }
     }
     Ok(())

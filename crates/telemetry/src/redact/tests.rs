@@ -15,6 +15,8 @@ fn names_of_secrets_are_recognised_in_every_spelling() {
         "authorization",
         "http.request.header.Authorization",
         "access_token",
+        "session_id",
+        "Mcp-Session-Id",
         "accessToken",
         "clientSecret",
         "db.password",

@@ -1,6 +1,6 @@
 //! Log lines in both forms.
 
-use std::io;
+use std::{collections::BTreeMap, io};
 
 use serde_json::Value;
 
@@ -31,6 +31,8 @@ fn leak() {
     tracing::info!(authorization = CANARY, client_secret = ?Some(CANARY), note = %jwt, "first");
     tracing::info!("the header was authorization: Basic {CANARY}");
     tracing::info!(error = %format!("GET https://u:{CANARY}@host/?token={CANARY} failed"), "third");
+    tracing::info!(session_id = CANARY, note = %format!("mcp-session-id: {CANARY}"), "a session");
+    tracing::info!(headers = ?BTreeMap::from([("mcp-session-id", CANARY)]), "session_id={CANARY}");
     let refused = io::Error::other(format!("sent Bearer {CANARY}"));
     let refused: &(dyn std::error::Error + 'static) = &refused;
     tracing::info!(error = refused, "fourth");
@@ -43,9 +45,9 @@ fn leak() {
 fn no_secret_reaches_a_line_in_either_form() {
     for format in [LogFormat::Json, LogFormat::People] {
         let text = logged(format, "info", leak);
-        assert_eq!(text.lines().count(), 5, "{text}");
+        assert_eq!(text.lines().count(), 7, "{text}");
         assert!(!text.contains("c4n4ry"), "{text}");
-        assert_eq!(text.matches("[redacted]").count(), 8, "{text}");
+        assert_eq!(text.matches("[redacted]").count(), 12, "{text}");
     }
 }
 

@@ -3,11 +3,14 @@
 //! Owns the form, its rules and what of it is planned for one call. Holds names only: of a secret, of a token service. Invariant: a
 //! section that passed [`CredentialFile::check`] asks for no wildcard and names exactly what its kind needs.
 
+mod header;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use self::header::check_header;
 use super::file::TransportFile;
 use crate::{binding::CredentialPlan, ids::CapabilityName};
 
@@ -225,6 +228,7 @@ impl CredentialFile {
         transport: &TransportFile,
         capabilities: impl Iterator<Item = &'a CapabilityName>,
     ) -> Result<(), (&'static str, String)> {
+        check_header(&self.header).map_err(|problem| ("header", problem.to_owned()))?;
         self.check_scopes(capabilities)?;
         match self.kind {
             CredentialKind::StaticSecret => self.check_static(transport),
@@ -235,11 +239,11 @@ impl CredentialFile {
     }
 
     fn check_static(&self, transport: &TransportFile) -> Result<(), (&'static str, String)> {
-        let Some(secret) = &self.secret else {
+        if self.secret.is_none() {
             return Err(("secret", "a static secret is named here".to_owned()));
-        };
+        }
         if matches!(transport, TransportFile::Internal { .. }) {
-            return Err(("", format!("an internal adapter takes no credential (`{secret}`)")));
+            return Err(("", "an internal adapter takes no credential".to_owned()));
         }
         let others = [
             ("sts", self.sts.is_some()),

@@ -14,10 +14,11 @@ use crate::{
 
 /// That calls get no credential while the provider answers with these members, and that none reaches the server.
 async fn refuses_answers(mut world: World, answers: &[Value]) {
+    // What is wrong with all its answers is for operators.
     for (number, answer) in answers.iter().enumerate() {
         world.provider.tell(&format!("answer {answer}")).await;
         let step = format!("odd-{number}");
-        world.call(&search(&step)).await.refused(403, "CREDENTIAL_REFUSED");
+        world.call(&search(&step)).await.refused(502, "CREDENTIAL_MISCONFIGURED");
     }
     assert_eq!(world.asked().await.len(), answers.len(), "each was asked for");
     assert_eq!(world.guarded.calls(), 0);
@@ -78,7 +79,7 @@ async fn sts_redirect_is_not_followed() {
     for (number, answer) in (1..).zip(answers) {
         world.provider.tell(&format!("fail {answer}")).await;
         let reply = world.call(&search(&format!("s{number}"))).await;
-        reply.refused(403, "CREDENTIAL_REFUSED");
+        reply.refused(502, "CREDENTIAL_MISCONFIGURED");
         assert_eq!(world.asked().await.len(), number, "it went on after {answer}");
     }
     assert!(elsewhere.taken().is_empty(), "the caller's token went elsewhere");
@@ -109,7 +110,7 @@ async fn idp_error_text_never_reaches_the_caller() {
     for (number, (status, body)) in answers.iter().enumerate() {
         world.provider.tell(&format!("fail {}", json!({ "status": status, "body": body }))).await;
         let reply = world.call(&search(&format!("s{number}"))).await;
-        assert!([401, 403, 503].contains(&reply.status), "{status} {body}: {reply:?}");
+        assert!([401, 403, 502, 503].contains(&reply.status), "{status} {body}: {reply:?}");
         let shown = format!("{:?} {}", reply.headers, reply.text());
         assert!(!shown.contains(&canary), "{shown}");
         assert!(!shown.contains(&part(&world.provider.alice)), "{shown}");
@@ -124,7 +125,7 @@ async fn idp_error_text_never_reaches_the_caller() {
         assert!(!log.contains(canary.as_str()), "it is in the log");
         assert_eq!(files_with(&data, canary), Vec::<String>::new());
     }
-    assert!(!files_with(&data, "CREDENTIAL_REFUSED").is_empty(), "the search finds nothing");
+    assert!(!files_with(&data, "CREDENTIAL_MISCONFIGURED").is_empty(), "the search finds nothing");
 }
 
 #[tokio::test]

@@ -2,12 +2,15 @@
 
 use std::fs;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
+};
 use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use super::super::{DIRECTORY, World, search};
+use super::super::{CLIENT_SECRET, DIRECTORY, World, search};
 use crate::harness::{
     client::text,
     search::{Places, canary, part},
@@ -81,6 +84,65 @@ async fn no_inbound_byte_reaches_an_upstream() {
     for canary in canaries {
         assert_eq!(places.with(&canary), Vec::<String>::new(), "{canary}");
     }
+}
+
+#[tokio::test]
+async fn what_a_token_service_gives_back_reaches_no_upstream() {
+    let world = World::new().await;
+    // Let off everything that a service can be let off.
+    let mut services = world.provider.services();
+    services[0]["lenient"] = json!(["issued_type", "audience", "subject", "actor"]);
+    let mut world = world.set(|setup| setup.with("sts", services)).await;
+    let scope = "mail.read";
+    let alice = world.signed(&json!({ "claims": { "scope": scope } })).await;
+    let agent =
+        json!({ "sub": "agent-1", "client_id": "agent-1", "placet_kind": "agent", "scope": scope });
+    let agent = world.signed(&json!({ "claims": agent })).await;
+    let client = world.placet.client(Some(agent.clone()));
+    // As they are, and as somebody may write them who means the same.
+    let padded = |token: &str| token.replacen('.', "=.", 1);
+    let other = |token: &str| token.replace('-', "+").replace('_', "/");
+    let echoes = [
+        ("subject", alice.clone()),
+        ("actor", agent.clone()),
+        ("padded-subject", padded(&alice)),
+        ("padded-actor", padded(&agent)),
+        ("other-alphabet", other(&alice) + "="),
+        ("within", format!("v1.{alice}")),
+    ];
+    for (step, token) in &echoes {
+        world.provider.tell(&format!("answer {}", json!({ "access_token": token }))).await;
+        let refused = World::call_as(&client, &search(step), &alice).await;
+        refused.refused(403, "CREDENTIAL_REFUSED");
+        assert_eq!(world.guarded.calls(), 0, "the {step}'s token reached the server");
+    }
+    assert_eq!(world.asked().await.len(), echoes.len());
+    world.provider.tell("answer {}").await;
+    World::call_as(&client, &search("good"), &alice).await.ok();
+    let shown = world.guarded.shown();
+    assert_eq!(world.guarded.calls(), 1);
+    for token in [alice, agent] {
+        let signature = part(token.rsplit('.').next().unwrap());
+        assert!(!shown.contains(&signature), "the server was shown what is not for it");
+    }
+}
+
+#[tokio::test]
+async fn the_header_that_proves_placet_to_a_token_service_reaches_no_upstream() {
+    let world = World::new().await;
+    let mut world = world.with_credential(json!({ "sts": "basic" })).await;
+    let pair = format!("placet-basic:{CLIENT_SECRET}");
+    let echoes = [STANDARD.encode(&pair), URL_SAFE_NO_PAD.encode(&pair), CLIENT_SECRET.to_owned()];
+    for (step, echo) in echoes.iter().enumerate() {
+        world.provider.tell(&format!("answer {}", json!({ "access_token": echo }))).await;
+        let refused = world.call(&search(&format!("s{step}"))).await;
+        refused.refused(403, "CREDENTIAL_REFUSED");
+    }
+    assert_eq!(world.asked().await.len(), echoes.len());
+    assert_eq!(world.guarded.calls(), 0);
+    world.provider.tell("answer {}").await;
+    world.call(&search("good")).await.ok();
+    assert_eq!(world.guarded.calls(), 1);
 }
 
 #[tokio::test]

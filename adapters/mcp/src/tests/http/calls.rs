@@ -12,11 +12,11 @@ use placet_adapter::{
 };
 
 use super::{
-    peer::{Manner, Peer},
+    peer::{Manner, Peer, Seen},
     sessions::over,
 };
 use crate::tests::support::{
-    TOKEN, TRACEPARENT, call, connect, dispatch, done, in_seconds, within,
+    TOKEN, TRACEPARENT, call, connect, dispatch, done, in_seconds, owner, send, send_for, within,
 };
 
 #[tokio::test]
@@ -28,10 +28,12 @@ async fn a_call_carries_its_trace_its_token_and_its_credential() {
         header: "authorization".to_owned(),
         value: "Bearer c4nary".into(),
         origin: None,
+        ends: None,
     };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
-    let answer =
-        done(adapter.invoke(dispatch(&contract, "echo", json!({"path": "p"})), conditions).await);
+    let answer = done(
+        send(adapter.as_ref(), dispatch(&contract, "echo", json!({"path": "p"})), conditions).await,
+    );
     assert_eq!(answer.output["structured"]["args"], json!({"path": "p"}));
     assert_eq!(answer.output["structured"]["meta"]["dev.placet/idempotency-key"], json!(TOKEN));
     assert_eq!(answer.output["structured"]["meta"]["traceparent"], json!(TRACEPARENT));
@@ -42,20 +44,25 @@ async fn a_call_carries_its_trace_its_token_and_its_credential() {
     assert_eq!(calls[0].header("traceparent"), Some(TRACEPARENT));
     assert_eq!(calls[0].header("tracestate"), Some("a=b"));
     assert_eq!(calls[0].header("mcp-protocol-version"), Some("2025-11-25"));
-    assert_eq!(calls[0].header("mcp-session-id"), Some("session-1"));
+    assert_eq!(calls[0].header("mcp-session-id"), Some("session-2"));
     adapter.close().await;
 }
 
 #[tokio::test]
-async fn the_credential_of_a_call_is_on_no_other_request() {
+async fn the_credential_of_a_call_is_on_no_request_of_another_owner() {
     let peer = Peer::start(Manner::default()).await;
     let contract = over(&peer, |_| {});
     let adapter = connect(&contract).await.unwrap();
-    let credential =
-        Credential { header: "x-api-key".to_owned(), value: "c4nary".into(), origin: None };
-    let secret = adapter.invoke(
+    let credential = Credential {
+        header: "x-api-key".to_owned(),
+        value: "c4nary".into(),
+        origin: None,
+        ends: None,
+    };
+    let secret = send_for(
+        adapter.as_ref(),
         dispatch(&contract, "slow", json!({"ms": 300})),
-        Conditions { credential: Some(credential), ..within(10_000) },
+        (Conditions { credential: Some(credential), ..within(10_000) }, owner("alice")),
     );
     let plain = join_all((0..8).map(|_| call(adapter.as_ref(), &contract, "echo", json!({}))));
     let (secret, plain, tools) = tokio::join!(secret, plain, adapter.discover());
@@ -67,11 +74,22 @@ async fn the_credential_of_a_call_is_on_no_other_request() {
     adapter.close().await;
     let with_key: Vec<_> =
         peer.seen().into_iter().filter(|seen| seen.headers.contains_key("x-api-key")).collect();
-    assert_eq!(with_key.len(), 1);
-    assert_eq!(with_key[0].message["params"]["name"], json!("slow"));
+    // Its session, from its beginning to its end, and nothing else.
+    let calls: Vec<_> = with_key.iter().filter(|seen| seen.method() == "tools/call").collect();
+    assert_eq!(calls.len(), 1);
+    assert_eq!(calls[0].message["params"]["name"], json!("slow"));
+    let session = calls[0].header("mcp-session-id");
+    assert!(session.is_some());
+    for seen in &with_key {
+        let is_in_it = seen.method() == "initialize" || seen.header("mcp-session-id") == session;
+        assert!(is_in_it, "{seen:?}");
+        assert_eq!(seen.header("traceparent").is_some(), seen.method() == "tools/call");
+    }
+    let in_it = |seen: &&Seen| seen.header("mcp-session-id") == session;
+    assert!(peer.seen().iter().filter(in_it).all(|seen| seen.header("x-api-key").is_some()));
     let canaries =
         peer.seen().iter().filter(|seen| format!("{:?}", seen.headers).contains("c4nary")).count();
-    assert_eq!(canaries, 1);
+    assert_eq!(canaries, with_key.len());
 }
 
 #[tokio::test]
@@ -140,7 +158,8 @@ async fn a_late_answer_is_unknown_and_the_server_is_told() {
     for tool in ["slow", "accepted"] {
         let begun = Instant::now();
         let outcome =
-            adapter.invoke(dispatch(&contract, tool, json!({"ms": 5_000})), within(200)).await;
+            send(adapter.as_ref(), dispatch(&contract, tool, json!({"ms": 5_000})), within(200))
+                .await;
         assert!(matches!(outcome, Outcome::Unknown(_)), "{tool}: {outcome:?}");
         assert!(begun.elapsed() < Duration::from_secs(3));
     }
@@ -176,10 +195,14 @@ async fn a_header_that_cannot_be_sent_stops_the_call_before_it_is_sent() {
     let peer = Peer::start(Manner::default()).await;
     let contract = over(&peer, |_| {});
     let adapter = connect(&contract).await.unwrap();
-    let credential =
-        Credential { header: "host".to_owned(), value: "evil.example".into(), origin: None };
+    let credential = Credential {
+        header: "host".to_owned(),
+        value: "evil.example".into(),
+        origin: None,
+        ends: None,
+    };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
-    let outcome = adapter.invoke(dispatch(&contract, "echo", json!({})), conditions).await;
+    let outcome = send(adapter.as_ref(), dispatch(&contract, "echo", json!({})), conditions).await;
     assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Misconfigured(_))));
     assert!(peer.calls().is_empty());
     adapter.close().await;

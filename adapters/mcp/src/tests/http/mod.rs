@@ -2,6 +2,8 @@
 
 mod calls;
 mod modern;
+mod owners;
 mod peer;
 mod probes;
 mod sessions;
+mod shares;

@@ -8,13 +8,21 @@ use tokio::time::Instant;
 use placet_adapter::outcome::AdapterError;
 
 use super::{
-    peer::{Manner, Peer},
+    peer::{Beginning, Binding, Manner, Peer},
     sessions::over,
 };
 use crate::tests::support::{call, connect, connector, done, endpoint, in_seconds};
 
-const MODERN: Manner =
-    Manner { stateless: true, modern: true, wants_credential: false, forgets_with_400: false };
+const MODERN: Manner = Manner {
+    stateless: true,
+    modern: true,
+    wants_credential: false,
+    forgets_with_400: false,
+    binding: Binding::Nobody,
+    begins_in_ms: 0,
+    ginas: Beginning::Good,
+    one_number: false,
+};
 
 fn pin(file: &mut Value) {
     file["protocol_version"] = json!("2026-07-28");

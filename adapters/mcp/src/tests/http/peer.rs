@@ -1,10 +1,11 @@
 //! A small MCP server over HTTP for tests: good by default; each setting and each tool is one oddity.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
@@ -39,6 +40,34 @@ impl Seen {
     }
 }
 
+/// To whom the server thinks that a session belongs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Binding {
+    /// To nobody.
+    #[default]
+    Nobody,
+    /// To the credential of the first call in it, for which it does all the others.
+    FirstCall,
+    /// To the credential that began it; for others it does not exist.
+    Beginner,
+}
+
+/// What the server does when somebody wants a session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// Begins it.
+    #[default]
+    Good,
+    /// Answers with this status.
+    Status(u16),
+    /// Answers with no MCP.
+    Garbage,
+    /// Speaks another version than the contract pins.
+    OtherVersion,
+    /// Never answers.
+    Silence,
+}
+
 /// How the server is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Manner {
@@ -47,6 +76,13 @@ pub(super) struct Manner {
     pub(super) wants_credential: bool,
     /// Answers an unknown session with 400, as some servers do.
     pub(super) forgets_with_400: bool,
+    pub(super) binding: Binding,
+    /// How long it takes to begin a session for somebody with a credential, in milliseconds.
+    pub(super) begins_in_ms: u64,
+    /// What it does when it is gina who wants one.
+    pub(super) ginas: Beginning,
+    /// Gives everybody with a credential the same number.
+    pub(super) one_number: bool,
 }
 
 #[derive(Debug)]
@@ -61,6 +97,8 @@ struct Shared {
     manner: Manner,
     seen: Mutex<Vec<Seen>>,
     forgotten: AtomicBool,
+    sessions: Mutex<HashMap<String, Option<String>>>,
+    begun: AtomicU32,
     changes: watch::Sender<u32>,
 }
 
@@ -72,6 +110,8 @@ impl Peer {
             manner,
             seen: Mutex::default(),
             forgotten: AtomicBool::new(false),
+            sessions: Mutex::default(),
+            begun: AtomicU32::new(1),
             changes: watch::Sender::new(0),
         });
         let app = Router::new().route("/mcp", any(serve)).with_state(Arc::clone(&shared));
@@ -89,6 +129,12 @@ impl Peer {
 
     pub(super) fn forget_sessions(&self) {
         self.shared.forgotten.store(true, Ordering::SeqCst);
+    }
+
+    /// Forgets the sessions that belong to a credential.
+    pub(super) fn forget_those_of(&self, credential: &str) {
+        let of = Some(format!("Bearer {credential}"));
+        self.shared.sessions.lock().unwrap().retain(|_, owner| *owner != of);
     }
 
     pub(super) fn announce_change(&self) {
@@ -132,6 +178,9 @@ async fn serve(
         };
         return status.into_response();
     }
+    if !knows(&shared, &headers) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
     if method == Method::DELETE {
         return StatusCode::NO_CONTENT.into_response();
     }
@@ -143,7 +192,14 @@ async fn serve(
         "initialize" if shared.manner.modern => {
             (StatusCode::BAD_REQUEST, error(&id, -32_022)).into_response()
         }
-        "initialize" => initialize(&shared, &message),
+        "initialize" => {
+            if headers.contains_key(header::AUTHORIZATION) {
+                tokio::time::sleep(Duration::from_millis(shared.manner.begins_in_ms)).await;
+            }
+            let is_gina = credential_of(&headers).starts_with("Bearer gina");
+            let manner = if is_gina { shared.manner.ginas } else { Beginning::Good };
+            begin(&shared, (&message, &headers), manner).await
+        }
         "server/discover" if shared.manner.modern => result(
             &id,
             json!({
@@ -160,13 +216,59 @@ async fn serve(
                 "tools": [{"name": format!("echo_{}", *shared.changes.borrow()), "inputSchema": {"type": "object"}}],
             }),
         ),
-        "tools/call" => call(&shared, &message).await,
+        "tools/call" => call(&shared, &message, &headers).await,
         _ if id.is_null() => StatusCode::ACCEPTED.into_response(),
         _ => error(&id, -32_601),
     }
 }
 
-fn initialize(shared: &Shared, message: &Value) -> Response {
+fn credential_of(headers: &HeaderMap) -> String {
+    headers.get(header::AUTHORIZATION).map_or("", |value| value.to_str().unwrap()).to_owned()
+}
+
+fn number_of(headers: &HeaderMap) -> Option<&str> {
+    headers.get("mcp-session-id").map(|value| value.to_str().unwrap())
+}
+
+/// Whether a session, if there is one, exists for whoever asks.
+fn knows(shared: &Shared, headers: &HeaderMap) -> bool {
+    let Some(number) = number_of(headers) else { return true };
+    let sessions = shared.sessions.lock().unwrap();
+    let Some(owner) = sessions.get(number) else { return false };
+    shared.manner.binding != Binding::Beginner || *owner == Some(credential_of(headers))
+}
+
+/// For whom the server thinks that it does a call.
+fn doer(shared: &Shared, headers: &HeaderMap) -> String {
+    let shown = credential_of(headers);
+    match number_of(headers) {
+        Some(number) if shared.manner.binding == Binding::FirstCall => {
+            let mut sessions = shared.sessions.lock().unwrap();
+            sessions.get_mut(number).unwrap().get_or_insert(shown).clone()
+        }
+        Some(_) | None => shown,
+    }
+}
+
+async fn begin(
+    shared: &Shared,
+    (message, headers): (&Value, &HeaderMap),
+    manner: Beginning,
+) -> Response {
+    match manner {
+        Beginning::Good => initialize(shared, message, headers),
+        Beginning::Status(code) => StatusCode::from_u16(code).unwrap().into_response(),
+        Beginning::Garbage => axum::Json(json!([])).into_response(),
+        Beginning::OtherVersion => {
+            let mut message = message.clone();
+            message["params"]["protocolVersion"] = json!("2024-11-05");
+            initialize(shared, &message, headers)
+        }
+        Beginning::Silence => std::future::pending().await,
+    }
+}
+
+fn initialize(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response {
     let answer = result(
         &message["id"],
         json!({
@@ -177,18 +279,27 @@ fn initialize(shared: &Shared, message: &Value) -> Response {
     if shared.manner.stateless {
         answer
     } else {
-        ([("mcp-session-id", "session-1")], answer).into_response()
+        let mut sessions = shared.sessions.lock().unwrap();
+        let mut number = format!("session-{}", shared.begun.fetch_add(1, Ordering::SeqCst));
+        if shared.manner.one_number && headers.contains_key(header::AUTHORIZATION) {
+            "the-one".clone_into(&mut number);
+        }
+        let is_bound = shared.manner.binding == Binding::Beginner;
+        sessions.insert(number.clone(), is_bound.then(|| credential_of(headers)));
+        ([("mcp-session-id", number)], answer).into_response()
     }
 }
 
-async fn call(shared: &Shared, message: &Value) -> Response {
+async fn call(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response {
     let id = &message["id"];
     let args = &message["params"]["arguments"];
     let text = json!({"content": [{"type": "text", "text": "done"}], "resultType": "complete"});
     match message["params"]["name"].as_str().unwrap() {
         "echo" | "echo_0" => {
             let mut answer = text;
-            answer["structuredContent"] = json!({"args": args, "meta": message["params"]["_meta"]});
+            let doer = doer(shared, headers);
+            answer["structuredContent"] =
+                json!({"args": args, "meta": message["params"]["_meta"], "doer": doer});
             result(id, answer)
         }
         "stream" => {

@@ -13,7 +13,7 @@ use placet_types::contract::Contract;
 
 use super::peer::{Manner, Peer};
 use crate::{
-    connector::{McpConnector, McpSettings},
+    connector::{McpConnector, McpSettings, SessionLimits},
     tests::support::{self, Secrets, call, connect, done, in_seconds, make_write},
 };
 
@@ -55,7 +55,7 @@ async fn closing_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_means_that_nothing_happened_and_that_the_connection_is_over() {
+async fn a_forgotten_session_means_that_nothing_happened_and_that_another_one_is_begun() {
     for forgets_with_400 in [false, true] {
         let peer = Peer::start(Manner { forgets_with_400, ..Manner::default() }).await;
         let contract = over(&peer, |_| {});
@@ -64,11 +64,15 @@ async fn a_forgotten_session_means_that_nothing_happened_and_that_the_connection
         peer.forget_sessions();
         let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
         assert!(
-            matches!(outcome, Outcome::NothingHappened(AdapterError::Unavailable(_))),
+            matches!(outcome, Outcome::NothingHappened(AdapterError::NoSession(_))),
             "{outcome:?}"
         );
-        assert!(!adapter.is_alive());
         assert_eq!(peer.calls().len(), 2, "a call was posted again in a new session");
+        // It was not the one of the connection, which is over when its own is.
+        assert!(adapter.is_alive());
+        let forgotten = adapter.discover().await.unwrap_err();
+        assert!(matches!(forgotten, AdapterError::NoSession(_)), "{forgotten}");
+        assert!(!adapter.is_alive());
         adapter.close().await;
     }
 }
@@ -108,7 +112,7 @@ async fn a_server_that_wants_a_credential_for_everything_gets_the_contracts_one_
     let contract = over(&peer, |file| file["credential"] = json!({"secret": "known"}));
     let adapter = connect(&contract).await.unwrap();
     assert_eq!(adapter.discover().await.unwrap().len(), 1);
-    // A call carries what it was given, here nothing.
+    // A call carries what it was given, here nothing, and so does the session for it.
     let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
     assert!(
         matches!(outcome, Outcome::NothingHappened(AdapterError::CredentialRefused(_))),
@@ -118,8 +122,9 @@ async fn a_server_that_wants_a_credential_for_everything_gets_the_contracts_one_
     let seen = peer.seen();
     assert_eq!(seen[0].header("authorization"), None);
     assert_eq!(seen[1].header("authorization"), Some("Bearer s3cret-canary"));
-    assert_eq!(peer.calls().len(), 1);
-    assert_eq!(peer.calls()[0].header("authorization"), None);
+    assert_eq!(peer.calls().len(), 0);
+    let begun: Vec<_> = seen.iter().filter(|seen| seen.method() == "initialize").collect();
+    assert_eq!(begun.last().unwrap().header("authorization"), None);
 }
 
 #[tokio::test]
@@ -167,6 +172,7 @@ async fn our_own_listener_is_no_server() {
         secrets: Arc::new(Secrets),
         trust: placet_egress::Trust::default(),
         own_listeners: vec![own],
+        sessions: SessionLimits::default(),
     });
     let refused = connector.connect(over(&peer, |_| {})).await.unwrap_err();
     assert!(matches!(refused, AdapterError::Unavailable(_)), "{refused}");

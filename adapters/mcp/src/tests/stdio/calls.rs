@@ -106,6 +106,7 @@ async fn no_credential_goes_to_a_child_process() {
         header: "authorization".to_owned(),
         value: "Bearer c4nary".into(),
         origin: None,
+        ends: None,
     };
     let conditions = Conditions { credential: Some(credential), ..within(10_000) };
     let answer = done(adapter.invoke(dispatch(&contract, "echo", json!({})), conditions).await);

@@ -326,6 +326,7 @@ impl World {
             accepted_at: NOW,
             authority_until: NOW.plus_ms(1_000_000),
             bearers: Vec::new(),
+            audiences: std::collections::BTreeMap::new(),
             traceparent: None,
         }
     }

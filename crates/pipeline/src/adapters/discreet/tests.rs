@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use placet_adapter::adapter::{Credential, TraceHeaders};
+use placet_adapter::adapter::{Approach, Credential, SessionOwner, TraceHeaders};
 use placet_identity::{SecretSource, Secrets};
 use placet_ledger::dispatch::TestDispatch;
 use placet_types::{
@@ -151,11 +151,17 @@ async fn call(
         header: "authorization".to_owned(),
         value: format!("Bearer {value}").into(),
         origin: None,
+        ends: None,
     });
+    let owner = SessionOwner::rehearsal();
+    let approach = Approach { timeout_ms: 1_000, credential: credential.as_ref(), owner };
+    let seat = match adapter.make_ready(approach).await {
+        Ok(seat) => seat,
+        Err(error) => return Outcome::NothingHappened(error),
+    };
     let trace = TraceHeaders::default();
-    adapter
-        .invoke(dispatch, Conditions { timeout_ms: 1_000, listen_ms: 0, credential, trace })
-        .await
+    let conditions = Conditions { timeout_ms: 1_000, listen_ms: 0, credential, seat, trace };
+    adapter.invoke(dispatch, conditions).await
 }
 
 /// Nothing of it, also not the half of one.

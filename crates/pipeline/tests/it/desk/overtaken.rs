@@ -1,6 +1,6 @@
 //! What the desk does while a permitted call waits for its place: it is decided again before it is sent.
 
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -130,6 +130,24 @@ async fn an_approved_call_on_its_way_goes_to_those_whom_a_freeze_asks() {
     world.vote("fay", &asked, VoteChoice::Approve).await.unwrap();
     finished(world.end_of(&asked).await);
     assert_eq!(world.witness.effects("erase").len(), 1);
+}
+
+#[tokio::test]
+async fn a_freeze_or_a_revocation_stops_a_call_whose_session_is_being_begun() {
+    let subject = World::new().await.agent().await.actor.subject().to_owned();
+    let revocation = json!({"kind": "revocation", "subject": subject});
+    for entry in [freeze(), revocation] {
+        let world = World::new().await;
+        world.witness.begin_slowly(BUSY);
+        let waiting = world.send(plan("note", "s1", "x")).await;
+        tokio::time::sleep(A_WHILE).await;
+        assert_eq!(world.witness.seated.load(Ordering::SeqCst), 0, "it is on its way still");
+        let lasts_ms = placet_types::desk::REVOCATION_MS_MIN;
+        world.arrange("dora", entry.clone(), lasts_ms).await.unwrap();
+        assert!(!ran(&world.answer(waiting).await), "{entry}");
+        assert_eq!(world.witness.seated.load(Ordering::SeqCst), 1);
+        assert!(world.witness.effects("note").is_empty(), "{entry}");
+    }
 }
 
 /// Two nodes, the second of which looks at what is in force once a minute.

@@ -37,6 +37,7 @@ use crate::{
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
+    world::secrets_of,
 };
 
 /// Where the programs of a system are.
@@ -171,6 +172,7 @@ async fn one(
         credential: source.credential.clone(),
         limits: LimitsFile::default(),
     };
+    check_secrets(source, config)?;
     let live = live::ask(&endpoint, source.secrets.clone(), config).await?;
     let imported = contract_of(source, &live, options)?;
     let text = text_of(&imported.file, &live)?;
@@ -192,6 +194,15 @@ async fn one(
         .iter()
         .chain(&imported.notes)
         .for_each(|note| output::note(format!("note: {note}")));
+    Ok(())
+}
+
+/// A value in the place of a secret's name is neither shown nor written into a contract.
+fn check_secrets(source: &Source, config: &Config) -> Result<(), Failure> {
+    let named = secrets_of(&source.transport, source.credential.as_ref());
+    for (key, secret) in named.into_iter().filter(|(_, name)| !source.secrets.contains_key(*name)) {
+        config.secrets.named(secret).map_err(|error| Failure::usage(format!("`{key}` {error}")))?;
+    }
     Ok(())
 }
 

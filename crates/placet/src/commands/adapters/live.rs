@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use placet_adapter::adapter::{Adapter, Connector as _};
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
 use placet_adapter_mcp::connector::{
-    Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions,
+    Endpoint, McpConnector, McpSettings, SecretLookup, SecretVersions, SessionLimits,
 };
 use placet_types::contract::{Contract, LiveTool, file::TransportFile};
 use secrecy::SecretString;
@@ -78,6 +78,7 @@ async fn ask_with(
         secrets: Arc::new(lookup),
         trust: config.trust.clone(),
         own_listeners: Vec::new(),
+        sessions: SessionLimits::default(),
     });
     let what = format!("the adapter `{}` cannot be asked", endpoint.adapter);
     let private = is_refused_as_private(&endpoint.transport);

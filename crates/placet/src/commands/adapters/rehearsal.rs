@@ -11,7 +11,7 @@ use std::{
 
 use async_trait::async_trait;
 use placet_adapter::{
-    adapter::{Conditions, Credential, Dispatch, TraceHeaders},
+    adapter::{Conditions, Credential, Dispatch, Seat, TraceHeaders},
     conformance::Bench,
 };
 use placet_ledger::{
@@ -309,10 +309,11 @@ impl Bench for Rehearsal {
                 } else {
                     secret
                 };
-                Ok::<_, String>(Credential { header, value, origin: None })
+                Ok::<_, String>(Credential { header, value, origin: None, ends: None })
             })
             .transpose()?;
-        Ok(Conditions { timeout_ms, listen_ms: 0, credential, trace: TraceHeaders::default() })
+        let (seat, trace) = (Seat::default(), TraceHeaders::default());
+        Ok(Conditions { timeout_ms, listen_ms: 0, credential, seat, trace })
     }
 
     fn strange_token(&mut self) -> String {

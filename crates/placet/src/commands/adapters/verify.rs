@@ -16,7 +16,7 @@ use placet_adapter::{
     outcome::AdapterError,
 };
 use placet_adapter_internal::files::{FilesConnector, FilesSettings};
-use placet_adapter_mcp::connector::{McpConnector, McpSettings};
+use placet_adapter_mcp::connector::{McpConnector, McpSettings, SessionLimits};
 use placet_types::{
     contract::{
         Capability, Contract, Dedup, LiveTool,
@@ -239,6 +239,7 @@ async fn connect(contract: &Arc<Contract>, config: &Config) -> Result<Box<dyn Ad
                 secrets: Arc::new(ConfiguredSecrets::new(&config.secrets)),
                 trust: config.trust.clone(),
                 own_listeners: Vec::new(),
+                sessions: SessionLimits::default(),
             });
             connector.connect(Arc::clone(contract)).await
         }

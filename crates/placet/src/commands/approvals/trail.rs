@@ -4,7 +4,7 @@
 
 use placet_pipeline::views::desk::TrailStep;
 use placet_server::documents::Trail;
-use placet_types::ids::ToolCallId;
+use placet_types::{ids::ToolCallId, principal};
 
 use crate::{
     client::Client,
@@ -35,7 +35,8 @@ pub(super) async fn run(client: &Client, call: &ToolCallId, json: bool) -> Outco
 
 fn row(step: &TrailStep) -> [String; 5] {
     let code = step.code.map(|code| format!("{code}")).into_iter();
-    let notes: Vec<String> = code.chain(step.note.clone()).collect();
+    let audiences = Some(principal::listed(&step.audiences)).filter(|text| !text.is_empty());
+    let notes: Vec<String> = code.chain(step.note.clone()).chain(audiences).collect();
     [
         step.at.to_string(),
         step.kind.clone(),

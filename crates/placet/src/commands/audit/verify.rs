@@ -2,7 +2,8 @@
 //!
 //! Owns the walk over the entries and its comparison with signed checkpoints. Not here: what is wrong with a journal's bytes, and with a
 //! signature (`placet-store`). Invariants: nothing is changed; a checkpoint that could not be compared is never counted as verified, and a
-//! chain with none that could is not sound; a chain of which the archive is away is neither wrong nor whole.
+//! chain with none that could, though the tree over the archive should tell, is not sound; a chain of which the archive is away is
+//! neither wrong nor whole.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +39,7 @@ use crate::{
 /// What to verify against.
 #[derive(Debug, ClapArgs)]
 #[command(
-    after_help = "Exit codes: 0 sound, 1 wrong, 2 usage, 3 sound as far as it is here: the archive is not at hand."
+    after_help = "Exit codes: 0 sound, 1 wrong, 2 usage, 3 sound as far as it could be looked at: the archive is not at hand."
 )]
 pub(super) struct Args {
     /// The hash of the last entry as you noted it earlier; the chain, or one of several, must still contain it at its end.
@@ -73,7 +74,7 @@ pub(super) const UNSIGNED: &str =
     "nothing signed was compared; whoever can write here could have made it anew";
 
 /// What is said of a log of which there is something signed that could not be compared.
-const NOT_COMPARED: &str = "there are signed checkpoints of it, and none of them could be compared: put the archive back, or name it under `ledger.archive`";
+const NOT_COMPARED: &str = "there are signed checkpoints, and none of them could be compared: put the archive back, or name it under `ledger.archive`";
 
 /// The root and the last hash at the sizes that matter.
 #[derive(Debug, Default)]
@@ -81,10 +82,18 @@ struct Walk {
     frontier: Frontier,
     /// The tree over what was archived, to go on from where the archive is not at hand.
     floor: Option<Frontier>,
+    /// How many entries that tree covers. What ends within it cannot be compared where the chain begins later.
+    floor_size: u64,
     seen: BTreeMap<u64, (Digest, [u8; 32])>,
 }
 
 impl Walk {
+    /// A walk that may go on from the tree over what was archived.
+    fn on(floor: Option<Frontier>) -> Self {
+        let floor_size = floor.as_ref().map_or(0, Frontier::size);
+        Self { floor, floor_size, ..Self::default() }
+    }
+
     /// Takes the next entry. A chain that does not begin with its first entry begins with the tree over those before it, if that is known.
     /// Whether that tree is the right one is seen at every size that was signed.
     fn take(&mut self, sizes: &[u64], frame: &Frame) {
@@ -96,6 +105,14 @@ impl Walk {
         }
         self.frontier.append(&frame.hash, &mut |_, _| {});
         self.note(sizes, frame.hash);
+    }
+
+    /// All entries were taken: the tree over what was archived may be all there is, and nothing came after it.
+    fn finish(&mut self, sizes: &[u64], report: &VerifyReport) {
+        if let Some(floor) = self.floor.take_if(|floor| floor.size() == report.last_seq) {
+            self.frontier = floor;
+            self.note(sizes, report.head);
+        }
     }
 
     fn note(&mut self, sizes: &[u64], chain: [u8; 32]) {
@@ -111,9 +128,16 @@ impl Walk {
         let Some((root, chain)) = self.seen.get(&size) else {
             let (first, last) = (report.first_seq, report.last_seq);
             return if first > 1 && size <= last {
-                // What ends after the archived part is compared by means of the tree over that, which a ledger that archived keeps.
-                let is_missed = signed.is_named && size >= first.saturating_sub(1);
-                let stands = if is_missed { Against::Wrong } else { Against::NotCompared };
+                // What ends after the archived part is compared by means of the tree over that, which a ledger that archived keeps. Some of
+                // what was archived may be here, or not be moved yet: that tree says nothing of what ends before it.
+                let covered = if self.floor_size <= last { self.floor_size } else { 0 };
+                let stands = if size < covered.max(first.saturating_sub(1)) {
+                    Against::Archived
+                } else if signed.is_named {
+                    Against::Wrong
+                } else {
+                    Against::NotCompared
+                };
                 stands(format!(
                     "{origin} is not compared: it covers {size} entries, and the chain that is here begins with entry {first}"
                 ))
@@ -139,7 +163,9 @@ enum Against {
     Agrees(u64),
     /// It does not.
     Wrong(String),
-    /// The entries that would tell are not here.
+    /// The entries that would tell are in the archive, which is not here.
+    Archived(String),
+    /// The tree over the archived entries would tell, and is not here.
     NotCompared(String),
 }
 
@@ -150,6 +176,10 @@ struct Compared {
     sealed: Option<u64>,
     findings: Vec<String>,
     left_out: Vec<String>,
+    /// Something could not be compared because the tree over the archived entries is not there, or is of another time.
+    lacks_tree: bool,
+    /// All that was signed of this log ends within an archive that is not at hand.
+    is_out_of_reach: bool,
 }
 
 impl Compared {
@@ -157,14 +187,23 @@ impl Compared {
         match against {
             Against::Agrees(size) => self.sealed = self.sealed.max(Some(size)),
             Against::Wrong(why) => self.findings.push(why),
-            Against::NotCompared(why) => self.left_out.push(why),
+            Against::Archived(why) => self.left_out.push(why),
+            Against::NotCompared(why) => {
+                self.lacks_tree = true;
+                self.left_out.push(why);
+            }
         }
     }
 
-    /// All were taken. Where some were signed, and nothing of it could be compared, nothing vouches for the chain.
+    /// All were taken. Where some were signed and nothing of it could be compared, nothing vouches for the chain. That is wrong where the
+    /// tree over the archived entries would have told, and is not there; where all of them end within the archive it is not known.
     fn finish(&mut self) {
         if self.sealed.is_none() && self.findings.is_empty() && !self.left_out.is_empty() {
-            self.findings.push(format!("log `{LOG}`: {NOT_COMPARED}"));
+            if self.lacks_tree {
+                self.findings.push(format!("log `{LOG}`: {NOT_COMPARED}"));
+            } else {
+                self.is_out_of_reach = true;
+            }
         }
     }
 }
@@ -194,13 +233,14 @@ pub(super) async fn run(args: &Args, json: bool, environment: &Environment) -> O
 fn own(args: &Args, json: bool, config: &Config, (journal, signed): (&Path, &[Signed])) -> Outcome {
     let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
     let floor = archived_tree(&storage::store_folder(&config.data));
-    let mut walk = Walk { floor, ..Walk::default() };
+    let mut walk = Walk::on(floor);
     let verified = verify_each(journal, config.ledger.archive.as_deref(), &mut |frame| {
         walk.take(&sizes, frame);
         Ok(())
     });
     match verified {
         Ok(report) => {
+            walk.finish(&sizes, &report);
             let (own, others): (Vec<_>, Vec<_>) =
                 signed.iter().partition(|signed| signed.log == LOG);
             let mut compared = Compared::default();
@@ -230,8 +270,9 @@ fn head(text: &str) -> Result<String, String> {
         .ok_or_else(|| "a head is written as 64 hexadecimal digits".to_owned())
 }
 
-/// The journal's folder.
+/// The journal's folder, of a ledger that is not a part of one.
 pub(super) fn journal(config: &Config) -> Result<PathBuf, Failure> {
+    storage::check_finished(&config.data)?;
     let journal = storage::journal_folder(&config.data);
     if journal.try_exists().unwrap_or(false) {
         return Ok(journal);
@@ -411,6 +452,7 @@ fn told(report: &VerifyReport, head: &str, compared: &Compared) {
     }
     compared.left_out.iter().for_each(|why| output::line(format!("    {why}")));
     match compared.sealed {
+        None if compared.is_out_of_reach => output::line(format!("    {NOT_COMPARED}")),
         Some(sealed) => output::line(format!(
             "    {sealed} entries are under a signed checkpoint that they agree with"
         )),

@@ -270,6 +270,9 @@ async fn a_trail_that_may_lack_steps_says_so_on_its_page() {
     assert!(text.contains("there may be further steps between these"), "{text}");
     // What is open in it is found again by its name when the page is brought up to date.
     assert!(text.contains("<details id=\"step-journal-4\">"), "{text}");
+    let audiences =
+        "With a token for several services: tok_1 is for https://mail.example &lt;i&gt;, placet";
+    assert!(text.contains(audiences), "{text}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 //! Owns the gathering, within the memory that the places have at any time. Not here: the reading of packs (`mending`).
 //! Invariant: no table is made or swept meanwhile, which would bring the old ones back or take the new ones away.
 
+use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 
 use placet_types::digest::Digest;
@@ -17,13 +18,16 @@ pub(crate) struct Remaking<'a> {
     next_table: MutexGuard<'a, u64>,
     held: Places,
     tables: TableSet,
+    /// Tables that were found damaged.
+    damaged: Vec<PathBuf>,
 }
 
 impl PlaceIndex {
     /// Begins to make the places anew. What is known counts until [`Remaking::done`].
     pub(crate) fn remake(&self) -> Remaking<'_> {
         let next_table = self.next_table.lock().unwrap_or_else(PoisonError::into_inner);
-        Remaking { index: self, next_table, held: Places::new(), tables: TableSet::default() }
+        let (held, tables, damaged) = (Places::new(), TableSet::default(), Vec::new());
+        Remaking { index: self, next_table, held, tables, damaged }
     }
 }
 
@@ -31,7 +35,7 @@ impl PlaceIndex {
 impl PlaceIndex {
     /// For tests: how many places are in memory.
     pub(crate) fn held(&self) -> usize {
-        self.levels.read().unwrap_or_else(PoisonError::into_inner).active.len()
+        self.levels.read().unwrap_or_else(PoisonError::into_inner).held()
     }
 }
 
@@ -57,12 +61,12 @@ impl Remaking<'_> {
         self.held.insert((tenant, digest), located);
     }
 
-    /// Makes a table of what is in memory if that is much. Whoever only looks makes none.
+    /// Makes a table of what is in memory if that is much.
     ///
     /// # Errors
     /// What the medium answers.
     pub(crate) fn tend(&mut self) -> Result<(), ContentError> {
-        if self.held.len() < PLACES_MAX || self.index.is_looked_at {
+        if self.held.len() < PLACES_MAX {
             return Ok(());
         }
         let tables = std::mem::take(&mut self.tables);
@@ -78,13 +82,15 @@ impl Remaking<'_> {
     /// What the medium answers.
     pub(crate) fn take_over_deletions(&mut self) -> Result<(), ContentError> {
         let old = self.index.levels.read().unwrap_or_else(PoisonError::into_inner).tables.clone();
-        let sound: Vec<Source> = old
-            .tables()
-            .iter()
-            .zip(old.cursors(&[]))
-            .filter(|(table, _)| table.verify().is_ok())
-            .map(|(_, cursor)| cursor)
-            .collect();
+        let mut sound: Vec<Source> = Vec::new();
+        for (table, cursor) in old.tables().iter().zip(old.cursors(&[])) {
+            match table.verify().map_err(ContentError::places) {
+                Ok(()) => sound.push(cursor),
+                Err(ContentError::Places(_)) => self.damaged.push(table.path().to_owned()),
+                // It may be sound, and say of something that it was deleted.
+                Err(error) => return Err(error),
+            }
+        }
         for pair in Merged::new(sound) {
             let (key, value) = pair.map_err(ContentError::places)?;
             let Some((tenant, digest)) = key.split_first_chunk::<32>() else { continue };
@@ -98,10 +104,11 @@ impl Remaking<'_> {
         Ok(())
     }
 
-    /// What was gathered takes the place of the tables; what was learnt of late counts all the same. Damaged tables are set aside.
-    pub(crate) fn done(self, infos: Packs, why: &str) {
-        let Self { index, next_table, mut held, tables } = self;
-        let old = {
+    /// What was gathered takes the place of the tables; what was learnt of late counts all the same. Damaged tables are set aside once a
+    /// manifest is in place that does without them.
+    pub(crate) fn done(self, infos: Packs, why: Option<&str>) {
+        let Self { index, next_table, mut held, tables, damaged } = self;
+        {
             let mut levels = index.levels.write().unwrap_or_else(PoisonError::into_inner);
             if let Some(frozen) = levels.frozen.take() {
                 held.extend(frozen.iter().map(|(key, located)| (*key, *located)));
@@ -116,14 +123,15 @@ impl Remaking<'_> {
                     }
                 }
             }
-            std::mem::replace(&mut levels.tables, tables)
-        };
-        *index.damage.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
-        let damaged = old.tables().iter().filter(|table| table.verify().is_err());
-        for path in damaged.map(|table| table.path()).filter(|_| !index.is_looked_at) {
-            if let Err(error) = index.medium.rename(path, &path.with_extension("damaged")) {
-                tracing::warn!(%error, path = %path.display(), "a damaged table could not be set aside");
-            }
+            levels.tables = tables;
+            levels.damaged.extend(damaged);
+            levels.is_partial = false;
+            levels.mended = levels.mended.saturating_add(1);
+            // What only the old tables say durably is to be in the new ones before anybody relies on it.
+            levels.has_deletions = true;
+        }
+        if let Some(why) = why {
+            *index.damage.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
         }
         drop(next_table);
     }

@@ -2,8 +2,8 @@
 //!
 //! Owns which packs these are, and the removing. Not here: the writing anew (`reader`), the manifest (`places`). Invariants: such a pack's
 //! file goes only when a manifest is in place with the new places of all that lived in it; until the file is gone every manifest names
-//! the pack, so that no start reads it again: what is deleted from then on is erased in the new pack alone. Its number is not
-//! given again by this process: a start may still find it named.
+//! the pack, so that no start reads it again: what is deleted from then on is erased in the new pack alone. Its number is never
+//! given again: the manifest keeps the highest one, since a place that leads into a pack that went must not lead into another.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,7 +31,9 @@ impl Levels {
     pub(super) fn last_number(&self, tenant: TenantKey) -> u32 {
         let known = self.packs.get(&tenant).and_then(|packs| packs.keys().next_back());
         let had = self.superseded.range((tenant, 0)..=(tenant, u32::MAX)).next_back();
-        known.copied().unwrap_or(0).max(had.map_or(0, |((_, number), _)| *number))
+        let given = self.last_numbers.get(&tenant);
+        let known = known.max(given).copied().unwrap_or(0);
+        known.max(had.map_or(0, |((_, number), _)| *number))
     }
 }
 

@@ -6,7 +6,7 @@ use super::super::places::Located;
 use super::super::reader::tenant_key;
 use super::*;
 
-fn with_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
+pub(super) fn with_ending(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let all = files(folder).into_iter();
     all.filter(|path| path.extension().is_some_and(|found| found == ending)).collect()
 }
@@ -19,7 +19,7 @@ fn damage(folder: &Path) {
     fs::write(&table, bytes).unwrap();
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     for path in files(from) {
         let copy = to.join(path.strip_prefix(from).unwrap());
         fs::create_dir_all(copy.parent().unwrap()).unwrap();
@@ -27,12 +27,12 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-fn is_missing(store: &ContentStore, digest: Digest) -> bool {
+pub(super) fn is_missing(store: &ContentStore, digest: Digest) -> bool {
     matches!(store.reader().get("acme", digest), Err(ContentError::Missing { .. }))
 }
 
 /// What there is, as an export sees it.
-fn everything(store: &ContentStore) -> Vec<Vec<u8>> {
+pub(super) fn everything(store: &ContentStore) -> Vec<Vec<u8>> {
     let mut seen = Vec::new();
     store
         .reader()
@@ -59,7 +59,10 @@ fn what_was_deleted_is_gone_whatever_older_tables_say() {
     let reader = store.reader();
     let located = reader.places.locate(tenant_key("acme"), digests[1]).unwrap();
     assert!(matches!(located, Some(Located::At { .. })), "{located:?}");
-    assert!(reader.was_deleted("acme", digests[1]) && !reader.was_deleted("acme", digests[0]));
+    assert!(
+        reader.was_deleted("acme", digests[1]).unwrap()
+            && !reader.was_deleted("acme", digests[0]).unwrap()
+    );
     assert_eq!(everything(&store), [b"stays".to_vec(), b"too".to_vec()]);
     // A start deletes once more what entries say; in good order it is known from then on.
     store.forget("acme", digests[1]).unwrap();
@@ -91,12 +94,12 @@ fn a_damaged_table_of_places_is_made_anew_from_the_packs() {
             1 => {
                 store.forget("acme", digests[2]).unwrap();
                 store.sync().unwrap();
-                assert!(reader.was_deleted("acme", digests[2]));
+                assert!(reader.was_deleted("acme", digests[2]).unwrap());
             }
             _ => assert_eq!(everything(&store).len(), 2),
         }
         assert_eq!(reader.get("acme", digests[0]).unwrap(), b"content");
-        assert!(reader.was_deleted("acme", digests[1]));
+        assert!(reader.was_deleted("acme", digests[1]).unwrap());
         assert!(reader.damaged_places().is_some(), "way {way}");
         assert_eq!(with_ending(folder.path(), "damaged").len(), 1, "it is set aside");
         drop(store);
@@ -136,12 +139,12 @@ fn many_places_are_made_anew_a_table_at_a_time() {
     wanted.remove(7);
     wanted.sort();
     assert_eq!(found, wanted);
-    assert!(reader.was_deleted("acme", digests[7]));
+    assert!(reader.was_deleted("acme", digests[7]).unwrap());
 }
 
 #[test]
 fn whoever_only_looks_finds_damaged_places_and_changes_nothing() {
-    let folder = tempdir().unwrap();
+    let (folder, aside) = (tempdir().unwrap(), tempdir().unwrap());
     let digest = kept(folder.path(), &[b"content"])[0];
     let (store, _) = ContentStore::open(folder.path()).unwrap();
     store.reader().places.flush().unwrap();
@@ -152,12 +155,52 @@ fn whoever_only_looks_finds_damaged_places_and_changes_nothing() {
         paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
     };
     let before = all();
-    let (store, _) = ContentStore::open_to_look(folder.path()).unwrap();
+    let (store, _) = ContentStore::open_to_look(folder.path(), aside.path()).unwrap();
     store.reader().check_places().unwrap();
     assert_eq!(store.reader().get("acme", digest).unwrap(), b"content");
     assert!(store.reader().damaged_places().is_some_and(|why| why.contains("damaged")));
     store.close();
     assert_eq!(all(), before);
+}
+
+/// With the manifest lost, a start reads the places of all packs; whoever only looks does too, and whoever finds a table damaged.
+#[test]
+fn however_many_places_are_read_from_packs_few_are_in_memory() {
+    let folder = tempdir().unwrap();
+    let (mut store, _) = ContentStore::open(folder.path()).unwrap();
+    store.pack_bytes = 600;
+    let pieces = (0..300).map(|n| format!("content {n}").into_bytes());
+    let digests: Vec<Digest> = pieces.map(|piece| store.put("acme", piece).unwrap()).collect();
+    store.sync().unwrap();
+    let first = digests[0];
+    store.forget("acme", first).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let held = |store: &ContentStore, how: &str| {
+        let held = store.reader().places.held();
+        assert!(held < 80, "{how}: {held} places are in memory");
+        assert!(digests[1..].iter().all(|digest| store.reader().get("acme", *digest).is_ok()));
+        assert!(
+            is_missing(store, first) && store.reader().was_deleted("acme", first).unwrap(),
+            "{how}"
+        );
+        assert_eq!(everything(store).len(), 299, "{how}");
+    };
+    for how in ["looked at", "mended by whoever looks", "opened"] {
+        let aside = tempdir().unwrap();
+        fs::remove_dir_all(folder.path().join("places")).unwrap();
+        let before = files(folder.path());
+        let (store, _) = if how == "opened" {
+            ContentStore::open(folder.path()).unwrap()
+        } else {
+            ContentStore::open_to_look(folder.path(), aside.path()).unwrap()
+        };
+        if how.starts_with("mended") {
+            store.reader().remake_places().unwrap();
+        }
+        held(&store, how);
+        assert_eq!(files(folder.path()) == before, how != "opened", "{how}");
+    }
 }
 
 #[test]
@@ -210,7 +253,7 @@ fn a_kill_while_a_pack_is_written_anew_brings_nothing_back() {
 }
 
 /// Forty pieces in packs of some thirteen; in the first pack the first and the last live. Answers all.
-fn mostly_dead(store: &mut ContentStore) -> (Vec<Vec<u8>>, Vec<Digest>) {
+pub(super) fn mostly_dead(store: &mut ContentStore) -> (Vec<Vec<u8>>, Vec<Digest>) {
     let contents: Vec<Vec<u8>> =
         (0..40_u8).map(|number| vec![number.saturating_add(b'A'); 100]).collect();
     store.pack_bytes = 2_000;
@@ -260,7 +303,7 @@ fn what_is_deleted_after_a_pack_found_no_room_to_be_written_anew_stays_deleted()
             let reader = store.reader();
             let read = reader.get("acme", digests[0]);
             assert!(matches!(read, Err(ContentError::Missing { .. })), "{at}: {read:?}");
-            assert!(reader.was_deleted("acme", digests[0]), "{at}");
+            assert!(reader.was_deleted("acme", digests[0]).unwrap(), "{at}");
             assert_eq!(everything(&store).len(), 28 + 30, "{at}");
             assert!(more.iter().all(|digest| reader.get("acme", *digest).is_ok()), "{at}");
             for path in files(folder.path()) {
@@ -278,7 +321,7 @@ fn what_is_deleted_after_a_pack_found_no_room_to_be_written_anew_stays_deleted()
 /// The manifest names a pack that was written anew, and its file is still there, or again.
 #[test]
 fn a_pack_that_was_written_anew_is_never_read_again() {
-    let (folder, before) = (tempdir().unwrap(), tempdir().unwrap());
+    let [folder, before, aside] = [(); 3].map(|()| tempdir().unwrap());
     let (mut store, _) = ContentStore::open(folder.path()).unwrap();
     let (_, digests) = mostly_dead(&mut store);
     copy(folder.path(), before.path());
@@ -291,7 +334,7 @@ fn a_pack_that_was_written_anew_is_never_read_again() {
     let again = folder.path().join(old.strip_prefix(before.path()).unwrap());
     assert!(!again.try_exists().unwrap(), "it was removed");
     fs::copy(&old, &again).unwrap();
-    let (looker, _) = ContentStore::open_to_look(folder.path()).unwrap();
+    let (looker, _) = ContentStore::open_to_look(folder.path(), aside.path()).unwrap();
     assert!(is_missing(&looker, digests[0]) && again.try_exists().unwrap());
     assert_eq!(everything(&looker).len(), 28);
     drop(looker);
@@ -338,9 +381,9 @@ fn what_was_deleted_is_known_as_deleted_after_its_pack_is_gone_and_the_places_ar
         let reader = store.reader();
         reader.remake_places().unwrap();
         for digest in &digests[1..12] {
-            assert!(reader.was_deleted("acme", *digest), "{round}");
+            assert!(reader.was_deleted("acme", *digest).unwrap(), "{round}");
         }
-        assert!(!reader.was_deleted("acme", Digest::of(b"never there")));
+        assert!(!reader.was_deleted("acme", Digest::of(b"never there")).unwrap());
         assert_eq!(reader.get("acme", digests[0]).unwrap(), contents[0]);
         assert_eq!(everything(&store).len(), 29, "{round}");
         drop(store);

@@ -1,13 +1,39 @@
-//! What entries say has gone from the desk: approvals and entries whose retention was over.
+//! What entries say has gone: contents, approvals and entries of the desk whose retention was over.
 //!
-//! Owns the edits that take them out of every list. The entries of the journal that made them what they were stay.
+//! Owns which deletions of contents a start has to do once more, and the edits that take the rest out of every list. The entries of the
+//! journal that made them what they were stay. Invariant: what a later entry names was kept with it, and is not deleted for an earlier one.
 
-use placet_types::ids::{ApprovalId, DeskId};
+use placet_types::ids::{ApprovalId, DeskId, TenantId};
 
 use super::Delta;
+use crate::embedded::codec::{EffectOutline, Outline};
 use crate::embedded::{keys, slip};
 
+/// The state of a record whose contents were deleted when it came into it.
+const BURIED: &str = "tombstone";
+
 impl Delta {
+    /// What an entry names is there from it on, whatever was deleted before. What it says itself is deleted comes after that.
+    pub(super) fn kept_anew(&mut self, outline: &Outline<'_>) -> Result<(), String> {
+        if self.forgotten.is_empty() {
+            return Ok(());
+        }
+        for effect in &outline.effects {
+            let EffectOutline::Put { scope, parked, state, .. } = effect else { continue };
+            if state.state == BURIED {
+                continue;
+            }
+            let tenant = TenantId::new(scope.tenant.clone()).map_err(|error| error.to_string())?;
+            for digest in [Some(*parked), state.result].into_iter().flatten() {
+                self.forgotten.remove(&(tenant.clone(), digest));
+            }
+        }
+        for approval in &outline.approvals {
+            self.forgotten.remove(&(approval.chain.tenant().clone(), approval.proposal));
+        }
+        Ok(())
+    }
+
     pub(super) fn forget(
         &mut self,
         seq: u64,

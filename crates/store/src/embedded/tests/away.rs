@@ -49,7 +49,7 @@ async fn a_checkpoint_that_covers_a_deletion_leaves_nothing_to_be_missed() {
     let (content, report) =
         crate::content::ContentStore::open(killed.path().join("content")).unwrap();
     assert_eq!(report.blobs, 1, "how much is dead is known, too");
-    assert!(content.reader().was_deleted("acme", Digest::of(b"second")));
+    assert!(content.reader().was_deleted("acme", Digest::of(b"second")).unwrap());
 }
 
 #[tokio::test]

@@ -25,6 +25,7 @@ pub(super) async fn filled(store: &EmbeddedStore, rounds: u32) -> Vec<EffectReco
         records.push(hold(store, &claimed, &asked).await);
         let mut changes = synced();
         changes.runs.push(run(&format!("run_{round}"), 9));
+        changes.content = named_contents(&tenant("acme"));
         store.commit(changes).await.unwrap();
         store.checkpoint().await.unwrap();
     }
@@ -267,13 +268,14 @@ async fn archived_records_are_read_with_and_without_the_archive() {
     assert_eq!(again.first_seq.max(archived.first_seq), again.first_seq);
     store.close().await.unwrap();
     let whole = verify_with(&config).unwrap();
-    assert!(whole.is_sound(), "{whole:?}");
+    assert!(whole.is_sound() && whole.is_whole(), "{whole:?}");
     assert_eq!((whole.journal.first_seq, whole.journal.archived_segments > 3), (1, true));
 
     let elsewhere = folder.path().join("elsewhere");
     fs::rename(&archive, &elsewhere).unwrap();
     let rest = verify_with(&config).unwrap();
-    assert!(rest.is_sound(), "{rest:?}");
+    assert!(rest.is_sound() && !rest.is_whole(), "{rest:?}");
+    assert!(rest.content.named >= 3 && rest.damaged_records.is_none(), "{rest:?}");
     assert_eq!(rest.journal.first_seq, again.first_seq);
     assert_eq!(rest.journal.head, whole.journal.head);
     let (store, report) = open(&config);

@@ -9,6 +9,8 @@ use tempfile::tempdir;
 use tokio::time::timeout;
 
 use super::*;
+use crate::embedded::generation::Generation;
+use crate::embedded::index::IndexFault;
 use crate::journal::tests::{Failure, Op, Target};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -184,4 +186,24 @@ async fn a_checkpoint_waits_until_what_entries_say_is_deleted_is() {
     index.deleting(false);
     let made = timeout(SOON, made).await.unwrap().unwrap().unwrap();
     assert!(made.seq > 0);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_deletions_once_the_writer_that_had_them_in_hand_has_ended() {
+    let (folder, disk) = (tempdir().unwrap(), FaultyDisk::default());
+    let (store, _) = open(&on(folder.path(), &disk));
+    let mut changes = synced();
+    changes.content.push((tenant("acme"), b"to be deleted".to_vec()));
+    store.commit(changes).await.unwrap();
+    let index = store.state.index().unwrap();
+    disk.fail_next(Op::Write, Target::Content, Failure::Eio);
+    let mut changes = synced();
+    changes.forget_content.push((tenant("acme"), Digest::of(b"to be deleted")));
+    assert!(store.commit(changes).await.is_err());
+    let next = folder.path().join("index/00000099");
+    let frozen = tokio::task::spawn_blocking(move || {
+        index.freeze(Generation::open(&next, 1 << 20).unwrap()).map(drop)
+    });
+    let frozen = timeout(SOON, frozen).await.unwrap().unwrap();
+    assert!(matches!(frozen, Err(IndexFault::GivenUp)), "{frozen:?}");
 }

@@ -208,3 +208,92 @@ async fn what_was_put_off_is_deleted_by_the_next_start_whenever_the_process_dies
     assert_eq!(store.content(&tenant("acme"), result).await, gone);
     assert!(!is_somewhere(&folder.path().join("content"), &secret));
 }
+
+/// A call that has come to this result, which is kept.
+pub(super) async fn settled(store: &EmbeddedStore, key: &str, bytes: &[u8]) -> EffectRecord {
+    let result = Digest::of(bytes);
+    let sent = make(store, key, false).await;
+    let settled = moved(&sent, EffectState::Succeeded { result, resolved_by: None });
+    let mut changes = puts(&[&settled]);
+    changes.content.push((tenant("acme"), bytes.to_vec()));
+    store.commit(changes).await.unwrap();
+    settled
+}
+
+async fn buried(store: &EmbeddedStore, record: &EffectRecord) {
+    let (was, settled_at) = ("succeeded".to_owned(), record.updated_at);
+    let tombstone = EffectState::Tombstone { was, code: None, settled_at };
+    let mut changes = puts(&[&moved(record, tombstone)]);
+    changes.forget_content.push((tenant("acme"), record.state.result().unwrap()));
+    store.commit(changes).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_kept_anew_after_its_deletion_outlives_restarts_until_it_is_deleted_again() {
+    let (folder, killed) = (tempdir().unwrap(), tempdir().unwrap());
+    let bytes = b"what two calls came to";
+    let content = |store: Arc<EmbeddedStore>| async move {
+        store.content(&tenant("acme"), Digest::of(bytes)).await
+    };
+    let (store, _) = open(&config(folder.path()));
+    let first = settled(&store, "first", bytes).await;
+    buried(&store, &first).await;
+    let second = settled(&store, "second", bytes).await;
+    // No checkpoint covers the deletion: a start does it once more, and not to what was kept since.
+    copy_folder(folder.path(), killed.path());
+    let (store, _) = open(&config(killed.path()));
+    assert_eq!(content(Arc::clone(&store)).await.as_deref(), Ok(&bytes[..]));
+    store.close().await.unwrap();
+    let rebuilt = crate::embedded::rebuild(killed.path()).unwrap();
+    assert!(matches!(rebuilt.index, crate::embedded::IndexFate::Rebuilt { .. }), "{rebuilt:?}");
+    let (store, _) = open(&config(killed.path()));
+    assert_eq!(content(Arc::clone(&store)).await.as_deref(), Ok(&bytes[..]));
+    buried(&store, &second).await;
+    store.close().await.unwrap();
+    let (store, _) = open(&config(killed.path()));
+    assert!(matches!(content(store).await, Err(StoreError::ContentMissing(_))));
+    assert!(!is_somewhere(&killed.path().join("content"), bytes));
+}
+
+/// A large piece leaves no trace of itself, and neither does a pack that went, once the table of places is lost: the entries tell.
+#[tokio::test]
+async fn what_entries_say_was_deleted_is_not_taken_for_lost() {
+    let folder = tempdir().unwrap();
+    let (store, _) = open(&config(folder.path()));
+    let large = vec![b'x'; 300 << 10];
+    let mut gone = Vec::new();
+    for (key, bytes) in [("small", &b"small and deleted"[..]), ("large", &large)] {
+        let record = settled(&store, key, bytes).await;
+        buried(&store, &record).await;
+        gone.push((tenant("acme"), Digest::of(bytes)));
+    }
+    settled(&store, "lost", b"nobody deleted it").await;
+    store.close().await.unwrap();
+    fs::remove_file(pack_of(folder.path(), "acme")).unwrap();
+    fs::remove_dir_all(folder.path().join("content/places")).unwrap();
+    let found = crate::embedded::verify(folder.path()).unwrap().content;
+    assert_eq!(found.deleted, 2, "{found:?}");
+    assert!(gone.iter().all(|gone| !found.missing.contains(gone)), "{found:?}");
+    let lost = (tenant("acme"), Digest::of(b"nobody deleted it"));
+    assert!(found.missing.contains(&lost), "{found:?}");
+}
+
+#[tokio::test]
+async fn what_a_kill_left_half_erased_is_not_taken_for_altered() {
+    let (folder, killed) = (tempdir().unwrap(), tempdir().unwrap());
+    let (store, _) = open(&config(folder.path()));
+    let record = settled(&store, "half", b"half erased by a kill").await;
+    settled(&store, "whole", b"altered by nobody knows").await;
+    let pack = pack_of(folder.path(), "acme");
+    let before = fs::read(&pack).unwrap();
+    buried(&store, &record).await;
+    // The zeros are there, and no header says so; the other piece is harmed, and nothing says that it was deleted.
+    let mut bytes = fs::read(&pack).unwrap();
+    bytes[..44].copy_from_slice(&before[..44]);
+    *bytes.last_mut().unwrap() ^= 1;
+    copy_folder(folder.path(), killed.path());
+    fs::write(pack_of(killed.path(), "acme"), bytes).unwrap();
+    let found = crate::embedded::verify(killed.path()).unwrap().content;
+    let altered = (tenant("acme"), Digest::of(b"altered by nobody knows"));
+    assert_eq!((found.altered, found.deleted), (vec![altered], 1));
+}

@@ -1,16 +1,19 @@
 //! Tests of the embedded store, and what they are made of.
 
 mod away;
+mod carried;
 mod checkpoints;
 mod conformance;
 mod copies;
 mod embedded;
 mod faults;
+mod floor;
 mod index;
 mod lost;
 mod moving;
 mod offline;
 mod property;
+mod refused;
 mod scale;
 
 use std::path::Path;

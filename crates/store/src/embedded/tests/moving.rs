@@ -57,7 +57,7 @@ async fn an_export_becomes_the_same_ledger_and_the_same_export() {
     let records = full(&config).await;
     let mut first = Vec::new();
     let written = export(&config, &mut first).unwrap();
-    assert_eq!((written.records, written.contents), (u64::try_from(records.len()).unwrap(), 2));
+    assert_eq!((written.records, written.contents), (u64::try_from(records.len()).unwrap(), 5));
     let target = EmbeddedConfig {
         segment_bytes: 32 << 10,
         ..on(&other.path().join("ledger"), &FaultyDisk::default())
@@ -103,6 +103,44 @@ async fn an_export_that_was_changed_or_cut_becomes_nothing() {
     assert!(import(&target, longer.as_slice()).is_err());
     assert!(!target.directory.try_exists().unwrap());
     import(&target, whole.as_slice()).unwrap();
+}
+
+/// What a kill leaves of an import is beside the place where the ledger was to be, and nothing is in that place.
+#[tokio::test]
+async fn where_an_import_was_cut_short_no_empty_ledger_is_begun() {
+    let (folder, other) = (tempdir().unwrap(), tempdir().unwrap());
+    let config = config(folder.path());
+    let records = full(&config).await;
+    let mut whole = Vec::new();
+    export(&config, &mut whole).unwrap();
+    let target = on(&other.path().join("ledger"), &FaultyDisk::default());
+    // It ends in the middle, like one that is killed there.
+    let half = &whole[..whole.len() / 2];
+    import(&target, half).unwrap_err();
+    let beside = other.path().join("ledger.importing");
+    assert!(beside.join("journal").is_dir());
+    for empty in [false, true] {
+        if empty {
+            fs::create_dir(&target.directory).unwrap();
+        }
+        let refused = try_open(&target).unwrap_err();
+        assert!(matches!(refused, OpenError::UnfinishedImport { .. }), "{refused}");
+        assert!(refused.to_string().contains("ledger.importing"), "{refused}");
+        let refused = verify(&target.directory).unwrap_err();
+        assert!(matches!(refused, OpenError::UnfinishedImport { .. }), "{refused}");
+        assert!(!target.directory.join("journal").try_exists().unwrap());
+    }
+    // One that is under way is left to whoever makes it.
+    let lock = crate::journal::lock::Lock::take(&beside.join("journal")).unwrap();
+    let refused = import(&target, whole.as_slice()).unwrap_err().to_string();
+    assert!(refused.contains("in use"), "{refused}");
+    drop(lock);
+    import(&target, whole.as_slice()).unwrap();
+    assert!(!beside.try_exists().unwrap());
+    // What lies beside a ledger says nothing about it.
+    fs::create_dir(&beside).unwrap();
+    let (store, _) = open(&target);
+    check(&store, &records).await;
 }
 
 #[tokio::test]
@@ -242,6 +280,9 @@ async fn what_was_dropped_from_the_desk_is_gone_after_a_restart_and_in_an_index_
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
+    let mut changes = synced();
+    changes.content = named_contents(&tenant("acme"));
+    store.commit(changes).await.unwrap();
     let shared: Arc<dyn Store> = Arc::<EmbeddedStore>::clone(&store);
     what_is_over_at_the_desk_can_be_dropped_and_nothing_else(shared).await;
     store.close().await.unwrap();

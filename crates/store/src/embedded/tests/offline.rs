@@ -85,6 +85,55 @@ async fn what_is_wrong_is_told_by_verifying() {
 }
 
 #[tokio::test]
+async fn a_ledger_that_lost_a_result_is_not_sound_and_is_not_exported() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let mut changes = synced();
+    changes.content = named_contents(&tenant("acme"));
+    store.commit(changes).await.unwrap();
+    make(&*store, "key", true).await;
+    store.close().await.unwrap();
+    assert!(verify(folder.path()).unwrap().is_sound());
+    crate::embedded::export(&config, &mut Vec::new()).unwrap();
+    fs::remove_file(pack_of(folder.path(), "acme")).unwrap();
+    let report = verify(folder.path()).unwrap();
+    assert_eq!((report.content.missing.len(), &report.index), (2, &IndexVerdict::Agrees));
+    assert!(!report.is_sound());
+    let refused = crate::embedded::export(&config, &mut Vec::new()).unwrap_err();
+    let is_lost = matches!(refused, crate::transfer::TransferError::Lost { missing: 2, .. });
+    assert!(is_lost, "{refused}");
+}
+
+/// What the operating system refuses of the index is no verdict about it, and the rest is looked at.
+#[tokio::test]
+async fn an_index_that_cannot_be_read_is_neither_sound_nor_wrong() {
+    let folder = tempdir().unwrap();
+    let config = config(folder.path());
+    let (store, _) = open(&config);
+    let mut changes = synced();
+    changes.content = named_contents(&tenant("acme"));
+    store.commit(changes).await.unwrap();
+    make(&*store, "key", true).await;
+    store.close().await.unwrap();
+    let generation = fs::read_dir(folder.path().join("index")).unwrap().next().unwrap().unwrap();
+    let (there, away) = (generation.path().join("db"), generation.path().join("away"));
+    fs::rename(&there, &away).unwrap();
+    // A link to itself: ELOOP, which says as little about the file as a full disk.
+    std::os::unix::fs::symlink("db", &there).unwrap();
+    let report = verify(folder.path()).unwrap();
+    assert!(matches!(report.index, IndexVerdict::Unread { .. }), "{:?}", report.index);
+    assert!(report.is_sound() && !report.is_whole());
+    let thorough = crate::embedded::fsck(&config).unwrap();
+    assert!(thorough.differences.is_empty() && !thorough.verify.is_whole(), "{thorough:?}");
+    fs::remove_file(&there).unwrap();
+    fs::rename(&away, &there).unwrap();
+    let report = verify(folder.path()).unwrap();
+    assert_eq!(report.index, IndexVerdict::Agrees);
+    assert!(report.is_whole());
+}
+
+#[tokio::test]
 async fn rebuilding_sets_the_index_aside_and_makes_another() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
@@ -109,6 +158,9 @@ async fn an_index_that_is_behind_is_not_wrong() {
     let folder = tempdir().unwrap();
     let config = config(folder.path());
     let (store, _) = open(&config);
+    let mut changes = synced();
+    changes.content = named_contents(&tenant("acme"));
+    store.commit(changes).await.unwrap();
     make(&*store, "key", true).await;
     let index = store.state.index().unwrap();
     let early = index.active().db().get(keys::META).unwrap().unwrap();

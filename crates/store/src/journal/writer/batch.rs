@@ -192,6 +192,11 @@ impl<A: Apply> Worker<A> {
             batch.durability = batch.durability.max(staged.durability);
         }
         batch.frames.append(&mut staged.frames);
+        // What is kept anew behind its deletion stays.
+        let is_kept = |(tenant, digest): &(String, Digest)| {
+            staged.blobs.iter().any(|blob| blob.digest == *digest && blob.tenant == *tenant)
+        };
+        batch.forgotten.retain(|place| !is_kept(place));
         batch.blobs.append(&mut staged.blobs);
         if !staged.forgotten.is_empty() {
             // Nothing is deleted before the entry that says so is durable.

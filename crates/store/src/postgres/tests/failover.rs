@@ -8,7 +8,7 @@ use super::load::{check, load};
 use super::*;
 
 /// A primary with one synchronous standby.
-async fn pair() -> (Arc<Server>, Arc<Server>) {
+pub(super) async fn pair() -> (Arc<Server>, Arc<Server>) {
     let primary = Server::start(&[]);
     let standby = primary.standby();
     primary.set("synchronous_standby_names", "*").await;

@@ -3,8 +3,9 @@
 //! Owns what cannot be done from the server's side: to kill a backend when its commit is kept and its answer is not yet sent.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,10 +22,30 @@ pub(super) struct Cuts {
     pub(super) before: AtomicUsize,
     /// Commits whose answer the store never heard.
     pub(super) after: AtomicUsize,
+    /// What is said of this goes nowhere, nor does anything on any connection from then on.
+    pub(super) silent_at: Mutex<Option<&'static [u8]>>,
+    /// Whether the store hears and says nothing, on connections that stand.
+    pub(super) silent: AtomicBool,
     seed: AtomicU64,
 }
 
 impl Cuts {
+    fn falls_silent(&self, bytes: &[u8]) -> bool {
+        let at = *self.silent_at.lock().unwrap();
+        let falls = at.is_some_and(|at| bytes.windows(at.len()).any(|window| window == at));
+        if falls {
+            *self.silent_at.lock().unwrap() = None;
+            self.silent.store(true, Ordering::SeqCst);
+        }
+        falls
+    }
+
+    async fn stand_still(&self) {
+        while self.silent.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
     /// What is done with the next commit: 0 cut before, 1 cut after, anything else nothing. A plain generator, the same in every run.
     fn next(&self) -> u64 {
         let step = |seed: u64| {
@@ -67,11 +88,15 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, cuts: &Cuts) -> i
     let (mut from_client, mut from_server) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     let mut is_mute = false;
     loop {
+        cuts.stand_still().await;
         tokio::select! {
             read = client.read(&mut from_client) => {
                 let bytes = &from_client[..read?];
                 if bytes.is_empty() {
                     return Ok(());
+                }
+                if cuts.falls_silent(bytes) {
+                    cuts.stand_still().await;
                 }
                 if bytes.ends_with(COMMIT) {
                     match cuts.next() {

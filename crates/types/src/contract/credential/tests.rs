@@ -43,6 +43,36 @@ fn a_section_without_a_type_is_a_static_secret_and_is_written_as_before() {
 }
 
 #[test]
+fn a_header_that_no_credential_can_be_sent_in_is_refused_and_not_repeated() {
+    for name in [
+        "",
+        "Bearer c4nary",
+        "x-key:",
+        "x-kéy",
+        "x\r\ny",
+        "Content-Type",
+        "Mcp-Session-Id",
+        "mcp-protocol-version",
+        "transfer-encoding",
+        "Connection",
+        "proxy-authorization",
+        "host",
+        "traceparent",
+        &"x".repeat(129),
+    ] {
+        for section in [json!({ "secret": "key", "header": name }), with("header", json!(name))] {
+            let file: CredentialFile = serde_json::from_value(section).unwrap();
+            let (key, problem) = file.check(&http(), names().iter()).unwrap_err();
+            assert_eq!(key, "header", "{name}");
+            assert!(!problem.contains("c4nary"), "{problem}");
+        }
+    }
+    for name in ["authorization", "Authorization", "x-api-key", "X-Api-Key", "cookie", "api_key"] {
+        assert_eq!(problem_of(json!({ "secret": "key", "header": name })), None, "{name}");
+    }
+}
+
+#[test]
 fn a_wildcard_is_no_scope() {
     for scope in ["*", "mail.*", "", "two words", "\"quoted\"", "back\\slash", "mäil"] {
         assert_eq!(problem_of(with("scopes", json!([scope]))), Some("scopes"), "{scope}");

@@ -45,7 +45,7 @@ fn stands(first: u64, floor: Option<Frontier>, sizes: &[u64]) -> Vec<Against> {
 
 fn stands_to(first: u64, floor: Option<Frontier>, signed: &[Signed]) -> Vec<Against> {
     let sizes: Vec<u64> = signed.iter().map(|signed| signed.checkpoint.head.size).collect();
-    let mut walk = Walk { floor, ..Walk::default() };
+    let mut walk = Walk::on(floor);
     (first..=ENTRIES).for_each(|seq| walk.take(&sizes, &frame(seq)));
     let report = VerifyReport {
         frames: ENTRIES,
@@ -60,6 +60,7 @@ fn stands_to(first: u64, floor: Option<Frontier>, signed: &[Signed]) -> Vec<Agai
         first_at_ms: Some(1),
         last_at_ms: Some(1),
     };
+    walk.finish(&sizes, &report);
     signed.iter().map(|signed| walk.against(&report, signed)).collect()
 }
 
@@ -68,7 +69,7 @@ fn a_chain_without_its_archive_goes_on_from_the_tree_over_that() {
     let sizes = [3, 5, 7, 12, 13];
     for (first, floor) in [(6, 5), (3, 5)] {
         let found = stands(first, Some(tree(floor)), &sizes);
-        assert!(matches!(found[0], Against::NotCompared(_)), "{found:?}");
+        assert!(matches!(found[0], Against::Archived(_)), "{found:?}");
         let agrees = |at: usize| matches!(found[at], Against::Agrees(size) if size == sizes[at]);
         assert!(agrees(1) && agrees(2) && agrees(3), "{found:?}");
         assert!(matches!(found[4], Against::Wrong(_)), "{found:?}");
@@ -95,7 +96,7 @@ fn a_named_checkpoint_after_the_archive_that_cannot_be_compared_is_found() {
         [3, 5, 7, 12].map(|size| Signed { is_named: true, ..signed(size) }).into();
     for floor in [None, Some(tree(4))] {
         let found = stands_to(6, floor, &named);
-        assert!(matches!(found[0], Against::NotCompared(_)), "it is of the archive: {found:?}");
+        assert!(matches!(found[0], Against::Archived(_)), "it is of the archive: {found:?}");
         assert!(found[1..].iter().all(|one| matches!(one, Against::Wrong(_))), "{found:?}");
     }
     let found = stands_to(6, Some(tree(5)), &named);
@@ -110,12 +111,34 @@ fn where_nothing_of_what_was_signed_could_be_compared_it_is_not_sound() {
         compared.finish();
         compared
     };
-    for (floor, sizes) in [(None, &[7, 12][..]), (Some(tree(5)), &[2, 3][..])] {
-        let none = compared(floor, sizes);
+    let none = compared(None, &[2, 7]);
+    assert!(none.sealed.is_none() && none.left_out.len() == 2, "{none:?}");
+    assert!(none.findings.len() == 1 && none.findings[0].contains("none of them"), "{none:?}");
+    // With the archive away nothing is known of what ends within it, and that is not wrong.
+    for floor in [None, Some(tree(5))] {
+        let none = compared(floor, &[2, 3]);
         assert!(none.sealed.is_none() && none.left_out.len() == 2, "{none:?}");
-        assert!(none.findings.len() == 1 && none.findings[0].contains("none of them"), "{none:?}");
+        assert!(none.findings.is_empty() && none.is_out_of_reach, "{none:?}");
     }
+    assert!(!compared(None, &[]).is_out_of_reach);
     let some = compared(Some(tree(5)), &[3, 7]);
     assert!(some.sealed == Some(7) && some.findings.is_empty(), "{some:?}");
     assert!(compared(None, &[]).findings.is_empty(), "nothing was ever signed");
+}
+
+/// Of the archive only the oldest segments are gone; or an archiving was cut short, and the tree covers more than was moved.
+#[test]
+fn what_is_signed_between_the_first_entry_here_and_the_tree_is_not_wrong() {
+    let named: Vec<Signed> =
+        [2, 3, 4, 8, 12].map(|size| Signed { is_named: true, ..signed(size) }).into();
+    let found = stands_to(3, Some(tree(8)), &named);
+    assert!(found[..3].iter().all(|one| matches!(one, Against::Archived(_))), "{found:?}");
+    assert!(found[3..].iter().all(|one| matches!(one, Against::Agrees(_))), "{found:?}");
+    // The tree is over all there is.
+    let found = stands_to(3, Some(tree(ENTRIES)), &named);
+    assert!(found[..4].iter().all(|one| matches!(one, Against::Archived(_))), "{found:?}");
+    assert!(matches!(found[4], Against::Agrees(ENTRIES)), "{found:?}");
+    // One over more than that is of another chain, and excuses nothing.
+    let found = stands_to(3, Some(tree(ENTRIES + 1)), &named);
+    assert!(found.iter().all(|one| matches!(one, Against::Wrong(_))), "{found:?}");
 }

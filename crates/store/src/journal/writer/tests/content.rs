@@ -32,3 +32,23 @@ async fn deletions_are_told_of_before_their_entry_is_seen_and_when_they_are_done
     bench.writer.submit(Request::Forget(b"kept".to_vec())).await.unwrap();
     assert_eq!(*told.lock().unwrap(), [(true, 1), (false, 2)]);
 }
+
+#[tokio::test]
+async fn what_is_kept_anew_behind_its_deletion_stays_in_the_same_batch_too() {
+    let bench = bench();
+    let bytes = || b"kept anew".to_vec();
+    bench.writer.submit(Request::Keep(bytes())).await.unwrap();
+    let batches = bench.writer.stats().batches;
+    bench.gate.close();
+    let (deletes, keeps) = (bench.writer.clone(), bench.writer.clone());
+    let deleted = tokio::spawn(async move { deletes.submit(Request::Forget(bytes())).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let kept = tokio::spawn(async move { keeps.submit(Request::Keep(bytes())).await });
+    bench.queued(1).await;
+    bench.gate.open();
+    assert_eq!((deleted.await.unwrap().unwrap(), kept.await.unwrap().unwrap()), (2, 3));
+    assert_eq!(bench.writer.stats().batches, batches + 1);
+    bench.writer.close().await.unwrap();
+    let (store, _) = ContentStore::open(bench.folder.path().join("content")).unwrap();
+    assert_eq!(store.reader().get("acme", Digest::of(&bytes())).unwrap(), bytes());
+}

@@ -1,0 +1,163 @@
+//! Requests that are no calls: who speaks in them, and with what.
+//!
+//! Owns the speaker of a session and the way of its requests. Invariants: the contract's own session carries the contract's own secret or
+//! nothing, and never what was given to a call; a session of callers carries what its calls were given, and never the contract's secret, nor
+//! what is over, nor an earlier credential once it had a later one.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
+
+use http::{HeaderMap, Response, StatusCode, header};
+use placet_egress::EgressBody;
+use placet_types::contract::credential::CredentialFile;
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::time::Instant;
+
+use super::{
+    EgressHttp, Outgoing, Target,
+    fault::HttpFault,
+    headers::{CallHeaders, secret_header},
+};
+use crate::connector::SecretVersions;
+
+/// Who speaks in the requests of a session that are no calls.
+#[derive(Debug)]
+pub(crate) enum Speaker {
+    /// The contract, for nobody in particular.
+    Contract {
+        /// Whether it shows its secret: from the start, or since the server has asked for it.
+        shows_secret: AtomicBool,
+    },
+    /// Those for whom the calls of the session are made, with the credential of the latest of them.
+    Callers(Mutex<CallHeaders>),
+}
+
+impl Speaker {
+    /// The contract; `shows_secret` says whether it shows its own secret before the server asks for it.
+    pub(crate) const fn contract(shows_secret: bool) -> Self {
+        Self::Contract { shows_secret: AtomicBool::new(shows_secret) }
+    }
+
+    /// Those for whom a call with these headers is made.
+    pub(crate) fn callers(call: &CallHeaders) -> Self {
+        Self::Callers(Mutex::new(call.for_session()))
+    }
+
+    /// The session goes on with the credential of a later call for the same owner.
+    pub(crate) fn goes_on_with(&self, later: Self) {
+        if let (Self::Callers(carried), Self::Callers(later)) = (self, later) {
+            let later = later.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let mut carried = carried.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of two calls at the same time, that with the earlier credential may come later.
+            let is_earlier = matches!((later.ends(), carried.ends()), (Some(a), Some(b)) if a < b);
+            if !is_earlier {
+                *carried = later;
+            }
+        }
+    }
+
+    /// When the credential that it carries for callers is over.
+    pub(crate) fn ends(&self) -> Option<Instant> {
+        let Self::Callers(carried) = self else { return None };
+        carried.lock().unwrap_or_else(PoisonError::into_inner).ends()
+    }
+
+    pub(super) const fn is_contract(&self) -> bool {
+        matches!(self, Self::Contract { .. })
+    }
+}
+
+impl EgressHttp {
+    /// Sends what is no call.
+    pub(super) async fn ask(&self, request: &Outgoing) -> Result<Response<EgressBody>, HttpFault> {
+        let shows_secret = match &self.own.speaker {
+            Speaker::Contract { shows_secret } => shows_secret,
+            Speaker::Callers(carried) => {
+                let carried = carried.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                return self.ask_for_callers(request, &carried).await;
+            }
+        };
+        if shows_secret.load(Ordering::Acquire) {
+            return self.ask_as_ourselves(request).await;
+        }
+        let bare = self.target.request(request, &HeaderMap::new());
+        let response = self.target.client.stream(bare).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || self.target.credential.is_none() {
+            return Ok(response);
+        }
+        // Having no effect, it may be sent again with the contract's credential when the server asks.
+        shows_secret.store(true, Ordering::Release);
+        self.ask_as_ourselves(request).await
+    }
+
+    async fn ask_for_callers(
+        &self,
+        request: &Outgoing,
+        carried: &CallHeaders,
+    ) -> Result<Response<EgressBody>, HttpFault> {
+        let own = self.target.headers_of(carried)?;
+        Ok(self.target.client.stream(self.target.request(request, own)).await?)
+    }
+
+    /// Sends what has no effect with the contract's credential; once more where the server knows another live version of it.
+    pub(super) async fn ask_as_ourselves(
+        &self,
+        request: &Outgoing,
+    ) -> Result<Response<EgressBody>, HttpFault> {
+        let target = &self.target;
+        let Some((file, name)) = target.own_secret() else {
+            let bare = target.request(request, &HeaderMap::new());
+            return Ok(target.client.stream(bare).await?);
+        };
+        let used = target.versions(name).await?.newest;
+        let own = own_credential(file, &used)?;
+        let response = target.client.stream(target.request(request, &own)).await?;
+        if response.status() != StatusCode::UNAUTHORIZED {
+            return Ok(response);
+        }
+        // Rotated while we asked, or here before there.
+        let Some(other) = target.versions(name).await?.other_than(&used) else {
+            return Ok(response);
+        };
+        let own = own_credential(file, &other)?;
+        Ok(target.client.stream(target.request(request, &own)).await?)
+    }
+}
+
+impl Target {
+    /// What a call was given, if this is the host that it is for, and its time is not over.
+    pub(super) fn headers_of<'a>(&self, call: &'a CallHeaders) -> Result<&'a HeaderMap, HttpFault> {
+        if call.ends().is_some_and(|ends| Instant::now() >= ends) {
+            return Err(HttpFault::CredentialOver);
+        }
+        call.map_for(&self.origin).ok_or_else(|| {
+            HttpFault::NotMade("the credential of the call is for another host".to_owned())
+        })
+    }
+
+    /// The contract's own secret, for requests that are no calls: what is minted is for a permitted call and goes nowhere else.
+    fn own_secret(&self) -> Option<(&CredentialFile, &str)> {
+        let file = self.credential.as_ref()?;
+        Some((file, file.secret.as_deref()?))
+    }
+
+    async fn versions(&self, name: &str) -> Result<SecretVersions, HttpFault> {
+        let found = self.secrets.secret(name).await;
+        found.map_err(|why| HttpFault::NotMade(format!("the secret `{name}`: {why}")))
+    }
+}
+
+/// The header of a contract's credential.
+fn own_credential(file: &CredentialFile, secret: &SecretString) -> Result<HeaderMap, HttpFault> {
+    let name = file.header.to_ascii_lowercase();
+    let (name, value) = if name == header::AUTHORIZATION.as_str() {
+        let value = SecretString::from(format!("Bearer {}", secret.expose_secret()));
+        secret_header(&name, value.expose_secret())
+    } else {
+        secret_header(&name, secret.expose_secret())
+    }
+    .map_err(|error| HttpFault::NotMade(error.to_string()))?;
+    Ok(HeaderMap::from_iter([(name, value)]))
+}

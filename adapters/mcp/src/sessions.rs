@@ -1,0 +1,257 @@
+//! The sessions of one connection with a server that keeps some: one for each owner of credentials.
+//!
+//! Owns which call goes through which session, how many there are and when one ends. Does not know what a session is made of (`opening`) and
+//! posts no call. Not here: the contract's own session, which lists tools and hears announcements; and the counting of places (`places`).
+//! Invariants: calls of two owners never share a session; a session that is over ends no call that is under way in another one, nor one that
+//! still is in it; there are never more than the limit says, but for those that are just being ended; what a server does not do for one
+//! owner is no failure for all, as long as it can be reached.
+
+mod opening;
+mod places;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, stream};
+use placet_adapter::{adapter::SessionOwner, outcome::AdapterError};
+use rmcp::service::{Peer, RoleClient};
+use tokio::{
+    runtime::Handle,
+    time::{Instant, sleep, timeout},
+};
+
+pub(crate) use self::opening::Opener;
+use self::{
+    opening::{Session, Unopened},
+    places::{Key, Places},
+};
+use crate::http::{Speaker, headers::CallHeaders};
+
+/// How long one that makes place for another may take to end.
+const PLACE_WAIT: Duration = Duration::from_secs(2);
+/// How long the end of a connection waits for its sessions.
+const CLOSE_WAIT: Duration = Duration::from_secs(8);
+/// How many are ended at the same time.
+const CLOSED_AT_ONCE: usize = 16;
+/// How often a call looks for a session that is not over: once is enough, unless others end while it waits.
+const LOOKS_MAX: usize = 3;
+/// How often it is looked which sessions are idle, or nearly have no credential any more.
+const SWEPT_EVERY: Duration = Duration::from_secs(1);
+
+/// How many sessions a connection has with its server, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Sessions at the same time beside the contract's own. One more than that has to wait until one is idle; at least 1.
+    pub sessions_max: usize,
+    /// After how long without a call one is ended.
+    pub idle: Duration,
+    /// After how long without a call the server is asked whether it still knows one, before a call is posted in it.
+    pub silent: Duration,
+}
+
+impl Default for SessionLimits {
+    fn default() -> Self {
+        Self { sessions_max: 1_024, idle: Duration::from_mins(5), silent: Duration::from_secs(5) }
+    }
+}
+
+/// The sessions.
+pub(crate) struct Sessions {
+    opener: Opener,
+    limits: SessionLimits,
+    state: Mutex<Places>,
+}
+
+impl Sessions {
+    /// None yet; every one is begun with `opener`.
+    pub(crate) fn new(opener: Opener, limits: SessionLimits) -> Arc<Self> {
+        let sessions = Arc::new(Self { opener, limits, state: Mutex::default() });
+        drop(tokio::spawn(sweep(Arc::downgrade(&sessions), limits.idle)));
+        sessions
+    }
+
+    /// The session for a call, begun with the call's own credential where there is none.
+    ///
+    /// # Errors
+    /// Why there is none in the time that was given for it.
+    pub(crate) async fn for_call(
+        self: &Arc<Self>,
+        (owner, headers): (SessionOwner, &CallHeaders),
+        given: Duration,
+    ) -> Result<Turn, AdapterError> {
+        let entering = self.enter(Key::Owner(owner), || Speaker::callers(headers));
+        timeout(given, entering).await.unwrap_or_else(|_elapsed| {
+            // The time of one caller says nothing about the server: only that of a connection does.
+            let why = "the server did not begin one in the time of the call".to_owned();
+            Err(AdapterError::NoSession(why))
+        })
+    }
+
+    /// The session for questions, begun with the contract's own secret.
+    pub(crate) async fn for_questions(self: &Arc<Self>) -> Result<Turn, AdapterError> {
+        self.enter(Key::Questions, || Speaker::contract(true)).await
+    }
+
+    async fn enter(
+        self: &Arc<Self>,
+        key: Key,
+        speaker: impl Fn() -> Speaker,
+    ) -> Result<Turn, AdapterError> {
+        for _ in 0..LOOKS_MAX {
+            let Taken { mut turn, opening, was_silent, pushed_out } = self.take(key)?;
+            if let Some(one) = pushed_out {
+                // It counts until the server has heard of it.
+                let _ended = timeout(PLACE_WAIT, ending(one)).await.is_ok();
+            }
+            let _opening = opening.lock().await;
+            let Some(session) = self.session_of(turn.place) else {
+                let opened = self.opener.open(speaker()).await;
+                let session = Arc::new(opened.map_err(|unopened| self.judge(key, unopened))?);
+                self.lock().begun(turn.place, &session);
+                turn.session = Some(session);
+                return Ok(turn);
+            };
+            session.goes_on_with(speaker());
+            if was_silent {
+                session.look().await?;
+            }
+            if session.is_alive() {
+                turn.session = Some(session);
+                return Ok(turn);
+            }
+            self.lock().retire(turn.place);
+        }
+        Err(AdapterError::NoSession("the server ends one after the other".to_owned()))
+    }
+
+    /// What it means for everybody that there is none for `key`.
+    fn judge(&self, key: Key, unopened: Unopened) -> AdapterError {
+        match unopened {
+            Unopened::Failed(error) => error,
+            Unopened::Stalled(why) if self.lock().stalls(key, self.limits.sessions_max) => {
+                AdapterError::Unavailable(why)
+            }
+            Unopened::Stalled(why) => AdapterError::NoSession(why),
+        }
+    }
+
+    /// Takes a place for a call: the owner's, a free one, or that of a session that is idle.
+    fn take(self: &Arc<Self>, key: Key) -> Result<Taken, AdapterError> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(AdapterError::NoSession("the connection has ended".to_owned()));
+        }
+        let mut pushed_out = None;
+        let max = self.limits.sessions_max;
+        let place = match state.current(key) {
+            Some(place) => place,
+            None => {
+                if !state.has_room(max) {
+                    let full = "as many as there may be are in use".to_owned();
+                    let idlest = state.to_push_out(key, max);
+                    pushed_out = state.remove(idlest.ok_or(AdapterError::NoSession(full))?);
+                }
+                state.add(key)
+            }
+        };
+        let gone = || AdapterError::NoSession("its place is gone".to_owned());
+        let found = state.get(place).ok_or_else(gone)?;
+        let was_silent = found.users == 0
+            && found.session.is_some()
+            && found.used_at.elapsed() >= self.limits.silent;
+        found.users = found.users.saturating_add(1);
+        found.used_at = Instant::now();
+        let opening = Arc::clone(&found.opening);
+        let turn = Turn { sessions: Arc::clone(self), place, session: None };
+        Ok(Taken { turn, opening, was_silent, pushed_out })
+    }
+
+    fn session_of(&self, place: u64) -> Option<Arc<Session>> {
+        self.lock().get(place)?.session.clone()
+    }
+
+    /// Begins no session any more, and ends those without a call; the others end with their last one.
+    pub(crate) async fn close(&self) {
+        let idle = {
+            let mut state = self.lock();
+            state.is_closed = true;
+            state.take_idle(Duration::ZERO)
+        };
+        let closing = end_all(idle);
+        let _in_time = timeout(CLOSE_WAIT, closing).await.is_ok();
+    }
+
+    // Nothing can panic while the lock is held, so a poisoned lock still guards sound values.
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A place that was taken for a call.
+struct Taken {
+    turn: Turn,
+    opening: Arc<tokio::sync::Mutex<()>>,
+    /// Whether nobody has heard of its session for a while.
+    was_silent: bool,
+    /// Whose session has to end for it.
+    pushed_out: Option<Arc<Session>>,
+}
+
+/// The use of a session by one call; given back on drop.
+pub(crate) struct Turn {
+    sessions: Arc<Sessions>,
+    place: u64,
+    session: Option<Arc<Session>>,
+}
+
+impl Turn {
+    /// Whether it is in one of these sessions.
+    pub(crate) fn is_in(&self, sessions: &Arc<Sessions>) -> bool {
+        Arc::ptr_eq(&self.sessions, sessions)
+    }
+
+    /// Whether its session has ended since.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.session.as_ref().is_some_and(|session| session.is_alive())
+    }
+
+    /// The session's end at our side.
+    pub(crate) fn peer(&self) -> Option<&Peer<RoleClient>> {
+        self.session.as_ref().map(|session| session.peer())
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(session) = self.sessions.lock().leave(self.place)
+            && Handle::try_current().is_ok()
+        {
+            drop(tokio::spawn(ending(session)));
+        }
+    }
+}
+
+async fn ending(session: Arc<Session>) {
+    // In a task of its own: it ends also where nobody waits for that any more.
+    let _ended = tokio::spawn(async move { session.close().await }).await.is_ok();
+}
+
+async fn end_all(sessions: Vec<Arc<Session>>) {
+    stream::iter(sessions).for_each_concurrent(CLOSED_AT_ONCE, ending).await;
+}
+
+/// Ends what has been idle for too long, for as long as somebody has the sessions.
+async fn sweep(sessions: Weak<Sessions>, idle: Duration) {
+    let every = idle.checked_div(4).unwrap_or(idle);
+    let every = every.clamp(Duration::from_millis(10), SWEPT_EVERY);
+    loop {
+        sleep(every).await;
+        let Some(idle_ones) = sessions.upgrade().map(|sessions| sessions.lock().take_idle(idle))
+        else {
+            return;
+        };
+        end_all(idle_ones).await;
+    }
+}

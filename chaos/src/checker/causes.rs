@@ -1,0 +1,175 @@
+//! What struck which node, and for how long.
+//!
+//! Owns which events trouble whom. Who asks about it says for what it has to be a cause: a wait in vain, or being shut out. Invariant: what
+//! was injected excuses the nodes that it struck and nobody else, and only from when its injector began until some time after it.
+
+use std::collections::BTreeMap;
+
+use super::world::World;
+use crate::history::{
+    fault::{FaultEvent, FaultKind},
+    moment::Moment,
+    node::NodeChange,
+};
+
+/// A fault is noted when it is over; where nobody noted its beginning it may have been at work for so long before, in microseconds.
+const BEFORE_US: u64 = 40_000_000;
+/// For so long what it struck may need to find its way back, in microseconds.
+const AFTER_US: u64 = 15_000_000;
+
+/// What strikes a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trouble {
+    /// It did not run, or not on: it, its disk or its database was stopped, or held up.
+    Halted,
+    /// It ran in another time.
+    Moved,
+}
+
+/// The times at which nodes were troubled.
+#[derive(Debug, Default)]
+pub(super) struct Causes {
+    spans: Vec<Span>,
+    /// Whether the history says what became of nodes: a deployment that is seen from outside only may have its own troubles.
+    is_known: bool,
+}
+
+#[derive(Debug)]
+struct Span {
+    trouble: Trouble,
+    /// Which node; none: all of them.
+    node: Option<u32>,
+    from_us: u64,
+    to_us: u64,
+}
+
+impl Causes {
+    /// As the history tells it.
+    pub(super) fn of(world: &World<'_>) -> Self {
+        let mut causes = Self { is_known: !world.changes.is_empty(), ..Self::default() };
+        causes.take_nodes(world);
+        causes.take_clocks(world);
+        for (at, fault) in &world.faults {
+            let Some((trouble, node)) = strikes(fault) else { continue };
+            let began = world.injecting.iter().rfind(|began| *began <= at);
+            let from_us = began.map_or(at.us.saturating_sub(BEFORE_US), |began| began.us);
+            let to_us = at.us.saturating_add(AFTER_US);
+            causes.spans.push(Span { trouble, node, from_us, to_us });
+        }
+        causes
+    }
+
+    /// Whether anything is known of what struck nodes.
+    pub(super) const fn are_known(&self) -> bool {
+        self.is_known
+    }
+
+    /// Whether nothing kept a node from going on between one moment and another. In another time it goes on.
+    pub(super) fn is_calm(&self, node: u32, (from, to): (Moment, Moment)) -> bool {
+        self.is_known
+            && !self.of_node(node, from.us, to.us).any(|trouble| trouble == Trouble::Halted)
+    }
+
+    /// Whether nothing at all struck a node by this moment, nor so shortly before that it may have told then.
+    pub(super) fn is_untouched(&self, node: u32, at_us: u64) -> bool {
+        self.is_known && self.of_node(node, at_us, at_us).next().is_none()
+    }
+
+    fn of_node(&self, node: u32, from_us: u64, to_us: u64) -> impl Iterator<Item = Trouble> {
+        let meets = move |span: &&Span| {
+            let here = span.node.is_none_or(|struck| struck == node);
+            here && span.from_us <= to_us && from_us <= span.to_us
+        };
+        self.spans.iter().filter(meets).map(|span| span.trouble)
+    }
+
+    /// From when a node did not run until it ran again.
+    fn take_nodes(&mut self, world: &World<'_>) {
+        let mut since: BTreeMap<u32, Moment> = BTreeMap::new();
+        for (at, node, change) in &world.changes {
+            match change {
+                NodeChange::Killed
+                | NodeChange::Paused
+                | NodeChange::StopAsked
+                | NodeChange::Stopped { .. }
+                | NodeChange::Exited { .. }
+                | NodeChange::Refused { rightly: false, .. } => {
+                    since.entry(*node).or_insert(*at);
+                }
+                NodeChange::Ready { .. } | NodeChange::Resumed => {
+                    self.end(&mut since, (*node, *at), Trouble::Halted);
+                }
+                // What is refused rightly is a copy of the node that was damaged, or is of another version.
+                NodeChange::Refused { rightly: true, .. }
+                | NodeChange::Started { .. }
+                | NodeChange::ClockShifted { .. } => {}
+            }
+        }
+        self.end_all(since, Trouble::Halted);
+    }
+
+    /// From when a node's clock was set off until it was put back.
+    fn take_clocks(&mut self, world: &World<'_>) {
+        let mut since: BTreeMap<u32, Moment> = BTreeMap::new();
+        for (at, node, change) in &world.changes {
+            let NodeChange::ClockShifted { by_ms } = change else { continue };
+            if *by_ms == 0 {
+                self.end(&mut since, (*node, *at), Trouble::Moved);
+            } else {
+                since.entry(*node).or_insert(*at);
+            }
+        }
+        self.end_all(since, Trouble::Moved);
+    }
+
+    fn end(
+        &mut self,
+        since: &mut BTreeMap<u32, Moment>,
+        (node, at): (u32, Moment),
+        trouble: Trouble,
+    ) {
+        if let Some(from) = since.remove(&node) {
+            let to_us = at.us.saturating_add(AFTER_US);
+            self.spans.push(Span { trouble, node: Some(node), from_us: from.us, to_us });
+        }
+    }
+
+    fn end_all(&mut self, since: BTreeMap<u32, Moment>, trouble: Trouble) {
+        let open = since.into_iter().map(|(node, from)| Span {
+            trouble,
+            node: Some(node),
+            from_us: from.us,
+            to_us: u64::MAX,
+        });
+        self.spans.extend(open);
+    }
+}
+
+/// Whom a fault troubles, and how; none for what is done to callers, copies or the upstream, and for what nodes' changes tell better.
+fn strikes(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
+    match fault.kind {
+        FaultKind::F8 | FaultKind::F11 => fault.node.map(|node| (Trouble::Halted, Some(node))),
+        // A database's clock keeps nobody from anything: no promise has an exception for it.
+        FaultKind::F10 => fault.node.map(|node| (Trouble::Moved, Some(node))),
+        FaultKind::F20 => Some((Trouble::Halted, None)),
+        FaultKind::F1
+        | FaultKind::F2
+        | FaultKind::F3
+        | FaultKind::F4
+        | FaultKind::F5
+        | FaultKind::F6
+        | FaultKind::F7
+        | FaultKind::F9
+        | FaultKind::F12
+        | FaultKind::F13
+        | FaultKind::F14
+        | FaultKind::F15
+        | FaultKind::F16
+        | FaultKind::F17
+        | FaultKind::F18
+        | FaultKind::F19
+        | FaultKind::F21
+        | FaultKind::F22
+        | FaultKind::F23 => None,
+    }
+}

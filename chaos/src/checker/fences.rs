@@ -1,0 +1,63 @@
+//! I8 the other way round: nobody is shut out whom nothing struck.
+//!
+//! Owns who was shut out when. The database says it of the starts that it keeps; where its clock was moved, so that its times tell nothing,
+//! the node itself says it when it finds out. Not here: what may be a cause (`causes`).
+
+use super::{Findings, Invariant, causes::Causes, world::World};
+use crate::history::{moment::Moment, node::NodeChange, probe::Probe};
+
+/// What a node says that finds itself shut out.
+const SAYS: &str = "this node was silent for too long, and another one took its work over";
+
+pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
+    let shut_out =
+        if world.database_moved() { said_by_nodes(world) } else { kept(world, findings) };
+    findings.judged(Invariant::I8, shut_out.len());
+    for (node, at_us, who) in shut_out {
+        if causes.is_untouched(node, at_us) {
+            let why = format!("{who} was shut out, though nothing had struck it");
+            findings.broken(Invariant::I8, format!("node {node}"), why, told(world, node));
+        }
+    }
+}
+
+/// Which node, when in microseconds, and by which of its starts.
+type ShutOut = (u32, u64, String);
+
+/// Those of whom the database says that another node shut them out. A start that the next one of the same node took over from had an end,
+/// which is the affair of whoever runs the nodes.
+fn kept(world: &World<'_>, findings: &mut Findings) -> Vec<ShutOut> {
+    let nodes = world.nodes_of_starts();
+    let mut shut_out = Vec::new();
+    for probe in &world.probes {
+        let Probe::Fenced { epoch, at_ms, by: Some(by) } = probe else { continue };
+        match (nodes.get(epoch), nodes.get(by), world.us_of(*at_ms)) {
+            (Some(node), Some(other), _) if node == other => {}
+            (Some(node), Some(other), Some(at_us)) => {
+                let who = format!("start {epoch} of node {node} (by start {by} of node {other})");
+                shut_out.push((*node, at_us, who));
+            }
+            (Some(_) | None, Some(_) | None, Some(_) | None) => {
+                findings.unjudged(Invariant::I8, 1, "nobody says whose start was shut out when");
+            }
+        }
+    }
+    shut_out
+}
+
+/// Those that ended because they found themselves shut out.
+fn said_by_nodes(world: &World<'_>) -> Vec<ShutOut> {
+    let says = |(at, node, change): &(Moment, u32, &NodeChange)| {
+        let NodeChange::Exited { why, .. } = change else { return None };
+        // The end itself is no cause of what it came of.
+        let before_us = at.us.saturating_sub(1);
+        why.contains(SAYS).then(|| (*node, before_us, format!("a start of node {node}")))
+    };
+    world.changes.iter().filter_map(says).collect()
+}
+
+/// What became of the node, in order.
+fn told(world: &World<'_>, node: u32) -> Vec<String> {
+    let own = world.changes.iter().filter(|(_, of, _)| *of == node);
+    own.map(|(at, _, change)| format!("{} ms: {change:?}", at.wall_ms)).collect()
+}

@@ -1,0 +1,231 @@
+//! What a token says of itself, where it can be read: a JWT.
+//!
+//! Owns the reading of claims in an answer. Checks no signature: it is no proof, which it is for its target alone, but a mix-up is noticed.
+//! Invariant: a claim that is read and has not the form that it should have is refused, never skipped; what no request can have asked for
+//! (another audience beside the target, a scope in any of its claims, an actor of another issuer) is refused as what it is.
+
+use std::collections::BTreeSet;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use placet_identity::{LEEWAY_S_MAX, SubjectToken};
+use placet_types::clock::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::{
+    answer::{Check, object, refused, unusable},
+    config::Leniency,
+    error::BrokerError,
+    form::Actor,
+    shown::plain,
+};
+
+const AUDIENCES_MAX: usize = 64;
+const ACT_BYTES_MAX: usize = 8 * 1024;
+const MS_PER_S: i64 = 1_000;
+/// Where services write scopes. What people are (`roles`, `groups`, `permissions`, `entitlements`) is not what was granted, and is asked for by
+/// nobody.
+const SCOPES: [&str; 3] = ["scope", "scp", "scopes"];
+
+/// A token that is a JWT.
+pub(crate) struct Claims {
+    pub(crate) head: Map<String, Value>,
+    pub(crate) claims: Map<String, Value>,
+}
+
+/// What a token says that is a JWT; nothing where it is none for anybody. What its target may read and is not read here is refused: an odd
+/// encoding would take it past every check.
+pub(crate) fn claims_of(token: &str) -> Result<Option<Claims>, BrokerError> {
+    let parts: Vec<&str> = token.split('.').collect();
+    let [head, rest @ ..] = parts.as_slice() else { return Ok(None) };
+    let read = |part: &str| object(&URL_SAFE_NO_PAD.decode(part).ok()?);
+    match (read(head), rest) {
+        // Words with dots between them are no JWT yet, nor is what signs something else.
+        (Some(head), _) if !head.contains_key("alg") => Ok(None),
+        (Some(head), [claims, _]) => match read(claims) {
+            Some(claims) => Ok(Some(Claims { head, claims })),
+            None => refused("the token cannot be read"),
+        },
+        // Encrypted, for its target alone.
+        (Some(head), [_, _, _, _]) if head.contains_key("enc") => Ok(None),
+        (Some(_), _) => refused("the token cannot be read"),
+        (None, [_, _]) if may_be_object(&plain(head.as_bytes())) => {
+            refused("the token cannot be read")
+        }
+        (None, _) => Ok(None),
+    }
+}
+
+/// Whether these bytes begin as a JSON object does, for whoever is generous. A word that is not meant as one begins so by chance only once
+/// in 65,536 times.
+fn may_be_object(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let inner = bytes.trim_ascii_start().strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    inner.is_some_and(|inner| inner.starts_with(b"\"") || inner.starts_with(b"}"))
+}
+
+/// Who a token may name as acting: by one of these names, of one of these issuers where it names one.
+struct Expected<'a> {
+    names: Vec<&'a str>,
+    issuers: Vec<&'a str>,
+}
+
+impl Check<'_> {
+    /// That a token which can be read is for the target, for no more than was asked for, and about those who were shown. The scopes that it
+    /// says it has; nothing where it says nothing of them.
+    pub(crate) fn cross_check<'c>(
+        &self,
+        claims: &'c Map<String, Value>,
+    ) -> Result<Option<BTreeSet<&'c str>>, BrokerError> {
+        self.check_audience(claims.get("aud"))?;
+        let own = self.check_own_scopes(claims)?;
+        let Some(tokens) = self.wanted.tokens.as_ref().filter(|_| self.is_exchange()) else {
+            return Ok(own);
+        };
+        let subject = claims.get("sub").and_then(Value::as_str);
+        if subject != Some(tokens.subject.subject()) && !self.service.is_let_off(Leniency::Subject)
+        {
+            return refused("the token is about another subject");
+        }
+        self.check_actor(claims.get("act"))?;
+        Ok(own)
+    }
+
+    /// When the token says that its time is over. One whose time has not begun when the answer is there is of no use to anybody.
+    pub(crate) fn own_end(
+        &self,
+        claims: &Map<String, Value>,
+    ) -> Result<Option<Timestamp>, BrokerError> {
+        let (begins, ends) = (time(claims, "nbf")?, time(claims, "exp")?);
+        time(claims, "iat")?;
+        // Services have clocks of their own.
+        let leeway_ms = i64::try_from(LEEWAY_S_MAX).unwrap_or(0).saturating_mul(MS_PER_S);
+        if begins.is_some_and(|begins| begins > self.answered.plus_ms(leeway_ms)) {
+            return unusable("the token's time has not begun");
+        }
+        Ok(ends)
+    }
+
+    /// All that it names has to be the target, which may have two names: the audience and the resource that were asked for.
+    fn check_audience(&self, said: Option<&Value>) -> Result<(), BrokerError> {
+        if self.service.is_let_off(Leniency::Audience) {
+            return Ok(());
+        }
+        let named = audiences(said).unwrap_or_default();
+        let is_target = |name: &&str| {
+            let targets = [&self.wanted.audience, &self.wanted.resource];
+            targets.into_iter().flatten().any(|target| target == name)
+        };
+        if !named.iter().any(is_target) {
+            return refused("the token is for another audience");
+        }
+        if !named.iter().all(is_target) {
+            return refused("the token is for other audiences too");
+        }
+        Ok(())
+    }
+
+    /// What the token says of its scopes itself, in whichever claim, whatever the answer around it says.
+    fn check_own_scopes<'c>(
+        &self,
+        claims: &'c Map<String, Value>,
+    ) -> Result<Option<BTreeSet<&'c str>>, BrokerError> {
+        let mut own: Option<BTreeSet<&str>> = None;
+        for said in SCOPES.into_iter().filter_map(|claim| claims.get(claim)) {
+            let Some(words) = words(said) else { return refused("the token's scope is no text") };
+            own.get_or_insert_default().extend(words);
+        }
+        let Some(own) = own else { return Ok(None) };
+        if !own.iter().all(|scope| self.wanted.scopes.contains(*scope)) {
+            return refused("the token has more scopes than were asked for");
+        }
+        if self.wanted.scopes_needed.iter().all(|scope| own.contains(scope.as_str())) {
+            Ok(Some(own))
+        } else {
+            Err(BrokerError::TooNarrow)
+        }
+    }
+
+    fn check_actor(&self, act: Option<&Value>) -> Result<(), BrokerError> {
+        let Some(expected) = self.expected_actor() else {
+            return if act.is_none() { Ok(()) } else { refused("the token names an actor") };
+        };
+        let Some(act) = act else {
+            return if self.service.is_let_off(Leniency::Actor) {
+                Ok(())
+            } else {
+                refused("the token does not name who acts")
+            };
+        };
+        if act.to_string().len() > ACT_BYTES_MAX {
+            return refused("the token's `act` is too large");
+        }
+        match act.get("sub").and_then(Value::as_str) {
+            Some(named) if expected.names.contains(&named) => {}
+            Some(_) | None => return refused("the token names another actor"),
+        }
+        // Names are unique within an issuer alone.
+        match act.get("iss").map(Value::as_str) {
+            None => Ok(()),
+            Some(Some(issuer)) if expected.issuers.contains(&issuer) => Ok(()),
+            Some(_) => refused("the token names an actor of another issuer"),
+        }
+    }
+
+    /// Nothing where nobody is to be named.
+    fn expected_actor(&self) -> Option<Expected<'_>> {
+        let (us, service) = (self.service.client_id.as_str(), self.service.issuer.as_str());
+        match self.wanted.actor {
+            Actor::Token => {
+                let actor = self.wanted.tokens.as_ref().and_then(|tokens| tokens.actor.as_ref());
+                let names = actor.map(|one| one.client().into_iter().chain([one.subject()]));
+                // By its own issuer's name, or by the one that the service has for it.
+                let issuers = actor.map(SubjectToken::issuer).into_iter().chain([service]);
+                Some(Expected {
+                    names: names.into_iter().flatten().collect(),
+                    issuers: issuers.collect(),
+                })
+            }
+            // What we sign says that we are its issuer ourselves.
+            Actor::Assertion => Some(Expected { names: vec![us], issuers: vec![us, service] }),
+            Actor::Nobody => None,
+        }
+    }
+}
+
+/// Every audience that is named; nothing where that cannot be read.
+fn audiences(said: Option<&Value>) -> Option<Vec<&str>> {
+    match said? {
+        Value::String(one) => Some(vec![one]),
+        Value::Array(several) if several.len() <= AUDIENCES_MAX => {
+            several.iter().map(Value::as_str).collect()
+        }
+        Value::Array(_) | Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
+            None
+        }
+    }
+}
+
+/// Scopes, as words in one text or as a list of them; nothing for anything else, or a list of which a word is none.
+fn words(said: &Value) -> Option<Vec<&str>> {
+    match said {
+        Value::String(text) => Some(text.split_ascii_whitespace().collect()),
+        Value::Array(several) => several.iter().map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+/// A time in seconds since the epoch; what is less than one is left out (RFC 7519, section 2: services write fractions).
+fn time(claims: &Map<String, Value>, claim: &str) -> Result<Option<Timestamp>, BrokerError> {
+    let Some(said) = claims.get(claim) else { return Ok(None) };
+    let seconds = said.as_number().and_then(|number| {
+        let text = number.to_string();
+        let (seconds, fraction) = text.split_once('.').unwrap_or((&text, ""));
+        // No sign and no exponent: neither is a time that anybody means.
+        let digits = seconds.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit());
+        seconds.parse::<i64>().ok().filter(|_| digits)?.checked_mul(MS_PER_S)
+    });
+    match seconds {
+        Some(ms) => Ok(Some(Timestamp::from_ms(ms))),
+        None => unusable("a time of the token cannot be read"),
+    }
+}

@@ -1,0 +1,66 @@
+//! Which tokens of a user are in the user's own hands.
+//!
+//! Owns the rules of `person_clients`. Does not read tokens. Invariants: a client is a person's only by the word of the configuration, so that what
+//! nobody has said proves nobody's presence, on each node and after each start alike; no client is a person's and an agent's.
+
+use placet_types::{ids::TenantId, principal::PrincipalKind};
+
+use super::{IdentityConfig, IssuerConfig};
+use crate::{
+    error::{IdentityError, SetupError},
+    token::VerifiedToken,
+};
+
+impl IssuerConfig {
+    /// Whether a user's token of this client is in the hands of the user, and of no agent.
+    pub(crate) fn is_persons_client(&self, client: Option<&str>) -> bool {
+        self.is_for_development || client.is_some_and(|client| self.person_clients.contains(client))
+    }
+
+    /// An agent that comes from a person's client, or is itself called so, would have in hand what proves that the person is there.
+    pub(crate) fn check_agents_client(
+        &self,
+        verified: &VerifiedToken,
+    ) -> Result<(), IdentityError> {
+        let mut named = std::iter::once(verified.subject()).chain(verified.client());
+        if verified.kind() == PrincipalKind::User
+            || !named.any(|name| self.person_clients.contains(name))
+        {
+            return Ok(());
+        }
+        let problem = "it is a client that people use (`person_clients`), and no agent's";
+        Err(IdentityError::ClaimRefused { claim: "client_id".to_owned(), problem })
+    }
+
+    /// Whether the configuration gives the name of this client to an agent.
+    pub(crate) fn is_agents_client(&self, client: &str) -> bool {
+        let acts = self.act.as_ref().is_some_and(|act| act.principals.contains_key(client));
+        acts || self.clients.contains_key(client)
+    }
+
+    /// Whether a client is a person's and an agent's.
+    pub(super) fn contradicts_itself(&self) -> bool {
+        self.person_clients.iter().any(|client| self.is_agents_client(client))
+    }
+}
+
+impl IdentityConfig {
+    /// Checks `person_clients` against the agents of a directory, whose names are names of clients too.
+    ///
+    /// # Errors
+    /// [`SetupError`] for the first client that is a person's by the one and an agent's by the other.
+    pub fn check_persons_clients(
+        &self,
+        is_agent: impl Fn(&TenantId, &str) -> bool,
+    ) -> Result<(), SetupError> {
+        for issuer in &self.issuers {
+            let both = |client: &&String| is_agent(&issuer.tenant, client);
+            if let Some(client) = issuer.person_clients.iter().find(both) {
+                return Err(issuer.problem(format!(
+                    "`{client}` is in `person_clients`, and the directory has an agent of that name"
+                )));
+            }
+        }
+        Ok(())
+    }
+}

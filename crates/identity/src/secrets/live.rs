@@ -1,0 +1,48 @@
+//! What is live of a secret at one moment: the value to use, the one before, and until when each of them was lent to us.
+//!
+//! Owns the form. Does not read: `secrets` does. Invariant: the end of a lease is told beside the very value that was lent, never beside another.
+
+use secrecy::SecretString;
+use tokio::time::Instant;
+
+/// The values of a secret that are live at the same time.
+#[derive(Debug, Clone)]
+pub struct LiveSecret {
+    /// The one to use.
+    pub newest: LiveVersion,
+    /// The one before, for ten minutes after this process saw the rotation: for a peer that does not know the newest yet.
+    pub previous: Option<LiveVersion>,
+}
+
+/// One value of a secret.
+#[derive(Debug, Clone)]
+pub struct LiveVersion {
+    /// The value.
+    pub value: SecretString,
+    /// When its time is over, as far as is known at this moment, by the clock that nobody sets: the end of its lease, or of the JWT-SVID that
+    /// it is. Nothing where it has no end that anybody told us, as of a file, a variable, or an entry of the vault without a lease.
+    pub ends: Option<Instant>,
+}
+
+impl LiveVersion {
+    /// A value without an end that is known.
+    #[must_use]
+    pub const fn endless(value: SecretString) -> Self {
+        Self { value, ends: None }
+    }
+}
+
+impl LiveSecret {
+    /// Values without an end that is known.
+    #[must_use]
+    pub fn endless(newest: SecretString, previous: Option<SecretString>) -> Self {
+        let previous = previous.map(LiveVersion::endless);
+        Self { newest: LiveVersion::endless(newest), previous }
+    }
+
+    /// The values alone: the one to use, and the one before.
+    #[must_use]
+    pub fn into_values(self) -> (SecretString, Option<SecretString>) {
+        (self.newest.value, self.previous.map(|previous| previous.value))
+    }
+}

@@ -1,0 +1,87 @@
+//! The logs of other stores that a ledger was in before, which it keeps beside its own.
+//!
+//! Owns where they are, and reading them. Not here: how they come here, and go on in exports (`transfer`) and backups (`backup`).
+//! Invariant: what is handed on verifies.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use placet_ledger::proof::note::NoteName;
+
+use super::log::LOG;
+use super::transfer::refused;
+use crate::seal::{ExportLine, entry_hash};
+use crate::transfer::{ExportedLog, TransferError};
+
+/// Where the logs of another store are kept: one file each, as [`crate::seal::verify_log`] reads them.
+pub(super) const IMPORTED: &str = "imported";
+
+/// A log of a store that the ledger was in before.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) file: PathBuf,
+    pub(super) origin: NoteName,
+    pub(super) log: ExportedLog,
+}
+
+/// The logs that are kept beside the own one, verified; named as they were, but for one that has the own one's name.
+pub(super) fn kept_logs(directory: &Path) -> Result<Vec<Kept>, TransferError> {
+    let mut found = Vec::new();
+    for file in imported_logs(directory)? {
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = if stem == LOG { format!("{LOG}-imported") } else { stem };
+        let (mut size, mut head) = (0_u64, [0; 32]);
+        let origin = each_kept(&file, &mut |line| {
+            let said = line.hash;
+            let entry: placet_ledger::log::LogEntry = line.clone().into();
+            if entry.seq != size.saturating_add(1)
+                || entry.prev != head
+                || entry_hash(&entry) != said
+            {
+                let (seq, file) = (entry.seq, file.display());
+                return Err(refused(format!("entry {seq} of `{file}` breaks the chain")));
+            }
+            (size, head) = (entry.seq, said);
+            Ok(())
+        })?;
+        let log = ExportedLog { log: name, size, head: hex::encode(head) };
+        found.push(Kept { file, origin, log });
+    }
+    Ok(found)
+}
+
+/// The files of logs that came from another store, in order.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn imported_logs(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    match std::fs::read_dir(directory.join(IMPORTED)) {
+        Ok(entries) => {
+            for entry in entries {
+                files.push(entry?.path());
+            }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "jsonl"));
+    files.sort();
+    Ok(files)
+}
+
+/// Hands the entries of a kept log to `visit`; answers how it was signed.
+pub(super) fn each_kept(
+    file: &Path,
+    visit: &mut dyn FnMut(ExportLine) -> Result<(), TransferError>,
+) -> Result<NoteName, TransferError> {
+    let mut lines = BufReader::new(File::open(file)?).lines();
+    let empty = || refused(format!("`{}` is empty", file.display()));
+    let header = lines.next().ok_or_else(empty)??;
+    let header: crate::seal::ExportHeader = serde_json::from_str(&header).map_err(refused)?;
+    for line in lines {
+        visit(serde_json::from_str(&line?).map_err(refused)?)?;
+    }
+    Ok(header.origin)
+}

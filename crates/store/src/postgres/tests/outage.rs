@@ -1,0 +1,260 @@
+//! Outages and clocks of the database, and who is fenced after them.
+//!
+//! Owns what a fleet of nodes that all live does when none of them could renew its lease. Not here: nodes that fall silent while the database
+//! is there (`fleet`).
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
+
+use placet_ledger::store::EffectQuery;
+use tokio::time::Instant;
+
+use super::proxy::proxy;
+use super::*;
+use crate::postgres::sightings::{Lease, leases};
+
+const LEASE: Duration = Duration::from_millis(1_500);
+
+/// Nodes that live, each of which looks for dead ones far more often than it renews its lease: what one of them fences, with the moment.
+struct Fleet {
+    stores: Vec<Arc<PostgresStore>>,
+    rounds: tokio::task::JoinSet<()>,
+    fenced: Arc<Mutex<Vec<(u64, Instant)>>>,
+}
+
+impl Fleet {
+    async fn of(database: &Database, leases: &[Duration]) -> Self {
+        let mut stores = Vec::new();
+        for (number, lease) in leases.iter().enumerate() {
+            let config = database.config(&format!("node-{number}"));
+            stores.push(open(PostgresConfig { lease: *lease, ..config }).await);
+        }
+        let mut rounds = tokio::task::JoinSet::new();
+        let fenced: Arc<Mutex<Vec<(u64, Instant)>>> = Arc::default();
+        for store in &stores {
+            let (store, fenced) = (Arc::downgrade(store), Arc::clone(&fenced));
+            rounds.spawn(async move {
+                while let Some(store) = store.upgrade() {
+                    // Nothing can be said of the others while the database is away.
+                    let found = store.fence_dead().await.unwrap_or_default();
+                    let found = found.into_iter().map(|epoch| (epoch, Instant::now()));
+                    fenced.lock().unwrap().extend(found);
+                    drop(store);
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            });
+        }
+        Self { stores, rounds, fenced }
+    }
+
+    fn fenced(&self) -> Vec<(u64, Instant)> {
+        self.fenced.lock().unwrap().clone()
+    }
+
+    /// All live on: each keeps the outcome of what it sent before.
+    async fn live(&self, sent: &[EffectRecord]) {
+        assert_eq!(self.fenced(), []);
+        for (store, sent) in self.stores.iter().zip(sent) {
+            put(&**store, &succeeded(sent)).await.unwrap();
+        }
+    }
+
+    async fn send(&self) -> Vec<EffectRecord> {
+        let mut sent = Vec::new();
+        for (number, store) in self.stores.iter().enumerate() {
+            sent.push(dispatch(store, &format!("key-{number}")).await.unwrap());
+        }
+        sent
+    }
+
+    /// One of them dies without a word; its epoch.
+    fn kill(&mut self) -> u64 {
+        let dead = self.stores.pop().unwrap();
+        dead.epoch()
+    }
+
+    fn end(mut self) {
+        self.rounds.abort_all();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_was_away_for_longer_than_the_leases_gets_no_living_node_fenced() {
+    let server = Server::start(&[]);
+    let fleet = Fleet::of(&server.database().await, &[LEASE; 3]).await;
+    let sent = fleet.send().await;
+    for _ in 0..2 {
+        tokio::time::sleep(LEASE.saturating_mul(2)).await;
+        server.stop(Stop::Fast);
+        tokio::time::sleep(LEASE.saturating_mul(2)).await;
+        server.up();
+    }
+    tokio::time::sleep(LEASE.saturating_mul(3)).await;
+    fleet.live(&sent).await;
+    fleet.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_nodes_that_lost_their_database_the_one_that_died_meanwhile_is_fenced_alone_and_soon() {
+    let server = Server::start(&[]);
+    let mut fleet = Fleet::of(&server.database().await, &[LEASE; 3]).await;
+    let sent = fleet.send().await;
+    tokio::time::sleep(LEASE).await;
+    server.stop(Stop::Immediate);
+    tokio::time::sleep(LEASE).await;
+    let dead = fleet.kill();
+    tokio::time::sleep(LEASE).await;
+    let before = Instant::now();
+    server.up();
+    let back = Instant::now();
+    until("the dead node is fenced", async || !fleet.fenced().is_empty()).await;
+    tokio::time::sleep(LEASE.saturating_mul(2)).await;
+    let fenced = fleet.fenced();
+    assert_eq!(fenced.iter().map(|(epoch, _)| *epoch).collect::<Vec<_>>(), [dead]);
+    let (_, at) = fenced[0];
+    // Not before a living one would have had its chance, and within the two leases and the round that the book promises.
+    let bound = LEASE.saturating_mul(2) + Duration::from_secs(2);
+    assert!(at.duration_since(before) >= LEASE, "{:?}", at.duration_since(before));
+    assert!(at.duration_since(back) <= bound, "{:?}", at.duration_since(back));
+    fleet.fenced.lock().unwrap().clear();
+    fleet.live(&sent[..2]).await;
+    let orphans = EffectQuery { orphaned: true, limit: 9, ..EffectQuery::default() };
+    let left = fleet.stores[0].effects(&orphans).await.unwrap();
+    assert_eq!(left, sent[2..]);
+    fleet.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_clock_that_jumps_fences_no_node_whose_lease_is_longer_than_anothers() {
+    let leases = [Duration::from_millis(600), Duration::from_secs(20)];
+    for jump in ["- interval '1 hour'", "+ interval '1 hour'"] {
+        let database = database().await;
+        let fleet = Fleet::of(&database, &leases).await;
+        let sent = fleet.send().await;
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        // As a clock leaves the leases behind that is put ahead, or back.
+        drop(
+            database
+                .sql(&format!("UPDATE placet.epochs SET lease_until = lease_until {jump}"))
+                .await,
+        );
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        fleet.live(&sent).await;
+        fleet.end();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_clock_that_is_put_back_gives_no_dead_node_a_longer_life() {
+    let database = database().await;
+    let mut fleet = Fleet::of(&database, &[LEASE; 2]).await;
+    let dead = fleet.kill();
+    let ahead = format!(
+        "UPDATE placet.epochs SET lease_until = lease_until + interval '1 hour' WHERE epoch = {dead}"
+    );
+    drop(database.sql(&ahead).await);
+    let began = Instant::now();
+    until("the dead node is fenced", async || !fleet.fenced().is_empty()).await;
+    assert!(began.elapsed() <= LEASE.saturating_mul(2) + Duration::from_secs(2));
+    assert_eq!(fleet.fenced()[0].0, dead);
+    fleet.end();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_own_lease_is_past_fences_nobody_before_it_has_renewed_it() {
+    let database = database().await;
+    let [first, second] =
+        [open(database.config("node-1")).await, open(database.config("node-2")).await];
+    let mut connection = database.connect().await;
+    let silent = |rows: Vec<Lease>| vec![(rows[0].epoch, rows[0].until)];
+    let seen = silent(leases(&mut connection, (second.epoch(), LEASE)).await.unwrap());
+    let past = "UPDATE placet.epochs SET lease_until = clock_timestamp() - interval '1 second' WHERE epoch = ";
+    drop(database.sql(&format!("{past}{}", second.epoch())).await);
+    assert_eq!(second.fence(seen.clone()).await.unwrap(), Vec::<u64>::new());
+    make(&*second, "key", true).await;
+    assert_eq!(second.fence(seen).await.unwrap(), [first.epoch()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_swallows_everything_keeps_no_lease_from_being_renewed_at_the_other() {
+    let database = database().await;
+    let server = database.server.port();
+    let (port, cuts) = proxy(server).await;
+    let url = format!("postgres://placet@127.0.0.1:{port},127.0.0.1:{server}/{}", database.name);
+    // A renewal is given up long before a host is.
+    let store = open(PostgresConfig { lease: LEASE, ..config(&url, "node-1") }).await;
+    tokio::time::sleep(LEASE).await;
+    cuts.silent.store(true, Ordering::SeqCst);
+    until("the lease is past", async || store.lease_left().is_zero()).await;
+    until("it is renewed at the other host", async || !store.lease_left().is_zero()).await;
+    // Who looks something up has as much time as a host: the host after it is asked by then.
+    assert_eq!(store.effect(claim(&*store, "key").record_id).await, Ok(None));
+}
+
+/// How long it takes a node that starts to fence one that is dead, of which somebody has noted what the statement says.
+async fn fences_after(noted: &str) -> Duration {
+    const LEASE: Duration = Duration::from_secs(6);
+    let database = database().await;
+    let config = |node| PostgresConfig { lease: LEASE, ..database.config(node) };
+    let dead = open(config("dead")).await;
+    let epoch = dead.epoch();
+    drop(dead);
+    // As those who watched it until now would have left it.
+    let noted = format!(
+        "INSERT INTO placet.sightings (epoch, until_us, still_ms, noted_at) \
+         SELECT epoch, (extract(epoch FROM lease_until) * 1000000)::bigint, {noted} FROM placet.epochs WHERE epoch = {epoch}"
+    );
+    drop(database.sql(&noted).await);
+    let watcher = open(config("watcher")).await;
+    let began = Instant::now();
+    until("the dead node is fenced", async || watcher.fence_dead().await.unwrap() == [epoch]).await;
+    let took = began.elapsed();
+    watcher.close().await.unwrap();
+    took
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_starts_goes_on_watching_where_others_had_just_come_to() {
+    let all = Duration::from_secs(8);
+    let (just_now, long_ago, to_come) = tokio::join!(
+        fences_after("5000, clock_timestamp()"),
+        fences_after("5000, clock_timestamp() - interval '7 seconds'"),
+        fences_after("5000, clock_timestamp() + interval '1 minute'"),
+    );
+    assert!(just_now < Duration::from_secs(7), "{just_now:?}");
+    assert!(just_now >= Duration::from_secs(4), "{just_now:?}");
+    for took in [long_ago, to_come] {
+        assert!(took >= all, "{took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_node_is_fenced_though_every_node_that_watches_it_is_started_again_meanwhile() {
+    let database = database().await;
+    let lease = Duration::from_secs(6);
+    let config = |node| PostgresConfig { lease, ..database.config(node) };
+    let (dead, watcher) = (open(config("dead")).await, open(config("watcher")).await);
+    let epoch = dead.epoch();
+    drop(dead);
+    let began = Instant::now();
+    // Half of the time is watched by one, and half by the other, that starts under the name of the first.
+    until("it is noted", async || {
+        let noted =
+            format!("SELECT 1 FROM placet.sightings WHERE epoch = {epoch} AND still_ms >= 3900");
+        !database.sql(&noted).await.is_empty()
+    })
+    .await;
+    watcher.close().await.unwrap();
+    let watcher = open(config("watcher")).await;
+    until("the dead node is fenced", async || watcher.fence_dead().await.unwrap() == [epoch]).await;
+    // What the first has watched and the second has not are four seconds: without them it takes thirteen.
+    assert!(began.elapsed() < lease.saturating_mul(2), "{:?}", began.elapsed());
+    // The living one is not among what stands still.
+    assert!(
+        database
+            .sql(&format!("SELECT 1 FROM placet.sightings WHERE epoch <> {epoch}"))
+            .await
+            .is_empty()
+    );
+    make(&*watcher, "key", false).await;
+}
