@@ -7,7 +7,8 @@
 // RECORD.withdrawn may have the `jti` of tokens that are taken no more, one a line; with `all` none is. RECORD.forbids makes it answer 403 to
 // what is not taken, as a server whose rules are elsewhere, and RECORD.silent makes it not answer what is. RECORD.moved has the URL that it
 // sends everybody to who calls. RECORD.sessions makes it keep sessions: with `first` it does every call of a session as whoever made the first
-// one, with `user` a session is there only for whoever began it. RECORD.slow has for how many milliseconds it thinks about sending, and
+// one, with `user` a session is there only for whoever began it. RECORD.closed makes it want a credential, whichever, for its greeting and its
+// list too. RECORD.slow has for how many milliseconds it thinks about sending, and
 // RECORD.begins for how many it thinks about the session of somebody with a credential.
 
 import { appendFileSync, existsSync, readFileSync } from "node:fs";
@@ -93,7 +94,8 @@ const server = createServer((request, response) => {
     if (isCall && existsSync(`${record}.moved`)) {
       return response.writeHead(307, { location: readFileSync(`${record}.moved`, "utf8") }).end();
     }
-    const shown = isCall ? await claims(request) : {};
+    const isOpen = !existsSync(`${record}.closed`) || request.headers.authorization;
+    const shown = isCall ? await claims(request) : isOpen && {};
     if (!shown) return response.writeHead(existsSync(`${record}.forbids`) ? 403 : 401, { "www-authenticate": "Bearer" }).end();
     const said = await seated(request, shown);
     if (!said) return response.writeHead(404).end();

@@ -1,10 +1,9 @@
 //! The adapter trait.
 
-use std::{any::Any, fmt, sync::Arc};
+use std::{any::Any, fmt, sync::Arc, time::Instant};
 
 use async_trait::async_trait;
 use secrecy::SecretString;
-use tokio::time::Instant;
 
 pub use placet_ledger::dispatch::Dispatch;
 #[cfg(feature = "test-support")]
@@ -132,10 +131,10 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// Whether its time is over.
+    /// Whether its time is over at `now`.
     #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.ends.is_some_and(|ends| Instant::now() >= ends)
+    pub fn is_over_at(&self, now: Instant) -> bool {
+        self.ends.is_some_and(|ends| now >= ends)
     }
 }
 

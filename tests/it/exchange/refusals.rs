@@ -106,11 +106,15 @@ async fn a_secret_that_no_header_can_hold_is_for_operators_and_leaves_the_call_a
     fs::write(world.setup.path("tool.txt"), format!("{canary}\nsecond line\n")).unwrap();
     let mut secrets = secrets();
     secrets["tool"] = json!({ "file": "tool.txt" });
+    // It is shown for listings to a server that wants one for them.
+    let closed = format!("{}.closed", world.guarded.record.display());
+    fs::write(&closed, "").unwrap();
     // As what is shown for listings alone, and as the credential of the calls.
     let world = world.set(|setup| setup.with("secrets", secrets)).await;
     let mut world = world.with_credential(json!({ "secret": "tool" })).await;
     for step in ["listing", "sent"] {
         if step == "sent" {
+            fs::remove_file(&closed).unwrap();
             let mut contract = world.setup.read_contract("mail");
             contract["credential"] = json!({ "type": "static_secret", "secret": "tool" });
             fs::write(world.setup.contract_file("mail"), contract.to_string()).unwrap();

@@ -45,7 +45,7 @@ impl CallHeaders {
             headers.insert(name, value);
         }
         let origin = credential.and_then(|credential| credential.origin.clone());
-        let ends = credential.and_then(|credential| credential.ends);
+        let ends = credential.and_then(|credential| credential.ends).map(Instant::from_std);
         Ok(Self { map: headers, origin, ends })
     }
 

@@ -49,7 +49,8 @@ pub(crate) struct Proof {
 impl Proof {
     /// Whether the time of its credential is over: nothing is begun with it then.
     pub(crate) fn is_over(&self) -> bool {
-        self.credential.as_ref().is_some_and(Credential::is_over)
+        let now = Instant::now().into_std();
+        self.credential.as_ref().is_some_and(|credential| credential.is_over_at(now))
     }
 
     /// For a target that wants none.
@@ -261,7 +262,7 @@ async fn minted(
             value: as_sent(&header, value),
             header,
             origin: Some(grant.origin().to_owned()),
-            ends,
+            ends: ends.map(Instant::into_std),
         }),
         owner: SessionOwner::minted(brokered.identity.chain.tenant(), grant.holder()),
         used: Some(grant.used()),
@@ -416,7 +417,7 @@ fn proof_of(
             value: as_sent(&header, value.clone()),
             header,
             origin: None,
-            ends: version.sent.ends,
+            ends: version.sent.ends.map(Instant::into_std),
         }),
         owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some(name)),
         used: Some(CredentialUse {

@@ -179,8 +179,10 @@ async fn try_once(
     let invoking = async move {
         // A process that was paused must not begin what others may have taken over meanwhile.
         // And its commit may have outlasted the credential.
-        let is_over = conditions.credential.as_ref().is_some_and(Credential::is_over);
-        if is_over || Instant::now() >= deadline {
+        let now = Instant::now();
+        let credential = conditions.credential.as_ref();
+        let is_over = credential.is_some_and(|one| one.is_over_at(now.into_std()));
+        if is_over || now >= deadline {
             drop(dispatch);
             return None;
         }

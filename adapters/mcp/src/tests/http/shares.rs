@@ -27,7 +27,7 @@ fn ending(name: &str, in_ms: u64) -> Credential {
         header: "authorization".to_owned(),
         value: format!("Bearer {name}").into(),
         origin: None,
-        ends: Instant::now().checked_add(Duration::from_millis(in_ms)),
+        ends: Instant::now().into_std().checked_add(Duration::from_millis(in_ms)),
     }
 }
 
