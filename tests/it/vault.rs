@@ -426,7 +426,7 @@ async fn a_start_without_its_secrets_says_what_is_wrong_and_whose_it_is_to_mend(
     let file = |path: &Path| json!({ "method": "token_file", "file": path });
     for (auth, words) in [
         (file(bad.path()), ["does not accept our token", "vault.auth"]),
-        (file(Path::new("nowhere")), ["nowhere", "no such file"]),
+        (file(Path::new("nowhere")), ["the file that is named", "no such file"]),
         (
             json!({ "method": "jwt", "role": "placet", "file": jwt.path() }),
             ["refuses the log-in at `auth/jwt` as `placet`", "audience"],

@@ -25,6 +25,7 @@ use placet_store::embedded::{EmbeddedConfig, EmbeddedStore, OpenError, fsck};
 use placet_store::journal::JournalError;
 use placet_types::clock::Clock as _;
 use placet_types::digest::Digest;
+use placet_types::ids::TenantId;
 use tempfile::tempdir;
 
 use records::{Still, attempt, claim};
@@ -90,6 +91,11 @@ fn the_process_that_is_killed() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let store = open(folder.as_ref());
+        // What every record names here: a check would find it lost.
+        let mut named = Changes::new(Durability::Synced, Admission::New);
+        let acme = TenantId::new("acme").unwrap();
+        named.content = ["parked", "result"].map(|name| (acme.clone(), name.into())).to_vec();
+        store.commit(named).await.unwrap();
         let mut tasks = tokio::task::JoinSet::new();
         // Everything that is done beside the writing is done all the time.
         let keeping = Arc::clone(&store);

@@ -142,6 +142,8 @@ async fn no_call_is_sent_with_a_token_that_ended_while_its_session_was_begun() {
     // Used for two seconds: fifteen are kept back.
     world.provider.tell(r#"answer {"expires_in":17}"#).await;
     let (call_id, first) = world.beginning(3_000).await;
+    // The next one is begun at once: a token that ends before any session is there would be tried with for ever.
+    fs::write(format!("{}.begins", world.guarded.record.display()), "0").unwrap();
     world.end_of(&call_id).await;
     let shown = world.guarded.shown();
     let calls: Vec<&str> = shown.lines().filter(|line| line.contains("tools/call")).collect();

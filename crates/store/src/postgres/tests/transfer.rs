@@ -46,7 +46,8 @@ async fn furnish(store: &dyn Store, name: &str) -> EffectRecord {
         changes.reserve = Some(reservation(&opened, 3));
         changes.taint = (number % 3 == 0).then(|| brought(&opened, &[Taint::Secret]));
         let bytes = format!("{name} {number}").into_bytes();
-        changes.content = vec![(tenant("acme"), bytes.clone()), (tenant("globex"), bytes)];
+        changes.content = named_contents(&tenant("acme"));
+        changes.content.extend(["acme", "globex"].map(|name| (tenant(name), bytes.clone())));
         changes.audit.push(AuditEvent { tenant: Some(tenant("globex")), ..event("contents") });
         store.commit(changes).await.unwrap();
     }
