@@ -204,7 +204,8 @@ async fn a_token_in_an_odd_encoding_is_not_taken_for_an_opaque_one() {
     let other = STANDARD_NO_PAD.encode(r#"{"alg":"ES256","x":"???>>>"}"#);
     assert!(other.contains(['+', '/']), "{other}");
     let one = plain(head);
-    let mixed = format!("{}~{}", &one[..4], &one[4..]);
+    let (front, back) = one.split_at(4);
+    let mixed = format!("{front}~{back}");
     let mut bits = one.clone();
     // Of the last letter's six bits two are not used.
     assert_eq!((bits.len() % 4, bits.pop()), (3, Some('0')));
