@@ -419,7 +419,8 @@ impl Authority {
 
 impl Loaded {
     fn of(each: Vec<Arc<Authority>>) -> Result<Self, SetupError> {
-        let none = |problem| SetupError::Issuer { issuer: "client_authorities".to_owned(), problem };
+        let none =
+            |problem| SetupError::Issuer { issuer: "client_authorities".to_owned(), problem };
         let mut all = RootCertStore::empty();
         let certificates = each.iter().flat_map(|authority| &authority.certificates);
         for certificate in certificates {

@@ -369,7 +369,7 @@ async fn own_secret(
     let live = context.secrets.live_soon(name).await;
     let live = live.map_err(|error| unready("the secret cannot be read", error.to_string()))?;
     sendable(live, &brokered.built.target.contract.transport).ok_or_else(|| {
-        let problem = "holds what no header can, such as a line break";
+        let problem = "holds what no header can, such as a line break or more than 16 KiB";
         unready("the secret cannot be sent", format!("the secret `{name}` {problem}"))
     })
 }
@@ -388,9 +388,14 @@ fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
     previous.map(|newest| LiveSecret { newest, previous: None })
 }
 
+/// How long a secret may be that is sent in a header, in bytes: half of what all headers of a request may have together.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+
 /// Whether a header can hold this value (RFC 9110, section 5.5, less what clients do not send: what is not ASCII).
 fn fits_header(value: &SecretString) -> bool {
-    value.expose_secret().bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
+    let value = value.expose_secret();
+    let is_sent = |byte| matches!(byte, b'\t' | b' '..=b'~');
+    value.len() <= HEADER_BYTES_MAX && value.bytes().all(is_sent)
 }
 
 /// Why a call is not ready to be sent, where its target cannot be reached: it may be for want of the secret that the contract's listings and
