@@ -417,6 +417,7 @@ fn proof_of(
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
     let value = &version.sent.value;
+    let mark = context.secrets.mark(name, value);
     Proof {
         credential: Some(Credential {
             value: as_sent(&header, value.clone()),
@@ -424,7 +425,7 @@ fn proof_of(
             origin: None,
             ends: version.sent.ends.map(Instant::into_std),
         }),
-        owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some(name)),
+        owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some((name, mark))),
         used: Some(CredentialUse {
             kind: plan.kind,
             source: name.to_owned(),
@@ -434,7 +435,7 @@ fn proof_of(
             resource: None,
             scopes: plan.scopes.clone(),
             expires_at: end_of(&version.sent, (context.clock.now(), Instant::now())),
-            digest: context.secrets.mark(name, value),
+            digest: mark,
             reused: false,
         }),
         key: None,
