@@ -1,7 +1,9 @@
 //! The judge: what was answered and what happened, against the promises I1 to I16.
 //!
 //! Owns the verdict. Its input is the history, the witness's log and the final state, nothing else; it does not know how faults
-//! are made. Invariant: what could not be checked is said to be unchecked, and counts as a failure.
+//! are made. Invariants: a promise for which the input is missing is unchecked, which counts as a failure. What one round has to leave out,
+//! as where a clock was moved, is counted by part and why; a whole run of which some part was never judged though it came up does not pass
+//! (`report`).
 
 use std::{collections::BTreeMap, fmt};
 
@@ -25,10 +27,12 @@ mod replies;
 pub mod secrets;
 mod stops;
 mod story;
+mod tally;
 mod world;
 
 use causes::Causes;
 pub use story::KeyId;
+pub use tally::{Part, Tally};
 use world::World;
 
 macro_rules! invariants {
@@ -112,26 +116,6 @@ pub struct Unchecked {
     pub missing: String,
 }
 
-/// How much a promise was held against, for promises of which a part may have to be left out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
-    /// How many answers, effects, votes, records or nodes.
-    pub judged: u64,
-    /// How many it could not be held against, by why.
-    pub unjudged: BTreeMap<String, u64>,
-}
-
-impl Tally {
-    /// Adds what was counted elsewhere.
-    pub fn add(&mut self, other: &Self) {
-        self.judged = self.judged.saturating_add(other.judged);
-        for (why, count) in &other.unjudged {
-            let known = self.unjudged.entry(why.clone()).or_default();
-            *known = known.saturating_add(*count);
-        }
-    }
-}
-
 /// The outcome.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -139,8 +123,8 @@ pub struct Verdict {
     pub violations: Vec<Violation>,
     /// What could not be checked.
     pub unchecked: Vec<Unchecked>,
-    /// How much was judged, and how much was not, of the promises of which a part may have to be left out.
-    pub tallies: BTreeMap<Invariant, Tally>,
+    /// How much was judged, and how much was not, of each part that may have to be left out.
+    pub tallies: BTreeMap<Part, Tally>,
 }
 
 impl Verdict {
@@ -176,30 +160,33 @@ impl Findings {
         self.0.unchecked.push(Unchecked { invariant, missing: missing.to_owned() });
     }
 
-    /// So many things were held against a promise.
-    fn judged(&mut self, invariant: Invariant, count: usize) {
+    /// So many things were held against a part of a promise.
+    fn judged(&mut self, part: Part, count: usize) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
-        self.0
-            .tallies
-            .entry(invariant)
-            .or_default()
-            .add(&Tally { judged: count, ..Tally::default() });
+        self.0.tallies.entry(part).or_default().add(&Tally { judged: count, ..Tally::default() });
     }
 
     /// So many things could not be.
-    fn unjudged(&mut self, invariant: Invariant, count: usize, why: &str) {
+    fn unjudged(&mut self, part: Part, count: usize, why: &str) {
         let count = u64::try_from(count).unwrap_or(u64::MAX);
         if count > 0 {
             let unjudged = BTreeMap::from([(why.to_owned(), count)]);
-            self.0.tallies.entry(invariant).or_default().add(&Tally { judged: 0, unjudged });
+            self.0.tallies.entry(part).or_default().add(&Tally { judged: 0, unjudged });
+        }
+    }
+
+    /// So many things were held against a part of a promise, if what it goes by could be compared.
+    fn judged_by_clocks(&mut self, part: Part, count: usize, comparable: bool) {
+        if comparable {
+            self.judged(part, count);
+        } else {
+            self.unjudged(part, count, CLOCK_MOVED);
         }
     }
 }
 
 /// Why what two clocks say is not compared.
 const CLOCK_MOVED: &str = "clocks moved";
-/// Why it was looked at whether something is recorded, and not when that was.
-const ORDER_UNKNOWN: &str = "when it was recorded: clocks moved";
 
 /// The most events that one violation tells.
 const EVENTS_MAX: usize = 60;

@@ -1,9 +1,11 @@
 //! `placet-chaos`: seeded schedules of faults against real `placet` processes, and a judge that reads what came of it.
 //!
-//! Owns the command line and the exit code: 0 all is well, 1 a violation or a fault that never came to happen, 2 usage.
+//! Owns the command line and the exit code: 0 all is well, 1 a violation, a fault that never came to happen or, in a whole run, a part of
+//! a promise that came up and was never judged, 2 usage.
 //! Invariants: nothing but loopback is spoken to, unless `--target` names somebody's own deployment; everything that is started
 //! is ended, on Ctrl-C too.
 
+mod choose;
 mod cluster;
 mod collect;
 mod fault;
@@ -45,7 +47,8 @@ use schedule::Store;
         placet-chaos --minutes 2 --store postgres --nodes 3\n  \
         placet-chaos --minutes 1 --faults F4,F5 --seed 7\n  \
         placet-chaos --replay chaos-out/round-3/schedule.json --keep\n\n\
-        Exit codes: 0 all promises kept, 1 a violation or an applicable fault that never came to happen, 2 usage."
+        Exit codes: 0 all promises kept, 1 a violation, an applicable fault that never came to happen or, without --seed, --replay and \
+        --faults, a part of a promise that came up and was never judged, 2 usage."
 )]
 pub(crate) struct Cli {
     /// For how long, in minutes; the round under way is ended first.

@@ -1,14 +1,14 @@
 //! The report of a run: what was done to it, what it did, and whether it kept its promises.
 //!
 //! Owns the figures and their three forms: text, JSON, a page. Invariant: a run passes only if every promise was checked and kept,
-//! and every fault that can happen did.
+//! and every fault that can happen did. A whole run passes only if each part of a promise that came up on a store was judged there once.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use crate::{
-    checker::{Invariant, Tally, Unchecked, Verdict, Violation},
+    checker::{Invariant, Part, Tally, Unchecked, Verdict, Violation},
     history::{
         Class, Event, RunInfo,
         fault::FaultKind,
@@ -19,12 +19,18 @@ use crate::{
 
 mod chart;
 mod count;
+mod gaps;
 mod merge;
 mod page;
 mod spread;
 mod text;
 
+pub use gaps::NeverJudged;
 pub use spread::Spread;
+
+/// What helps where a part of a promise was never judged.
+const JUDGED_BY: &str =
+    "run it for longer (--minutes), or again: without --seed each run draws other rounds";
 
 /// The figures of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -55,8 +61,12 @@ pub struct Report {
     pub slices: Vec<Slice>,
     /// Broken promises by name, zeros too.
     pub broken: BTreeMap<&'static str, u64>,
-    /// How much was judged, and how much was not and why, by name, of the promises of which a part may have to be left out.
+    /// How much was judged, and how much was not and why, of each part that may have to be left out, by its name.
     pub tallies: BTreeMap<&'static str, Tally>,
+    /// Parts that came up on a store, and of which nothing was judged there.
+    pub never_judged: Vec<NeverJudged>,
+    /// Whether it is about a whole run, which these make fail; of one schedule, or of chosen rounds, they are only told.
+    pub is_whole_run: bool,
     /// Broken promises.
     pub violations: Vec<Violation>,
     /// What could not be checked.
@@ -182,7 +192,7 @@ impl Report {
             stranded: length(verdict.of(Invariant::I13).count()),
             ..counted.outcome
         };
-        Self {
+        let mut report = Self {
             passed,
             run,
             rounds: 1,
@@ -197,10 +207,14 @@ impl Report {
             slices: counted.slices,
             broken,
             tallies,
+            never_judged: Vec::new(),
+            is_whole_run: false,
             violations: verdict.violations.clone(),
             unchecked: verdict.unchecked.clone(),
             findings: Vec::new(),
-        }
+        };
+        report.never_judged = NeverJudged::among(std::slice::from_ref(&report));
+        report
     }
 
     /// The report with what else is wrong, which makes it fail.
@@ -216,6 +230,26 @@ impl Report {
     pub const fn with_unplayed(mut self, rounds: u64) -> Self {
         self.unplayed = rounds;
         self
+    }
+
+    /// The report of a whole run, which fails where something was never judged though it came up.
+    #[must_use]
+    pub fn of_whole_run(mut self) -> Self {
+        self.is_whole_run = true;
+        self.passed &= self.never_judged.is_empty();
+        self
+    }
+
+    /// On which store it was run; of several rounds, the first.
+    #[must_use]
+    pub fn store(&self) -> &str {
+        self.run.as_ref().map_or("a store that is not named", |run| run.store.as_str())
+    }
+
+    /// How much a part of a promise was held against.
+    #[must_use]
+    pub fn judged(&self, part: Part) -> u64 {
+        self.tallies.get(part.name()).map_or(0, |tally| tally.judged)
     }
 
     /// Several rounds as one report. `never` are the faults that could happen in some round and did in none.
@@ -271,7 +305,16 @@ impl Report {
             reasons.push("the history does not say what was run".to_owned());
         }
         reasons.extend(self.findings.iter().cloned());
+        if self.is_whole_run {
+            reasons.extend(self.never_judged.iter().map(|gap| format!("{gap}; {JUDGED_BY}")));
+        }
         reasons
+    }
+
+    /// What was never judged though it came up, where that fails nothing, a line for each.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let told = self.never_judged.iter().filter(move |_| !self.is_whole_run);
+        told.map(|gap| format!("{gap}; a whole run would fail"))
     }
 }
 

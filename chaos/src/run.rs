@@ -1,7 +1,8 @@
 //! A run: rounds until the time is over, the first failing one kept and shrunk, and the report.
 //!
-//! Owns which seeds are played: the kept ones first, then drawn ones, of which those come first that hold faults not seen yet.
-//! Invariant: a fault that applies here and never came to happen fails the run.
+//! Owns which seeds are played: the kept ones first, then drawn ones, of which those come first that hold what the run lacks (`choose`).
+//! Invariants: a fault that applies here and never came to happen fails the run; so does a part of a promise that came up on a store and
+//! was never judged there, unless somebody has chosen the rounds.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,18 +13,20 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use placet_chaos::{
+    checker::Part,
     history::{fault::FaultKind, moment::Moment},
-    report::Report,
+    report::{NeverJudged, Report},
 };
 use tokio::{process::Command, time::Instant};
 
 use crate::{
     Cli, Stores,
+    choose::Wanted,
     machine::Machine,
     progress::{Progress, Totals},
     round::{self, Round, Workshop},
     say,
-    schedule::{self, Frame, Schedule, Store, applies, faults_of},
+    schedule::{self, Frame, Schedule, Store, applies},
     seeded::Chance,
     seeds::{self, Played},
     setup::{self, Abilities},
@@ -31,7 +34,7 @@ use crate::{
 };
 
 /// How many seeds are looked at for one that holds what is missing.
-const LOOKED_AT: usize = 48;
+const LOOKED_AT: usize = 96;
 /// How many rounds may fail before their load begins, as when a database server takes too long to start, and one more for each of so
 /// many that were played: more are no accident.
 const UNPLAYED_MAX: u64 = 2;
@@ -171,13 +174,13 @@ impl<'a> Run<'a> {
             }
         }
         let mut turn = 0_usize;
-        // On a slow machine some fault may not have come in time: half as long again is given to those.
+        // On a slow machine some fault, or something to be judged, may not have come in time: half as long again is given to those.
         let at_last = until + self.length.checked_div(2).unwrap_or_default();
         let goes_on = |all_seen: bool| {
             let now = Instant::now();
             now < until || (now < at_last && !all_seen)
         };
-        while goes_on(self.unseen().next().is_none()) && (!failed || self.cli.go_on) {
+        while goes_on(self.has_all()) && (!failed || self.cli.go_on) {
             let schedule = self.next(turn);
             turn = turn.saturating_add(1);
             failed |= self.play(shop, &schedule).await?;
@@ -197,12 +200,39 @@ impl<'a> Run<'a> {
         self.expected().filter(|fault| !self.totals.injected.contains_key(fault))
     }
 
+    /// Whether nobody has chosen the rounds: one schedule, those of a seed, or some faults only.
+    fn is_whole(&self) -> bool {
+        self.cli.replay.is_none() && self.cli.seed.is_none() && self.cli.faults.is_empty()
+    }
+
+    /// Whether nothing is missing that would fail the run.
+    fn has_all(&self) -> bool {
+        let all_judged = || NeverJudged::among(&self.reports).is_empty();
+        self.unseen().next().is_none() && (!self.is_whole() || all_judged())
+    }
+
+    /// What the next round on a store is to have. The first drawn one moves no clocks, nor does any while something came up on this store
+    /// that only such a round can judge.
+    fn wanted(&self, store: Store, is_first: bool) -> Wanted {
+        let gaps = NeverJudged::among(&self.reports);
+        let mut own = self.reports.iter().filter(|round| round.store() == store.name());
+        let is_open = |fault: &FaultKind| {
+            let one = (store, *fault);
+            !self.totals.injected.contains_key(&one) && !self.missing.contains_key(&one)
+        };
+        Wanted {
+            calm: is_first || gaps.iter().any(|gap| gap.store == store.name()),
+            stop: own.all(|round| round.judged(Part::IdleOnceStopped) == 0),
+            faults: self.faults.iter().copied().filter(is_open).collect(),
+        }
+    }
+
     fn frame(&self, store: Store, nodes: usize) -> Frame {
         let length_ms = self.cli.round_seconds.saturating_mul(1_000);
         Frame { store, nodes, length_ms, faults: self.faults.clone() }
     }
 
-    /// The next schedule: of some drawn seeds, the one with the most that was not seen yet.
+    /// The next schedule: of some drawn seeds, the one with the most of what the run lacks.
     fn next(&mut self, turn: usize) -> Schedule {
         let at = turn.checked_rem(self.stores.len()).unwrap_or(0);
         let store = self.stores.get(at).copied().unwrap_or(Store::Embedded);
@@ -212,22 +242,10 @@ impl<'a> Run<'a> {
             Store::Postgres => chosen.unwrap_or(if turn % 4 < 2 { 3 } else { 1 }),
         };
         let frame = self.frame(store, nodes);
-        let injected = self.totals.injected.keys().filter(|(on, _)| *on == store);
-        let seen: BTreeSet<FaultKind> = injected.map(|(_, fault)| *fault).collect();
-        let mut best: Option<(usize, Schedule)> = None;
-        for _ in 0..LOOKED_AT {
-            let drawn = schedule::draw(self.chance.next(), &frame);
-            let faults = faults_of(&drawn);
-            let fresh = faults
-                .iter()
-                .filter(|fault| !seen.contains(*fault))
-                .filter(|fault| !self.missing.contains_key(&(store, **fault)))
-                .count();
-            if best.as_ref().is_none_or(|(most, _)| fresh > *most) {
-                best = Some((fresh, drawn));
-            }
-        }
-        best.map_or_else(|| schedule::draw(self.seed, &frame), |(_, schedule)| schedule)
+        let wanted = self.wanted(store, turn < self.stores.len());
+        let chance = &mut self.chance;
+        let drawn = (0..LOOKED_AT).map(|_| schedule::draw(chance.next(), &frame));
+        wanted.best(drawn).unwrap_or_else(|| schedule::draw(self.seed, &frame))
     }
 
     /// Plays one; true when it failed.
@@ -305,6 +323,9 @@ impl<'a> Run<'a> {
         let mut report = Report::merged(&self.reports, &never)
             .with_findings(never_on)
             .with_unplayed(self.unplayed);
+        if self.is_whole() {
+            report = report.of_whole_run();
+        }
         if let Some(run) = &mut report.run {
             // What all rounds were drawn from, not the first of them.
             run.seed = self.seed;

@@ -382,9 +382,10 @@ const MAKERS: &[Maker] = &[
     (FaultKind::F16, |chance, _| Act::KillDelayed { ms: chance.within(1_000..1_800) }),
 ];
 
-/// A node's clock, or that of the database that the nodes share: they go by it, and hardly by their own.
+/// A node's clock, or that of the database that the nodes share, which they go by, and hardly by their own.
 fn clock(chance: &mut Chance, frame: &Frame) -> Act {
-    let is_shared = frame.store == Store::Postgres && chance.permille(750);
+    // Of the rounds in which the database's clock is moved less can be judged than of others.
+    let is_shared = frame.store == Store::Postgres && chance.permille(330);
     // On a database also for less than a lease, or an agreement, lasts.
     let is_small = is_shared && chance.permille(400);
     let by = chance.within(if is_small { 1..11 } else { 1..4 * 3_600 });

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Findings, Invariant,
+    Findings, Invariant, Part,
     causes::Causes,
     story::{End, KeyId, Op, Written},
     world::World,
@@ -157,8 +157,8 @@ fn stranded(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
             None | Some((_, End::Lost(_) | End::Reply(_))) => {}
         }
     }
-    findings.judged(Invariant::I13, asked.saturating_sub(unjudged));
-    findings.unjudged(Invariant::I13, unjudged, "nobody says what struck the nodes");
+    findings.judged(Part::Answered, asked.saturating_sub(unjudged));
+    findings.unjudged(Part::Answered, unjudged, "nobody says what struck the nodes");
 }
 
 /// Answers that mean «not yet».
@@ -167,7 +167,7 @@ const NOT_YET: [&str; 5] =
 
 /// I13 for records and nodes: in the end nothing is under way, and every node takes calls.
 fn settled(world: &World<'_>, findings: &mut Findings) {
-    findings.judged(Invariant::I13, world.keys.len());
+    findings.judged(Part::Settled, world.keys.len());
     for (id, story) in &world.keys {
         let last = story.ops.iter().filter(|op| op.sent.why == Why::Final).max_by_key(|op| op.at);
         let code = last.and_then(|op| op.reply()).and_then(|(_, reply)| reply.code.as_deref());
@@ -184,7 +184,7 @@ fn settled(world: &World<'_>, findings: &mut Findings) {
     listed_open(world, findings);
     let nodes = world.run.map_or(0, |run| run.nodes);
     if let Some(running) = &world.probing {
-        findings.judged(Invariant::I13, usize::try_from(nodes).unwrap_or_default());
+        findings.judged(Part::Settled, usize::try_from(nodes).unwrap_or_default());
         for node in (0..nodes).filter(|node| !running.contains(node)) {
             findings.broken(
                 Invariant::I13,

@@ -3,7 +3,7 @@
 //! Owns who was shut out when. The database says it of the starts that it keeps; where its clock was moved, so that its times tell nothing,
 //! the node itself says it when it finds out. Not here: what may be a cause (`causes`).
 
-use super::{Findings, Invariant, causes::Causes, world::World};
+use super::{Findings, Invariant, Part, causes::Causes, world::World};
 use crate::history::{moment::Moment, node::NodeChange, probe::Probe};
 
 /// What a node says that finds itself shut out.
@@ -12,7 +12,7 @@ const SAYS: &str = "this node was silent for too long, and another one took its 
 pub(super) fn check(world: &World<'_>, causes: &Causes, findings: &mut Findings) {
     let shut_out =
         if world.database_moved() { said_by_nodes(world) } else { kept(world, findings) };
-    findings.judged(Invariant::I8, shut_out.len());
+    findings.judged(Part::StruckBefore, shut_out.len());
     for (node, at_us, who) in shut_out {
         if causes.is_untouched(node, at_us) {
             let why = format!("{who} was shut out, though nothing had struck it");
@@ -38,7 +38,11 @@ fn kept(world: &World<'_>, findings: &mut Findings) -> Vec<ShutOut> {
                 shut_out.push((*node, at_us, who));
             }
             (Some(_) | None, Some(_) | None, Some(_) | None) => {
-                findings.unjudged(Invariant::I8, 1, "nobody says whose start was shut out when");
+                findings.unjudged(
+                    Part::StruckBefore,
+                    1,
+                    "nobody says whose start was shut out when",
+                );
             }
         }
     }

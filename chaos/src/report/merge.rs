@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Outcome, Report, Slice, Spread, Trouble, share};
+use super::{Asked, NeverJudged, Outcome, Report, Slice, Spread, Trouble, share};
 use crate::{checker::Tally, history::fault::FaultKind};
 
 /// The most slices of time.
@@ -44,6 +44,8 @@ pub(super) fn merged(rounds: &[Report], never: &[FaultKind]) -> Report {
         slices: slices(rounds),
         broken: counts(rounds.iter().map(|round| &round.broken)),
         tallies: tallies(rounds),
+        never_judged: NeverJudged::among(rounds),
+        is_whole_run: false,
         violations,
         unchecked,
         findings,

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 use super::{
     Report,
     chart::{Bar, bars, course, escape, spread},
-    text::{grouped, percent, seconds, tally},
+    text::{grouped, percent, seconds, tallies},
 };
 use crate::{
     checker::Invariant,
@@ -113,16 +113,22 @@ fn promises(report: &Report, to: &mut String) -> fmt::Result {
             (0, Some(_)) => ("missing", "not checked".to_owned()),
             _ => ("broken", format!("broken {} ×", grouped(broken))),
         };
-        let counts = report.tallies.get(invariant.name()).map(tally).unwrap_or_default();
         write!(
             to,
-            "<tr><td>{}</td><td>{}</td><td class=\"{tone}\">{said}<div class=\"soft\">{}</div></td></tr>",
+            "<tr><td>{}</td><td>{}</td><td class=\"{tone}\">{said}",
             invariant.name(),
-            escape(invariant.title()),
-            escape(&counts)
+            escape(invariant.title())
         )?;
+        for line in tallies(report, *invariant) {
+            write!(to, "<div class=\"soft\">{}</div>", escape(&line))?;
+        }
+        write!(to, "</td></tr>")?;
     }
-    write!(to, "</table>")
+    write!(to, "</table>")?;
+    for note in report.notes() {
+        write!(to, "<p class=\"soft\">{}</p>", escape(&note))?;
+    }
+    Ok(())
 }
 
 fn charts(report: &Report, to: &mut String) -> fmt::Result {

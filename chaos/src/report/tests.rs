@@ -1,12 +1,12 @@
 //! The report's figures and its three forms.
 
 use super::{
-    Report,
+    NeverJudged, Report,
     chart::escape,
     text::{grouped, percent, seconds},
 };
 use crate::{
-    checker::{Invariant, Tally, Unchecked, Verdict, Violation},
+    checker::{Invariant, Part, Tally, Unchecked, Verdict, Violation},
     history::{
         Class, Event, Phase, RunInfo, What,
         fault::{FaultEvent, FaultKind},
@@ -131,8 +131,25 @@ fn broken() -> Verdict {
 /// A verdict that leaves something of a promise out.
 fn partial() -> Verdict {
     let unjudged = [("clocks moved".to_owned(), 12)].into();
-    let tallies = [(Invariant::I13, Tally { judged: 1_204, unjudged })].into();
+    let tallies = [(Part::TakenUp, Tally { judged: 1_204, unjudged })].into();
     Verdict { tallies, ..Verdict::default() }
+}
+
+/// A round on a store, in which so many nodes that were asked to stop were judged, and so many were not.
+fn stopped(store: &str, judged: u64, left_out: u64) -> Report {
+    let unjudged = [("clocks moved".to_owned(), left_out)];
+    let unjudged = unjudged.into_iter().filter(|(_, count)| *count > 0).collect();
+    let fenced = Tally { judged: 7, ..Tally::default() };
+    let tallies =
+        [(Part::IdleOnceStopped, Tally { judged, unjudged }), (Part::StruckBefore, fenced)];
+    let verdict = Verdict { tallies: tallies.into(), ..Verdict::default() };
+    let mut events = history();
+    for event in &mut events {
+        if let What::Run(run) = &mut event.what {
+            run.store = store.to_owned();
+        }
+    }
+    Report::of(&events, &effects(), &verdict)
 }
 
 #[test]
@@ -206,18 +223,58 @@ fn a_broken_or_unchecked_promise_or_another_finding_fails_the_run() {
 }
 
 #[test]
-fn what_was_not_judged_is_said_in_every_form_and_fails_nothing() {
+fn what_was_not_judged_is_said_in_every_form_and_fails_nothing_where_something_was() {
     let partial = Report::of(&history(), &effects(), &partial());
     assert!(partial.passed(), "{:?}", partial.reasons());
-    let said = "1,204 judged, 12 not judged (clocks moved)";
+    let said = "I13 agreements: 1,204 judged, 12 not judged (clocks moved)";
     assert!(partial.text().contains(said), "{}", partial.text());
     assert!(partial.html().contains(said));
     let json: serde_json::Value = serde_json::from_str(&partial.json().unwrap()).unwrap();
-    assert_eq!(json["tallies"]["I13"]["judged"], 1_204);
-    assert_eq!(json["tallies"]["I13"]["unjudged"]["clocks moved"], 12);
-    let whole = Report::merged(&[partial.clone(), report(), partial], &[]);
+    assert_eq!(json["tallies"]["I13 agreements"]["judged"], 1_204);
+    assert_eq!(json["tallies"]["I13 agreements"]["unjudged"]["clocks moved"], 12);
+    let whole = Report::merged(&[partial.clone(), report(), partial], &[]).of_whole_run();
+    assert!(whole.passed(), "{:?}", whole.reasons());
     assert!(whole.text().contains("2,408 judged, 24 not judged (clocks moved)"));
     assert!(!report().text().contains("judged"), "{}", report().text());
+}
+
+#[test]
+fn what_came_up_and_was_never_judged_fails_a_whole_run_and_is_told_of_one_round() {
+    let said = "I8 stop (nothing is dispatched after a stop was asked for) was never judged on postgres: 3 × clocks moved";
+    let round = stopped("postgres", 0, 3);
+    assert!(round.passed(), "{:?}", round.reasons());
+    let told = format!("NOTE {said}; a whole run would fail");
+    assert!(round.text().contains(&told), "{}", round.text());
+    assert!(round.html().contains(said));
+    let replayed = Report::merged(std::slice::from_ref(&round), &[]);
+    assert!(replayed.passed() && replayed.text().contains(&told), "{}", replayed.text());
+    let whole = replayed.of_whole_run();
+    assert!(!whole.passed());
+    let text = whole.text();
+    assert!(
+        text.contains(&format!("{said}; run it for longer")) && !text.contains("NOTE"),
+        "{text}"
+    );
+    assert!(whole.html().contains(&format!("<li>{said}")));
+    let json: serde_json::Value = serde_json::from_str(&whole.json().unwrap()).unwrap();
+    assert_eq!(json["never_judged"][0]["part"], "I8 stop");
+    assert_eq!(json["never_judged"][0]["unjudged"]["clocks moved"], 3);
+}
+
+#[test]
+fn what_one_round_leaves_out_another_one_on_the_same_store_judges() {
+    let never = |rounds: &[Report]| NeverJudged::among(rounds).len();
+    let moved = || stopped("postgres", 0, 3);
+    assert_eq!(never(&[moved(), stopped("postgres", 1, 0)]), 0);
+    assert_eq!(never(&[moved(), stopped("postgres", 0, 0)]), 1);
+    // Another store judges nothing of this one, and other parts of the promise were judged all the time.
+    assert_eq!(never(&[moved(), stopped("embedded", 1, 0)]), 1);
+    assert_eq!(never(&[moved(), stopped("embedded", 0, 2)]), 2);
+    // What never came up is no gap; that a fault never happened is told elsewhere.
+    assert_eq!(never(&[stopped("postgres", 0, 0)]), 0);
+    let whole = Report::merged(&[moved(), stopped("postgres", 1, 0)], &[]).of_whole_run();
+    assert!(whole.passed(), "{:?}", whole.reasons());
+    assert_eq!(whole.judged(Part::IdleOnceStopped), 1);
 }
 
 #[test]

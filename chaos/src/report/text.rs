@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::Report;
 use crate::{
-    checker::{Invariant, Tally},
+    checker::{Invariant, Part, Tally},
     history::fault::FaultKind,
 };
 
@@ -29,6 +29,9 @@ fn write(report: &Report, to: &mut String) -> fmt::Result {
     let surplus = report.violations.len().saturating_sub(TOLD_MAX);
     if surplus > 0 {
         writeln!(to, "\n… and {surplus} more")?;
+    }
+    for note in report.notes() {
+        writeln!(to, "\nNOTE {note}")?;
     }
     if report.passed {
         return writeln!(to, "\nPASSED");
@@ -131,15 +134,24 @@ fn promises(report: &Report, to: &mut String) -> fmt::Result {
             _ => format!("BROKEN {broken} times"),
         };
         writeln!(to, "{:<5}{:<18} {}", invariant.name(), verdict, invariant.title())?;
-        if let Some(counts) = report.tallies.get(invariant.name()) {
-            writeln!(to, "{:<24}{}", "", tally(counts))?;
+        for line in tallies(report, *invariant) {
+            writeln!(to, "{:<24}{line}", "")?;
         }
     }
     Ok(())
 }
 
+/// How much was judged of the parts of a promise, a line for each of which something may have to be left out.
+pub(super) fn tallies(report: &Report, of: Invariant) -> impl Iterator<Item = String> {
+    let parts = Part::ALL.iter().filter(move |part| part.of() == of);
+    parts.filter_map(move |part| {
+        let counts = report.tallies.get(part.name())?;
+        Some(format!("{part}: {}", tally(counts)))
+    })
+}
+
 /// How much was judged, and how much was not and why.
-pub(super) fn tally(tally: &Tally) -> String {
+fn tally(tally: &Tally) -> String {
     let mut text = format!("{} judged", grouped(tally.judged));
     for (why, count) in &tally.unjudged {
         text.push_str(&format!(", {} not judged ({why})", grouped(*count)));

@@ -42,7 +42,7 @@ fn the_seeds_of_a_store_reach_every_fault_that_applies_to_it_and_no_other() {
 #[test]
 fn a_databases_clock_jumps_far_and_near_in_both_directions_and_only_where_there_is_one() {
     let drawn = |store: Store| {
-        let steps = (0..500).flat_map(move |seed| draw(seed, &frame(store)).steps);
+        let steps = (0..4_000).flat_map(move |seed| draw(seed, &frame(store)).steps);
         steps.filter_map(|step| {
             if let Act::DatabaseClock { by_s, .. } = step.act { Some(by_s) } else { None }
         })
@@ -51,6 +51,16 @@ fn a_databases_clock_jumps_far_and_near_in_both_directions_and_only_where_there_
     for wanted in [1..11, -10..0, 3_600..14_400, -14_399..-3_599] {
         assert!(drawn(Store::Postgres).any(|by_s| wanted.contains(&by_s)), "{wanted:?}");
     }
+}
+
+#[test]
+fn of_the_clocks_that_jump_on_a_shared_ledger_about_a_third_are_the_databases() {
+    let (mut own, mut shared) = (0, 0);
+    for step in (0..10_000).flat_map(|seed| draw(seed, &frame(Store::Postgres)).steps) {
+        own += i32::from(matches!(step.act, Act::Clock { .. }));
+        shared += i32::from(matches!(step.act, Act::DatabaseClock { .. }));
+    }
+    assert!(shared * 4 > own + shared && shared * 5 < (own + shared) * 2, "{own}, {shared}");
 }
 
 #[test]

@@ -154,12 +154,16 @@ pub struct SessionOwner {
 }
 
 impl SessionOwner {
-    /// Of calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name, or none.
+    /// Of calls whose credential is the same for everybody in a tenant: a secret of the configuration, by its name and the mark of the
+    /// version that is sent, or none. A server may go on as whoever began a session: what was rotated away must not be that.
     #[must_use]
-    pub fn shared(tenant: &TenantId, secret: Option<&str>) -> Self {
+    pub fn shared(tenant: &TenantId, secret: Option<(&str, Option<Digest>)>) -> Self {
         let builder = DigestBuilder::new("placet.session.shared.v1");
         let builder = builder.field("tenant", tenant.as_str().as_bytes());
-        let who = builder.optional("secret", secret.map(str::as_bytes)).finish();
+        let builder = builder.optional("secret", secret.map(|(name, _)| name.as_bytes()));
+        let mark = secret.and_then(|(_, mark)| mark);
+        let who =
+            builder.optional("version", mark.as_ref().map(|mark| &mark.as_bytes()[..])).finish();
         Self { who, tenant: Some(digest_of(tenant)) }
     }
 

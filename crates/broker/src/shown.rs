@@ -101,6 +101,8 @@ impl Shown {
         self.all.extend(faces());
         if value.len() >= WORD_BYTES_MIN {
             self.proofs.extend(faces());
+            // As one part of something.
+            self.proofs.insert(Digest::of(&plain(value)));
         }
     }
 
@@ -127,12 +129,18 @@ impl Shown {
     fn is_in_text(&self, text: &str) -> bool {
         // A word ends where no token and nothing that is percent-encoded goes on.
         let words = text.as_bytes().split(|byte| !is_token_byte(*byte) && *byte != b'%');
-        words.filter(|word| word.len() >= WORD_BYTES_MIN).any(|word| self.is_proof(word))
+        words.filter(|word| word.len() >= WORD_BYTES_MIN).any(|word| {
+            // Either may stand in a token as well as between two of them.
+            let further = word.split(|byte| matches!(byte, b'=' | b'/'));
+            self.is_proof(word) || further.into_iter().any(|word| self.is_proof(word))
+        })
     }
 
     fn is_proof(&self, word: &[u8]) -> bool {
-        let parts = word.split(|byte| *byte == b'.').filter_map(long_enough);
-        face(word).into_iter().chain(parts).any(|face| self.proofs.contains(&face))
+        let parts = word.split(|byte| *byte == b'.').filter(|part| part.len() >= WORD_BYTES_MIN);
+        let parts = parts.map(|part| Digest::of(&plain(part)));
+        let whole = face(word).filter(|_| word.len() >= WORD_BYTES_MIN);
+        whole.into_iter().chain(parts).any(|face| self.proofs.contains(&face))
     }
 }
 

@@ -150,13 +150,18 @@ impl Seen {
 
 struct Loaded {
     /// In the order of the configuration.
-    each: Vec<Arc<dyn ClientCertVerifier>>,
+    each: Vec<Arc<Authority>>,
     /// How often a chain was checked.
     #[cfg(test)]
     checks: AtomicU64,
     any: Arc<dyn ClientCertVerifier>,
-    /// Of each authority's file.
-    marks: Vec<Option<FileMark>>,
+}
+
+/// An authority, as its file was read.
+struct Authority {
+    certificates: Vec<CertificateDer<'static>>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    mark: Option<FileMark>,
 }
 
 impl fmt::Debug for ClientAuthorities {
@@ -175,7 +180,9 @@ impl ClientAuthorities {
         if config.is_empty() {
             return Ok(None);
         }
-        let loaded = ArcSwap::from_pointee(load(config)?);
+        let each = config.iter().zip(marks_of(config));
+        let each = each.map(|(one, mark)| Authority::read(one, mark).map(Arc::new));
+        let loaded = ArcSwap::from_pointee(Loaded::of(each.collect::<Result<_, _>>()?)?);
         Ok(Some(Self {
             inner: Arc::new(Inner {
                 config: config.to_vec(),
@@ -199,29 +206,36 @@ impl ClientAuthorities {
         self.inner.generation.load(Ordering::Acquire)
     }
 
-    /// Reads the files again if one of them is another now. Files that cannot be used change nothing for a while: an authority is used on for
-    /// `keys_stale_s_max` (an hour) after its file was last found as it was read, and then nobody is known by it.
+    /// Reads the files again that are others now. One that cannot be used changes nothing for a while, and nothing for the other authorities:
+    /// an authority is used on for `keys_stale_s_max` (an hour) after its file was last found as it was read, and then nobody is known by it.
     ///
     /// # Errors
-    /// [`SetupError`] naming the file that cannot be used.
+    /// [`SetupError`] naming the first file that cannot be used; the others were read all the same.
     pub fn reload_if_changed(&self) -> Result<bool, SetupError> {
         let marks = marks_of(&self.inner.config);
         let known = self.inner.loaded.load_full();
-        for (seen, (mark, read)) in self.files().iter_mut().zip(marks.iter().zip(&known.marks)) {
-            if mark.is_some() && mark == read {
+        let (mut each, mut seen) = (known.each.clone(), self.files().clone());
+        let (mut has_changed, mut problem) = (false, None);
+        let places = each.iter_mut().zip(&mut seen).zip(self.inner.config.iter().zip(marks));
+        for ((read, seen), (authority, mark)) in places {
+            if mark.is_some() && mark == read.mark {
                 *seen = Seen::now();
-            } else {
-                seen.is_failing = true;
+                continue;
+            }
+            match Authority::read(authority, mark) {
+                Ok(fresh) => (*read, *seen, has_changed) = (Arc::new(fresh), Seen::now(), true),
+                Err(error) => {
+                    seen.is_failing = true;
+                    problem.get_or_insert(error);
+                }
             }
         }
-        if marks == known.marks && marks.iter().all(Option::is_some) {
-            return Ok(false);
+        *self.files() = seen;
+        if has_changed {
+            self.inner.loaded.store(Arc::new(Loaded::of(each)?));
+            self.inner.generation.fetch_add(1, Ordering::AcqRel);
         }
-        let loaded = load(&self.inner.config)?;
-        self.files().fill(Seen::now());
-        self.inner.loaded.store(Arc::new(loaded));
-        self.inner.generation.fetch_add(1, Ordering::AcqRel);
-        Ok(true)
+        problem.map_or(Ok(has_changed), Err)
     }
 
     /// The files do not answer, as on a mount that hangs.
@@ -292,8 +306,8 @@ impl ClientAuthorities {
         let at = UnixTime::since_unix_epoch(since);
         let mut known = false;
         let each = self.inner.config.iter().zip(&loaded.each).enumerate();
-        for (place, (authority, verifier)) in each {
-            if verifier.verify_client_cert(own, between, at).is_err() {
+        for (place, (authority, read)) in each {
+            if read.verifier.verify_client_cert(own, between, at).is_err() {
                 continue;
             }
             known = true;
@@ -386,35 +400,44 @@ fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     Some(Timestamp::from_ms(i64::try_from(since.as_millis()).ok()?))
 }
 
-fn load(config: &[ClientAuthority]) -> Result<Loaded, SetupError> {
-    // Looked at before they are read: what changes in between is read once too often, not once too little.
-    let marks = marks_of(config);
-    let mut all = RootCertStore::empty();
-    let mut each = Vec::with_capacity(config.len());
-    for authority in config {
+impl Authority {
+    /// Reads its file. The file was looked at before: what changes in between is read once too often, not once too little.
+    fn read(authority: &ClientAuthority, mark: Option<FileMark>) -> Result<Self, SetupError> {
         let unusable = |problem: String| SetupError::Issuer { issuer: authority.issuer(), problem };
+        let certificates = certificates(&authority.ca).map_err(unusable)?;
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(&authority.ca).map_err(unusable)? {
-            let added = roots.add(certificate.clone()).and_then(|()| all.add(certificate));
+        for certificate in &certificates {
+            let added = roots.add(certificate.clone());
             added.map_err(|_bad| {
                 unusable("a certificate of it cannot be an authority".to_owned())
             })?;
         }
-        each.push(verifier(roots).map_err(unusable)?);
+        let verifier = verifier(roots).map_err(unusable)?;
+        Ok(Self { certificates, verifier, mark })
     }
-    let none = |problem| SetupError::Issuer { issuer: "client_authorities".to_owned(), problem };
-    let provider = Arc::new(ring::default_provider());
-    let any = WebPkiClientVerifier::builder_with_provider(Arc::new(all), provider)
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| none(error.to_string()))?;
-    Ok(Loaded {
-        each,
-        #[cfg(test)]
-        checks: AtomicU64::new(0),
-        any,
-        marks,
-    })
+}
+
+impl Loaded {
+    fn of(each: Vec<Arc<Authority>>) -> Result<Self, SetupError> {
+        let none =
+            |problem| SetupError::Issuer { issuer: "client_authorities".to_owned(), problem };
+        let mut all = RootCertStore::empty();
+        let certificates = each.iter().flat_map(|authority| &authority.certificates);
+        for certificate in certificates {
+            all.add(certificate.clone()).map_err(|error| none(error.to_string()))?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let any = WebPkiClientVerifier::builder_with_provider(Arc::new(all), provider)
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| none(error.to_string()))?;
+        Ok(Self {
+            each,
+            #[cfg(test)]
+            checks: AtomicU64::new(0),
+            any,
+        })
+    }
 }
 
 fn verifier(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, String> {

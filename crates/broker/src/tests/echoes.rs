@@ -193,6 +193,7 @@ async fn a_token_that_holds_what_was_shown_is_refused() {
         with(json!(secret)),
         with(json!(format!("placet:{secret}"))),
         with(json!(format!("Basic {basic}"))),
+        with(json!(format!("v1.{secret}.x"))),
         good_but("access_token", json!(in_head)),
     ] {
         let problem = "the token holds what it was shown";
@@ -205,5 +206,21 @@ async fn a_token_that_holds_what_was_shown_is_refused() {
     // What a request says, and a token may repeat.
     for held in [json!("placet"), json!("urn:mail-api"), json!("mail.read"), json!("grant_type")] {
         asked(with(held)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_clients_secret_is_known_within_a_word_too() {
+    let secret = "the-secret-of-the-gateway";
+    for held in [format!("v1.{secret}.x"), format!("key={secret}"), format!("/k/{secret}/x")] {
+        let mut claims =
+            json!({ "aud": "urn:mail-api", "sub": "alice", "act": { "sub": "agent-1" } });
+        claims["x"] = json!(held);
+        let answer = good_but("access_token", json!(jwt(&claims)));
+        let service = Service::answering(200, answer).await;
+        let (broker, _) = service.broker_of(service.config(), secrets(&[("sts", secret)]));
+        let refused = broker.mint(request()).await.map(|grant| grant.used());
+        let problem = "the token holds what it was shown";
+        assert_eq!(refused, Err(BrokerError::AnswerRefused { problem }), "{held}");
     }
 }

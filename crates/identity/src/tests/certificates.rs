@@ -225,6 +225,29 @@ async fn a_changed_authority_counts_without_a_restart_and_a_broken_file_changes_
 }
 
 #[tokio::test]
+async fn an_authority_is_read_again_whatever_has_become_of_the_file_of_another() {
+    let (old, new, other) = (Authority::new("old"), Authority::new("new"), Authority::new("other"));
+    let mut prefixed = spiffe("other.example");
+    prefixed["workloads"]["principal_prefix"] = json!("other:");
+    let mut own = spiffe("prod.example");
+    own["workloads"]["principal_prefix"] = json!("prod:");
+    let known = Known::new(&[("mesh", &old, own), ("other", &other, prefixed)]);
+    let bot = new.with_uris(&["spiffe://prod.example/agent/bot"]);
+    let of_other = other.with_uris(&["spiffe://other.example/agent/bot"]);
+    let authorities = known.verifier.client_authorities().unwrap();
+    let before = authorities.generation();
+    fs::remove_file(Known::path(&known.folder, "other")).unwrap();
+    fs::write(Known::path(&known.folder, "mesh"), &new.pem).unwrap();
+    let problem = authorities.reload_if_changed().unwrap_err().to_string();
+    assert!(problem.contains("other"), "{problem}");
+    assert!(authorities.generation() > before, "doors take what was read");
+    assert!(known.name_of(&bot).await.is_some(), "its authority was not read again");
+    assert!(known.name_of(&of_other).await.is_some(), "it is used on for a while");
+    assert!(authorities.reload_if_changed().is_err());
+    assert_eq!(authorities.generation(), before + 1, "what is read already is read again");
+}
+
+#[tokio::test]
 async fn an_authority_that_is_replaced_by_one_of_the_same_length_at_the_same_moment_is_noticed() {
     let (old, new) = (Authority::new("old"), Authority::new("new"));
     let known = Known::new(&[("mesh", &old, spiffe("prod.example"))]);

@@ -369,7 +369,7 @@ async fn own_secret(
     let live = context.secrets.live_soon(name).await;
     let live = live.map_err(|error| unready("the secret cannot be read", error.to_string()))?;
     sendable(live, &brokered.built.target.contract.transport).ok_or_else(|| {
-        let problem = "holds what no header can, such as a line break";
+        let problem = "holds what no header can, such as a line break or more than 16 KiB";
         unready("the secret cannot be sent", format!("the secret `{name}` {problem}"))
     })
 }
@@ -388,9 +388,14 @@ fn sendable(live: LiveSecret, transport: &TransportFile) -> Option<LiveSecret> {
     previous.map(|newest| LiveSecret { newest, previous: None })
 }
 
+/// How long a secret may be that is sent in a header, in bytes: half of what all headers of a request may have together.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+
 /// Whether a header can hold this value (RFC 9110, section 5.5, less what clients do not send: what is not ASCII).
 fn fits_header(value: &SecretString) -> bool {
-    value.expose_secret().bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'))
+    let value = value.expose_secret();
+    let is_sent = |byte| matches!(byte, b'\t' | b' '..=b'~');
+    value.len() <= HEADER_BYTES_MAX && value.bytes().all(is_sent)
 }
 
 /// Why a call is not ready to be sent, where its target cannot be reached: it may be for want of the secret that the contract's listings and
@@ -412,6 +417,7 @@ fn proof_of(
     let header = file.header.to_ascii_lowercase();
     let plan = &brokered.binding.credential;
     let value = &version.sent.value;
+    let mark = context.secrets.mark(name, value);
     Proof {
         credential: Some(Credential {
             value: as_sent(&header, value.clone()),
@@ -419,7 +425,7 @@ fn proof_of(
             origin: None,
             ends: version.sent.ends.map(Instant::into_std),
         }),
-        owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some(name)),
+        owner: SessionOwner::shared(brokered.identity.chain.tenant(), Some((name, mark))),
         used: Some(CredentialUse {
             kind: plan.kind,
             source: name.to_owned(),
@@ -429,7 +435,7 @@ fn proof_of(
             resource: None,
             scopes: plan.scopes.clone(),
             expires_at: end_of(&version.sent, (context.clock.now(), Instant::now())),
-            digest: context.secrets.mark(name, value),
+            digest: mark,
             reused: false,
         }),
         key: None,

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use placet_ledger::approval::ApprovalRecord;
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
 use placet_ledger::proof::Frontier;
 use placet_ledger::record::{EffectRecord, EffectState};
 use placet_types::clock::Timestamp;
@@ -363,6 +363,8 @@ pub(super) struct Contents {
     /// leaves nothing behind, neither does a pack that was written anew, once the table of places is lost; and a piece that a kill left
     /// half erased is finished by the next start.
     harmed: SpillMap,
+    /// Records that were taken over from another store, and had their contents still.
+    taken_over: SpillMap,
     verdict: ContentVerdict,
 }
 
@@ -373,8 +375,9 @@ const ALTERED: u8 = b'a';
 impl Contents {
     pub(super) fn new(reader: ContentReader, scratch: &Scratch) -> Result<Self, OpenError> {
         let harmed = SpillMap::new(&scratch.path.join("harmed"))?;
+        let taken_over = SpillMap::new(&scratch.path.join("taken-over"))?;
         let (remembered, verdict) = (HashSet::new(), ContentVerdict::default());
-        Ok(Self { reader, remembered, harmed, verdict })
+        Ok(Self { reader, remembered, harmed, taken_over, verdict })
     }
 
     pub(super) fn verdict(self) -> Result<ContentVerdict, OpenError> {
@@ -410,15 +413,29 @@ impl Contents {
                 for digest in contents_of(record) {
                     self.look_at(&record.scope.tenant, digest)?;
                 }
+                if entry.imported && !is_buried(record) {
+                    let id = record.record_id.digest();
+                    self.taken_over.put(id.as_bytes().to_vec(), vec![1])?;
+                }
             }
         }
-        for ApprovalRecord { chain, proposal, .. } in &entry.approvals {
-            self.look_at(chain.tenant(), *proposal)?;
+        for approval in &entry.approvals {
+            if !entry.imported || self.came_with_proposal(approval)? {
+                self.look_at(approval.chain.tenant(), approval.proposal)?;
+            }
         }
         for (tenant, digest) in &entry.forget_content {
             self.deleted(tenant, *digest)?;
         }
         Ok(())
+    }
+
+    /// Whether what approvers were shown was there still when an approval was taken over, after the records: it goes before the approval
+    /// does, with the result of the call, or because nothing came of the approval, and only the other store's log says so.
+    fn came_with_proposal(&self, approval: &ApprovalRecord) -> Result<bool, OpenError> {
+        let is_void = matches!(approval.state, ApprovalState::Void { .. });
+        let id = approval.record_id.digest();
+        Ok(!is_void && self.taken_over.get(id.as_bytes())?.is_some())
     }
 
     pub(super) fn look_at(&mut self, tenant: &TenantId, digest: Digest) -> Result<(), OpenError> {
@@ -455,10 +472,15 @@ fn piece_key(tenant: &TenantId, digest: Digest) -> Vec<u8> {
     [Digest::of(tenant.as_str().as_bytes()).as_bytes().as_slice(), digest.as_bytes()].concat()
 }
 
-/// The contents that a record names.
+/// The contents that a record names: what is parked, its result, and that of an earlier arm.
 pub(super) fn contents_of(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
     // The contents of a tombstone were deleted when it became one.
-    let is_buried = matches!(record.state, EffectState::Tombstone { .. });
-    let parked = (!is_buried).then_some(record.parked);
-    parked.into_iter().chain(record.state.result())
+    let kept = !is_buried(record);
+    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
+    let parked = kept.then_some(record.parked);
+    parked.into_iter().chain(record.state.result()).chain(of_arm.filter(|_| kept))
+}
+
+const fn is_buried(record: &EffectRecord) -> bool {
+    matches!(record.state, EffectState::Tombstone { .. })
 }

@@ -125,7 +125,8 @@ fn what_no_header_can_hold_is_not_sent_and_the_version_before_it_may_be() {
     let of = |newest: &str, previous: Option<&str>| {
         Some((newest.to_owned(), previous.map(str::to_owned)))
     };
-    for odd in ["two\nlines", "a\rb", "nul\0", "del\u{7f}", "schlüssel"] {
+    let long = "x".repeat(HEADER_BYTES_MAX + 1);
+    for odd in ["two\nlines", "a\rb", "nul\0", "del\u{7f}", "schlüssel", long.as_str()] {
         assert_eq!(sent(live(odd, None), &http), None, "{odd:?}");
         assert_eq!(sent(live(odd, Some("before")), &http), of("before", None), "{odd:?}");
         assert_eq!(sent(live("now", Some(odd)), &http), of("now", None), "{odd:?}");

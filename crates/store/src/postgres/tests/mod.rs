@@ -2,6 +2,7 @@
 
 mod audit;
 mod brake;
+mod buried;
 mod conformance;
 mod desk;
 mod failover;

@@ -1,0 +1,77 @@
+//! A ledger that is moved after its retention has deleted contents.
+
+use placet_ledger::approval::{ApprovalRecord, ApprovalState};
+use placet_ledger::record::EffectState;
+use placet_types::digest::Digest;
+use placet_types::error::ErrorCode;
+
+use super::*;
+use crate::embedded::{self, EmbeddedConfig};
+use crate::postgres::export;
+
+/// An approval of a key of this name, asked for with a proposal of its own.
+async fn asked(store: &PostgresStore, name: &str) -> (EffectRecord, ApprovalRecord) {
+    let claimed = claim(store, name);
+    let shown = format!("what approvers of {name} were shown").into_bytes();
+    let proposal = Digest::of(&shown);
+    let asked = ApprovalRecord { proposal, ..approval(&claimed, &format!("apr_{name}"), NOW_MS) };
+    let mut changes = synced();
+    changes.content = vec![(tenant("acme"), shown)];
+    store.commit(changes).await.unwrap();
+    (hold(store, &claimed, &asked).await, asked)
+}
+
+/// What retention does: a denied call is buried, and what was shown of it and of a void approval is deleted.
+async fn retained(store: &PostgresStore) -> [Digest; 2] {
+    let mut changes = synced();
+    changes.content = named_contents(&tenant("acme"));
+    store.commit(changes).await.unwrap();
+    let (waiting, denied) = asked(store, "denied").await;
+    let (code, approval_id) = (ErrorCode::ApprovalDenied, denied.approval_id.clone());
+    let over = moved(&waiting, EffectState::Denied { code, approval_id });
+    let mut changes = puts(&[&over]);
+    changes.approvals.push(approval_moved(&denied, ApprovalState::Denied));
+    store.commit(changes).await.unwrap();
+    let (was, settled_at) = ("denied".to_owned(), over.updated_at);
+    let buried = moved(&over, EffectState::Tombstone { was, code: Some(code), settled_at });
+    let mut changes = puts(&[&buried]);
+    changes.forget_content.push((tenant("acme"), denied.proposal));
+    store.commit(changes).await.unwrap();
+    let (_, drifted) = asked(store, "drifted").await;
+    let reason = "the policies changed".to_owned();
+    let mut changes = synced();
+    changes.approvals.push(approval_moved(&drifted, ApprovalState::Void { reason }));
+    store.commit(changes).await.unwrap();
+    let mut changes = synced();
+    changes.forget_content.push((tenant("acme"), drifted.proposal));
+    store.commit(changes).await.unwrap();
+    [denied.proposal, drifted.proposal]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_retention_deleted_before_a_ledger_was_moved_is_not_missed_after_it() {
+    let database = database().await;
+    let store = open(database.config("node-1")).await;
+    let gone = retained(&store).await;
+    let (_, living) = asked(&store, "living").await;
+    store.close().await.unwrap();
+    let mut lines = Vec::new();
+    export(&database.config("export"), &mut lines).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = EmbeddedConfig::new(folder.path().join("moved"));
+    embedded::import(&config, lines.as_slice()).unwrap();
+    let report = embedded::verify(&config.directory).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+    let mut again = Vec::new();
+    embedded::export(&config, &mut again).unwrap();
+
+    // What is lost of a call that waits is told all the same.
+    let content = config.directory.join("content");
+    std::fs::remove_dir_all(&content).unwrap();
+    std::fs::create_dir(&content).unwrap();
+    let report = embedded::verify(&config.directory).unwrap();
+    let missing: Vec<Digest> = report.content.missing.iter().map(|(_, digest)| *digest).collect();
+    assert!(missing.contains(&living.proposal), "{missing:?}");
+    assert!(!gone.iter().any(|proposal| missing.contains(proposal)), "{missing:?}");
+    assert!(embedded::export(&config, &mut Vec::new()).is_err());
+}
