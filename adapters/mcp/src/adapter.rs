@@ -225,7 +225,7 @@ impl McpAdapter {
         let options = PeerRequestOptions::no_options().with_meta(prepared.meta);
         let sending = peer.send_request_with_option(prepared.request, options);
         let mut asked = match timeout_at(deadline, sending).await {
-            Ok(Ok(handle)) => Asked(Some(handle)),
+            Ok(Ok(handle)) => Asked::new(handle),
             // It was not even queued.
             Ok(Err(_)) | Err(_) => {
                 let why = "the connection takes no more calls".to_owned();
@@ -329,11 +329,15 @@ impl McpAdapter {
 }
 
 /// A request whose answer has not come. Who lets go of it before tells the server that nobody waits any more.
-struct Asked(Option<RequestHandle<RoleClient>>);
+pub(crate) struct Asked(Option<RequestHandle<RoleClient>>);
 
 impl Asked {
+    pub(crate) const fn new(handle: RequestHandle<RoleClient>) -> Self {
+        Self(Some(handle))
+    }
+
     /// The answer; `None` when the connection has ended.
-    async fn answer(&mut self) -> Option<Result<ServerResult, ServiceError>> {
+    pub(crate) async fn answer(&mut self) -> Option<Result<ServerResult, ServiceError>> {
         let answer = (&mut self.0.as_mut()?.rx).await.ok();
         self.0 = None;
         answer

@@ -204,8 +204,10 @@ impl McpConnector {
             TransportFile::McpHttp { url, private_network } => {
                 let http = EgressHttp::new(url, *private_network, endpoint, &self.settings)?;
                 let closed = http.closed();
+                let beginning = http.beginning();
                 let transport = http.clone().into_transport(&endpoint.limits);
                 let service = handshake::shake(transport, listener.clone(), version).await?;
+                beginning.completed();
                 let link = Link::new(service, &listener, closed, None);
                 Ok(Opened { link, http: Some((http, listener)) })
             }

@@ -1,13 +1,15 @@
 //! The sessions of one connection with a server that keeps some: one for each owner of credentials.
 //!
 //! Owns which call goes through which session, how many there are and when one ends. Does not know what a session is made of (`opening`) and
-//! posts no call. Not here: the contract's own session, which lists tools and hears announcements; and the counting of places (`places`).
+//! posts no call. Not here: the contract's own session, which lists tools and hears announcements; the counting of places (`places`); and
+//! how the end of a beginning is told (`under_way`).
 //! Invariants: calls of two owners never share a session; a session that is over ends no call that is under way in another one, nor one that
 //! still is in it; there are never more than the limit says, but for those that are just being ended; what a server does not do for one
-//! owner is no failure for all, as long as it can be reached.
+//! owner is no failure for all, as long as it can be reached; a session is begun once for all who wait for it, whoever of them gives up.
 
 mod opening;
 mod places;
+mod under_way;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
@@ -19,13 +21,14 @@ use placet_adapter::{adapter::SessionOwner, outcome::AdapterError};
 use rmcp::service::{Peer, RoleClient};
 use tokio::{
     runtime::Handle,
-    time::{Instant, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 pub(crate) use self::opening::Opener;
 use self::{
-    opening::{Session, Unopened},
+    opening::Session,
     places::{Key, Places},
+    under_way::{Ended, Found, Task, ToDo, Unready},
 };
 use crate::http::{Speaker, headers::CallHeaders};
 
@@ -43,11 +46,11 @@ const SWEPT_EVERY: Duration = Duration::from_secs(1);
 /// How many sessions a connection has with its server, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
-    /// Sessions at the same time beside the contract's own. One more than that has to wait until one is idle; at least 1.
+    /// Sessions at the same time beside the contract's own; at least 1. One more than that takes the place of one that is idle, or there is none.
     pub sessions_max: usize,
     /// After how long without a call one is ended.
     pub idle: Duration,
-    /// After how long without a call the server is asked whether it still knows one, before a call is posted in it.
+    /// After how long without an answer in one the server is asked whether it still knows it, before a call is posted in it.
     pub silent: Duration,
 }
 
@@ -99,42 +102,84 @@ impl Sessions {
         key: Key,
         speaker: impl Fn() -> Speaker,
     ) -> Result<Turn, AdapterError> {
+        let mut last = AdapterError::NoSession("the server ends one after the other".to_owned());
         for _ in 0..LOOKS_MAX {
-            let Taken { mut turn, opening, was_silent, pushed_out } = self.take(key)?;
-            if let Some(one) = pushed_out {
-                // It counts until the server has heard of it.
-                let _ended = timeout(PLACE_WAIT, ending(one)).await.is_ok();
-            }
-            let _opening = opening.lock().await;
-            let Some(session) = self.session_of(turn.place) else {
-                let opened = self.opener.open(speaker()).await;
-                let session = Arc::new(opened.map_err(|unopened| self.judge(key, unopened))?);
-                self.lock().begun(turn.place, &session);
-                turn.session = Some(session);
-                return Ok(turn);
+            let Taken { mut turn, found, pushed_out } = self.take(key)?;
+            let (ended, is_ours) = match found {
+                Found::Ready(session) => (Ok(session), true),
+                Found::UnderWay(progress) => (progress.ended().await, false),
+                Found::ToDo(to_do) => {
+                    let progress = to_do.progress.clone();
+                    let working = Arc::clone(self).work(
+                        (self.turn(turn.place), speaker()),
+                        to_do,
+                        pushed_out,
+                    );
+                    // In a task of its own: it goes on for the owner's next call where this one gives up.
+                    drop(tokio::spawn(working));
+                    (progress.ended().await, true)
+                }
+                Found::Over => (Err(Unready::Gone), true),
             };
-            session.goes_on_with(speaker());
-            if was_silent {
-                session.look().await?;
+            match ended {
+                Ok(session) if session.takes_calls() => {
+                    session.goes_on_with(speaker());
+                    turn.session = Some(session);
+                    return Ok(turn);
+                }
+                Err(Unready::Failed(error)) => return Err(error),
+                Err(Unready::Stalled(why)) => return Err(self.hear(key, why)),
+                Err(Unready::OfCredential(error)) if is_ours => return Err(error),
+                // What was refused to another credential may be given to the one of this call.
+                Err(Unready::OfCredential(error)) => last = error,
+                Ok(_) | Err(Unready::Gone) => {
+                    self.lock().retire(turn.place);
+                }
             }
-            if session.is_alive() {
-                turn.session = Some(session);
-                return Ok(turn);
-            }
-            self.lock().retire(turn.place);
         }
-        Err(AdapterError::NoSession("the server ends one after the other".to_owned()))
+        Err(last)
     }
 
-    /// What it means for everybody that there is none for `key`.
-    fn judge(&self, key: Key, unopened: Unopened) -> AdapterError {
-        match unopened {
-            Unopened::Failed(error) => error,
-            Unopened::Stalled(why) if self.lock().stalls(key, self.limits.sessions_max) => {
-                AdapterError::Unavailable(why)
-            }
-            Unopened::Stalled(why) => AdapterError::NoSession(why),
+    /// Does what has to be done before calls go through a place, whoever still waits for it, and tells those who do.
+    async fn work(
+        self: Arc<Self>,
+        (turn, speaker): (Turn, Speaker),
+        to_do: ToDo,
+        pushed_out: Option<Arc<Session>>,
+    ) {
+        if let Some(one) = pushed_out {
+            // It counts until the server has heard of it.
+            let _ended = timeout(PLACE_WAIT, ending(one)).await.is_ok();
         }
+        let ToDo { task, teller, progress: _ } = to_do;
+        let ended = match task {
+            Task::Open => self.opener.open(speaker).await.map(Arc::new),
+            Task::Look(session) => {
+                session.goes_on_with(speaker);
+                let looked = session.look().await;
+                looked.map(|()| session)
+            }
+        };
+        self.note(turn.place, &ended);
+        // Given back before it is told: who hears of it may need the place.
+        drop(turn);
+        teller.tell(ended);
+    }
+
+    fn note(&self, place: u64, ended: &Ended) {
+        let mut state = self.lock();
+        match ended {
+            Ok(session) => state.ready(place, session),
+            Err(why) => state.unready(place, why, self.limits.sessions_max),
+        }
+    }
+
+    fn hear(&self, key: Key, why: String) -> AdapterError {
+        self.lock().hear(key, why)
+    }
+
+    fn turn(self: &Arc<Self>, place: u64) -> Turn {
+        Turn { sessions: Arc::clone(self), place, session: None }
     }
 
     /// Takes a place for a call: the owner's, a free one, or that of a session that is idle.
@@ -142,6 +187,9 @@ impl Sessions {
         let mut state = self.lock();
         if state.is_closed {
             return Err(AdapterError::NoSession("the connection has ended".to_owned()));
+        }
+        if let Some(refusal) = state.refusal(key) {
+            return Err(refusal);
         }
         let mut pushed_out = None;
         let max = self.limits.sessions_max;
@@ -157,19 +205,8 @@ impl Sessions {
             }
         };
         let gone = || AdapterError::NoSession("its place is gone".to_owned());
-        let found = state.get(place).ok_or_else(gone)?;
-        let was_silent = found.users == 0
-            && found.session.is_some()
-            && found.used_at.elapsed() >= self.limits.silent;
-        found.users = found.users.saturating_add(1);
-        found.used_at = Instant::now();
-        let opening = Arc::clone(&found.opening);
-        let turn = Turn { sessions: Arc::clone(self), place, session: None };
-        Ok(Taken { turn, opening, was_silent, pushed_out })
-    }
-
-    fn session_of(&self, place: u64) -> Option<Arc<Session>> {
-        self.lock().get(place)?.session.clone()
+        let found = state.enter(place, self.limits.silent).ok_or_else(gone)?;
+        Ok(Taken { turn: self.turn(place), found, pushed_out })
     }
 
     /// Begins no session any more, and ends those without a call; the others end with their last one.
@@ -192,14 +229,12 @@ impl Sessions {
 /// A place that was taken for a call.
 struct Taken {
     turn: Turn,
-    opening: Arc<tokio::sync::Mutex<()>>,
-    /// Whether nobody has heard of its session for a while.
-    was_silent: bool,
+    found: Found,
     /// Whose session has to end for it.
     pushed_out: Option<Arc<Session>>,
 }
 
-/// The use of a session by one call; given back on drop.
+/// The use of a place by one call, or by what is under way in it; given back on drop.
 pub(crate) struct Turn {
     sessions: Arc<Sessions>,
     place: u64,

@@ -51,6 +51,7 @@ mod write;
 mod writer;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -118,19 +119,16 @@ impl PostgresStore {
     ///
     /// # Errors
     /// [`OpenError`]: nothing answers, the server's settings would lose what it acknowledges, the tables are of another build, or the
-    /// database has forgotten what this node knows. Nothing is served then.
+    /// database has forgotten what this node knows, or says nothing more half-way. Nothing is served then.
     pub async fn open(config: PostgresConfig) -> Result<(Arc<Self>, StartReport), OpenError> {
         config.check()?;
         let connector = Arc::new(Connector::new(config.url.clone(), config.wait));
         let connected = connector.connect(Purpose::Writing).await;
         let mut connection = connected.map_err(|error| error.into_open(&config.url))?;
         migrate::migrate(&mut connection, config.lease, config.wait).await?;
-        inspect::may_use_tables(&mut connection).await?;
-        if let Some(folder) = &config.witness
-            && let Some(witness) = Witness::read(folder)?
-        {
-            witness.check(&mut connection, folder).await?;
-        }
+        let checking = check_fit(&mut connection, config.witness.as_deref());
+        let checked = limits::within(limits::patience(config.wait), checking).await;
+        checked.map_err(OpenError::refused("tell whether it is fit for this node"))??;
         let sent = Instant::now();
         let started = node::start(&mut connection, &config.node, config.lease, config.wait).await?;
         let Started { report, now_ms, floor_ms } = started;
@@ -245,6 +243,17 @@ impl PostgresStore {
             }
         }
     }
+}
+
+/// What is looked at before an epoch is taken.
+async fn check_fit(connection: &mut PgConnection, witness: Option<&Path>) -> Result<(), OpenError> {
+    inspect::may_use_tables(connection).await?;
+    if let Some(folder) = witness
+        && let Some(witness) = Witness::read(folder)?
+    {
+        witness.check(connection, folder).await?;
+    }
+    Ok(())
 }
 
 #[async_trait]

@@ -23,6 +23,9 @@ pub(crate) enum HttpFault {
     /// The server gave a session the number of another one that is in use.
     #[error("the server has given the session a number that another one has")]
     NumberTaken,
+    /// The server did not begin the session in the time of that, or nobody waited for it any more.
+    #[error("the server did not begin the session in time")]
+    Late,
     /// The credential that the request would carry is over.
     #[error("the time of the credential is over")]
     CredentialOver,
@@ -47,7 +50,7 @@ impl HttpFault {
             Self::Egress(error) if error.nothing_was_sent() => {
                 Fault::Nothing(AdapterError::Unavailable(said))
             }
-            Self::Egress(_) => Fault::Perhaps(said),
+            Self::Egress(_) | Self::Late => Fault::Perhaps(said),
             Self::Unusable(_) => Fault::Garbled(said),
             Self::SessionEnded | Self::NumberTaken | Self::CredentialOver => {
                 Fault::Nothing(AdapterError::NoSession(said))

@@ -5,9 +5,11 @@
 //! call carries is on no other request, but for its credential, which is on the requests that the session of its owner consists of.
 
 mod asking;
+mod beginning;
 pub(crate) mod fault;
 pub(crate) mod headers;
 mod numbers;
+mod own;
 mod wire;
 
 use std::{
@@ -34,6 +36,7 @@ use rmcp::{
     },
 };
 use sse_stream::Sse;
+use tokio::time::Instant;
 use url::Url;
 
 use placet_adapter::outcome::AdapterError;
@@ -46,7 +49,7 @@ use placet_types::contract::{
 use crate::connector::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
 
 pub(crate) use self::asking::Speaker;
-use self::{fault::HttpFault, headers::CallHeaders, numbers::Numbers};
+use self::{fault::HttpFault, headers::CallHeaders, numbers::Numbers, own::Own};
 
 /// A call has its own deadline; this only bounds what nobody waits for any more.
 const EXCHANGE_MS_MAX: u64 = 3_600_000;
@@ -85,26 +88,6 @@ struct Target {
     secrets: Arc<dyn SecretLookup>,
     /// Whether its sockets say who we are: then they are not shared.
     certified: bool,
-}
-
-/// What belongs to one session.
-struct Own {
-    speaker: Speaker,
-    /// Whether it hears what the server says by itself: the contract's own session does.
-    listens: bool,
-    /// Whether the server has given it a number.
-    numbered: AtomicBool,
-    /// Whether any of its requests has reached the server.
-    reached: AtomicBool,
-    /// Set once the server has ended it, or refused its speaker.
-    closed: Arc<AtomicBool>,
-}
-
-impl Own {
-    fn new(speaker: Speaker, listens: bool) -> Arc<Self> {
-        let (numbered, reached) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { speaker, listens, numbered, reached, closed: Arc::default() })
-    }
 }
 
 impl fmt::Debug for EgressHttp {
@@ -146,7 +129,7 @@ impl EgressHttp {
             secrets: Arc::clone(&settings.secrets),
             certified,
         };
-        let own = Own::new(Speaker::contract(false), true);
+        let own = Own::new(Speaker::contract(false), true, &endpoint.limits);
         Ok(Self { target: Arc::new(target), own, numbers: Arc::default() })
     }
 
@@ -156,7 +139,7 @@ impl EgressHttp {
         speaker: Speaker,
         (endpoint, settings): (&Endpoint, &McpSettings),
     ) -> Result<Self, AdapterError> {
-        let own = Own::new(speaker, false);
+        let own = Own::new(speaker, false, &endpoint.limits);
         let TransportFile::McpHttp { url, private_network } = &endpoint.transport else {
             return Err(AdapterError::Misconfigured("it is no server over HTTP".to_owned()));
         };
@@ -175,7 +158,7 @@ impl EgressHttp {
 
     /// Whether the server has begun a session, and not only answered.
     pub(crate) fn has_session(&self) -> bool {
-        self.own.numbered.load(Ordering::Acquire)
+        self.own.is_numbered()
     }
 
     /// Who speaks in its requests that are no calls.
@@ -183,9 +166,19 @@ impl EgressHttp {
         &self.own.speaker
     }
 
-    /// The flag that is set once the server has ended the session, or refused whom it is for.
+    /// The flag that is set once the server has ended the session, or does not know the credential of whom it is for.
     pub(crate) fn closed(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.own.closed)
+        self.own.closed()
+    }
+
+    /// Whether no further call is to go through the session.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.own.is_retired()
+    }
+
+    /// When the server last answered in the session.
+    pub(crate) fn heard_at(&self) -> Instant {
+        self.own.heard_at()
     }
 
     /// The transport over this client.
@@ -207,11 +200,21 @@ impl EgressHttp {
         message: &ClientJsonRpcMessage,
         request: Outgoing,
     ) -> Result<StreamableHttpPostResponse, Http> {
+        let answer = self.in_time(message, self.exchange(message, request)).await;
+        let answer = answer.and_then(|answer| self.numbered(message, answer));
+        self.own.note(&answer);
+        answer.map_err(StreamableHttpError::Client)
+    }
+
+    async fn exchange(
+        &self,
+        message: &ClientJsonRpcMessage,
+        request: Outgoing,
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let in_session = request.in_session();
         let response = match call_headers(message) {
             Some(call) => {
-                let call = call.map_err(StreamableHttpError::Client)?;
-                let own = self.target.headers_of(call).map_err(StreamableHttpError::Client)?;
+                let own = self.target.headers_of(call?)?;
                 let request = self.target.request(&request, own);
                 self.target.client.stream(request).await.map_err(HttpFault::from)
             }
@@ -221,51 +224,27 @@ impl EgressHttp {
         if !response.as_ref().is_err_and(HttpFault::is_unreached) {
             self.own.reached.store(true, Ordering::Release);
         }
-        let response = response.map_err(StreamableHttpError::Client)?;
-        let answer = wire::read_answer(message, response, in_session).await;
-        let answer = answer.and_then(|answer| self.numbered(message, answer));
-        self.note(&answer);
-        answer.map_err(StreamableHttpError::Client)
+        wire::read_answer(message, response?, in_session).await
     }
 
-    /// The answer to a handshake, unless it gives the session a number that another one has.
+    /// The answer to a handshake, unless nobody waits for it, or it gives the session a number that another one has.
     fn numbered(
         &self,
         message: &ClientJsonRpcMessage,
         answer: StreamableHttpPostResponse,
     ) -> Result<StreamableHttpPostResponse, HttpFault> {
         let ClientJsonRpcMessage::Request(request) = message else { return Ok(answer) };
-        let begins = matches!(&request.request, ClientRequest::InitializeRequest(_));
+        let ClientRequest::InitializeRequest(begins) = &request.request else { return Ok(answer) };
         let number = match &answer {
             StreamableHttpPostResponse::Json(_, number)
-            | StreamableHttpPostResponse::Sse(_, number) => number.as_deref().filter(|_| begins),
+            | StreamableHttpPostResponse::Sse(_, number) => number.as_deref(),
             StreamableHttpPostResponse::Accepted | _ => None,
         };
+        let version = begins.params.protocol_version.as_str();
         match number {
             Some(number) if !self.numbers.take(number, &self.own) => Err(HttpFault::NumberTaken),
+            Some(number) if !self.has_begun(number, version) => Err(HttpFault::Late),
             Some(_) | None => Ok(answer),
-        }
-    }
-
-    /// Notes what an answer says of the session. One whose speaker was refused is not used again: the server may have bound it to a
-    /// credential that is over.
-    fn note(&self, answer: &Result<StreamableHttpPostResponse, HttpFault>) {
-        let is_over = match answer {
-            Ok(
-                StreamableHttpPostResponse::Json(_, number)
-                | StreamableHttpPostResponse::Sse(_, number),
-            ) => {
-                if number.is_some() {
-                    self.own.numbered.store(true, Ordering::Release);
-                }
-                false
-            }
-            Err(HttpFault::SessionEnded) => true,
-            Err(HttpFault::Status(401 | 403)) => !self.own.speaker.is_contract(),
-            Ok(_) | Err(_) => false,
-        };
-        if is_over {
-            self.own.closed.store(true, Ordering::Release);
         }
     }
 
@@ -274,7 +253,7 @@ impl EgressHttp {
         let status = response.status();
         if status.is_client_error() {
             if status == StatusCode::NOT_FOUND && request.in_session() {
-                self.own.closed.store(true, Ordering::Release);
+                self.own.close();
             }
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }

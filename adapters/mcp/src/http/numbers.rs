@@ -5,12 +5,12 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, Weak, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, Weak},
 };
 
 use placet_types::digest::Digest;
 
-use super::Own;
+use super::own::Own;
 
 /// The numbers, each with the session that has it.
 #[derive(Default)]
@@ -28,11 +28,5 @@ impl Numbers {
             numbers.insert(digest, Arc::downgrade(own));
         }
         !is_others
-    }
-}
-
-impl Own {
-    fn is_open(&self) -> bool {
-        !self.closed.load(Ordering::Acquire)
     }
 }

@@ -8,18 +8,22 @@ use std::{sync::Arc, time::Duration};
 use placet_adapter::outcome::AdapterError;
 use rmcp::{
     model::{ClientRequest, PingRequest, ProtocolVersion},
-    service::{Peer, RoleClient},
+    service::{Peer, PeerRequestOptions, RoleClient, ServiceError},
 };
 use tokio::time::{Instant, timeout};
 
+use super::under_way::Unready;
 use crate::{
-    adapter::Link,
+    adapter::{Asked, Link},
     connector::{Endpoint, McpSettings},
     failure, handshake,
     http::{EgressHttp, Speaker},
     listener::Listener,
     text::whole,
 };
+
+/// How long a server may take to say that it still knows a session.
+const LOOK_WAIT: Duration = Duration::from_secs(2);
 
 /// What every session of a connection begins with.
 pub(crate) struct Opener {
@@ -37,26 +41,23 @@ impl Opener {
     ///
     /// # Errors
     /// Why there is none: it is told from an outage where the server can be reached.
-    pub(super) async fn open(&self, speaker: Speaker) -> Result<Session, Unopened> {
+    pub(super) async fn open(&self, speaker: Speaker) -> Result<Session, Unready> {
         let http = self.http.for_session(speaker, (&self.endpoint, self.settings.as_ref()));
-        let http = http.map_err(Unopened::Failed)?;
+        let http = http.map_err(Unready::Failed)?;
         let ms_max = self.endpoint.limits.connect_ms_max;
         let begun = timeout(Duration::from_millis(ms_max), self.start(http.clone())).await;
         let Ok(begun) = begun else {
-            return Err(Unopened::Stalled(format!("no completed handshake within {ms_max} ms")));
+            return Err(Unready::Stalled(format!("no completed handshake within {ms_max} ms")));
         };
-        let is_there = http.was_reached();
-        let session = begun.map_err(|error| {
-            Unopened::Failed(if is_there { as_no_session(error) } else { error })
-        })?;
-        let info = session.link.peer_info().map_err(|error| Unopened::Failed(as_no_session(error)));
+        let session = begun.map_err(|error| unready(error, &http))?;
+        let info = session.link.peer_info().map_err(|error| Unready::Failed(as_no_session(error)));
         let spoken = info?.protocol_version.clone();
         if spoken == self.version {
             return Ok(session);
         }
         session.close().await;
         // The contract's own session is as its contract says, or there would be no connection.
-        Err(Unopened::Failed(AdapterError::NoSession(format!(
+        Err(Unready::Failed(AdapterError::NoSession(format!(
             "in it the server speaks protocol version `{}`",
             whole(spoken.as_str())
         ))))
@@ -64,19 +65,30 @@ impl Opener {
 
     async fn start(&self, http: EgressHttp) -> Result<Session, AdapterError> {
         let closed = http.closed();
+        let beginning = http.beginning();
         let transport = http.clone().into_transport(&self.endpoint.limits);
         let service = handshake::shake(transport, self.listener.clone(), &self.version).await?;
+        beginning.completed();
         Ok(Session { link: Link::new(service, &self.listener, closed, None), http })
     }
 }
 
-/// Why a session was not begun.
-#[derive(Debug)]
-pub(super) enum Unopened {
-    /// It failed so.
-    Failed(AdapterError),
-    /// The server did not do it in the time that a connection may take.
-    Stalled(String),
+/// Why a session was not begun, by what the handshake has failed with.
+fn unready(error: AdapterError, http: &EgressHttp) -> Unready {
+    let is_over = http.speaker().ends().is_some_and(|ends| Instant::now() >= ends);
+    let error = if http.was_reached() { as_no_session(error) } else { error };
+    match error {
+        AdapterError::CredentialRefused(_) | AdapterError::Forbidden(_) => {
+            Unready::OfCredential(error)
+        }
+        AdapterError::NoSession(_) if is_over => Unready::OfCredential(error),
+        AdapterError::NoSession(_)
+        | AdapterError::Refused(_)
+        | AdapterError::Unavailable(_)
+        | AdapterError::Drifted(_)
+        | AdapterError::Garbled(_)
+        | AdapterError::Misconfigured(_) => Unready::Failed(error),
+    }
 }
 
 /// What a server that is there does not begin for one caller it may begin for another, whatever it says instead.
@@ -108,6 +120,16 @@ impl Session {
         self.link.is_alive()
     }
 
+    /// Whether further calls may go through it. The calls that are in it already may, as long as it is alive.
+    pub(super) fn takes_calls(&self) -> bool {
+        self.is_alive() && !self.http.is_retired()
+    }
+
+    /// Whether nothing was heard in it for so long.
+    pub(super) fn is_silent(&self, silent: Duration) -> bool {
+        self.http.heard_at().elapsed() >= silent
+    }
+
     /// When the credential that it carries is over.
     pub(super) fn ends(&self) -> Option<Instant> {
         self.http.speaker().ends()
@@ -118,19 +140,29 @@ impl Session {
         self.http.speaker().goes_on_with(speaker);
     }
 
-    /// Asks the server whether it still knows the session, which then is alive or not.
+    /// Asks the server whether it still knows the session.
     ///
     /// # Errors
-    /// That the server cannot be reached.
-    pub(super) async fn look(&self) -> Result<(), AdapterError> {
+    /// That it does not, or says nothing in time; or that it cannot be reached.
+    pub(super) async fn look(&self) -> Result<(), Unready> {
         let ping = ClientRequest::PingRequest(PingRequest::default());
-        let Err(error) = self.peer().send_request(ping).await else { return Ok(()) };
-        // Whoever answers a ping with an error of his own is there.
-        if self.is_alive() && failure::is_unreached(&error) {
-            let why = "the server cannot be reached".to_owned();
-            return Err(AdapterError::Unavailable(why));
+        let asking = async {
+            let options = PeerRequestOptions::no_options();
+            match self.peer().send_request_with_option(ping, options).await {
+                Ok(handle) => Asked::new(handle).answer().await,
+                Err(error) => Some(Err(error)),
+            }
+        };
+        match timeout(LOOK_WAIT, asking).await {
+            // Whoever answers a ping with an error of his own is there.
+            Ok(Some(Ok(_) | Err(ServiceError::McpError(_)))) if self.takes_calls() => Ok(()),
+            Ok(Some(Err(error))) if self.takes_calls() && failure::is_unreached(&error) => {
+                let why = "the server cannot be reached".to_owned();
+                Err(Unready::Failed(AdapterError::Unavailable(why)))
+            }
+            // What stands in between may answer for a server that is gone; a session costs less than a call whose outcome nobody knows.
+            Ok(_) | Err(_) => Err(Unready::Gone),
         }
-        Ok(())
     }
 
     pub(super) async fn close(&self) {

@@ -1,8 +1,8 @@
 //! Places for sessions: which there are, whose they are, and which one makes place for another.
 //!
-//! Owns the counting. Begins and ends no session and waits for nothing. Invariants: there are never more places than the limit says; where all
-//! are taken, a tenant that has its share of them pushes out one of its own, and one that has less one of those that have more; a place in use
-//! is never taken away.
+//! Owns the counting, and for whom the server begins none. Begins and ends no session and waits for nothing. Invariants: there are never more
+//! places than the limit says; where all are taken, a tenant that has its share of them pushes out one of its own, and one that has less one of
+//! those that have more, or, if it has none, the one that is idle for the longest; a place in use is never taken away.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -10,14 +10,21 @@ use std::{
     time::Duration,
 };
 
-use placet_adapter::adapter::SessionOwner;
+use placet_adapter::{adapter::SessionOwner, outcome::AdapterError};
 use placet_types::digest::Digest;
 use tokio::time::Instant;
 
-use super::opening::Session;
+use super::{
+    opening::Session,
+    under_way::{Found, Progress, Task, ToDo, Unready},
+};
 
 /// So long before its credential is over a session is ended, while its end can still be told with it.
 const ENDED_BEFORE: Duration = Duration::from_secs(3);
+/// So long after the server did not begin one for somebody it is not asked again to.
+const HELD_FOR: Duration = Duration::from_secs(3);
+/// So long it is known of somebody that the server did not: when it is asked again, only the call that asks waits.
+const HELD_KEPT: Duration = Duration::from_mins(1);
 
 /// For whom a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,13 +46,21 @@ impl Key {
 }
 
 /// A place for a session, taken before there is one.
-pub(super) struct Place {
-    pub(super) session: Option<Arc<Session>>,
-    /// Held by whoever opens it, or asks whether it is still there.
-    pub(super) opening: Arc<tokio::sync::Mutex<()>>,
-    pub(super) users: usize,
-    pub(super) used_at: Instant,
+struct Place {
+    session: Option<Arc<Session>>,
+    /// That its session is begun, or that it is asked whether that is still there.
+    under_way: Option<Progress>,
+    /// Calls, and what is under way.
+    users: usize,
+    used_at: Instant,
     key: Key,
+}
+
+/// One for whom the server did not begin a session in the time of a connection.
+struct Held {
+    since: Instant,
+    /// Whether that is a sign of an outage that nobody has been told of.
+    is_news: bool,
 }
 
 impl Place {
@@ -67,6 +82,8 @@ pub(super) struct Places {
     last: u64,
     /// For which tenants the server did not begin one in the time of a connection, since it last began one for anybody.
     stalled: HashSet<Option<Digest>>,
+    /// For whom it did not, lately.
+    held: HashMap<Key, Held>,
     pub(super) is_closed: bool,
 }
 
@@ -75,19 +92,31 @@ impl Places {
         self.current.get(&key).copied()
     }
 
-    pub(super) fn get(&mut self, id: u64) -> Option<&mut Place> {
-        self.places.get_mut(&id)
+    /// Puts a call into a place, which has that for it.
+    pub(super) fn enter(&mut self, id: u64, silent: Duration) -> Option<Found> {
+        let place = self.places.get_mut(&id)?;
+        place.users = place.users.saturating_add(1);
+        place.used_at = Instant::now();
+        if let Some(progress) = &place.under_way {
+            return Some(Found::UnderWay(progress.clone()));
+        }
+        let task = match &place.session {
+            Some(session) if !session.takes_calls() => return Some(Found::Over),
+            Some(session) if session.is_silent(silent) => Task::Look(Arc::clone(session)),
+            Some(session) => return Some(Found::Ready(Arc::clone(session))),
+            None => Task::Open,
+        };
+        let to_do = ToDo::new(task);
+        place.under_way = Some(to_do.progress.clone());
+        // What is under way stays in it, also when the call has left.
+        place.users = place.users.saturating_add(1);
+        Some(Found::ToDo(to_do))
     }
 
     pub(super) fn add(&mut self, key: Key) -> u64 {
         self.last = self.last.saturating_add(1);
-        let place = Place {
-            session: None,
-            opening: Arc::default(),
-            users: 0,
-            used_at: Instant::now(),
-            key,
-        };
+        let place =
+            Place { session: None, under_way: None, users: 0, used_at: Instant::now(), key };
         self.places.insert(self.last, place);
         self.current.insert(key, self.last);
         self.last
@@ -111,7 +140,10 @@ impl Places {
         if count_of(key.tenant()) >= share {
             return own();
         }
-        self.idlest(|place| count_of(place.key.tenant()) > share).or_else(own)
+        let beyond = self.idlest(|place| count_of(place.key.tenant()) > share).or_else(own);
+        // Where there are more tenants than places, one that has none would never get any.
+        let is_new = count_of(key.tenant()) == 0;
+        beyond.or_else(|| self.idlest(|_| true).filter(|_| is_new))
     }
 
     fn idlest(&self, is_meant: impl Fn(&Place) -> bool) -> Option<u64> {
@@ -119,18 +151,63 @@ impl Places {
         unused.min_by_key(|(_, place)| place.used_at).map(|(id, _)| *id)
     }
 
-    /// A session was begun in a place: the server does begin some.
-    pub(super) fn begun(&mut self, id: u64, session: &Arc<Session>) {
-        self.stalled.clear();
-        if let Some(place) = self.places.get_mut(&id) {
+    /// What was under way in a place has left a session in it.
+    pub(super) fn ready(&mut self, id: u64, session: &Arc<Session>) {
+        let Some(place) = self.places.get_mut(&id) else { return };
+        place.under_way = None;
+        if place.session.is_none() {
             place.session = Some(Arc::clone(session));
+            // The server does begin some.
+            self.stalled.clear();
+            self.held.remove(&place.key);
         }
     }
 
-    /// The server did not begin one for `key` in all its time. Says whether that is news: what one tenant's users meet there says nothing
-    /// about the server that its first time had not said.
-    pub(super) fn stalls(&mut self, key: Key, max: usize) -> bool {
-        self.stalled.len() < max && self.stalled.insert(key.tenant())
+    /// What was under way in a place has left none in it that is known to be good.
+    pub(super) fn unready(&mut self, id: u64, why: &Unready, max: usize) {
+        let Some(place) = self.places.get_mut(&id) else { return };
+        place.under_way = None;
+        let (key, has_session) = (place.key, place.session.is_some());
+        match why {
+            Unready::Stalled(_) => self.stall(key, max),
+            Unready::Gone => self.retire(id),
+            Unready::Failed(_) | Unready::OfCredential(_) => {}
+        }
+        if !has_session {
+            // It has no session that would have to be ended.
+            drop(self.remove(id));
+        }
+    }
+
+    /// The server did not begin one for `key` in all its time. That is news once for each tenant: what its users meet there says nothing about
+    /// the server that the first time had not said.
+    fn stall(&mut self, key: Key, max: usize) {
+        let is_news = self.stalled.len() < max && self.stalled.insert(key.tenant());
+        self.held.retain(|_, held| held.since.elapsed() < HELD_KEPT);
+        if self.held.len() < max {
+            self.held.insert(key, Held { since: Instant::now(), is_news });
+        }
+    }
+
+    /// Why nothing is begun for `key` at this moment, and nobody waits for what is.
+    pub(super) fn refusal(&mut self, key: Key) -> Option<AdapterError> {
+        let age = self.held.get(&key)?.since.elapsed();
+        let is_tried = self.current.contains_key(&key);
+        if age < HELD_FOR || (is_tried && age < HELD_KEPT) {
+            let why = "a moment ago the server did not begin one for the same caller".to_owned();
+            return Some(self.hear(key, why));
+        }
+        None
+    }
+
+    /// Somebody hears that the server did not begin one for `key`. Who hears of it first hears of an outage, if it is a sign of one.
+    pub(super) fn hear(&mut self, key: Key, why: String) -> AdapterError {
+        let held = self.held.get_mut(&key);
+        if held.is_some_and(|held| std::mem::take(&mut held.is_news)) {
+            AdapterError::Unavailable(why)
+        } else {
+            AdapterError::NoSession(why)
+        }
     }
 
     /// No further call goes through it; those that are in it end there.
@@ -152,12 +229,12 @@ impl Places {
         place.users = place.users.saturating_sub(1);
         place.used_at = Instant::now();
         let (is_empty, key) = (place.users == 0, place.key);
-        let is_alive = place.session.as_ref().is_some_and(|session| session.is_alive());
-        if place.session.is_some() && !is_alive {
+        let takes_calls = place.session.as_ref().is_some_and(|session| session.takes_calls());
+        if place.session.is_some() && !takes_calls {
             self.retire(id);
         }
         let is_current = self.current.get(&key) == Some(&id);
-        let is_needed = is_alive && is_current && !self.is_closed;
+        let is_needed = takes_calls && is_current && !self.is_closed;
         if is_empty && !is_needed { self.remove(id) } else { None }
     }
 

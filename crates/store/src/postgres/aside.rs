@@ -10,6 +10,7 @@ use sqlx::{Row as _, query};
 use tokio::time::Instant;
 
 use super::error::{OpenError, said};
+use super::limits;
 use super::writer::Submission;
 
 /// How long the first try waits for a lock.
@@ -95,13 +96,14 @@ pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sql
     Ok(format!("{}; `SELECT pg_terminate_backend(PROCESS)` ends one", named.join(", ")))
 }
 
-/// The refusal of a start that waited for a lock in vain: `why`, and who seems to hold it.
+/// The refusal of a start that waited for a lock in vain: `why`, and who seems to hold it, if that can be asked within a limit.
 pub(super) async fn refused_by_holders(
     connection: &mut PgConnection,
+    limit: Duration,
     what: &'static str,
     why: &str,
 ) -> OpenError {
-    let holders = match holders(connection).await {
+    let holders = match limits::answer(limit, holders(connection)).await {
         Ok(holders) => holders,
         Err(error) => format!("who holds what this needs cannot be asked ({})", said(&error)),
     };

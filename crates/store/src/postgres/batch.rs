@@ -1,8 +1,9 @@
 //! One transaction: the rows that a batch of commits touches, the decisions, and what is written.
 //!
 //! Owns the order in which rows are locked (the ledger's row where policies are activated or the desk becomes stricter, this node's epoch, effects, approvals, runs,
-//! entries of the desk, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Not here: the
-//! rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
+//! entries of the desk, each by key), which is the same for every node, so that two of them wait for each other but never in a circle. Contents
+//! are locked as they are kept and deleted, each time by key: of two nodes where each deletes what the other keeps anew the server ends one's
+//! transaction, which begins again. Not here: the rules (`crate::rules`), retrying and answering (`writer`). Invariants: I8, nothing is written unless this node's epoch is not
 //! fenced and its log ends where this node believes it does; entries are chained without gaps.
 
 use std::time::Duration;

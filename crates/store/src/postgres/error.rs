@@ -69,7 +69,7 @@ pub enum OpenError {
         /// What the database said, and who holds it.
         why: String,
     },
-    /// The connection was lost half-way, or ended by the server because this process had stood still.
+    /// The connection was lost half-way, or ended by the server because this process had stood still, or nothing came over it any more.
     #[error("the connection to the database was lost when it was to {what}: {why}")]
     Lost {
         /// What was asked, as a verb phrase.
@@ -88,8 +88,16 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// What an answer to something that was asked means; where the connection is gone, that it is.
     pub(super) fn refused(what: &'static str) -> impl FnOnce(Error) -> Self {
-        move |error| Self::Refused { what, why: said(&error) }
+        move |error| match Trouble::of(&error) {
+            Trouble::Away(why) => Self::Lost { what, why },
+            Trouble::Again
+            | Trouble::Busy(_)
+            | Trouble::Full
+            | Trouble::Unkeepable(_)
+            | Trouble::Fatal(_) => Self::Refused { what, why: said(&error) },
+        }
     }
 }
 

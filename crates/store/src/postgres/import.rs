@@ -88,18 +88,21 @@ impl Import {
         migrate::migrate(&mut connection, config.lease, config.wait).await?;
         let what = "take an import";
         let refused = || OpenError::refused(what);
+        let patience = limits::patience(config.wait);
         let silence = config.lease.saturating_mul(SILENT_LEASES);
         let limits = Limits { lock: config.wait, silence, statement: None };
-        limits::begin(&mut connection, Kind::Writing, limits).await.map_err(refused())?;
+        let begun = limits::begin(&mut connection, Kind::Writing, limits);
+        limits::answer(patience, begun).await.map_err(refused())?;
         // The row keeps every start of a node out until the import has ended, or has fallen silent.
         let lock = raw_sql("SELECT 1 FROM placet.ledger WHERE id = 1 FOR UPDATE");
-        if let Err(error) = lock.execute(&mut connection).await {
+        if let Err(error) = limits::answer(patience, lock.execute(&mut connection)).await {
             let Trouble::Busy(why) = Trouble::of(&error) else { return Err(refused()(error)) };
-            raw_sql("ROLLBACK").execute(&mut connection).await.map_err(refused())?;
-            return Err(refused_by_holders(&mut connection, what, &why).await);
+            let ended = raw_sql("ROLLBACK").execute(&mut connection);
+            limits::answer(patience, ended).await.map_err(refused())?;
+            return Err(refused_by_holders(&mut connection, patience, what, &why).await);
         }
         let used = query("SELECT epoch FROM placet.epochs LIMIT 1").fetch_optional(&mut connection);
-        if used.await.map_err(refused())?.is_some() {
+        if limits::answer(patience, used).await.map_err(refused())?.is_some() {
             let why =
                 "nodes have used the database already; an import needs an empty one".to_owned();
             return Err(OpenError::Schema { why });
@@ -251,21 +254,22 @@ impl Import {
             let why = "the logs do not end as the export's header says".to_owned();
             return Err(StoreError::Damaged(why));
         }
-        self.put_logs().await?;
-        let ended = async {
-            // What stands empty was made by an entry and removed by a later one.
-            raw_sql("DELETE FROM placet.effects WHERE record = ''")
-                .execute(&mut self.connection)
-                .await?;
-            query("UPDATE placet.ledger SET next_epoch = $1, store_id = $2 WHERE id = 1")
-                .bind(column(self.epoch_max.saturating_add(1)))
-                .bind(store_id)
-                .execute(&mut self.connection)
-                .await?;
-            raw_sql("COMMIT").execute(&mut self.connection).await?;
-            self.connection.close().await
-        };
-        ended.await.map_err(|error| of_sql(&error))
+        limits::within(limits::PAGE, self.put_logs()).await.map_err(|error| of_sql(&error))??;
+        self.put_end(store_id).await.map_err(|error| of_sql(&error))?;
+        // It is kept: a connection that is not ended in order ends all the same.
+        drop(limits::answer(limits::PAGE, self.connection.close()).await);
+        Ok(())
+    }
+
+    async fn put_end(&mut self, store_id: &str) -> Result<(), sqlx::Error> {
+        // What stands empty was made by an entry and removed by a later one.
+        let empty = raw_sql("DELETE FROM placet.effects WHERE record = ''");
+        limits::answer(limits::WHOLE, empty.execute(&mut self.connection)).await?;
+        let ledger = query("UPDATE placet.ledger SET next_epoch = $1, store_id = $2 WHERE id = 1")
+            .bind(column(self.epoch_max.saturating_add(1)))
+            .bind(store_id);
+        limits::answer(limits::PAGE, ledger.execute(&mut self.connection)).await?;
+        limits::commit(&mut self.connection, limits::PAGE).await
     }
 
     async fn put_logs(&mut self) -> Result<(), StoreError> {

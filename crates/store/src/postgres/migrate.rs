@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::aside::refused_by_holders;
 use super::error::{OpenError, Trouble, said};
-use super::limits::{self, Kind, Limits};
+use super::limits::{self, Kind, LOCK, Limits};
 
 /// What was done to the tables, in order; never changed once released.
 pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
@@ -29,9 +29,6 @@ pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
     (10, "confirmations", include_str!("../../migrations/0010_confirmations.sql")),
     (11, "sightings", include_str!("../../migrations/0011_sightings.sql")),
 ];
-
-/// How long one try waits for a lock.
-const LOCK: Duration = Duration::from_secs(1);
 
 /// How long it is until the next one.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -53,9 +50,10 @@ pub(super) async fn migrate(
 ) -> Result<(), OpenError> {
     let what = "make the tables";
     let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
+    let patience = limits::patience(wait);
     let mut tries: u32 = 0;
     loop {
-        let error = match step(connection, lease).await {
+        let error = match step(connection, lease, patience).await {
             Ok(()) => return Ok(()),
             Err(Step::Schema(error)) => return Err(error),
             Err(Step::Sql(error)) => error,
@@ -64,10 +62,11 @@ pub(super) async fn migrate(
         if let Trouble::Away(why) = trouble {
             return Err(OpenError::Lost { what, why });
         }
-        raw_sql("ROLLBACK").execute(&mut *connection).await.map_err(OpenError::refused(what))?;
+        let ended = limits::answer(patience, raw_sql("ROLLBACK").execute(&mut *connection)).await;
+        ended.map_err(OpenError::refused(what))?;
         if let Trouble::Busy(why) = trouble {
             if Instant::now() >= deadline {
-                return Err(refused_by_holders(connection, what, &why).await);
+                return Err(refused_by_holders(connection, patience, what, &why).await);
             }
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -97,7 +96,27 @@ impl From<sqlx::Error> for Step {
     }
 }
 
-async fn step(connection: &mut PgConnection, lease: Duration) -> Result<(), Step> {
+/// One try. Only what changes tables may take its time.
+async fn step(
+    connection: &mut PgConnection,
+    lease: Duration,
+    patience: Duration,
+) -> Result<(), Step> {
+    let applied = limits::within(patience, prepare(connection, lease)).await??;
+    for (version, name, sql) in MIGRATIONS.iter().skip(applied) {
+        limits::answer(limits::WHOLE, raw_sql(*sql).execute(&mut *connection)).await?;
+        let note = query("INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES ($1, $2, $3, clock_timestamp())")
+            .bind(*version)
+            .bind(*name)
+            .bind(digest_of(sql));
+        limits::answer(patience, note.execute(&mut *connection)).await?;
+        tracing::info!(version, name, "the tables of the database were brought up to date");
+    }
+    Ok(limits::commit(connection, lease.max(patience)).await?)
+}
+
+/// Begins, alone among all nodes that start; how many migrations are applied.
+async fn prepare(connection: &mut PgConnection, lease: Duration) -> Result<usize, Step> {
     // A role that may not make tables is enough once they are there.
     let table = query("SELECT to_regclass('placet.migrations')::text AS name");
     let row = table.fetch_one(&mut *connection).await?;
@@ -110,19 +129,7 @@ async fn step(connection: &mut PgConnection, lease: Duration) -> Result<(), Step
     query("SELECT version FROM placet.migrations WHERE version = 0 FOR UPDATE")
         .fetch_optional(&mut *connection)
         .await?;
-    let applied = applied(connection).await?;
-    for (version, name, sql) in MIGRATIONS.iter().skip(applied) {
-        raw_sql(*sql).execute(&mut *connection).await?;
-        query("INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES ($1, $2, $3, clock_timestamp())")
-            .bind(*version)
-            .bind(*name)
-            .bind(digest_of(sql))
-            .execute(&mut *connection)
-            .await?;
-        tracing::info!(version, name, "the tables of the database were brought up to date");
-    }
-    raw_sql("COMMIT").execute(&mut *connection).await?;
-    Ok(())
+    applied(connection).await
 }
 
 /// How the tables stand before a start.

@@ -14,7 +14,7 @@ use placet_ledger::proof::empty_root;
 
 use super::aside::refused_by_holders;
 use super::error::{OpenError, Trouble, said};
-use super::limits::{self, Kind, Limits};
+use super::limits::{self, Kind, LOCK, Limits};
 use super::rows::{column, number};
 use super::sightings::Silent;
 use super::state::Head;
@@ -41,9 +41,6 @@ pub(super) struct Started {
     pub(super) floor_ms: i64,
 }
 
-/// How long one try of a start waits for a lock.
-const LOCK: Duration = Duration::from_secs(1);
-
 /// Takes an epoch and fences whoever ran under this node's name before.
 pub(super) async fn start(
     connection: &mut PgConnection,
@@ -55,8 +52,9 @@ pub(super) async fn start(
     // Whoever falls silent while it starts is let go of after its lease.
     let deadline = Instant::now() + wait.max(lease.saturating_mul(2));
     let limits = Limits { lock: LOCK, silence: lease, statement: Some(wait.max(LOCK)) };
+    let patience = limits::patience(wait);
     loop {
-        let error = match try_start(connection, (node, lease), limits).await {
+        let error = match try_start(connection, (node, lease), limits, patience).await {
             Ok(started) => return Ok(started),
             Err(error) => error,
         };
@@ -68,10 +66,11 @@ pub(super) async fn start(
                 return Err(OpenError::Refused { what, why: said(&error) });
             }
         };
-        raw_sql("ROLLBACK").execute(&mut *connection).await.map_err(OpenError::refused(what))?;
+        let ended = limits::answer(patience, raw_sql("ROLLBACK").execute(&mut *connection)).await;
+        ended.map_err(OpenError::refused(what))?;
         if Instant::now() >= deadline {
             return Err(match held {
-                Some(why) => refused_by_holders(connection, what, &why).await,
+                Some(why) => refused_by_holders(connection, patience, what, &why).await,
                 None => OpenError::Refused { what, why: said(&error) },
             });
         }
@@ -79,7 +78,20 @@ pub(super) async fn start(
     }
 }
 
+/// One try. An epoch whose commit was not answered may have been taken: nobody works under it, and the next start fences it.
 async fn try_start(
+    connection: &mut PgConnection,
+    (node, lease): (&str, Duration),
+    limits: Limits,
+    patience: Duration,
+) -> Result<Started, sqlx::Error> {
+    let taking = take_epoch(connection, (node, lease), limits);
+    let started = limits::answer(patience, taking).await?;
+    limits::commit(connection, lease.max(patience)).await?;
+    Ok(started)
+}
+
+async fn take_epoch(
     connection: &mut PgConnection,
     (node, lease): (&str, Duration),
     limits: Limits,
@@ -126,7 +138,6 @@ async fn try_start(
     .bind(epoch)
     .fetch_one(&mut *connection)
     .await?;
-    raw_sql("COMMIT").execute(&mut *connection).await?;
     let fenced: Result<Vec<i64>, _> = fenced.iter().map(|row| row.try_get("epoch")).collect();
     let report = StartReport {
         store_id: taken.try_get("store_id")?,

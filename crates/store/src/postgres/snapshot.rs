@@ -1,15 +1,18 @@
 //! Everything in a database as it was at one moment.
 //!
 //! Owns the reading, page by page. Not here: the form of an export (`crate::transfer`), what is made of it (`transfer`). Invariant: all
-//! pages are of the same moment.
+//! pages are of the same moment, and none is waited for without end.
 
-use sqlx::postgres::{PgConnection, PgRow};
-use sqlx::{Row as _, query, raw_sql};
+use std::collections::BTreeSet;
+
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
+use sqlx::query::Query;
+use sqlx::{Postgres, Row as _, query, raw_sql};
 
 use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::log::LogEntry;
-use placet_ledger::record::EffectRecord;
+use placet_ledger::record::{EffectRecord, EffectState};
 use placet_ledger::run::{RunKey, RunRecord};
 use placet_ledger::store::StoreError;
 use placet_types::digest::Digest;
@@ -54,11 +57,20 @@ impl Snapshot {
         })?;
         // The moment is that of the first statement.
         let limits = Limits { lock: connector.wait(), silence: LEASE_MAX, statement: None };
+        let patience = limits::patience(connector.wait());
         let begun = limits::begin(&mut connection, Kind::Snapshot, limits);
-        begun.await.map_err(|error| of_sql(&error))?;
+        limits::answer(patience, begun).await.map_err(|error| of_sql(&error))?;
         let first = raw_sql("SELECT 1 FROM placet.ledger").execute(&mut connection);
-        first.await.map_err(|error| of_sql(&error))?;
+        limits::answer(patience, first).await.map_err(|error| of_sql(&error))?;
         Ok(Self { connection })
+    }
+
+    async fn rows(
+        &mut self,
+        find: Query<'_, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, StoreError> {
+        let found = limits::answer(limits::PAGE, find.fetch_all(&mut self.connection)).await;
+        found.map_err(|error| of_sql(&error))
     }
 
     /// The logs that have entries, in the order of their epochs.
@@ -75,7 +87,7 @@ impl Snapshot {
     /// How each log ends, in the order of their epochs.
     pub(super) async fn ends(&mut self) -> Result<Vec<SnapshotLog>, StoreError> {
         let find = query("SELECT log, head_seq, head_hash, root FROM placet.epochs ORDER BY epoch");
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         rows.iter()
             .map(|row| {
                 Ok(SnapshotLog {
@@ -91,7 +103,8 @@ impl Snapshot {
     /// Which ledger it is.
     pub(super) async fn store_id(&mut self) -> Result<String, StoreError> {
         let find = query("SELECT store_id FROM placet.ledger WHERE id = 1");
-        let row = find.fetch_one(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let found = limits::answer(limits::PAGE, find.fetch_one(&mut self.connection)).await;
+        let row = found.map_err(|error| of_sql(&error))?;
         row.try_get("store_id").map_err(|error| unreadable(&error))
     }
 
@@ -107,7 +120,7 @@ impl Snapshot {
              WHERE epoch = (SELECT epoch FROM placet.epochs WHERE log = $1) AND seq >= $2 ORDER BY seq LIMIT $3",
         );
         let find = find.bind(log).bind(column(from)).bind(limit(most));
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         rows.iter().map(entry).collect()
     }
 
@@ -122,8 +135,31 @@ impl Snapshot {
         );
         let find =
             find.bind(after.as_ref().map(rows::id_bytes).unwrap_or_default()).bind(limit(most));
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         rows.iter().map(|row| rows::effect(row).map_err(damaged)).collect()
+    }
+
+    /// Which contents of a page of records are not there.
+    pub(super) async fn lost(
+        &mut self,
+        records: &[EffectRecord],
+    ) -> Result<Vec<(TenantId, Digest)>, StoreError> {
+        let named: BTreeSet<(&str, Digest)> = records
+            .iter()
+            .flat_map(|record| {
+                let tenant = record.scope.tenant.as_str();
+                named(record).map(move |digest| (tenant, digest))
+            })
+            .collect();
+        let (tenants, digests): (Vec<&str>, Vec<Vec<u8>>) =
+            named.iter().map(|(tenant, digest)| (*tenant, digest.as_bytes().to_vec())).unzip();
+        let find = query(
+            "SELECT n.tenant, n.digest FROM unnest($1::text[], $2::bytea[]) AS n (tenant, digest) WHERE NOT EXISTS \
+               (SELECT 1 FROM placet.content AS c WHERE c.tenant = n.tenant AND c.digest = n.digest)",
+        );
+        let rows = self.rows(find.bind(tenants).bind(digests)).await?;
+        let lost = |row: &PgRow| Ok((tenant_of(row)?, Digest::from_bytes(bytes32(row, "digest")?)));
+        rows.iter().map(lost).collect()
     }
 
     /// Up to `most` approvals after `after`, oldest first.
@@ -136,7 +172,7 @@ impl Snapshot {
         let find =
             query("SELECT record FROM placet.approvals WHERE place > $1 ORDER BY place LIMIT $2");
         let find = find.bind(place.unwrap_or_default()).bind(limit(most));
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         rows.iter().map(|row| rows::approval(row).map_err(damaged)).collect()
     }
 
@@ -148,7 +184,7 @@ impl Snapshot {
     ) -> Result<Vec<DeskEntry>, StoreError> {
         let find = query("SELECT record FROM placet.desk WHERE place > $1 ORDER BY place LIMIT $2");
         let find = find.bind(after.map(desk::place).unwrap_or_default()).bind(limit(most));
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         rows.iter().map(|row| desk::of_row(row).map_err(damaged)).collect()
     }
 
@@ -162,7 +198,7 @@ impl Snapshot {
         let find =
             query("SELECT record FROM placet.runs WHERE run_key > $1 ORDER BY run_key LIMIT $2");
         let find = find.bind(after).bind(limit(most));
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         rows.iter().map(|row| rows::run(row).map_err(damaged)).collect()
     }
 
@@ -180,18 +216,30 @@ impl Snapshot {
             "SELECT tenant, digest, bytes FROM placet.content WHERE (tenant, digest) > ($1, $2) ORDER BY tenant, digest LIMIT $3",
         );
         let find = find.bind(tenant).bind(digest).bind(limit(most));
-        let rows = find.fetch_all(&mut self.connection).await.map_err(|error| of_sql(&error))?;
+        let rows = self.rows(find).await?;
         let content = |row: &PgRow| {
-            let tenant: String = row.try_get("tenant").map_err(|error| unreadable(&error))?;
             let bytes: Vec<u8> = row.try_get("bytes").map_err(|error| unreadable(&error))?;
             let digest = Digest::from_bytes(bytes32(row, "digest")?);
             if Digest::of(&bytes) != digest {
                 return Err(StoreError::ContentAltered(digest));
             }
-            let tenant = TenantId::new(tenant)
-                .map_err(|_wrong| damaged("a content has a tenant that is none".to_owned()))?;
-            Ok((tenant, bytes))
+            Ok((tenant_of(row)?, bytes))
         };
         rows.iter().map(content).collect()
     }
+}
+
+fn tenant_of(row: &PgRow) -> Result<TenantId, StoreError> {
+    let tenant: String = row.try_get("tenant").map_err(|error| unreadable(&error))?;
+    TenantId::new(tenant)
+        .map_err(|_wrong| damaged("a content has a tenant that is none".to_owned()))
+}
+
+/// The contents that a record names: what is parked, its result, and that of an earlier arm. What a tombstone named was deleted when it
+/// became one. What approvers were shown is not asked for: it may be deleted while the approval stays.
+fn named(record: &EffectRecord) -> impl Iterator<Item = Digest> + use<> {
+    let is_buried = matches!(record.state, EffectState::Tombstone { .. });
+    let of_arm = record.unknown.as_deref().map(|unknown| unknown.result);
+    let all = record.state.result().into_iter().chain(of_arm).chain([record.parked]);
+    all.filter(move |_| !is_buried)
 }

@@ -1,10 +1,11 @@
 //! The shared ledger as an export, and an export as a shared ledger.
 //!
 //! Owns what is written, in which order, and the way of its lines into an empty database. Not here: the form
-//! ([`crate::transfer`]). Invariants: an export is of one moment, while nodes may go on; an import is in place only when all of it was
-//! read, verified and committed; memory is bounded by some hundred lines.
+//! ([`crate::transfer`]). Invariants: an export is of one moment, while nodes may go on, and of nothing that has lost contents; an import is
+//! in place only when all of it was read, verified and committed; memory is bounded by some hundred lines; no page is waited for without
+//! end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Write};
 
 use base64::Engine as _;
@@ -23,7 +24,8 @@ use placet_types::ids::TenantId;
 use super::config::PostgresConfig;
 use super::connect::Connector;
 use super::import::Import;
-use super::snapshot::Snapshot;
+use super::limits;
+use super::snapshot::{Snapshot, of_sql};
 use crate::seal::{ExportLine, export_line};
 use crate::transfer::{
     EXPORT_VERSION, ExportHeader, ExportItem, ExportWriter, TransferError, TransferSummary,
@@ -36,6 +38,8 @@ const PAGE: usize = 500;
 const CONTENT_PAGE: usize = 8;
 /// How many lines may wait for the database.
 const LINES_MAX: usize = 64;
+/// How many lost contents are counted at most.
+const LOST_MAX: usize = 1_000;
 
 fn refused(error: impl std::fmt::Display) -> TransferError {
     TransferError::Store(error.to_string())
@@ -44,7 +48,8 @@ fn refused(error: impl std::fmt::Display) -> TransferError {
 /// Writes everything in a database as an export, as it is at one moment; nodes may go on meanwhile.
 ///
 /// # Errors
-/// [`TransferError`]: the database cannot be read, something in it was altered, or the writing failed.
+/// [`TransferError`]: the database cannot be read, something in it was altered, contents that its records name are lost, or the writing
+/// failed.
 pub async fn export(
     config: &PostgresConfig,
     out: impl Write + Send,
@@ -73,6 +78,7 @@ pub async fn export_as(
     for log in names {
         put_log(&mut snapshot, &mut writer, &log).await?;
     }
+    put_effects(&mut snapshot, &mut writer).await?;
     put_records(&mut snapshot, &mut writer).await?;
     put_contents(&mut snapshot, &mut writer).await?;
     let (_, summary) = writer.finish()?;
@@ -97,19 +103,35 @@ async fn put_log<W: Write + Send>(
     }
 }
 
-async fn put_records<W: Write + Send>(
+/// Effect records, with a look whether the contents that they name are there: what came of it elsewhere would look whole.
+async fn put_effects<W: Write + Send>(
     snapshot: &mut Snapshot,
     writer: &mut ExportWriter<W>,
 ) -> Result<(), TransferError> {
-    let mut after = None;
+    let (mut after, mut lost) = (None, BTreeSet::new());
     loop {
         let page = snapshot.effects(after, PAGE).await.map_err(refused)?;
         let Some(last) = page.last() else { break };
         after = Some(last.record_id);
+        for (tenant, digest) in snapshot.lost(&page).await.map_err(refused)? {
+            if lost.len() < LOST_MAX && lost.insert((tenant.clone(), digest)) {
+                tracing::error!(%tenant, %digest, "a content that a record names is lost");
+            }
+        }
         for record in page {
             writer.put(&ExportItem::Record(Box::new(record)))?;
         }
     }
+    if lost.is_empty() {
+        return Ok(());
+    }
+    Err(TransferError::Lost { missing: lost.len(), altered: 0 })
+}
+
+async fn put_records<W: Write + Send>(
+    snapshot: &mut Snapshot,
+    writer: &mut ExportWriter<W>,
+) -> Result<(), TransferError> {
     let mut after = None;
     loop {
         let page = snapshot.approvals(after.as_ref(), PAGE).await.map_err(refused)?;
@@ -251,8 +273,13 @@ impl Filling {
         if self.page.is_full() { self.write().await } else { Ok(()) }
     }
 
-    /// Entries first: a record needs the one that made it.
     async fn write(&mut self) -> Result<(), TransferError> {
+        let written = limits::within(limits::PAGE, self.write_page()).await;
+        written.map_err(|error| refused(of_sql(&error)))?
+    }
+
+    /// Entries first: a record needs the one that made it.
+    async fn write_page(&mut self) -> Result<(), TransferError> {
         let log = self.page.log.clone();
         let page = std::mem::take(&mut self.page);
         self.page.log.clone_from(&log);

@@ -1,7 +1,8 @@
 //! What a batch writes: contents, records, tiles, entries.
 //!
-//! Owns the statements. Not here: how records become rows (`rows`), what is decided (`batch`). Invariant: entries are chained without
-//! gaps, and their hashes are those of the journal's frames, so that proofs and exports are the same for every store.
+//! Owns the statements. Not here: how records become rows (`rows`), what is decided (`batch`). Invariants: entries are chained without
+//! gaps, and their hashes are those of the journal's frames, so that proofs and exports are the same for every store; content that is kept
+//! anew is there afterwards, whoever deletes it at the same moment.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -66,6 +67,8 @@ pub(super) async fn put_content(
     put_contents(connection, contents.collect()).await
 }
 
+/// Keeps contents. A row that is there already is taken hold of by writing its key over: a deletion that another node has in hand is waited
+/// for, and one that it begins meanwhile finds another row than it saw ([`forget_content`]).
 pub(super) async fn put_contents(
     connection: &mut PgConnection,
     mut contents: Vec<(&str, Digest, &[u8])>,
@@ -73,6 +76,7 @@ pub(super) async fn put_contents(
     if contents.is_empty() {
         return Ok(());
     }
+    // By key, as every node does it.
     contents.sort_unstable();
     contents.dedup_by(|a, b| (a.0, a.1) == (b.0, b.1));
     let tenants: Vec<&str> = contents.iter().map(|(tenant, ..)| *tenant).collect();
@@ -81,7 +85,7 @@ pub(super) async fn put_contents(
     let bytes: Vec<&[u8]> = contents.iter().map(|(.., bytes)| *bytes).collect();
     query(
         "INSERT INTO placet.content (tenant, digest, bytes) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bytea[]) \
-         ON CONFLICT (tenant, digest) DO NOTHING",
+         ON CONFLICT (tenant, digest) DO UPDATE SET tenant = excluded.tenant",
     )
     .bind(tenants)
     .bind(digests)
@@ -91,28 +95,40 @@ pub(super) async fn put_contents(
     Ok(())
 }
 
+/// What a batch deletes. What a later piece keeps anew stays.
+fn gone_after<'a>(pieces: &[&'a Piece]) -> BTreeSet<(&'a str, &'a [u8; 32])> {
+    let mut gone = BTreeSet::new();
+    for piece in pieces {
+        for (tenant, digest, _) in &piece.content {
+            gone.remove(&(tenant.as_str(), digest.as_bytes()));
+        }
+        let deleted = piece.changes.forget_content.iter();
+        gone.extend(deleted.map(|(tenant, digest)| (tenant.as_str(), digest.as_bytes())));
+    }
+    gone
+}
+
+/// Rows are locked by key, as every node does it. One that another node kept anew while it was waited for is another one than before, by
+/// the transaction that wrote it, and stays: its record names it from now on.
+const FORGET: &str = "WITH seen AS MATERIALIZED ( \
+       SELECT c.tenant, c.digest, c.xmin AS written_by FROM placet.content AS c \
+       JOIN unnest($1::text[], $2::bytea[]) AS n (tenant, digest) ON c.tenant = n.tenant AND c.digest = n.digest), \
+     held AS MATERIALIZED ( \
+       SELECT c.tenant, c.digest FROM placet.content AS c JOIN seen AS s ON c.tenant = s.tenant AND c.digest = s.digest \
+       WHERE c.xmin = s.written_by ORDER BY c.tenant, c.digest FOR UPDATE OF c) \
+     DELETE FROM placet.content AS c USING held AS h WHERE c.tenant = h.tenant AND c.digest = h.digest";
+
 pub(super) async fn forget_content(
     connection: &mut PgConnection,
     pieces: &[&Piece],
 ) -> Result<(), Hitch> {
-    let gone: BTreeSet<(&str, &[u8; 32])> = pieces
-        .iter()
-        .flat_map(|piece| &piece.changes.forget_content)
-        .map(|(tenant, digest)| (tenant.as_str(), digest.as_bytes()))
-        .collect();
+    let gone = gone_after(pieces);
     if gone.is_empty() {
         return Ok(());
     }
     let (tenants, digests): (Vec<&str>, Vec<&[u8]>) =
         gone.into_iter().map(|(tenant, digest)| (tenant, digest.as_slice())).unzip();
-    query(
-        "DELETE FROM placet.content AS c USING unnest($1::text[], $2::bytea[]) AS n (tenant, digest) \
-         WHERE c.tenant = n.tenant AND c.digest = n.digest",
-    )
-    .bind(tenants)
-    .bind(digests)
-    .execute(connection)
-    .await?;
+    query(FORGET).bind(tenants).bind(digests).execute(connection).await?;
     Ok(())
 }
 
@@ -279,4 +295,43 @@ pub(super) async fn put_imported(
     .execute(connection)
     .await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use placet_types::ids::TenantId;
+
+    use super::*;
+    use crate::testing::{synced, tenant};
+
+    fn piece(keeps: &[(&str, &str)], deletes: &[(&str, &str)]) -> Piece {
+        let of = |(name, bytes): &(&str, &str)| (tenant(name), Digest::of(bytes.as_bytes()));
+        let mut changes = synced();
+        changes.forget_content = deletes.iter().map(of).collect();
+        let kept = |place: &(&str, &str)| -> (TenantId, Digest, Vec<u8>) {
+            let (tenant, digest) = of(place);
+            (tenant, digest, place.1.into())
+        };
+        Piece { changes, content: keeps.iter().map(kept).collect(), kind: 1, payload: Vec::new() }
+    }
+
+    fn gone(pieces: &[Piece]) -> Vec<(String, Digest)> {
+        let pieces: Vec<&Piece> = pieces.iter().collect();
+        let gone = gone_after(&pieces).into_iter();
+        gone.map(|(tenant, digest)| (tenant.to_owned(), Digest::from_bytes(*digest))).collect()
+    }
+
+    #[test]
+    fn what_a_later_piece_of_a_batch_keeps_anew_is_not_deleted_with_it() {
+        let (ours, theirs) = (("acme", "same"), ("globex", "same"));
+        let deleted = vec![("acme".to_owned(), Digest::of(b"same"))];
+        let keeps = || piece(&[ours], &[]);
+        let deletes = || piece(&[], &[ours]);
+        assert_eq!(gone(&[deletes(), keeps()]), []);
+        assert_eq!(gone(&[keeps(), deletes()]), deleted);
+        assert_eq!(gone(&[deletes(), keeps(), deletes()]), deleted);
+        // Somebody else's, or something else, is not it; and a piece does what it says last.
+        assert_eq!(gone(&[deletes(), piece(&[theirs, ("acme", "other")], &[])]), deleted);
+        assert_eq!(gone(&[piece(&[ours], &[ours])]), deleted);
+    }
 }

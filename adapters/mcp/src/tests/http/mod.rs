@@ -1,5 +1,6 @@
 //! Servers over streamable HTTP.
 
+mod beginnings;
 mod calls;
 mod modern;
 mod owners;

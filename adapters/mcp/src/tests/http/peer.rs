@@ -1,7 +1,7 @@
 //! A small MCP server over HTTP for tests: good by default; each setting and each tool is one oddity.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     convert::Infallible,
     sync::{
         Arc, Mutex,
@@ -66,6 +66,8 @@ pub(super) enum Beginning {
     OtherVersion,
     /// Never answers.
     Silence,
+    /// Begins it, and never answers in it but to its end.
+    Deafness,
 }
 
 /// How the server is.
@@ -99,6 +101,10 @@ struct Shared {
     forgotten: AtomicBool,
     sessions: Mutex<HashMap<String, Option<String>>>,
     begun: AtomicU32,
+    /// Sessions in which no message is answered.
+    deaf: Mutex<HashSet<String>>,
+    /// Requests that are not answered, and whose client is still there.
+    unanswered: AtomicU32,
     changes: watch::Sender<u32>,
 }
 
@@ -112,6 +118,8 @@ impl Peer {
             forgotten: AtomicBool::new(false),
             sessions: Mutex::default(),
             begun: AtomicU32::new(1),
+            deaf: Mutex::default(),
+            unanswered: AtomicU32::new(0),
             changes: watch::Sender::new(0),
         });
         let app = Router::new().route("/mcp", any(serve)).with_state(Arc::clone(&shared));
@@ -135,6 +143,19 @@ impl Peer {
     pub(super) fn forget_those_of(&self, credential: &str) {
         let of = Some(format!("Bearer {credential}"));
         self.shared.sessions.lock().unwrap().retain(|_, owner| *owner != of);
+    }
+
+    /// Answers no message any more in the sessions that belong to a credential.
+    pub(super) fn deafen_those_of(&self, credential: &str) {
+        let of = Some(format!("Bearer {credential}"));
+        let sessions = self.shared.sessions.lock().unwrap();
+        let theirs = sessions.iter().filter(|(_, owner)| **owner == of);
+        self.shared.deaf.lock().unwrap().extend(theirs.map(|(number, _)| number.clone()));
+    }
+
+    /// How many requests wait for an answer that never comes.
+    pub(super) fn unanswered(&self) -> u32 {
+        self.shared.unanswered.load(Ordering::SeqCst)
     }
 
     pub(super) fn announce_change(&self) {
@@ -186,6 +207,9 @@ async fn serve(
     }
     if method == Method::GET {
         return listen(&shared, None);
+    }
+    if number_of(&headers).is_some_and(|number| shared.deaf.lock().unwrap().contains(number)) {
+        return never(&shared).await;
     }
     let id = message["id"].clone();
     match message["method"].as_str().unwrap_or_default() {
@@ -264,8 +288,27 @@ async fn begin(
             message["params"]["protocolVersion"] = json!("2024-11-05");
             initialize(shared, &message, headers)
         }
-        Beginning::Silence => std::future::pending().await,
+        Beginning::Silence => never(shared).await,
+        Beginning::Deafness => {
+            let answer = initialize(shared, message, headers);
+            let number = number_of(answer.headers()).unwrap().to_owned();
+            shared.deaf.lock().unwrap().insert(number);
+            answer
+        }
     }
+}
+
+/// Is no answer, for as long as the client is there.
+async fn never(shared: &Shared) -> Response {
+    struct Waiting<'a>(&'a AtomicU32);
+    impl Drop for Waiting<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+    shared.unanswered.fetch_add(1, Ordering::SeqCst);
+    let _waiting = Waiting(&shared.unanswered);
+    std::future::pending().await
 }
 
 fn initialize(shared: &Shared, message: &Value, headers: &HeaderMap) -> Response {

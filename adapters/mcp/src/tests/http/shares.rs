@@ -32,7 +32,7 @@ fn ending(name: &str, in_ms: u64) -> Credential {
 }
 
 /// Has a seat made ready for somebody of a tenant.
-async fn seat(
+pub(super) async fn seat(
     adapter: &dyn Adapter,
     (tenant, name): (&str, &str),
     timeout_ms: u64,
@@ -42,16 +42,16 @@ async fn seat(
     adapter.make_ready(Approach { timeout_ms, credential: Some(&credential), owner }).await
 }
 
-fn is_for_them(result: &Result<Seat, AdapterError>) -> bool {
+pub(super) fn is_for_them(result: &Result<Seat, AdapterError>) -> bool {
     matches!(result, Err(AdapterError::NoSession(_)))
 }
 
-fn is_outage(result: &Result<Seat, AdapterError>) -> bool {
+pub(super) fn is_outage(result: &Result<Seat, AdapterError>) -> bool {
     matches!(result, Err(AdapterError::Unavailable(_)))
 }
 
 /// Who was told the end of a session, in order.
-fn ended(peer: &Peer) -> Vec<String> {
+pub(super) fn ended(peer: &Peer) -> Vec<String> {
     let is_end = |seen: &Seen| seen.http_method == "DELETE";
     let of = |seen: Seen| seen.header("authorization").unwrap_or_default().to_owned();
     peer.seen().into_iter().filter(is_end).map(of).collect()
@@ -135,6 +135,29 @@ async fn a_tenant_pushes_out_its_own_sessions_and_those_of_tenants_beyond_their_
     come("acme", "bob").await;
     come("acme", "carol").await;
     assert_eq!(ended(&peer)[3..], ["Bearer u4", "Bearer alice"]);
+    adapter.close().await;
+}
+
+#[tokio::test]
+async fn a_tenant_without_a_session_gets_one_also_where_there_are_more_tenants_than_places() {
+    let peer = Peer::start(bound(Binding::Beginner)).await;
+    let limits = SessionLimits { sessions_max: 2, ..SessionLimits::default() };
+    let adapter = connect(&over(&peer, |_| {}), limits).await;
+    let come = async |tenant: &str, name: &str| {
+        let seat = seat(adapter.as_ref(), (tenant, name), 10_000).await;
+        sleep(Duration::from_millis(2)).await;
+        seat
+    };
+    drop(come("acme", "alice").await.unwrap());
+    let in_use = come("globex", "gustav").await.unwrap();
+    drop(come("initech", "ines").await.unwrap());
+    assert_eq!(ended(&peer), ["Bearer alice"]);
+    // What is in use is taken from nobody.
+    let hers = come("umbrella", "uma").await.unwrap();
+    assert_eq!(ended(&peer), ["Bearer alice", "Bearer ines"]);
+    let none = come("acme", "alice").await;
+    assert!(is_for_them(&none), "{none:?}");
+    drop((in_use, hers));
     adapter.close().await;
 }
 

@@ -25,10 +25,19 @@ async fn falls_silent(
     needle: &'static str,
     lease: Duration,
 ) -> (JoinHandle<Opened>, Arc<Cuts>) {
+    falls_silent_for(database, needle, (lease, Duration::from_secs(10))).await
+}
+
+/// The same, with how long it waits.
+async fn falls_silent_for(
+    database: &Database,
+    needle: &'static str,
+    (lease, wait): (Duration, Duration),
+) -> (JoinHandle<Opened>, Arc<Cuts>) {
     let (port, cuts) = proxy(database.server.port()).await;
     *cuts.silent_at.lock().unwrap() = Some(needle.as_bytes());
     let url = format!("postgres://placet@127.0.0.1:{port}/{}", database.name);
-    let config = PostgresConfig { lease, ..config(&url, "silent") };
+    let config = PostgresConfig { lease, wait, ..config(&url, "silent") };
     let opening = tokio::spawn(PostgresStore::open(config));
     until("it falls silent", async || cuts.silent.load(Ordering::SeqCst)).await;
     (opening, cuts)
@@ -177,6 +186,35 @@ async fn a_node_whose_session_was_ended_while_it_stood_still_says_so() {
     cuts.silent.store(false, Ordering::SeqCst);
     let refused = silent.await.unwrap().unwrap_err();
     assert!(matches!(refused, OpenError::Lost { .. }), "{refused}");
+}
+
+/// A start to which nothing comes any more once it says something of `needle`: at what it ends, and what is said of that.
+async fn ends_in_time(needle: &'static str, wanted: &str, said: &str) {
+    let (database, wait) = (database().await, Duration::from_secs(1));
+    let (opening, _cuts) = falls_silent_for(&database, needle, (LEASE, wait)).await;
+    let began = Instant::now();
+    let ended = tokio::time::timeout(Duration::from_secs(20), opening).await;
+    let refused = ended.expect("it ends").unwrap().unwrap_err();
+    let OpenError::Lost { what, why } = &refused else { panic!("{needle}: {refused}") };
+    assert_eq!(*what, wanted);
+    assert!(why.contains(said), "{why}");
+    let took = began.elapsed();
+    assert!(took > wait * 2 && took < wait * 7, "{needle}: {took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_whose_database_falls_silent_ends_in_time_and_says_at_what() {
+    tokio::join!(
+        ends_in_time("to_regclass", "make the tables", "fallen silent"),
+        // The first one is that of the tables.
+        ends_in_time("COMMIT", "make the tables", "synchronous_standby_names"),
+        ends_in_time(
+            "has_table_privilege",
+            "tell whether it is fit for this node",
+            "fallen silent"
+        ),
+        ends_in_time("INSERT INTO placet.epochs", "give this node an epoch", "fallen silent"),
+    );
 }
 
 #[tokio::test]

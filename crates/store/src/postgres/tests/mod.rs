@@ -4,6 +4,7 @@ mod audit;
 mod brake;
 mod buried;
 mod conformance;
+mod content;
 mod desk;
 mod failover;
 mod faults;

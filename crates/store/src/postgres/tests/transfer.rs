@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 use placet_ledger::audit::AuditEvent;
 use placet_ledger::log::AuditLog as _;
+use placet_ledger::record::{EffectState, Unknown};
 use placet_ledger::store::{ApprovalQuery, DeskQuery, EffectChange, EffectQuery};
 use placet_types::clock::{Clock, Timestamp};
 use placet_types::digest::Digest;
@@ -13,6 +14,7 @@ use super::audit::fill;
 use super::*;
 use crate::embedded::{self, EmbeddedConfig, EmbeddedStore};
 use crate::postgres::{export, import};
+use crate::transfer::TransferError;
 
 /// A clock that does not move.
 #[derive(Debug)]
@@ -169,6 +171,61 @@ async fn from_the_embedded_ledger_to_the_shared_one_and_back_nothing_is_lost() {
     let left = second.effects(&orphans()).await.unwrap();
     assert!(left.contains(&left_open), "what was under way is nobody's: epoch {}", second.epoch());
     second.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_database_that_has_lost_what_its_records_name_is_not_exported_as_if_it_were_whole() {
+    let database = database().await;
+    let store = open(database.config("node-1")).await;
+    let acme = tenant("acme");
+    let mut changes = synced();
+    changes.content = named_contents(&acme);
+    changes.content.push((acme.clone(), b"of an earlier arm".to_vec()));
+    changes.audit.push(event("contents"));
+    store.commit(changes).await.unwrap();
+    make(&*store, "done", true).await;
+    let exported = async || export(&database.config("export"), std::io::sink()).await;
+    let sound = exported().await.unwrap();
+    assert_eq!((sound.records, sound.contents), (1, 4));
+    // Not of every row: nothing but an approval names a proposal, and it may go before the approval does.
+    drop(database.sql("CREATE TABLE kept AS SELECT * FROM placet.content").await);
+    let lose = async |bytes: &[u8]| {
+        let digest = hex::encode(Digest::of(bytes).as_bytes());
+        let lost = format!("DELETE FROM placet.content WHERE digest = '\\x{digest}'");
+        drop(database.sql(&lost).await);
+    };
+    let restore = "INSERT INTO placet.content SELECT * FROM kept ON CONFLICT DO NOTHING";
+    lose(b"proposal").await;
+    exported().await.unwrap();
+    for lost in [&b"parked"[..], b"result"] {
+        lose(lost).await;
+        let refused = exported().await;
+        let as_lost = matches!(refused, Err(TransferError::Lost { missing: 1, altered: 0 }));
+        assert!(as_lost, "{refused:?}");
+        drop(database.sql(restore).await);
+    }
+    // Under way again, after an outcome that nobody knows.
+    let sent = make(&*store, "again", false).await;
+    let attempt = attempt(&sent, store.epoch(), placet_ledger::record::Class::Opaque);
+    let (reason, result) = ("lost".to_owned(), Digest::of(b"of an earlier arm"));
+    let again =
+        EffectRecord { unknown: Some(Box::new(Unknown { attempt, reason, result })), ..sent };
+    let json = serde_json::to_string(&again).unwrap().replace('\'', "''");
+    let id = hex::encode(again.record_id.digest().as_bytes());
+    let put = format!("UPDATE placet.effects SET record = '{json}' WHERE record_id = '\\x{id}'");
+    drop(database.sql(&put).await);
+    exported().await.unwrap();
+    lose(b"of an earlier arm").await;
+    assert!(matches!(exported().await, Err(TransferError::Lost { missing: 1, .. })));
+    drop(database.sql(restore).await);
+    // What is buried has lost nothing: what it named was deleted with it.
+    let (was, settled_at) = ("succeeded".to_owned(), again.updated_at);
+    let state = EffectState::Tombstone { was, code: None, settled_at };
+    let buried = serde_json::to_string(&EffectRecord { state, ..again }).unwrap();
+    let bury = format!("UPDATE placet.effects SET record = '{}'", buried.replace('\'', "''"));
+    drop(database.sql(&format!("{bury} WHERE record_id = '\\x{id}'")).await);
+    lose(b"of an earlier arm").await;
+    exported().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

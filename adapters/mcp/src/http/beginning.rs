@@ -1,0 +1,159 @@
+//! The beginning of a session over HTTP: in its time, and with nothing left of it at the server where nobody waits for it any more.
+//!
+//! Owns the time of the requests that a session begins with, and the end of what was begun for nobody. The library that makes the requests
+//! goes on with them when the handshake is let go of, and forgets a session that it could not finish. Does not perform the handshake.
+//! Invariant: a number that another session has is not ended.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use http::{HeaderName, HeaderValue};
+use rmcp::{
+    model::{ClientJsonRpcMessage, ClientNotification, ClientRequest},
+    transport::streamable_http_client::{StreamableHttpClient as _, StreamableHttpPostResponse},
+};
+use tokio::{
+    runtime::Handle,
+    time::{sleep_until, timeout, timeout_at},
+};
+
+use super::{EgressHttp, fault::HttpFault};
+
+/// How much longer than a connection may take the answer to a handshake is read, so that a session that comes a little too late is ended
+/// and not left there, and so that it is told by whoever waits that the server was too slow.
+pub(super) const GRACE: Duration = Duration::from_secs(1);
+/// How long the end of a session that nobody has taken may take.
+const END_WAIT: Duration = Duration::from_secs(5);
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// What the server has begun, and whether anybody waits for it.
+#[derive(Default)]
+pub(super) struct Begun {
+    session: Option<Numbered>,
+    is_given_up: bool,
+}
+
+/// A session at the server: its number, and the version that was asked for.
+struct Numbered {
+    number: Arc<str>,
+    version: String,
+}
+
+/// The beginning of a session. Whoever lets go of it before it is complete has what the server began, or begins a little later, ended.
+pub(crate) struct Beginning(Option<EgressHttp>);
+
+impl Beginning {
+    /// The session has begun: from now on it is ended as sessions are.
+    pub(crate) fn completed(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        let Some(http) = self.0.take() else { return };
+        let begun = {
+            let mut begun = http.own.begun();
+            begun.is_given_up = true;
+            begun.session.take()
+        };
+        if let Some(session) = begun {
+            http.end(session);
+        }
+    }
+}
+
+impl EgressHttp {
+    /// Held by whoever begins the session of this client.
+    pub(crate) fn beginning(&self) -> Beginning {
+        Beginning(Some(self.clone()))
+    }
+
+    /// The answer that an exchange brings: to a message that begins a session, in the time of that.
+    pub(super) async fn in_time(
+        &self,
+        message: &ClientJsonRpcMessage,
+        exchange: impl Future<Output = Result<StreamableHttpPostResponse, HttpFault>>,
+    ) -> Result<StreamableHttpPostResponse, HttpFault> {
+        let begins = is_handshake(message);
+        let answer = if begins {
+            let answer = timeout_at(self.own.begins_by, exchange).await;
+            answer.unwrap_or(Err(HttpFault::Late))
+        } else {
+            exchange.await
+        };
+        answer.map(|answer| self.heard(answer, begins))
+    }
+
+    /// Each answer says that the server is there, and so does each event of one. Those that begin a session end with its time.
+    fn heard(
+        &self,
+        answer: StreamableHttpPostResponse,
+        begins: bool,
+    ) -> StreamableHttpPostResponse {
+        self.own.hear();
+        match answer {
+            StreamableHttpPostResponse::Sse(events, number) => {
+                let own = Arc::clone(&self.own);
+                let begins_by = own.begins_by;
+                let events = events.inspect_ok(move |_event| own.hear());
+                let events = if begins {
+                    events.take_until(sleep_until(begins_by)).boxed()
+                } else {
+                    events.boxed()
+                };
+                StreamableHttpPostResponse::Sse(events, number)
+            }
+            other @ (StreamableHttpPostResponse::Accepted
+            | StreamableHttpPostResponse::Json(..)
+            | _) => other,
+        }
+    }
+
+    /// The server has begun the session, with this number. Says whether anybody waits for it; if not, it is ended.
+    pub(super) fn has_begun(&self, number: &str, version: &str) -> bool {
+        let session = Numbered { number: Arc::from(number), version: version.to_owned() };
+        let unwanted = {
+            let mut begun = self.own.begun();
+            if begun.is_given_up {
+                Some(session)
+            } else {
+                begun.session = Some(session);
+                None
+            }
+        };
+        let is_wanted = unwanted.is_none();
+        if let Some(session) = unwanted {
+            self.end(session);
+        }
+        is_wanted
+    }
+
+    fn end(&self, session: Numbered) {
+        let Ok(runtime) = Handle::try_current() else { return };
+        let http = self.clone();
+        drop(runtime.spawn(async move {
+            let version = HeaderValue::from_str(&session.version).ok();
+            let headers: HashMap<HeaderName, HeaderValue> =
+                version.map(|version| (PROTOCOL_VERSION, version)).into_iter().collect();
+            // It goes where every request goes. What fails is in the log.
+            let uri: Arc<str> = Arc::from(http.target.uri.to_string());
+            let ending = http.delete_session(uri, session.number, None, headers);
+            let _in_time = timeout(END_WAIT, ending).await.is_ok();
+        }));
+    }
+}
+
+/// Whether a message is one of those that a session begins with.
+fn is_handshake(message: &ClientJsonRpcMessage) -> bool {
+    match message {
+        ClientJsonRpcMessage::Request(request) => matches!(
+            &request.request,
+            ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
+        ),
+        ClientJsonRpcMessage::Notification(notification) => {
+            matches!(&notification.notification, ClientNotification::InitializedNotification(_))
+        }
+        ClientJsonRpcMessage::Response(_) | ClientJsonRpcMessage::Error(_) => false,
+    }
+}

@@ -1,0 +1,114 @@
+//! What belongs to one session, and what is known of it.
+//!
+//! Owns what the answers of the server say about a session: that it is there, that it is over, that no further call is to go through it.
+//! Sends nothing. Invariant: only an answer to a request in the session says that the server is there.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use placet_types::contract::file::LimitsFile;
+use rmcp::transport::streamable_http_client::StreamableHttpPostResponse;
+use tokio::time::Instant;
+
+use super::{
+    asking::Speaker,
+    beginning::{Begun, GRACE},
+    fault::HttpFault,
+};
+
+/// What belongs to one session.
+pub(super) struct Own {
+    pub(super) speaker: Speaker,
+    /// Whether it hears what the server says by itself: the contract's own session does.
+    pub(super) listens: bool,
+    /// Whether the server has given it a number.
+    numbered: AtomicBool,
+    /// Whether any of its requests has reached the server.
+    pub(super) reached: AtomicBool,
+    /// Set once the server has ended it, or does not know its speaker's credential any more.
+    closed: Arc<AtomicBool>,
+    /// Set once the server has forbidden something to its speaker.
+    retired: AtomicBool,
+    /// When nobody waits any more for its beginning.
+    pub(super) begins_by: Instant,
+    begun: Mutex<Begun>,
+    heard_at: Mutex<Instant>,
+}
+
+impl Own {
+    /// What belongs to a session that is begun now.
+    pub(super) fn new(speaker: Speaker, listens: bool, limits: &LimitsFile) -> Arc<Self> {
+        let now = Instant::now();
+        let begins_in = Duration::from_millis(limits.connect_ms_max).saturating_add(GRACE);
+        Arc::new(Self {
+            speaker,
+            listens,
+            numbered: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
+            closed: Arc::default(),
+            retired: AtomicBool::new(false),
+            begins_by: now.checked_add(begins_in).unwrap_or(now),
+            begun: Mutex::default(),
+            heard_at: Mutex::new(now),
+        })
+    }
+
+    pub(super) fn is_numbered(&self) -> bool {
+        self.numbered.load(Ordering::Acquire)
+    }
+
+    /// The flag that is set once it is over.
+    pub(super) fn closed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.closed)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::Acquire)
+    }
+
+    /// The server has ended it.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Whether no further call is to go through it.
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    /// The server has answered in it.
+    pub(super) fn hear(&self) {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn heard_at(&self) -> Instant {
+        *self.heard_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begun(&self) -> MutexGuard<'_, Begun> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what an answer says of the session. One that does not know its speaker's credential any more is over: the server may have bound
+    /// it to that. One that has forbidden something may serve the other calls that are in it already, but a credential of a later call may
+    /// be allowed more where the session is not bound to this one.
+    pub(super) fn note(&self, answer: &Result<StreamableHttpPostResponse, HttpFault>) {
+        match answer {
+            Ok(
+                StreamableHttpPostResponse::Json(_, Some(_))
+                | StreamableHttpPostResponse::Sse(_, Some(_)),
+            ) => self.numbered.store(true, Ordering::Release),
+            Err(HttpFault::SessionEnded) => self.close(),
+            Err(HttpFault::Status(401)) if !self.speaker.is_contract() => self.close(),
+            Err(HttpFault::Status(403)) if !self.speaker.is_contract() => {
+                self.retired.store(true, Ordering::Release);
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
