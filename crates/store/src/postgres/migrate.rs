@@ -28,6 +28,7 @@ pub(super) const MIGRATIONS: &[(i32, &str, &str)] = &[
     (9, "lease of each node", include_str!("../../migrations/0009_lease_ms.sql")),
     (10, "confirmations", include_str!("../../migrations/0010_confirmations.sql")),
     (11, "sightings", include_str!("../../migrations/0011_sightings.sql")),
+    (12, "kept anew", include_str!("../../migrations/0012_kept_anew.sql")),
 ];
 
 /// How long it is until the next one.

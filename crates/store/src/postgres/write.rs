@@ -67,8 +67,8 @@ pub(super) async fn put_content(
     put_contents(connection, contents.collect()).await
 }
 
-/// Keeps contents. A row that is there already is taken hold of by writing its key over: a deletion that another node has in hand is waited
-/// for, and one that it begins meanwhile finds another row than it saw ([`forget_content`]).
+/// Keeps contents. A row that is there already is taken hold of by counting that: a deletion that another node has in hand is waited for,
+/// and one that it begins meanwhile finds another number than it saw ([`forget_content`]).
 pub(super) async fn put_contents(
     connection: &mut PgConnection,
     mut contents: Vec<(&str, Digest, &[u8])>,
@@ -85,7 +85,7 @@ pub(super) async fn put_contents(
     let bytes: Vec<&[u8]> = contents.iter().map(|(.., bytes)| *bytes).collect();
     query(
         "INSERT INTO placet.content (tenant, digest, bytes) SELECT * FROM unnest($1::text[], $2::bytea[], $3::bytea[]) \
-         ON CONFLICT (tenant, digest) DO UPDATE SET tenant = excluded.tenant",
+         ON CONFLICT (tenant, digest) DO UPDATE SET kept_anew = content.kept_anew + 1",
     )
     .bind(tenants)
     .bind(digests)
@@ -108,14 +108,14 @@ fn gone_after<'a>(pieces: &[&'a Piece]) -> BTreeSet<(&'a str, &'a [u8; 32])> {
     gone
 }
 
-/// Rows are locked by key, as every node does it. One that another node kept anew while it was waited for is another one than before, by
-/// the transaction that wrote it, and stays: its record names it from now on.
+/// Rows are locked by key, as every node does it. One that another node kept anew while it was waited for has another number than
+/// before and stays: a record of that node names it from now on.
 const FORGET: &str = "WITH seen AS MATERIALIZED ( \
-       SELECT c.tenant, c.digest, c.xmin AS written_by FROM placet.content AS c \
+       SELECT c.tenant, c.digest, c.kept_anew FROM placet.content AS c \
        JOIN unnest($1::text[], $2::bytea[]) AS n (tenant, digest) ON c.tenant = n.tenant AND c.digest = n.digest), \
      held AS MATERIALIZED ( \
        SELECT c.tenant, c.digest FROM placet.content AS c JOIN seen AS s ON c.tenant = s.tenant AND c.digest = s.digest \
-       WHERE c.xmin = s.written_by ORDER BY c.tenant, c.digest FOR UPDATE OF c) \
+       WHERE c.kept_anew = s.kept_anew ORDER BY c.tenant, c.digest FOR UPDATE OF c) \
      DELETE FROM placet.content AS c USING held AS h WHERE c.tenant = h.tenant AND c.digest = h.digest";
 
 pub(super) async fn forget_content(
