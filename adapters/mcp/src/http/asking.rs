@@ -111,8 +111,7 @@ impl EgressHttp {
             let bare = target.request(request, &HeaderMap::new());
             return Ok(target.client.stream(bare).await?);
         };
-        let used = target.versions(name).await?.newest;
-        let own = own_credential(file, &used)?;
+        let (used, own) = usable(file, target.versions(name).await?)?;
         let response = target.client.stream(target.request(request, &own)).await?;
         if response.status() != StatusCode::UNAUTHORIZED {
             return Ok(response);
@@ -121,7 +120,7 @@ impl EgressHttp {
         let Some(other) = target.versions(name).await?.other_than(&used) else {
             return Ok(response);
         };
-        let own = own_credential(file, &other)?;
+        let Ok(own) = own_credential(file, &other) else { return Ok(response) };
         Ok(target.client.stream(target.request(request, &own)).await?)
     }
 }
@@ -149,6 +148,19 @@ impl Target {
     }
 }
 
+/// The newest version that a header can hold, with that header, as calls are sent with it: one that is half written or has a line break
+/// too many keeps nobody from the version before it.
+fn usable(
+    file: &CredentialFile,
+    versions: SecretVersions,
+) -> Result<(SecretString, HeaderMap), HttpFault> {
+    match (own_credential(file, &versions.newest), versions.previous) {
+        (Ok(own), _) => Ok((versions.newest, own)),
+        (Err(_), Some(previous)) => own_credential(file, &previous).map(|own| (previous, own)),
+        (Err(error), None) => Err(error),
+    }
+}
+
 /// The header of a contract's credential.
 fn own_credential(file: &CredentialFile, secret: &SecretString) -> Result<HeaderMap, HttpFault> {
     let name = file.header.to_ascii_lowercase();
@@ -160,4 +172,28 @@ fn own_credential(file: &CredentialFile, secret: &SecretString) -> Result<Header
     }
     .map_err(|error| HttpFault::NotMade(error.to_string()))?;
     Ok(HeaderMap::from_iter([(name, value)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_version_that_no_header_can_hold_is_passed_over_for_the_one_before_it() {
+        let file: CredentialFile =
+            serde_json::from_value(json!({ "type": "static_secret", "secret": "key" })).unwrap();
+        let used = |newest: &str, previous: Option<&str>| {
+            let versions = SecretVersions {
+                newest: newest.into(),
+                previous: previous.map(SecretString::from),
+            };
+            usable(&file, versions).ok().map(|(used, _)| used.expose_secret().to_owned())
+        };
+        assert_eq!(used("new", Some("old")).as_deref(), Some("new"));
+        assert_eq!(used("n\new", Some("old")).as_deref(), Some("old"));
+        assert_eq!(used("n\new", None), None);
+        assert_eq!(used("n\new", Some("o\nld")), None);
+    }
 }

@@ -47,6 +47,10 @@ impl HttpFault {
     pub(crate) fn meaning(&self) -> Fault {
         let said = self.to_string();
         match self {
+            // As a server that finds it too large would say: no outage, whoever made it so.
+            Self::Egress(
+                EgressError::RequestTooLarge { .. } | EgressError::RequestUnusable { .. },
+            ) => Fault::Nothing(AdapterError::Refused(said)),
             Self::Egress(error) if error.nothing_was_sent() => {
                 Fault::Nothing(AdapterError::Unavailable(said))
             }
@@ -76,7 +80,20 @@ fn of_status(status: u16, said: String) -> Fault {
 
 #[cfg(test)]
 mod tests {
-    use super::{AdapterError, Fault, HttpFault};
+    use super::{AdapterError, EgressError, Fault, HttpFault};
+
+    #[test]
+    fn what_is_too_large_to_be_sent_is_no_outage_of_the_server() {
+        for error in [
+            EgressError::RequestTooLarge { bytes_max: 7 },
+            EgressError::RequestUnusable { reason: "it names no host" },
+        ] {
+            let meaning = HttpFault::Egress(error).meaning();
+            assert!(matches!(meaning, Fault::Nothing(AdapterError::Refused(_))), "{meaning:?}");
+        }
+        let away = HttpFault::Egress(EgressError::ClosedBeforeRequest).meaning();
+        assert!(matches!(away, Fault::Nothing(AdapterError::Unavailable(_))), "{away:?}");
+    }
 
     #[test]
     fn only_listed_statuses_say_that_nothing_happened() {

@@ -139,7 +139,7 @@ fn done(result: Result<TransferSummary, TransferError>) -> Result<TransferSummar
             .try_this("name a data folder that has no ledger yet with --data; one that is there is never written over"),
         TransferError::Lost { .. } => Failure::new(what)
             .because(error)
-            .try_this("`placet ledger fsck` names them: put them back from a backup"),
+            .try_this("`placet ledger fsck` names those of a data folder, and the log those of a database: put them back from a backup"),
         TransferError::NotWhole(_) | TransferError::Malformed { .. } => Failure::new(what)
             .because(error)
             .try_this("export it again: nothing was made of this file"),
