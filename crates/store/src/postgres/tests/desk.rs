@@ -98,7 +98,7 @@ async fn tables_of_the_build_before_get_a_desk_and_keep_their_approvals() {
     store.close().await.unwrap();
     let before = "DROP TABLE placet.desk; DROP INDEX placet.approvals_place; DROP INDEX placet.approvals_tenant_state; \
          DROP INDEX placet.approvals_capability; DROP INDEX placet.approvals_decided; DROP TABLE placet.guests; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; DROP TABLE placet.confirmations; DROP TABLE placet.sightings; \
-         ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.epochs DROP COLUMN desk_rev, DROP COLUMN lease_ms; \
+         ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.content DROP COLUMN kept_anew; ALTER TABLE placet.epochs DROP COLUMN desk_rev, DROP COLUMN lease_ms; \
          DELETE FROM placet.migrations WHERE version >= 2";
     drop(database.sql(before).await);
     let store = open(database.config("node-1")).await;
@@ -134,7 +134,7 @@ async fn lists_of_guests_of_the_build_before_learn_how_their_approvals_stand() {
     store.commit(changes).await.unwrap();
     store.close().await.unwrap();
     let before = "ALTER TABLE placet.guests DROP COLUMN state; DROP INDEX placet.approvals_decided; DROP TABLE placet.replaced_policies; DROP TABLE placet.console_sessions; DROP TABLE placet.confirmations; DROP TABLE placet.sightings; \
-         ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.epochs DROP COLUMN desk_rev, DROP COLUMN lease_ms; \
+         ALTER TABLE placet.ledger DROP COLUMN desk_rev; ALTER TABLE placet.content DROP COLUMN kept_anew; ALTER TABLE placet.epochs DROP COLUMN desk_rev, DROP COLUMN lease_ms; \
          DELETE FROM placet.migrations WHERE version >= 4";
     drop(database.sql(before).await);
     let store = open(database.config("node-1")).await;

@@ -207,7 +207,7 @@ async fn a_start_whose_database_falls_silent_ends_in_time_and_says_at_what() {
     tokio::join!(
         ends_in_time("to_regclass", "make the tables", "fallen silent"),
         // The first one is that of the tables.
-        ends_in_time("COMMIT", "make the tables", "synchronous_standby_names"),
+        ends_in_time("COMMIT\0", "make the tables", "synchronous_standby_names"),
         ends_in_time(
             "has_table_privilege",
             "tell whether it is fit for this node",
