@@ -91,7 +91,7 @@ pub(super) async fn holders(connection: &mut PgConnection) -> Result<String, sql
         named.push(format!("process {pid} of `{application}` ({state}, for {seconds} s)"));
     }
     if named.is_empty() {
-        return Ok("no session holds one any more".to_owned());
+        return Ok("no session is known to hold one; a dump or an export of the tables that is under way may".to_owned());
     }
     Ok(format!("{}; `SELECT pg_terminate_backend(PROCESS)` ends one", named.join(", ")))
 }

@@ -37,6 +37,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How often two nodes may get into each other's way while they make the tables.
 const TRIES: u32 = 20;
 
+/// A table that is changed may be in the hands of a vacuum, which the server lets give way only once somebody has waited for longer than
+/// `deadlock_timeout` (a second, unless it was set).
+const LONGER: &str = "SELECT set_config('lock_timeout', (3000 + coalesce((SELECT max(setting::bigint) FROM pg_settings \
+     WHERE name = 'deadlock_timeout'), 1000))::text, true)";
+
 const PREPARE: &str = "CREATE SCHEMA IF NOT EXISTS placet; \
      CREATE TABLE IF NOT EXISTS placet.migrations \
        (version integer PRIMARY KEY, name text NOT NULL, digest bytea NOT NULL, applied_at timestamptz NOT NULL); \
@@ -104,6 +109,9 @@ async fn step(
     patience: Duration,
 ) -> Result<(), Step> {
     let applied = limits::within(patience, prepare(connection, lease)).await??;
+    if applied < MIGRATIONS.len() {
+        limits::answer(patience, raw_sql(LONGER).execute(&mut *connection)).await?;
+    }
     for (version, name, sql) in MIGRATIONS.iter().skip(applied) {
         limits::answer(limits::WHOLE, raw_sql(*sql).execute(&mut *connection)).await?;
         let note = query("INSERT INTO placet.migrations (version, name, digest, applied_at) VALUES ($1, $2, $3, clock_timestamp())")
