@@ -92,7 +92,7 @@ impl Sessions {
         })
     }
 
-    /// The session for questions, begun with the contract's own secret.
+    /// A session for one question, begun with the contract's own secret.
     pub(crate) async fn for_questions(self: &Arc<Self>) -> Result<Turn, AdapterError> {
         self.enter(Key::Questions, || Speaker::contract(true)).await
     }
@@ -127,11 +127,18 @@ impl Sessions {
                     turn.session = Some(session);
                     return Ok(turn);
                 }
+                // What was seen once is one failure of the tool, however many waited for it.
+                Err(Unready::Failed(AdapterError::Unavailable(why))) if !is_ours => {
+                    return Err(AdapterError::NoSession(why));
+                }
                 Err(Unready::Failed(error)) => return Err(error),
                 Err(Unready::Stalled(why)) => return Err(self.hear(key, why)),
                 Err(Unready::OfCredential(error)) if is_ours => return Err(error),
-                // What was refused to another credential may be given to the one of this call.
-                Err(Unready::OfCredential(error)) => last = error,
+                // What was refused to another credential may be given to the one of this call, and is no fault of this one.
+                Err(Unready::OfCredential(_)) => {
+                    let why = "it was begun with other credentials, which were refused".to_owned();
+                    last = AdapterError::NoSession(why);
+                }
                 Ok(_) | Err(Unready::Gone) => {
                     self.lock().retire(turn.place);
                 }
@@ -193,7 +200,7 @@ impl Sessions {
         }
         let mut pushed_out = None;
         let max = self.limits.sessions_max;
-        let place = match state.current(key) {
+        let place = match state.current(key).filter(|_| key.is_kept()) {
             Some(place) => place,
             None => {
                 if !state.has_room(max) {

@@ -16,7 +16,8 @@ use super::under_way::Unready;
 use crate::{
     adapter::{Asked, Link},
     connector::{Endpoint, McpSettings},
-    failure, handshake,
+    failure::{self, Fault},
+    handshake,
     http::{EgressHttp, Speaker},
     listener::Listener,
     text::whole,
@@ -157,8 +158,19 @@ impl Session {
             // Whoever answers a ping with an error of his own is there.
             Ok(Some(Ok(_) | Err(ServiceError::McpError(_)))) if self.takes_calls() => Ok(()),
             Ok(Some(Err(error))) if self.takes_calls() && failure::is_unreached(&error) => {
-                let why = "the server cannot be reached".to_owned();
-                Err(Unready::Failed(AdapterError::Unavailable(why)))
+                Err(match failure::of_request(&error) {
+                    // It could not be sent with this credential: no outage.
+                    Fault::Nothing(refused @ AdapterError::Refused(_)) => {
+                        Unready::OfCredential(refused)
+                    }
+                    Fault::Nothing(_)
+                    | Fault::Reported { .. }
+                    | Fault::Garbled(_)
+                    | Fault::Perhaps(_) => {
+                        let why = "the server cannot be reached".to_owned();
+                        Unready::Failed(AdapterError::Unavailable(why))
+                    }
+                })
             }
             // What stands in between may answer for a server that is gone; a session costs less than a call whose outcome nobody knows.
             Ok(_) | Err(_) => Err(Unready::Gone),

@@ -36,6 +36,15 @@ pub(super) enum Key {
 }
 
 impl Key {
+    /// Whether the session is kept for what comes next. Questions ask as whoever the contract's secret stands for now, and a server may
+    /// go on as whoever began a session: after a rotation the answer would be somebody else's.
+    pub(super) const fn is_kept(&self) -> bool {
+        match self {
+            Self::Owner(_) => true,
+            Self::Questions => false,
+        }
+    }
+
     /// Whose share of the places it is counted in.
     const fn tenant(&self) -> Option<Digest> {
         match self {
@@ -234,7 +243,7 @@ impl Places {
             self.retire(id);
         }
         let is_current = self.current.get(&key) == Some(&id);
-        let is_needed = takes_calls && is_current && !self.is_closed;
+        let is_needed = takes_calls && is_current && key.is_kept() && !self.is_closed;
         if is_empty && !is_needed { self.remove(id) } else { None }
     }
 

@@ -29,12 +29,19 @@ async fn a_question_carries_the_contracts_credential_and_no_calls() {
         let inquiry = Inquiry { capability, token: TOKEN.to_owned(), timeout_ms: 5_000 };
         let found = adapter.probe(&inquiry).await;
         assert_eq!(matches!(found, Probe::Committed(_)), pinned, "{found:?}");
+        let again = adapter.probe(&inquiry).await;
+        assert_eq!(matches!(again, Probe::Committed(_)), pinned, "{again:?}");
         let tools = adapter.discover().await.unwrap();
         pin = Some(tools[0].digest(&contract.adapter).to_string());
         adapter.close().await;
     }
     let calls = peer.calls();
-    assert_eq!(calls.len(), 1, "what was not pinned was asked");
-    assert_eq!(calls[0].header("authorization"), Some("Bearer s3cret-canary"));
-    assert_eq!(calls[0].message["params"]["arguments"]["token"], json!(TOKEN));
+    assert_eq!(calls.len(), 2, "what was not pinned was asked");
+    for call in &calls {
+        assert_eq!(call.header("authorization"), Some("Bearer s3cret-canary"));
+        assert_eq!(call.message["params"]["arguments"]["token"], json!(TOKEN));
+    }
+    let sessions = [0, 1].map(|number| calls[number].header("mcp-session-id"));
+    assert!(sessions[0].is_some());
+    assert_ne!(sessions[0], sessions[1], "one may go on as what was rotated away since");
 }
