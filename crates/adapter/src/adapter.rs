@@ -213,3 +213,21 @@ pub trait Connector: Send + Sync + fmt::Debug {
     /// [`AdapterError`] when it cannot; nothing had an effect then.
     async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError>;
 }
+
+#[cfg(test)]
+mod tests {
+    use placet_types::ids::TenantId;
+
+    use super::{Digest, SessionOwner};
+
+    #[test]
+    fn what_was_rotated_away_shares_no_session_with_what_came_after_it() {
+        let acme = TenantId::new("acme").unwrap();
+        let [old, new] = [b"old", b"new"].map(|version| Some(Digest::of(version)));
+        let owner = |secret| SessionOwner::shared(&acme, secret);
+        assert_eq!(owner(Some(("key", old))), owner(Some(("key", old))));
+        assert_ne!(owner(Some(("key", old))), owner(Some(("key", new))));
+        assert_ne!(owner(Some(("key", old))), owner(Some(("other", old))));
+        assert_ne!(owner(Some(("key", None))), owner(None));
+    }
+}
