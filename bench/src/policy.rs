@@ -22,6 +22,7 @@ use placet_types::{
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
     principal::{Principal, PrincipalChain, PrincipalKind},
+    proof::CallerProof,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -181,7 +182,7 @@ impl Subject {
             frozen: false,
             break_glass: None,
             desk: placet_types::desk::DeskBasis::default(),
-            attested: true,
+            proof: &CallerProof::of_development(&self.chain),
             key: Some(RecordId::derive(
                 &self.chain.key_scope(&capability.id),
                 &IdempotencyKey::new("bench")?,

@@ -110,7 +110,7 @@ impl Provider {
         json!([{
             "issuer": self.issuer, "tenant": "acme", "audiences": ["placet"], "kinds": { "claim": ["agent", "user"] },
             "keys": { "url": format!("{}/jwks", self.issuer) }, "keys_private_network": true,
-            "clients": { "app": "agent-1" }, "person_clients": ["cli"],
+            "clients": { "app": "agent-1" }, "person_clients": ["cli"], "attests_workloads": true,
         }])
     }
 

@@ -7,6 +7,7 @@ use placet_types::{
     clock::Timestamp,
     ids::TenantId,
     principal::{PrincipalChain, PrincipalKind, TokenAudiences},
+    proof::CallerProof,
 };
 
 use crate::{
@@ -70,6 +71,16 @@ impl VerifiedCaller {
             actor: self.actor.principal.clone(),
             on_behalf_of: self.delegation.as_ref().map(|user| user.principal.clone()),
             via: self.delegation.as_ref().map(|user| user.prior_actors.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// How both proved who they are.
+    #[must_use]
+    pub fn proof(&self) -> CallerProof {
+        CallerProof {
+            attested: self.actor.attests_workload(),
+            actor: self.actor.proof(),
+            user: self.delegation.as_ref().map(VerifiedToken::proof),
         }
     }
 

@@ -29,6 +29,7 @@ use placet_types::{
     digest::Digest,
     ids::PrincipalId,
     principal::{Principal, PrincipalKind},
+    proof::AuthType,
 };
 use rustls::{
     RootCertStore,
@@ -338,8 +339,13 @@ fn verified(
     let (kind, tenant_id): (PrincipalKind, _) = (authority.kind, authority.tenant.clone());
     let mut names = names.into_iter();
     let handle: String = certificate.thumbprint().chars().take(16).collect();
+    let auth_type = match authority.trust_domain {
+        Some(_) => AuthType::X509Svid,
+        None => AuthType::X509,
+    };
     let token = VerifiedToken::of_workload(Workload {
         role: TokenRole::Actor,
+        auth_type,
         principal: Principal { kind, id, tenant_id, display: None },
         issuer: authority.issuer(),
         subject: names.next().unwrap_or_default(),

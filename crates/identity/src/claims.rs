@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 mod actors;
+mod shown;
 mod svid;
 
 use actors::{Actors, confirmation, may_act};
@@ -14,8 +15,10 @@ use placet_types::{
     digest::DigestBuilder,
     ids::{GroupId, PrincipalId},
     principal::{Principal, PrincipalKind},
+    proof::AuthType,
 };
 use serde_json::{Map, Value};
+pub(crate) use shown::SHOWN_MAX;
 
 use crate::{
     config::{IssuerConfig, KIND_CLAIM, KindRule},
@@ -72,8 +75,16 @@ impl Judge<'_> {
         let client_principal =
             client.as_ref().and_then(|client| issuer.clients.get(client)).cloned();
         let may_act = may_act(claims)?;
+        let bound_to = confirmation(claims)?;
         Ok(VerifiedToken {
             role: self.role,
+            auth_type: match bound_to {
+                _ if issuer.is_for_development => AuthType::Development,
+                Some(_) => AuthType::BoundJwt,
+                None => AuthType::Jwt,
+            },
+            issuer_attests: issuer.attests_workloads,
+            claims: shown::claims(claims, &issuer.policy_claims)?,
             principal: self.principal(claims, kind)?,
             issuer: issuer.issuer.clone(),
             subject: subject.to_owned(),
@@ -94,7 +105,7 @@ impl Judge<'_> {
             actor,
             prior_actors,
             may_act,
-            bound_to: confirmation(claims)?,
+            bound_to,
             token_ref: self.token_ref(claims, signed)?,
             sealed: None,
         })

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::error::SetupError;
+use crate::{claims::SHOWN_MAX, error::SetupError};
 
 mod people;
 mod warnings;
@@ -218,6 +218,15 @@ pub struct IssuerConfig {
     /// Claims that every token must have; with values, the claim must be one of them or a list with one of them.
     #[serde(default)]
     pub required_claims: BTreeMap<String, BTreeSet<String>>,
+    /// Says that this issuer verifies which workload it gives a token to, as by the attestation of its platform: its tokens then count as
+    /// verified workload identity (`context.req.attested`), which the shipped policies ask of every agent, service and automation. SVIDs,
+    /// client certificates and tokens that are bound to one (`cnf`) count without it.
+    #[serde(default)]
+    pub attests_workloads: bool,
+    /// The claims of its tokens that policies see, at most 32, as tags of `context.req.claims` and `context.req.delegation.claims`. Each
+    /// must be a string or a list of strings where a token has it. What is named here is recorded with calls that wait: name no secret.
+    #[serde(default)]
+    pub policy_claims: BTreeSet<String>,
     /// Lets one token in `Authorization` say both: its subject is the user, the actor in `act` the agent. Absent: refused.
     #[serde(default)]
     pub act: Option<ActingRule>,
@@ -274,6 +283,8 @@ impl IssuerConfig {
             person_clients: BTreeSet::new(),
             delegations_for_anybody: false,
             required_claims: BTreeMap::new(),
+            attests_workloads: false,
+            policy_claims: BTreeSet::new(),
             act: None,
             advertised: true,
             is_for_development: false,
@@ -303,6 +314,8 @@ impl IssuerConfig {
             "a client in `person_clients` stands for an agent in `clients` or `act.principals`"
         } else if self.required_claims.keys().any(String::is_empty) {
             "the name of a required claim is empty"
+        } else if self.policy_claims.len() > SHOWN_MAX || self.policy_claims.contains("") {
+            "`policy_claims` must be at most 32 names, and none may be empty"
         } else if let Some(problem) = self.act.as_ref().and_then(ActingRule::problem) {
             problem
         } else {

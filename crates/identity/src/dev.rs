@@ -211,6 +211,8 @@ impl DevKey {
         // Whoever holds the key may speak for everybody of the tenant; that is what it is for.
         config.shared_principals = true;
         config.act = Some(ActingRule::default());
+        // Else the shipped policies would let nobody try anything; policies tell it by `auth_type`.
+        config.attests_workloads = true;
         // Its users have no clients.
         config.delegations_for_anybody = true;
         config.is_for_development = true;

@@ -8,6 +8,7 @@ mod claims;
 mod dev_key;
 mod key_sets;
 mod privacy;
+mod proofs;
 mod secrets;
 mod sign_in;
 pub(crate) mod support;

@@ -9,6 +9,7 @@ use placet_types::{
     clock::Timestamp,
     ids::{GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalKind},
+    proof::{AuthType, Proof, ShownClaims},
 };
 
 use crate::{
@@ -76,9 +77,14 @@ impl ActorClaim {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifiedToken {
     pub(crate) role: TokenRole,
+    pub(crate) auth_type: AuthType,
+    /// Whether the issuer's configuration says that it verifies which workload it gives a token to.
+    pub(crate) issuer_attests: bool,
     pub(crate) principal: Principal,
     pub(crate) issuer: String,
     pub(crate) subject: String,
+    /// The claims that the issuer's configuration shows to policies.
+    pub(crate) claims: ShownClaims,
     /// Other names of the same bearer in the same proof, such as those of a certificate with several.
     pub(crate) further_subjects: Vec<String>,
     pub(crate) audiences: BTreeSet<String>,
@@ -108,6 +114,7 @@ pub struct VerifiedToken {
 /// A workload, as a trust domain or an authority names it.
 pub(crate) struct Workload {
     pub(crate) role: TokenRole,
+    pub(crate) auth_type: AuthType,
     pub(crate) principal: Principal,
     pub(crate) issuer: String,
     pub(crate) subject: String,
@@ -119,10 +126,21 @@ pub(crate) struct Workload {
 impl VerifiedToken {
     /// What a workload proves by itself: who it is, and nothing else: it has no groups and speaks for nobody.
     pub(crate) fn of_workload(workload: Workload) -> Self {
-        let Workload { role, principal, issuer, subject, issued_at, expires_at, token_ref } =
-            workload;
+        let Workload {
+            role,
+            auth_type,
+            principal,
+            issuer,
+            subject,
+            issued_at,
+            expires_at,
+            token_ref,
+        } = workload;
         Self {
             role,
+            auth_type,
+            issuer_attests: false,
+            claims: ShownClaims::new(),
             principal,
             issuer,
             subject,
@@ -151,6 +169,24 @@ impl VerifiedToken {
     #[must_use]
     pub fn role(&self) -> TokenRole {
         self.role
+    }
+
+    /// Whether it was verified which workload the bearer is. A person is none.
+    #[must_use]
+    pub fn attests_workload(&self) -> bool {
+        self.kind() != PrincipalKind::User
+            && (self.auth_type.attests_workload() || self.issuer_attests)
+    }
+
+    /// What was proved with it, for policies and records.
+    #[must_use]
+    pub fn proof(&self) -> Proof {
+        Proof {
+            auth_type: self.auth_type,
+            subject: self.subject.clone(),
+            scopes: self.scopes.clone(),
+            claims: self.claims.clone(),
+        }
     }
 
     /// Who the bearer is.
@@ -307,8 +343,15 @@ impl VerifiedToken {
         let tenant_id = self.principal.tenant_id.clone();
         Ok(Self {
             role: TokenRole::Actor,
+            // What the token is bound to is the key of whoever sends it, which is the actor.
+            auth_type: match self.auth_type {
+                AuthType::Jwt => AuthType::ActorClaim,
+                other => other,
+            },
             principal: Principal { kind: rule.kind, id, tenant_id, display: None },
             subject,
+            // They are about the user.
+            claims: ShownClaims::new(),
             groups: BTreeSet::new(),
             scopes: BTreeSet::new(),
             authenticated_at: None,

@@ -13,6 +13,7 @@ use placet_types::{
     envelope::call::ToolCallEnvelope,
     ids::{ChannelName, GroupId, PrincipalId, RequestId, StepId},
     principal::TokenAudiences,
+    proof::CallerProof,
     run_context::RunContext,
 };
 
@@ -67,6 +68,8 @@ pub struct ParkedCall {
     pub requested_digest: Digest,
     /// Groups of the user acted for, from verified claims.
     pub user_groups: BTreeSet<GroupId>,
+    /// How the caller and its user proved who they are.
+    pub proof: CallerProof,
     /// When the claims were read.
     pub groups_as_of: Timestamp,
     /// When the call was accepted.

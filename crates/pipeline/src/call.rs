@@ -34,6 +34,7 @@ use placet_types::{
     },
     mode::ApprovalMode,
     principal::{PrincipalChain, TokenAudiences},
+    proof::CallerProof,
     run_context::{RunContext, RunRequest},
     taint::Taint,
 };
@@ -167,6 +168,8 @@ pub(crate) struct Resumed {
 pub(crate) struct Identity {
     pub(crate) chain: PrincipalChain,
     pub(crate) user_groups: BTreeSet<GroupId>,
+    /// How both proved who they are.
+    pub(crate) proof: CallerProof,
     pub(crate) groups_as_of: Timestamp,
     /// When the authority ends that the call rides on: the user's delegation where there is one, else the agent's token.
     pub(crate) authority_until: Timestamp,

@@ -12,6 +12,7 @@ use placet_types::{
     ids::{CapabilityId, EnvironmentName, GroupId, PrincipalId, TenantId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalKind,
+    proof::{AuthType, CallerProof, Proof, ShownClaims},
     taint::Taint,
 };
 use serde::{Deserialize, Serialize};
@@ -110,9 +111,18 @@ pub struct CallCase {
     /// What the engine is doing.
     #[serde(default)]
     pub engine_mode: EngineMode,
-    /// Whether the caller's identity came from a verified workload token.
+    /// Whether the caller is a verified workload.
     #[serde(default = "yes")]
     pub attested: bool,
+    /// What the caller proved who it is with.
+    #[serde(default)]
+    pub proof: CaseProof,
+    /// What the user's authority was proved with; counts only with `user`.
+    #[serde(default)]
+    pub delegation: CaseProof,
+    /// Who acted for the user before the caller, the latest first.
+    #[serde(default)]
+    pub via: Vec<String>,
     /// What the run may still use up.
     #[serde(default)]
     pub budget: CaseBudget,
@@ -130,6 +140,53 @@ pub struct CallCase {
     pub break_glass: Option<CaseBreakGlass>,
     /// What is expected.
     pub expect: Expectation,
+}
+
+/// A proof of identity of a case.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CaseProof {
+    /// What was shown.
+    pub auth_type: AuthType,
+    /// The subject as its issuer names it; absent: the principal's name. Of an SVID it is the SPIFFE id.
+    pub subject: Option<String>,
+    /// The scopes granted.
+    pub scopes: BTreeSet<String>,
+    /// The claims that policies see.
+    pub claims: ShownClaims,
+}
+
+impl Default for CaseProof {
+    fn default() -> Self {
+        Self {
+            auth_type: AuthType::Jwt,
+            subject: None,
+            scopes: BTreeSet::new(),
+            claims: ShownClaims::new(),
+        }
+    }
+}
+
+impl CaseProof {
+    fn of(&self, principal: &PrincipalId) -> Proof {
+        Proof {
+            auth_type: self.auth_type,
+            subject: self.subject.clone().unwrap_or_else(|| principal.to_string()),
+            scopes: self.scopes.clone(),
+            claims: self.claims.clone(),
+        }
+    }
+}
+
+impl CallCase {
+    /// How the parties of the case proved who they are.
+    pub(crate) fn caller_proof(&self) -> CallerProof {
+        CallerProof {
+            attested: self.attested,
+            actor: self.proof.of(&self.actor.id),
+            user: self.user.as_ref().map(|user| self.delegation.of(&user.id)),
+        }
+    }
 }
 
 /// What a run may still use up.

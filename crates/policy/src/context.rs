@@ -1,18 +1,21 @@
 //! The Cedar context of a request: `req`, written by the engine alone, and `input`, from the validated arguments alone.
 //!
 //! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for
-//! and the taint it declares, which the run keeps.
+//! and the taint it declares, which the run keeps; what its tokens say comes from the verifier.
 
 use std::collections::BTreeSet;
 
 use cedar_policy::{
     Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression,
 };
-use placet_types::{binding::CredentialPlan, digest::Digest, mode::ApprovalMode, taint::Taint};
+use placet_types::{
+    binding::CredentialPlan, digest::Digest, mode::ApprovalMode, proof::Proof, taint::Taint,
+};
 
 use crate::{
     entities,
     facts::{BreakGlassFacts, BudgetView, Facts},
+    verdict::Link,
     vocabulary::{self, Vocabulary, count, datetime, flag, long, text},
 };
 
@@ -59,7 +62,9 @@ fn req(
     let mut fields = vec![
         ("now", datetime(facts.now)),
         ("tenant", RestrictedExpression::new_entity_uid(names.tenant_uid(facts.chain.tenant()))),
-        ("attested", flag(facts.attested)),
+        ("attested", flag(facts.proof.attested)),
+        ("auth_type", RestrictedExpression::new_entity_uid(names.auth_type(&facts.proof.actor))),
+        ("claims", RestrictedExpression::new_entity_uid(names.claims_uid(Link::Actor))),
         ("delegation_depth", long(facts.chain.delegation_depth())),
         ("mode_requested", names.mode(facts.mode_requested)),
         ("mode_effective", names.mode(circumstance.mode_effective)),
@@ -76,6 +81,12 @@ fn req(
             RestrictedExpression::new_entity_uid(names.principal_uid(user)),
         ));
     }
+    if let Some(id) = facts.proof.actor.spiffe_id() {
+        fields.push(("spiffe_id", text(id)));
+    }
+    if let Some(proof) = &facts.proof.user {
+        fields.push(("delegation", delegation(names, proof)?));
+    }
     if let Some(plan) = credential(names, &facts.binding.credential)? {
         fields.push(("credential", plan));
     }
@@ -91,6 +102,19 @@ fn req(
     RestrictedExpression::new_record(
         fields.into_iter().map(|(name, value)| (name.to_owned(), value)),
     )
+}
+
+fn delegation(
+    names: &Vocabulary,
+    proof: &Proof,
+) -> Result<RestrictedExpression, ExpressionConstructionError> {
+    let scopes = proof.scopes.iter().map(|scope| text(scope.clone()));
+    RestrictedExpression::new_record([
+        ("auth_type".to_owned(), RestrictedExpression::new_entity_uid(names.auth_type(proof))),
+        ("subject".to_owned(), text(proof.subject.clone())),
+        ("scopes".to_owned(), RestrictedExpression::new_set(scopes)),
+        ("claims".to_owned(), RestrictedExpression::new_entity_uid(names.claims_uid(Link::User))),
+    ])
 }
 
 fn evidence(

@@ -35,6 +35,10 @@ pub(crate) mod impersonation;
 /// A budget that stops nobody, far below where calculating with it would overflow.
 const BUDGET_AMPLE: (u32, u64) = (u32::MAX, 1_000_000_000_000_000);
 
+/// Why policies may not permit a call that they would permit to a verified workload.
+const UNATTESTED: &str =
+    "the caller is no verified workload (`attested` is false), which the policies may ask for";
+
 pub(crate) fn decide(snapshot: &Snapshot, facts: &Facts<'_>, id: DecisionId) -> Verdict {
     let request_digest = facts.binding.digest();
     let mut decision = Decision {
@@ -301,7 +305,9 @@ impl<'a> Call<'a> {
     ) -> Option<Ruling> {
         let for_good = answers.iter().filter(|answer| !answer.allowed).find_map(|answer| {
             if answer.determining.is_empty() {
-                return Some(format!("no policy permits the call to {}", answer.link.as_str()));
+                let why = format!("no policy permits the call to {}", answer.link.as_str());
+                let unproved = answer.link == Link::Actor && !self.facts.proof.attested;
+                return Some(if unproved { format!("{why}; {UNATTESTED}") } else { why });
             }
             let fixed = answer.determining.iter().find(|id| !self.can_be_set_aside(id));
             fixed.map(|id| format!("policy `{id}` cannot be set aside by an approval"))

@@ -15,6 +15,7 @@ use placet_types::{
     directory::Directory,
     ids::{GroupId, PrincipalId, TenantId},
     principal::{Principal, PrincipalChain, PrincipalKind},
+    proof::Proof,
 };
 
 use crate::{
@@ -22,6 +23,7 @@ use crate::{
     context,
     facts::Facts,
     schema,
+    verdict::Link,
     vocabulary::{self, Vocabulary, count, datetime, flag, long, text, uids},
 };
 
@@ -127,7 +129,20 @@ pub(crate) fn people(
         let missing: Vec<Entity> = missing.collect();
         known.extend(missing);
     }
+    let proofs = [(Link::Actor, Some(&facts.proof.actor)), (Link::User, facts.proof.user.as_ref())];
+    for (link, proof) in proofs {
+        known.extend(proof.map(|proof| claims(names, link, proof)).transpose()?);
+    }
     Ok(known)
+}
+
+/// What a token says of its bearer, as tags. It belongs to the call, so that it is no part of the question which tools exist for somebody.
+fn claims(names: &Vocabulary, link: Link, proof: &Proof) -> EntityResult<Entity> {
+    let tags = proof.claims.iter().map(|(name, texts)| {
+        let texts = texts.iter().map(|one| text(one.clone()));
+        (name.clone(), RestrictedExpression::new_set(texts))
+    });
+    Entity::new_with_tags(names.claims_uid(link), [], [], tags)
 }
 
 /// The principals of a call as entities, each once: the actor, who answers for it, and the user it acts for.
@@ -176,6 +191,9 @@ fn workload(
         .flat_map(|entry| &entry.classes)
         .map(|class| names.class_uid(tenant, class))
         .collect();
+    let lifecycle = vocabulary::uid(&names.lifecycle, directory.lifecycle(tenant, &actor.id));
+    let role = entry.and_then(|entry| entry.classes.first());
+    let role = role.map(|role| ("role", text(role.as_str())));
     let tenant_uid = names.tenant_uid(tenant);
     let made = entity(
         names.principal_uid(actor),
@@ -183,7 +201,11 @@ fn workload(
             ("tenant", RestrictedExpression::new_entity_uid(tenant_uid.clone())),
             ("owner", RestrictedExpression::new_entity_uid(owner)),
             ("active", flag(entry.is_some_and(|entry| entry.active))),
-        ],
+            ("lifecycle", RestrictedExpression::new_entity_uid(lifecycle)),
+        ]
+        .into_iter()
+        .chain(role)
+        .collect(),
         classes.iter().cloned().chain([tenant_uid.clone()]),
     )?;
     Ok(classes.into_iter().map(leaf).chain([leaf(tenant_uid), made]).collect())

@@ -16,6 +16,7 @@ use placet_types::{
     ids::{ApprovalId, DeskId, GroupId, PrincipalId, RecordId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalChain,
+    proof::CallerProof,
     taint::Taint,
 };
 
@@ -54,8 +55,8 @@ pub struct Facts<'a> {
     pub break_glass: Option<&'a BreakGlassFacts>,
     /// As of when this says what is in force at the desk; no policy sees it, the permit carries it.
     pub desk: DeskBasis,
-    /// Whether the actor's identity came from a verified workload token.
-    pub attested: bool,
+    /// How the caller, and the user it acts for, proved who they are.
+    pub proof: &'a CallerProof,
     /// The call's effect record; every call that writes has one.
     pub key: Option<RecordId>,
 }

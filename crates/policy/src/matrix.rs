@@ -13,8 +13,8 @@ use placet_types::{
 use crate::{
     bundle::BundleSource,
     cases::{
-        CallCase, CaseApproval, CaseBudget, CaseFile, CaseFileError, CasePrincipal, CaseVote,
-        Expectation, ExpectedOutcome,
+        CallCase, CaseApproval, CaseBudget, CaseFile, CaseFileError, CasePrincipal, CaseProof,
+        CaseVote, Expectation, ExpectedOutcome,
         run::{World, decide_case},
     },
     snapshot::Snapshot,
@@ -159,6 +159,9 @@ fn cell(
         safety_mode: ceiling,
         engine_mode: EngineMode::Enforce,
         attested: true,
+        proof: CaseProof::default(),
+        delegation: CaseProof::default(),
+        via: Vec::new(),
         budget: CaseBudget::default(),
         taint: [].into(),
         approval: approval.map(|vote| CaseApproval {

@@ -12,6 +12,7 @@ use placet_types::{
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
     principal::{Principal, PrincipalChain, PrincipalKind},
+    proof::CallerProof,
     taint::Taint,
 };
 use serde_json::{Value, json};
@@ -123,6 +124,7 @@ pub(crate) struct Draft {
     pub(crate) frozen: bool,
     pub(crate) break_glass: Option<BreakGlassFacts>,
     pub(crate) attested: bool,
+    pub(crate) proof: Option<CallerProof>,
     pub(crate) key: bool,
 }
 
@@ -164,6 +166,7 @@ impl Draft {
             frozen: false,
             break_glass: None,
             attested: true,
+            proof: None,
             key: true,
         }
     }
@@ -217,6 +220,8 @@ impl Draft {
         });
         let user_groups = self.user_groups.iter().map(|group| group.parse().unwrap()).collect();
         let key = IdempotencyKey::new("k").unwrap();
+        let chain = swap.chain.unwrap_or(&self.chain);
+        let made_up = CallerProof { attested: self.attested, ..CallerProof::of_development(chain) };
         let facts = Facts {
             chain: swap.chain.unwrap_or(&self.chain),
             user_groups: &user_groups,
@@ -234,7 +239,7 @@ impl Draft {
             frozen: self.frozen,
             break_glass: self.break_glass.as_ref(),
             desk: placet_types::desk::DeskBasis::default(),
-            attested: self.attested,
+            proof: self.proof.as_ref().unwrap_or(&made_up),
             key: self.key.then(|| RecordId::derive(&self.chain.key_scope(&self.tool), &key)),
         };
         ask(&facts)

@@ -8,7 +8,10 @@ use placet_types::{
     ids::{CapabilityId, GroupId, PrincipalId, TenantId},
     mode::ApprovalMode,
     principal::{Principal, PrincipalKind},
+    proof::Proof,
 };
+
+use crate::verdict::Link;
 
 /// The first and last moments that Cedar's `datetime` can be written for with a year of four digits.
 const DATETIME_MS_MIN: i64 = -62_167_219_200_000;
@@ -38,6 +41,9 @@ pub(crate) struct Vocabulary {
     pub(crate) credential_kind: EntityTypeName,
     pub(crate) taint: EntityTypeName,
     pub(crate) desk_entry: EntityTypeName,
+    pub(crate) auth_type: EntityTypeName,
+    pub(crate) lifecycle: EntityTypeName,
+    pub(crate) claims: EntityTypeName,
     pub(crate) action: EntityTypeName,
 }
 
@@ -64,6 +70,9 @@ impl Vocabulary {
             credential_kind: name("CredentialKind")?,
             taint: name("Taint")?,
             desk_entry: name("DeskEntry")?,
+            auth_type: name("AuthType")?,
+            lifecycle: name("Lifecycle")?,
+            claims: name("Claims")?,
             action: name("Action")?,
         })
     }
@@ -104,6 +113,19 @@ impl Vocabulary {
 
     pub(crate) fn action_uid(&self, action: &str) -> EntityUid {
         uid(&self.action, action)
+    }
+
+    pub(crate) fn auth_type(&self, proof: &Proof) -> EntityUid {
+        uid(&self.auth_type, proof.auth_type.as_str())
+    }
+
+    /// The claims of the party that is `link` in the call.
+    pub(crate) fn claims_uid(&self, link: Link) -> EntityUid {
+        let party = match link {
+            Link::Actor => "caller",
+            Link::User => "user",
+        };
+        uid(&self.claims, party)
     }
 
     pub(crate) fn mode(&self, mode: ApprovalMode) -> RestrictedExpression {

@@ -145,6 +145,13 @@ impl Directory {
         self.tenants.get(tenant)?.agents.get(id)
     }
 
+    /// Whether the agent `id` of `tenant` may act: `active`, `suspended`, or `unlisted`.
+    #[must_use]
+    pub fn lifecycle(&self, tenant: &TenantId, id: &PrincipalId) -> &'static str {
+        let known = |entry: &AgentEntry| if entry.active { "active" } else { "suspended" };
+        self.agent(tenant, id).map_or("unlisted", known)
+    }
+
     /// The ceilings of each class that `agent` is in.
     pub fn classes_of(
         &self,

@@ -19,6 +19,7 @@ pub mod json;
 pub mod mode;
 pub mod narrowing;
 pub mod principal;
+pub mod proof;
 pub mod run_context;
 pub mod schemas;
 pub mod sessions;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     ids::{PrincipalId, RunId, SessionId, TenantId},
     mode::ApprovalMode,
+    proof::AuthType,
     taint::Taint,
 };
 
@@ -83,8 +84,8 @@ impl Default for RunBudget {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delegation {
-    /// The kind of proof, such as `jwt`.
-    pub auth_type: String,
+    /// What the user's authority was proved with.
+    pub auth_type: AuthType,
     /// Scopes the user granted.
     pub scopes: Vec<String>,
     /// The subject as its issuer names it.
@@ -119,7 +120,7 @@ pub struct RunAgent {
     pub role: Option<String>,
     /// An opaque handle to its token; never the token.
     pub token_ref: String,
-    /// Whether it may act: `active` or `suspended`.
+    /// Whether it may act: `active`, `suspended`, or `unlisted` where the directory does not know it.
     pub lifecycle: String,
 }
 

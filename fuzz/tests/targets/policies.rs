@@ -18,6 +18,7 @@ use placet_types::ids::{
 use placet_types::json::{JsonLimits, canonical_digest, parse_strict};
 use placet_types::mode::{ApprovalMode, EngineMode};
 use placet_types::principal::{Principal, PrincipalChain, PrincipalKind};
+use placet_types::proof::CallerProof;
 use serde_json::{Value, json};
 
 use crate::fuzz;
@@ -106,7 +107,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         frozen: false,
         break_glass: None,
         desk: placet_types::desk::DeskBasis::default(),
-        attested: true,
+        proof: &CallerProof::of_development(&chain),
         key: Some(RecordId::derive(
             &chain.key_scope(&capability.id),
             &IdempotencyKey::new("key").unwrap(),

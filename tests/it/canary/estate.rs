@@ -284,7 +284,7 @@ fn issuers(provider: &Provider) -> Value {
     json!([{
         "issuer": provider.issuer, "tenant": "local", "audiences": ["placet"], "kinds": { "claim": ["agent", "user"] },
         "keys": { "url": format!("{}/jwks", provider.issuer) }, "keys_private_network": true,
-        "clients": { "app": "agent-1" },
+        "clients": { "app": "agent-1" }, "attests_workloads": true,
     }])
 }
 

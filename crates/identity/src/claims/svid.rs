@@ -3,7 +3,7 @@
 //! Owns what differs from an access token: there is no issuer to be exact about, and `iat` may be missing. Invariant: the
 //! subject is a SPIFFE id of the very trust domain whose key signed.
 
-use placet_types::{clock::Timestamp, principal::Principal};
+use placet_types::{clock::Timestamp, principal::Principal, proof::AuthType};
 use serde_json::{Map, Value};
 
 use super::{Judge, SUBJECT_BYTES_MAX, ms, refused, required_text, time};
@@ -41,6 +41,7 @@ impl Judge<'_> {
         let tenant_id = domain.tenant.clone();
         let workload = Workload {
             role: self.role,
+            auth_type: AuthType::JwtSvid,
             principal: Principal { kind: domain.kind, id: principal, tenant_id, display: None },
             issuer: self.issuer.issuer.clone(),
             subject: subject.to_owned(),

@@ -7,6 +7,15 @@ use placet_types::principal::PrincipalKind;
 use super::{IdentityConfig, IssuerConfig, KindRule};
 
 impl IssuerConfig {
+    /// Whether it names workloads, and nothing says that it knows which is which.
+    fn leaves_workloads_unattested(&self) -> bool {
+        let workloads = match &self.kinds {
+            KindRule::Fixed(kind) => *kind != PrincipalKind::User,
+            KindRule::Claim(kinds) => kinds.iter().any(|kind| *kind != PrincipalKind::User),
+        };
+        (workloads || self.act.is_some()) && !self.attests_workloads
+    }
+
     /// Whether it names people, and nobody has said which clients they use.
     fn knows_no_persons_client(&self) -> bool {
         let people = match &self.kinds {
@@ -42,6 +51,13 @@ impl IdentityConfig {
                 issuer.issuer
             )
         });
-        typ.chain(anybody).chain(unclear).collect()
+        let unattested = self.issuers.iter().filter(|issuer| issuer.leaves_workloads_unattested());
+        let unattested = unattested.map(|issuer| {
+            format!(
+                "issuer `{}` names workloads and does not have `attests_workloads: true`: the shipped policies refuse their calls, unless their tokens are bound to a client certificate",
+                issuer.issuer
+            )
+        });
+        typ.chain(anybody).chain(unclear).chain(unattested).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 
-use placet_types::principal::PrincipalKind;
+use placet_types::{principal::PrincipalKind, proof::AuthType};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     SanType, date_time_ymd,
@@ -112,6 +112,9 @@ async fn a_spiffe_certificate_is_an_agent_until_its_time_is_over() {
     assert_eq!(caller.actor.kind(), PrincipalKind::Agent);
     assert_eq!(caller.actor.issuer(), "x509:mesh");
     assert_eq!(caller.actor.workload_identity(), Some("spiffe://prod.example/agent/bot"));
+    let proof = caller.proof();
+    assert_eq!((proof.actor.auth_type, proof.attested), (AuthType::X509Svid, true));
+    assert_eq!(proof.actor.spiffe_id(), Some("spiffe://prod.example/agent/bot"));
     assert_eq!(caller.expires_at().as_ms(), 1_798_761_600_000, "2027-01-01");
     assert!(caller.actor.token_ref().starts_with("crt_"));
     assert_eq!(caller.actor.said_issued_at(), None, "a handshake is no moment of issue");
@@ -176,6 +179,9 @@ async fn a_name_in_the_certificate_is_who_the_configuration_says() {
     let known = Known::new(&[("corp", &ca, named(names))]);
     assert_eq!(known.name_of(&ca.with_name("bot.corp.example")).await.as_deref(), Some("bot"));
     assert_eq!(known.name_of(&ca.with_uris(&["urn:corp:sync"])).await.as_deref(), Some("sync"));
+    let proof = known.caller(&ca.with_uris(&["urn:corp:sync"])).await.unwrap().proof();
+    assert_eq!((proof.actor.auth_type, proof.attested), (AuthType::X509, true));
+    assert_eq!(proof.actor.spiffe_id(), None);
     for unknown in ["x.corp.example", "bot.corp.example.evil.test", "BOT.corp.example"] {
         assert_eq!(known.name_of(&ca.with_name(unknown)).await, None, "{unknown}");
     }
@@ -329,8 +335,19 @@ async fn a_token_that_is_bound_to_a_certificate_counts_only_with_it() {
         let agent = signer.sign(&agent);
         let presented =
             Presented { token: Some(&agent), delegation: Some(&delegation), certificate };
-        assert_eq!(verifier.caller(presented).await.is_ok(), accepted);
+        let caller = verifier.caller(presented).await;
+        assert_eq!(caller.is_ok(), accepted);
+        // The user's token is bound, and the agent's own proves nothing of the workload.
+        assert!(!caller.is_ok_and(|caller| caller.proof().attested));
     }
+    let mut own_token = claims_with("cnf", json!({ "x5t#S256": own.thumbprint() }));
+    own_token["placet_kind"] = json!("agent");
+    own_token["client_id"] = json!("portal");
+    let own_token = signer.sign(&own_token);
+    let presented =
+        Presented { token: Some(&own_token), certificate: Some(&own), delegation: None };
+    let proof = verifier.caller(presented).await.unwrap().proof();
+    assert_eq!((proof.actor.auth_type, proof.attested), (AuthType::BoundJwt, true));
     for value in [
         json!({ "jkt": "0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I" }),
         json!({ "x5t#S256": own.thumbprint(), "jkt": "x" }),

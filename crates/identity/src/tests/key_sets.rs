@@ -158,7 +158,7 @@ fn two_issuers_of_a_tenant_cannot_name_the_same_principal_unnoticed() {
 #[test]
 fn the_configuration_file_has_defaults_and_no_unknown_or_symmetric_words() {
     let text = r#"{ "issuers": [{ "issuer": "i", "tenant": "t", "audiences": ["a"],
-        "keys": { "file": "/keys.json" }, "kinds": { "fixed": "agent" } }] }"#;
+        "keys": { "file": "/keys.json" }, "kinds": { "fixed": "agent" }, "attests_workloads": true }] }"#;
     let read: IdentityConfig = serde_json::from_str(text).unwrap();
     assert_eq!((read.leeway_s, read.issuers[0].lifetime_s_max), (5, 3_600));
     assert!(!read.issuers[0].accept_typ_jwt && read.warnings().is_empty());
@@ -194,7 +194,6 @@ fn an_issuer_of_people_that_does_not_say_which_clients_they_use_is_warned_of() {
     ] {
         let read: IdentityConfig = serde_json::from_str(&text(kinds, more)).unwrap();
         let warnings = read.warnings().concat();
-        assert_eq!(warnings.contains("`corp`"), warned, "{kinds}{more}: {warnings}");
         assert_eq!(warnings.contains("`person_clients`"), warned, "{kinds}{more}: {warnings}");
     }
 }
@@ -457,4 +456,25 @@ fn plain_http_is_no_destination_unless_private_networks_are_named() {
     assert!(config(vec![issuer.clone()]).key_destinations().is_err());
     issuer.keys_private_network = true;
     assert_eq!(config(vec![issuer]).key_destinations().unwrap().len(), 1);
+}
+
+#[test]
+fn an_issuer_of_workloads_that_does_not_attest_is_warned_of() {
+    let text = |rest: &str| {
+        let issuer = format!(
+            r#"{{ "issuer": "corp", "tenant": "t", "audiences": ["a"], "keys": {{ "file": "/keys.json" }}, "person_clients": ["cli"], {rest} }}"#
+        );
+        format!(r#"{{ "issuers": [{issuer}] }}"#)
+    };
+    for (rest, warned) in [
+        (r#""kinds": { "claim": ["user", "agent"] }"#, true),
+        (r#""kinds": { "fixed": "service" }"#, true),
+        (r#""kinds": { "fixed": "user" }, "act": {}"#, true),
+        (r#""kinds": { "fixed": "user" }"#, false),
+        (r#""kinds": { "fixed": "agent" }, "attests_workloads": true"#, false),
+    ] {
+        let read: IdentityConfig = serde_json::from_str(&text(rest)).unwrap();
+        let warnings = read.warnings().concat();
+        assert_eq!(warnings.contains("`attests_workloads: true`"), warned, "{rest}: {warnings}");
+    }
 }

@@ -80,6 +80,8 @@ async fn an_svid_of_the_trust_domain_is_an_agent_of_its_tenant() {
         assert_eq!((token.principal().id.as_str(), token.kind()), ("bot", PrincipalKind::Agent));
         assert_eq!((token.tenant(), token.workload_identity()), (&tenant(), Some(AGENT)));
         assert_eq!(token.issuer(), "spiffe://prod.example");
+        assert!(token.attests_workload());
+        assert_eq!(token.proof().spiffe_id(), Some(AGENT));
     }
     let mut without = claims();
     without.as_object_mut().unwrap().remove("iat");

@@ -225,6 +225,7 @@ pub(crate) fn recorded_identity(parked: &ParkedCall) -> Identity {
     Identity {
         chain: parked.envelope.principal_chain.clone(),
         user_groups: parked.user_groups.clone(),
+        proof: parked.proof.clone(),
         groups_as_of: parked.groups_as_of,
         authority_until: parked.authority_until,
         auth_ref: recorded_auth(parked),

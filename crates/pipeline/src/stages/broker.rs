@@ -29,7 +29,7 @@ pub(crate) fn broker(
     let (identity, run, credential) = match &built.caller {
         Caller::Verified(caller) => {
             let identity = identity_of(context, caller)?;
-            let run = run_of(context, trace_id, &built, caller, &identity);
+            let run = run_of(context, trace_id, &built, &identity);
             let plan = credential::plan_for(context, &built.target, (caller, &identity));
             (identity, run, plan.map_err(|error| error.refusal())?)
         }
@@ -40,7 +40,11 @@ pub(crate) fn broker(
             })?;
             let plan = credential::plan_again(&built.target, &parked.binding);
             let mut identity = identity.as_ref().clone();
-            let run = run_with(parked.run.clone(), &identity.auth_ref);
+            let run = RunContext {
+                agent: agent_of(context, &identity),
+                user: user_of(&identity),
+                ..parked.run.clone()
+            };
             if let (None, Some(resumed)) = (&identity.tokens, &built.resumed) {
                 identity.tokens = context.tokens.of(resumed.record.record_id);
             }
@@ -86,6 +90,7 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
     Ok(Identity {
         chain: with_displays(context, caller.chain()),
         user_groups: delegation.map(|user| user.groups().clone()).unwrap_or_default(),
+        proof: caller.proof(),
         groups_as_of: authority.groups_as_of(),
         authority_until: authority.expires_at(),
         auth_ref: AuthRef {
@@ -128,22 +133,35 @@ fn with_displays(context: &Context, mut chain: PrincipalChain) -> PrincipalChain
     chain
 }
 
-/// The run as it was recorded, with the tokens that its caller may have come back with.
-fn run_with(mut run: RunContext, auth_ref: &AuthRef) -> RunContext {
-    run.agent.token_ref.clone_from(&auth_ref.agent_token_ref);
-    if let (Some(user), Some(token_ref)) = (&mut run.user, &auth_ref.delegated_user_token_ref) {
-        user.delegation.token_ref.clone_from(token_ref);
+/// The agent of the run (TM-04): by the proof that the call goes with, and the directory as it is now.
+fn agent_of(context: &Context, identity: &Identity) -> RunAgent {
+    let (tenant, actor) = (identity.chain.tenant(), &identity.chain.actor);
+    let entry = context.directory.agent(tenant, &actor.id);
+    RunAgent {
+        agent_id: actor.id.clone(),
+        agent_urn: format!("urn:placet:{}:{}:{}", actor.kind.as_str(), tenant, actor.id),
+        workload_identity: identity.proof.actor.spiffe_id().map(str::to_owned),
+        role: entry.and_then(|agent| agent.classes.first()).map(ToString::to_string),
+        token_ref: identity.auth_ref.agent_token_ref.clone(),
+        lifecycle: context.directory.lifecycle(tenant, &actor.id).to_owned(),
     }
-    run
 }
 
-fn run_of(
-    context: &Context,
-    trace_id: &str,
-    built: &Built,
-    caller: &VerifiedCaller,
-    identity: &Identity,
-) -> RunContext {
+/// The user of the run, and how their authority was delegated (TM-04).
+fn user_of(identity: &Identity) -> Option<RunUser> {
+    let (user, proof) = (identity.chain.on_behalf_of.as_ref()?, identity.proof.user.as_ref()?);
+    Some(RunUser {
+        user_id: user.id.clone(),
+        delegation: Delegation {
+            auth_type: proof.auth_type,
+            scopes: proof.scopes.iter().cloned().collect(),
+            subject: proof.subject.clone(),
+            token_ref: identity.auth_ref.delegated_user_token_ref.clone().unwrap_or_default(),
+        },
+    })
+}
+
+fn run_of(context: &Context, trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
     let tenant = identity.chain.tenant();
     let actor = &identity.chain.actor;
     let mut safety_mode = built.run.safety_mode;
@@ -156,29 +174,12 @@ fn run_of(
             .cost_cents_max
             .map_or(budget.cost_cents_max, |cap| budget.cost_cents_max.min(cap));
     }
-    let entry = context.directory.agent(tenant, &actor.id);
     RunContext {
         run_id: built.run.run_id.clone(),
         trace_id: trace_id.to_owned(),
         tenant_id: tenant.clone(),
-        user: caller.delegation.as_ref().map(|token| RunUser {
-            user_id: token.principal().id.clone(),
-            delegation: Delegation {
-                auth_type: "jwt".to_owned(),
-                scopes: token.scopes().iter().cloned().collect(),
-                subject: token.subject().to_owned(),
-                token_ref: token.token_ref(),
-            },
-        }),
-        agent: RunAgent {
-            agent_id: actor.id.clone(),
-            agent_urn: format!("urn:placet:{}:{}:{}", actor.kind.as_str(), tenant, actor.id),
-            workload_identity: caller.actor.workload_identity().map(str::to_owned),
-            role: entry.and_then(|agent| agent.classes.first()).map(ToString::to_string),
-            token_ref: caller.actor.token_ref(),
-            lifecycle: if entry.is_none_or(|agent| agent.active) { "active" } else { "suspended" }
-                .to_owned(),
-        },
+        user: user_of(identity),
+        agent: agent_of(context, identity),
         safety_mode,
         run_budget: budget,
         taint: built.run.taint.clone(),

@@ -130,7 +130,7 @@ pub(crate) fn decide(
         frozen: open.is_frozen(chain.tenant(), capability.id.adapter(), now),
         break_glass: glass.as_ref(),
         desk,
-        attested: true,
+        proof: &stage.identity.proof,
         key: circumstances.record,
     };
     let started = tokio::time::Instant::now();

@@ -214,6 +214,7 @@ pub(crate) fn parked_of(
         edited: stage.built.edited.clone(),
         requested_digest: stage.built.requested_digest,
         user_groups: stage.identity.user_groups.clone(),
+        proof: stage.identity.proof.clone(),
         groups_as_of: stage.identity.groups_as_of,
         accepted_at: passage.accepted_at,
         authority_until: stage.identity.authority_until,

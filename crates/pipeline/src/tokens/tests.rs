@@ -7,6 +7,8 @@ use placet_types::{
     digest::Digest,
     envelope::call::AuthRef,
     ids::{RecordId, TenantId},
+    principal::PrincipalChain,
+    proof::CallerProof,
 };
 use serde_json::json;
 
@@ -41,8 +43,10 @@ fn tenant(name: &str) -> TenantId {
 
 fn identity(until_ms: i64, tokens: Option<CallTokens>) -> Identity {
     let actor = json!({ "kind": "agent", "id": "bot", "tenant_id": "acme" });
+    let chain: PrincipalChain = serde_json::from_value(json!({ "actor": actor })).unwrap();
     Identity {
-        chain: serde_json::from_value(json!({ "actor": actor })).unwrap(),
+        proof: CallerProof::of_development(&chain),
+        chain,
         user_groups: std::collections::BTreeSet::new(),
         groups_as_of: Timestamp::from_ms(0),
         authority_until: Timestamp::from_ms(until_ms),

@@ -33,6 +33,10 @@ use crate::{
     yaml,
 };
 
+mod proof;
+
+use proof::ProofArgs;
+
 /// Check, test and explain policies.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
@@ -92,6 +96,9 @@ struct Explain {
     /// The tenant of both.
     #[arg(long, default_value = DEV_TENANT)]
     tenant: TenantId,
+    /// How both proved who they are.
+    #[command(flatten)]
+    identity: ProofArgs,
     /// All arguments as a JSON object.
     #[arg(long, value_name = "JSON")]
     args: Option<String>,
@@ -355,7 +362,10 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         mode: args.mode,
         safety_mode: args.safety_mode,
         engine_mode: if args.lockdown { EngineMode::Lockdown } else { EngineMode::Enforce },
-        attested: true,
+        attested: args.identity.attested(),
+        proof: args.identity.caller()?,
+        delegation: args.identity.delegation()?,
+        via: Vec::new(),
         budget: CaseBudget::default(),
         taint: args.taint.iter().copied().collect(),
         approval: approval(args),

@@ -166,7 +166,8 @@ impl Runner<'_> {
                 .collect();
             format!("the arguments do not fit the tool: {}", places.join("; "))
         })?;
-        let chain = chain_of(&case.actor, case.user.as_ref());
+        let mut chain = chain_of(&case.actor, case.user.as_ref());
+        chain.via.clone_from(&case.via);
         let binding = RequestBinding {
             principal_chain: chain.clone(),
             capability: capability.id.clone(),
@@ -181,6 +182,7 @@ impl Runner<'_> {
             actor: record.by.clone(),
             until: NOW.plus_ms(record.ends_in_ms),
         });
+        let proof = case.caller_proof();
         let mut facts = Facts {
             chain: &chain,
             user_groups: &case.user_groups,
@@ -202,7 +204,7 @@ impl Runner<'_> {
             frozen: case.frozen,
             break_glass: break_glass.as_ref(),
             desk: placet_types::desk::DeskBasis::default(),
-            attested: case.attested,
+            proof: &proof,
             key: Some(RecordId::derive(&chain.key_scope(&capability.id), &key)),
         };
         let id = DecisionId::new("case").map_err(|error| error.to_string())?;

@@ -48,6 +48,9 @@ pub(crate) fn contradiction(snapshot: &Snapshot, facts: &Facts<'_>) -> Option<&'
     if &binding.capability != id || &binding.principal_chain != facts.chain {
         return Some("the binding is of another call");
     }
+    if !facts.proof.fits(facts.chain) {
+        return Some("the proof of identity is of another caller");
+    }
     None
 }
 

@@ -4,6 +4,7 @@ use placet_types::{
     digest::Digest,
     error::ErrorCode,
     mode::{ApprovalMode, EngineMode},
+    proof::{AuthType, CallerProof, Proof},
 };
 use serde_json::json;
 
@@ -332,4 +333,72 @@ fn a_permit_names_exactly_what_was_decided() {
     assert_eq!(permit.mode_effective(), ApprovalMode::Destructive);
     assert_eq!(permit.decision().bundle_digest, snapshot.digest());
     assert_eq!(permit.decision().outcome, Outcome::Allow);
+}
+
+#[test]
+fn policies_see_how_caller_and_user_proved_who_they_are() {
+    let text = r#"
+@id("agents") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+when {
+  context.req.auth_type == Placet::AuthType::"x509_svid" && context.req.attested &&
+  context.req has spiffe_id && context.req.spiffe_id == "spiffe://prod.example/agent/bot" &&
+  context.req.claims.hasTag("team") && context.req.claims.getTag("team").contains("payments") &&
+  principal.lifecycle == Placet::Lifecycle::"active"
+};
+@id("users") permit (principal is Placet::User, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+when {
+  context.req has delegation && context.req.delegation.auth_type == Placet::AuthType::"jwt" &&
+  context.req.delegation.subject == "ada@example" && context.req.delegation.scopes.contains("read") &&
+  context.req.delegation.claims.hasTag("department") &&
+  context.req.delegation.claims.getTag("department").contains("finance") &&
+  !context.req.delegation.claims.hasTag("team") && context.req.delegation_depth == 1
+};"#;
+    let snapshot = compile(&bundle(text), &world()).unwrap();
+    let proof = |auth_type, subject: &str, scopes: &[&str], (name, text): (&str, &str)| Proof {
+        auth_type,
+        subject: subject.to_owned(),
+        scopes: scopes.iter().map(|&scope| scope.to_owned()).collect(),
+        claims: [(name.to_owned(), [text.to_owned()].into())].into(),
+    };
+    let svid = "spiffe://prod.example/agent/bot";
+    let good = CallerProof {
+        attested: true,
+        actor: proof(AuthType::X509Svid, svid, &[], ("team", "payments")),
+        user: Some(proof(AuthType::Jwt, "ada@example", &["read"], ("department", "finance"))),
+    };
+    let decided = |change: fn(&mut CallerProof)| {
+        let mut proof = good.clone();
+        change(&mut proof);
+        let chain = agent_for("bot", "ada");
+        word(
+            &Draft { chain, proof: Some(proof), ..Draft::new(&world(), "ops/look") }
+                .decide(&snapshot),
+        )
+    };
+    assert_eq!(decided(|_| ()), "allow");
+    let changes: [fn(&mut CallerProof); 8] = [
+        |proof| proof.attested = false,
+        |proof| proof.actor.auth_type = AuthType::JwtSvid,
+        |proof| proof.actor.subject.push('2'),
+        |proof| proof.actor.claims.clear(),
+        |proof| proof.user.as_mut().unwrap().auth_type = AuthType::BoundJwt,
+        |proof| proof.user.as_mut().unwrap().scopes.clear(),
+        |proof| proof.user.as_mut().unwrap().claims.clear(),
+        |proof| proof.user.as_mut().unwrap().subject.clear(),
+    ];
+    for (place, change) in changes.into_iter().enumerate() {
+        assert_eq!(decided(change), "policy", "change {place}");
+    }
+    // A proof of a user without a user in the chain, or the other way round, is no call.
+    assert_eq!(decided(|proof| proof.user = None), "error");
+}
+
+#[test]
+fn a_denial_of_an_unattested_caller_says_so() {
+    let snapshot = compile(&shipped(), &world()).unwrap();
+    let look = |attested| Draft { attested, ..Draft::new(&world(), "ops/look") }.decide(&snapshot);
+    assert_eq!(word(&look(true)), "allow");
+    let denied = look(false);
+    assert_eq!(word(&denied), "policy");
+    assert!(denied.decision().notes[0].contains("`attested` is false"));
 }

@@ -32,6 +32,7 @@ use placet_types::{
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
     principal::{Principal, PrincipalChain, PrincipalKind},
+    proof::CallerProof,
     run_context::{RunAgent, RunBudget, RunContext},
 };
 use serde_json::{Map, Value, json};
@@ -206,7 +207,7 @@ impl World {
                 frozen: false,
                 break_glass: None,
                 desk: placet_types::desk::DeskBasis::default(),
-                attested: true,
+                proof: &CallerProof::of_development(&chain()),
                 key: Some(call.record_id),
             },
             DecisionId::new("dec_1").unwrap(),
@@ -322,6 +323,7 @@ impl World {
             edited: None,
             requested_digest: call.binding.effective_args_digest,
             user_groups: BTreeSet::new(),
+            proof: CallerProof::of_development(&chain()),
             groups_as_of: NOW,
             accepted_at: NOW,
             authority_until: NOW.plus_ms(1_000_000),

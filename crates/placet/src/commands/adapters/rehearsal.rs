@@ -43,6 +43,7 @@ use placet_types::{
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
     principal::{Principal, PrincipalChain, PrincipalKind},
+    proof::CallerProof,
     run_context::RunBudget,
 };
 use secrecy::{ExposeSecret as _, SecretString};
@@ -189,7 +190,7 @@ impl Rehearsal {
             frozen: false,
             break_glass: None,
             desk: placet_types::desk::DeskBasis::default(),
-            attested: true,
+            proof: &CallerProof::of_development(&self.chain),
             key,
         };
         let id = DecisionId::new(format!("dec_{}", self.ids.fresh())).map_err(in_words)?;

@@ -1,0 +1,134 @@
+//! How the parties of a call proved who they are (TM-04), as the verifier found it.
+//!
+//! Owns the form. Verifies nothing: a proof is made from verified tokens and certificates only. Invariant: no token and nothing that
+//! could serve as one is in here.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::principal::{PrincipalChain, PrincipalKind};
+
+/// How somebody proved who they are.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum AuthType {
+    /// A bearer token of a configured issuer.
+    Jwt,
+    /// A token that is bound to the client certificate of the connection (RFC 8705).
+    BoundJwt,
+    /// The `act` claim of the user's token (RFC 8693).
+    ActorClaim,
+    /// A JWT-SVID of a SPIFFE trust domain.
+    JwtSvid,
+    /// A client certificate.
+    X509,
+    /// A client certificate with a SPIFFE id (X.509-SVID).
+    X509Svid,
+    /// A token made with the development key.
+    Development,
+}
+
+impl AuthType {
+    /// All there are.
+    pub const ALL: [Self; 7] = [
+        Self::Jwt,
+        Self::BoundJwt,
+        Self::ActorClaim,
+        Self::JwtSvid,
+        Self::X509,
+        Self::X509Svid,
+        Self::Development,
+    ];
+
+    /// The name on the wire and in policies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Jwt => "jwt",
+            Self::BoundJwt => "bound_jwt",
+            Self::ActorClaim => "actor_claim",
+            Self::JwtSvid => "jwt_svid",
+            Self::X509 => "x509",
+            Self::X509Svid => "x509_svid",
+            Self::Development => "development",
+        }
+    }
+
+    /// Whether it proves by itself which workload calls: the proof is an SVID, or cannot be used without the workload's private key.
+    #[must_use]
+    pub const fn attests_workload(self) -> bool {
+        match self {
+            Self::BoundJwt | Self::JwtSvid | Self::X509 | Self::X509Svid => true,
+            Self::Jwt | Self::ActorClaim | Self::Development => false,
+        }
+    }
+}
+
+/// Claims of a token by their names: those that its issuer's configuration shows to policies. A claim of one text is a set of one.
+pub type ShownClaims = BTreeMap<String, BTreeSet<String>>;
+
+/// One verified proof.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proof {
+    /// What was shown.
+    pub auth_type: AuthType,
+    /// The subject as its issuer names it.
+    pub subject: String,
+    /// The scopes granted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub scopes: BTreeSet<String>,
+    /// The claims that policies see.
+    #[serde(default, skip_serializing_if = "ShownClaims::is_empty")]
+    pub claims: ShownClaims,
+}
+
+impl Proof {
+    /// The SPIFFE id, where it is an SVID: in another proof nobody vouches that a subject of this form is one.
+    #[must_use]
+    pub fn spiffe_id(&self) -> Option<&str> {
+        let is_svid = matches!(self.auth_type, AuthType::JwtSvid | AuthType::X509Svid);
+        is_svid.then_some(self.subject.as_str())
+    }
+}
+
+/// How the parties of one call proved who they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CallerProof {
+    /// Whether it was verified which workload calls: by the kind of proof, or because the issuer's configuration says that it verifies that.
+    pub attested: bool,
+    /// The caller's own.
+    pub actor: Proof,
+    /// The user's delegation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Proof>,
+}
+
+impl CallerProof {
+    /// What the development key proves of these parties: for decisions that are made up, as in policy cases and rehearsals.
+    #[must_use]
+    pub fn of_development(chain: &PrincipalChain) -> Self {
+        let proof = |subject: &str| Proof {
+            auth_type: AuthType::Development,
+            subject: subject.to_owned(),
+            scopes: BTreeSet::new(),
+            claims: ShownClaims::new(),
+        };
+        Self {
+            attested: chain.actor.kind != PrincipalKind::User,
+            actor: proof(chain.actor.id.as_str()),
+            user: chain.on_behalf_of.as_ref().map(|user| proof(user.id.as_str())),
+        }
+    }
+
+    /// Whether it is of these parties: a user has proved something exactly where the call is for one.
+    #[must_use]
+    pub const fn fits(&self, chain: &PrincipalChain) -> bool {
+        self.user.is_some() == chain.on_behalf_of.is_some()
+    }
+}

@@ -1,0 +1,162 @@
+//! What policies are told of how a caller proved who it is: with a real issuer, with SVIDs and with client certificates.
+//!
+//! Owns `attested`, `auth_type`, claims and scopes as a caller of the built program meets them. What a token must look like is tested in
+//! `placet-identity`.
+
+use std::fs;
+
+use rcgen::SanType;
+use serde_json::{Value, json};
+
+use crate::{
+    exchange::Provider,
+    harness::{
+        client::text,
+        setup::{Setup, plan},
+    },
+    ingress::{Mesh, TrustDomain},
+    workspace,
+};
+
+const AGENT: &str = "spiffe://prod.example/agent/dev-agent";
+const DIRECTORY: &str = r#"{ "tenants": { "local": {
+    "groups": { "approvers": {} },
+    "users": { "ana": {}, "alice": {}, "ben": { "groups": ["approvers"] } },
+    "agents": { "agent-1": { "owner": "ana", "classes": ["mailers"] } }, "classes": { "mailers": {} }
+} } }"#;
+
+fn read(step: &str) -> Value {
+    plan("files__read", step, json!({ "path": "a.txt" }))
+}
+
+/// A set-up whose agents have tokens of the provider, which says this of itself.
+fn trusting(provider: &Provider, more: Value) -> Setup {
+    let mut issuers = provider.issuers();
+    let issuer = issuers[0].as_object_mut().unwrap();
+    issuer.remove("attests_workloads");
+    issuer.insert("tenant".to_owned(), json!("local"));
+    issuer.extend(more.as_object().unwrap().clone());
+    let setup = Setup::new().with("directory", json!("directory.yaml")).with("issuers", issuers);
+    fs::write(setup.path("directory.yaml"), DIRECTORY).unwrap();
+    setup.put("a.txt", "hello");
+    setup
+}
+
+/// With the shipped guards, and of permits these alone.
+fn with_permits(setup: Setup, permits: &str) -> Setup {
+    let folder = setup.path("policies");
+    fs::create_dir(&folder).unwrap();
+    for name in ["20-gates.cedar", "30-guards.cedar", "40-review.cedar", "50-desk.cedar"] {
+        fs::copy(workspace::root().join("policies").join(name), folder.join(name)).unwrap();
+    }
+    fs::write(folder.join("10-permits.cedar"), permits).unwrap();
+    setup.with("policies", json!("policies"))
+}
+
+#[tokio::test]
+async fn shipped_policies_refuse_agents_whose_issuer_does_not_attest() {
+    let provider = Provider::start(&Setup::new()).await;
+    let setup = trusting(&provider, json!({}));
+    let placet = setup.start().await;
+    let agent = placet.client(Some(provider.agent.clone()));
+    agent.call(&read("s1")).await.refused(403, "POLICY_DENIED");
+    let log = placet.stop().await;
+    assert!(log.contains("attests_workloads"), "the start says why: {log}");
+
+    let setup = trusting(&provider, json!({ "attests_workloads": true }));
+    let placet = setup.start().await;
+    let agent = placet.client(Some(provider.agent.clone()));
+    agent.call(&read("s1")).await.succeeded();
+    let log = placet.stop().await;
+    assert!(!log.contains("attests_workloads"), "{log}");
+}
+
+#[tokio::test]
+async fn policies_decide_on_verified_claims_and_delegated_scopes() {
+    const PERMITS: &str = r#"
+@id("agents") permit (principal is Placet::Agent, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+when {
+  context.req.auth_type == Placet::AuthType::"jwt" && !context.req.attested && !(context.req has spiffe_id) &&
+  context.req.claims.hasTag("client_id") && context.req.claims.getTag("client_id").contains("agent-1") &&
+  principal has role && principal.role == "mailers" && principal.lifecycle == Placet::Lifecycle::"active" &&
+  context.req has delegation && context.req.delegation.scopes.contains("invoke")
+};
+@id("users") permit (principal is Placet::User, action in Placet::Action::"tier_read_only", resource is Placet::Tool)
+when {
+  context.req has delegation && context.req.delegation.subject == "alice" && context.req.delegation_depth == 1 &&
+  context.req.delegation.claims.hasTag("client_id") && context.req.delegation.claims.getTag("client_id").contains("app")
+};"#;
+    let provider = Provider::start(&Setup::new()).await;
+    let shown = json!({ "policy_claims": ["client_id"] });
+    let placet = with_permits(trusting(&provider, shown), PERMITS).start().await;
+    let agent = placet.client(Some(provider.agent.clone()));
+    let alice = format!("Bearer {}", provider.alice);
+    agent.call_with(&read("s1"), "placet-delegation", &alice).await.succeeded();
+    // Without the scopes of a user, and for a user with another subject.
+    agent.call(&read("s2")).await.refused(403, "POLICY_DENIED");
+    let bob = format!("Bearer {}", provider.bob);
+    agent.call_with(&read("s3"), "placet-delegation", &bob).await.refused(403, "POLICY_DENIED");
+    placet.stop().await;
+    // The same tokens, and no claim of them is for policies.
+    let placet = with_permits(trusting(&provider, json!({})), PERMITS).start().await;
+    let agent = placet.client(Some(provider.agent.clone()));
+    agent.call_with(&read("s4"), "placet-delegation", &alice).await.refused(403, "POLICY_DENIED");
+}
+
+/// Permits for the workload of [`AGENT`], proved in this way.
+fn only_by(auth_type: &str) -> String {
+    format!(
+        r#"
+@id("workload") permit (principal is Placet::Agent, action in Placet::Action::"call_tool", resource is Placet::Tool)
+when {{
+  context.req.attested && context.req.auth_type == Placet::AuthType::"{auth_type}" &&
+  context.req has spiffe_id && context.req.spiffe_id == "{AGENT}"
+}};"#
+    )
+}
+
+#[tokio::test]
+async fn a_held_call_keeps_the_proof_it_was_made_with() {
+    let domain = TrustDomain::new(7);
+    let trusted = json!({
+        "trust_domain": "prod.example", "tenant": "local", "audiences": ["placet"],
+        "bundle": { "file": "bundle.json" }, "workloads": { "below": "/agent/", "shared_principals": true },
+    });
+    let setup = Setup::new()
+        .with("trust_domains", json!([trusted]))
+        .with("development_tokens", json!(true));
+    fs::write(setup.path("bundle.json"), domain.bundle().to_string()).unwrap();
+    let setup = with_permits(setup, &only_by("jwt_svid"));
+    let file = setup.put("a.txt", "hello");
+    let placet = setup.start().await;
+    let workload = placet.client(Some(domain.svid(AGENT, "placet")));
+    workload.call(&read("s1")).await.succeeded();
+    // The same agent by the development key is attested, and proved otherwise.
+    setup.agent(&placet).await.call(&read("s2")).await.refused(403, "POLICY_DENIED");
+    let delete = plan("files__delete", "s3", json!({ "path": "a.txt" }));
+    let held = workload.call(&delete).await.held();
+    // Decided upon again after a restart, with nothing in memory.
+    placet.stop().await;
+    let placet = setup.start().await;
+    setup.ben(&placet).await.decide(&held, "approve").await.ok();
+    let workload = placet.client(Some(domain.svid(AGENT, "placet")));
+    workload.end_of(&text(&held, "call_id")).await.succeeded();
+    assert!(!file.exists());
+}
+
+#[tokio::test]
+async fn a_client_certificate_with_a_spiffe_id_is_told_to_policies() {
+    let authority = json!({
+        "name": "mesh", "ca": "ca.pem", "tenant": "local", "trust_domain": "prod.example",
+        "workloads": { "below": "/agent/", "shared_principals": true },
+    });
+    let setup = Setup::new()
+        .with("tls", json!({ "certificate": "door.pem", "key": "door-key.pem" }))
+        .with("client_authorities", json!([authority]));
+    let mesh = Mesh::new(&setup);
+    mesh.issue(&setup, "agent", SanType::URI(AGENT.try_into().unwrap()));
+    setup.put("a.txt", "hello");
+    let setup = with_permits(setup, &only_by("x509_svid"));
+    let placet = setup.start().await;
+    mesh.client(&setup, &placet, Some("agent")).call(&read("s1")).await.succeeded();
+}
