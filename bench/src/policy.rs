@@ -177,6 +177,7 @@ impl Subject {
                 window_ends: NOW.plus_ms(3_600_000),
             },
             taint: &BTreeSet::new(),
+            evidence: &[],
             now: NOW,
             approval: None,
             frozen: false,

@@ -11,6 +11,7 @@ use placet_types::{
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
+    evidence::EvidenceItem,
     ids::{ChannelName, GroupId, PrincipalId, RequestId, StepId},
     principal::TokenAudiences,
     proof::CallerProof,
@@ -64,6 +65,9 @@ pub struct ParkedCall {
     /// Whose arguments they are, where not the agent's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<ParkedEdit>,
+    /// The evidence that it offers, as it was found when it was first decided upon.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<EvidenceItem>,
     /// What duplicates are matched by.
     pub requested_digest: Digest,
     /// Groups of the user acted for, from verified claims.

@@ -28,6 +28,7 @@ use placet_types::{
         result::{ResultStatus, ToolResultEnvelope},
     },
     error::Execution,
+    evidence::EvidenceItem,
     ids::{
         ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, TenantId,
         ToolCallId,
@@ -189,6 +190,8 @@ pub(crate) struct Brokered {
     pub(crate) identity: Identity,
     pub(crate) binding: RequestBinding,
     pub(crate) request_digest: Digest,
+    /// The evidence that it offers, as it was found; nothing before the gate has looked.
+    pub(crate) evidence: Vec<EvidenceItem>,
     pub(crate) run: RunContext,
     /// What the run has in its context, as of when the call was last decided upon; before, what the call declares.
     pub(crate) taint: BTreeSet<Taint>,

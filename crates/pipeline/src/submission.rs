@@ -55,8 +55,10 @@ pub struct Submission {
     pub callback: Option<ChannelName>,
     /// The run.
     pub run: RunRequest,
-    /// References to evidence for the approvers.
+    /// The evidence for the call: ids of earlier calls of the same run that succeeded. A tool that acts with a user's authority needs one at
+    /// least.
     #[serde(default)]
+    #[schemars(length(max = 32))]
     pub evidence_refs: Vec<String>,
     /// Free labels; never decided upon.
     #[serde(default, skip_serializing_if = "Option::is_none")]

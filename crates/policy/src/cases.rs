@@ -129,6 +129,9 @@ pub struct CallCase {
     /// What the run has in its context.
     #[serde(default)]
     pub taint: BTreeSet<Taint>,
+    /// The tools whose earlier results in the run it offers as evidence.
+    #[serde(default)]
+    pub evidence: BTreeSet<CapabilityId>,
     /// The approval the call has.
     #[serde(default)]
     pub approval: Option<CaseApproval>,

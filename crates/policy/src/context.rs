@@ -1,15 +1,14 @@
 //! The Cedar context of a request: `req`, written by the engine alone, and `input`, from the validated arguments alone.
 //!
 //! Owns how facts become typed Cedar values. Invariant: nothing an agent sends reaches `req` but the mode it asked for
-//! and the taint it declares, which the run keeps; what its tokens say comes from the verifier.
-
-use std::collections::BTreeSet;
+//! the taint it declares, which the run keeps, and which of its own earlier results it refers to; what its tokens say comes from the verifier.
 
 use cedar_policy::{
     Context, ContextCreationError, ExpressionConstructionError, RestrictedExpression,
 };
 use placet_types::{
-    binding::CredentialPlan, digest::Digest, mode::ApprovalMode, proof::Proof, taint::Taint,
+    binding::CredentialPlan, digest::Digest, evidence::EvidenceItem, mode::ApprovalMode,
+    proof::Proof,
 };
 
 use crate::{
@@ -73,7 +72,7 @@ fn req(
         ("engine_mode", RestrictedExpression::new_entity_uid(engine_mode)),
         ("budget", budget(circumstance.budget)?),
         ("frozen", flag(facts.frozen)),
-        ("evidence", evidence(names, facts.taint, circumstance.request_digest)?),
+        ("evidence", evidence(names, facts, circumstance.request_digest)?),
     ];
     if let Some(user) = &facts.chain.on_behalf_of {
         fields.push((
@@ -119,13 +118,29 @@ fn delegation(
 
 fn evidence(
     names: &Vocabulary,
-    taint: &BTreeSet<Taint>,
+    facts: &Facts<'_>,
     request_digest: Digest,
 ) -> Result<RestrictedExpression, ExpressionConstructionError> {
-    let taint = taint.iter().map(|one| vocabulary::uid(&names.taint, one.as_str()));
+    let refs = facts.evidence.iter().map(|item| reference(names, item));
+    let refs = refs.collect::<Result<Vec<_>, _>>()?;
+    let tools = facts.evidence.iter().map(|item| names.tool_uid(&item.capability_id));
+    let taint = facts.taint.iter().map(|one| vocabulary::uid(&names.taint, one.as_str()));
     RestrictedExpression::new_record([
         ("request_digest".to_owned(), text(request_digest.to_string())),
         ("taint".to_owned(), vocabulary::uids(taint)),
+        ("refs".to_owned(), RestrictedExpression::new_set(refs)),
+        ("tools".to_owned(), vocabulary::uids(tools)),
+    ])
+}
+
+fn reference(
+    names: &Vocabulary,
+    item: &EvidenceItem,
+) -> Result<RestrictedExpression, ExpressionConstructionError> {
+    let kind = vocabulary::uid(&names.evidence_kind, item.kind.as_str());
+    RestrictedExpression::new_record([
+        ("kind".to_owned(), RestrictedExpression::new_entity_uid(kind)),
+        ("digest".to_owned(), text(item.digest.to_string())),
     ])
 }
 

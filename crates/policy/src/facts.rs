@@ -13,6 +13,7 @@ use placet_types::{
     contract::{Capability, Contract},
     desk::DeskBasis,
     digest::Digest,
+    evidence::EvidenceItem,
     ids::{ApprovalId, DeskId, GroupId, PrincipalId, RecordId},
     mode::{ApprovalMode, EngineMode},
     principal::PrincipalChain,
@@ -45,6 +46,8 @@ pub struct Facts<'a> {
     pub budget: BudgetView,
     /// What the run has in its context.
     pub taint: &'a BTreeSet<Taint>,
+    /// The evidence that the call offers, as it was found.
+    pub evidence: &'a [EvidenceItem],
     /// The time of the store.
     pub now: Timestamp,
     /// The approval that was asked for this call, or the standing grant that covers it, with its votes, if there is one.

@@ -8,6 +8,7 @@ use placet_types::{
     clock::Timestamp,
     contract::{Capability, Contract},
     digest::Digest,
+    evidence::{EvidenceItem, EvidenceKind},
     ids::{ApprovalId, CapabilityId, DecisionId, GroupId, IdempotencyKey, RecordId},
     json::canonical_digest,
     mode::{ApprovalMode, EngineMode},
@@ -114,6 +115,7 @@ pub(crate) struct Draft {
     pub(crate) engine_mode: EngineMode,
     pub(crate) budget: BudgetView,
     pub(crate) taint: BTreeSet<Taint>,
+    pub(crate) evidence: Vec<EvidenceItem>,
     pub(crate) votes: Option<Vec<Vote>>,
     pub(crate) approved_digest: Option<Digest>,
     pub(crate) approval_ends: Timestamp,
@@ -126,6 +128,16 @@ pub(crate) struct Draft {
     pub(crate) attested: bool,
     pub(crate) proof: Option<CallerProof>,
     pub(crate) key: bool,
+}
+
+/// The result of an earlier call of the tool.
+pub(crate) fn evidence(tool: &str) -> EvidenceItem {
+    EvidenceItem {
+        kind: EvidenceKind::Result,
+        call_id: "call_1".parse().unwrap(),
+        capability_id: tool.parse().unwrap(),
+        digest: Digest::of(tool.as_bytes()),
+    }
 }
 
 /// Facts of another call, put in place of the draft's own.
@@ -156,6 +168,7 @@ impl Draft {
                 window_ends: NOW.plus_ms(86_400_000),
             },
             taint: BTreeSet::new(),
+            evidence: vec![evidence("ops/look")],
             votes: None,
             approved_digest: None,
             approval_ends: NOW.plus_ms(3_600_000),
@@ -234,6 +247,7 @@ impl Draft {
             engine_mode: self.engine_mode,
             budget: self.budget,
             taint: &self.taint,
+            evidence: &self.evidence,
             now: NOW,
             approval: approval.as_ref(),
             frozen: self.frozen,

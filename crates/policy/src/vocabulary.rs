@@ -44,6 +44,7 @@ pub(crate) struct Vocabulary {
     pub(crate) auth_type: EntityTypeName,
     pub(crate) lifecycle: EntityTypeName,
     pub(crate) claims: EntityTypeName,
+    pub(crate) evidence_kind: EntityTypeName,
     pub(crate) action: EntityTypeName,
 }
 
@@ -73,6 +74,7 @@ impl Vocabulary {
             auth_type: name("AuthType")?,
             lifecycle: name("Lifecycle")?,
             claims: name("Claims")?,
+            evidence_kind: name("EvidenceKind")?,
             action: name("Action")?,
         })
     }

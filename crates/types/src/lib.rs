@@ -14,6 +14,7 @@ pub mod digest;
 pub mod directory;
 pub mod envelope;
 pub mod error;
+pub mod evidence;
 pub mod ids;
 pub mod json;
 pub mod mode;

@@ -98,6 +98,7 @@ fn permits(snapshot: &Snapshot, contract: &Contract, args: &Value) -> bool {
         args,
         binding: &binding,
         taint: &BTreeSet::new(),
+        evidence: &[],
         mode_requested: ApprovalMode::LocalWrite,
         safety_mode: ApprovalMode::Destructive,
         engine_mode: EngineMode::Enforce,

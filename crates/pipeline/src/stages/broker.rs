@@ -17,7 +17,7 @@ use placet_types::{
 use crate::{
     call::{Brokered, Built, Caller, Identity},
     context::Context,
-    stages::credential,
+    stages::{credential, references},
 };
 
 /// Binds the principal chain and plans the credential.
@@ -29,6 +29,7 @@ pub(crate) fn broker(
     let (identity, run, credential) = match &built.caller {
         Caller::Verified(caller) => {
             let identity = identity_of(context, caller)?;
+            references::check_user(&built, identity.chain.on_behalf_of.is_some())?;
             let run = run_of(context, trace_id, &built, &identity);
             let plan = credential::plan_for(context, &built.target, (caller, &identity));
             (identity, run, plan.map_err(|error| error.refusal())?)
@@ -68,6 +69,12 @@ pub(crate) fn broker(
         binding,
         identity,
         taint: run.taint.clone(),
+        // An approver's edit decides about it without going through the gate.
+        evidence: built
+            .resumed
+            .as_ref()
+            .map(|resumed| resumed.parked.evidence.clone())
+            .unwrap_or_default(),
         run,
         built,
         claimed: None,

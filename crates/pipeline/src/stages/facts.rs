@@ -125,6 +125,7 @@ pub(crate) fn decide(
         engine_mode: context.engine_mode(),
         budget: budget_for(stage, circumstances.run),
         taint: &circumstances.run.taint,
+        evidence: &stage.evidence,
         now,
         approval: circumstances.approval,
         frozen: open.is_frozen(chain.tenant(), capability.id.adapter(), now),

@@ -34,7 +34,7 @@ use crate::{
     context::{Context, ledger_refusal, lookup_refusal},
     retention,
     stages::{
-        again, broker, duplicate, facts, hold, recorded,
+        again, broker, duplicate, facts, hold, recorded, references,
         refuse::{self, Refused},
         run,
     },
@@ -68,6 +68,9 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
         return refuse(context, call, refusal).await;
     }
     if let Err(refusal) = context.desk.must_be_current(context, patience_of(&call.stage)).await {
+        return refuse(context, call, refusal).await;
+    }
+    if let Err(refusal) = references::resolve(context, &mut call.stage).await {
         return refuse(context, call, refusal).await;
     }
     let decided = match facts::decide_call(context, &call.stage, &run, record.as_ref()).await {
@@ -262,9 +265,7 @@ pub(crate) fn authority_holds(
 
 /// Whether somebody else's authority is used, whatever the mode of the tool is called.
 fn is_delegated(stage: &Brokered) -> bool {
-    stage.identity.chain.on_behalf_of.is_some()
-        || stage.built.target.capability.mode_highest == ApprovalMode::Delegated
-        || stage.built.target.capability.also.contains(&ApprovalMode::Delegated)
+    stage.identity.chain.on_behalf_of.is_some() || stage.built.target.capability.is_delegated()
 }
 
 /// When [`authority_holds`] ends by time alone.

@@ -16,6 +16,7 @@ pub(crate) mod invoke;
 pub(crate) mod put_off;
 pub(crate) mod rates;
 pub(crate) mod recorded;
+pub(crate) mod references;
 pub(crate) mod refuse;
 pub(crate) mod resolve;
 pub(crate) mod result;

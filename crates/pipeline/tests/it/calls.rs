@@ -243,15 +243,6 @@ async fn an_adapter_that_is_down_is_said_to_be_and_comes_back() {
 }
 
 #[tokio::test]
-async fn a_delegated_call_without_a_user_is_denied() {
-    let world = World::new().await;
-    let answer = world.call(plan("pay", "s1", "a")).await;
-    assert!(matches!(refused(answer).code, ErrorCode::PolicyDenied | ErrorCode::ToolNotFound));
-    let for_ana = world.agent_for("ana").await;
-    crate::world::held(world.call_as(for_ana, plan("pay", "s1", "a")).await);
-}
-
-#[tokio::test]
 async fn calls_of_others_do_not_exist() {
     let world = World::new().await;
     let mine = finished(world.call(plan("note", "s1", "a")).await);

@@ -27,6 +27,8 @@ mod fleet;
 #[cfg(test)]
 mod keeping;
 #[cfg(test)]
+mod references;
+#[cfg(test)]
 mod schedules;
 #[cfg(test)]
 mod sent_again;

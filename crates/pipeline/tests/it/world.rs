@@ -437,6 +437,12 @@ pub(crate) fn plan(tool: &str, step: &str, what: &str) -> Value {
     })
 }
 
+/// The same call upon the result of an earlier one of its run.
+pub(crate) fn upon(mut plan: Value, earlier: &ToolResultEnvelope) -> Value {
+    plan["evidence_refs"] = json!([earlier.tool_call_id]);
+    plan
+}
+
 pub(crate) fn finished(answer: Answer) -> ToolResultEnvelope {
     match answer {
         Answer::Finished(result) => *result,

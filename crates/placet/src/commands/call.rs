@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// What the run has in its context by now: untrusted_content, secret, pii, external_egress. It sticks to the run.
     #[arg(long, value_delimiter = ',', value_name = "TAINT")]
     taint: Vec<Taint>,
+    /// The evidence for the call: an earlier call of the same run, by its id; again for more.
+    #[arg(long, value_name = "CALL")]
+    evidence: Vec<String>,
     /// How many seconds to wait for people.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
     wait: u64,
@@ -128,7 +131,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
             run_budget: budget,
             taint: args.taint.iter().copied().collect(),
         },
-        evidence_refs: Vec::new(),
+        evidence_refs: args.evidence.clone(),
         metadata: None,
     })
 }

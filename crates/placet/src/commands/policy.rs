@@ -114,6 +114,9 @@ struct Explain {
     /// What the run has in its context: untrusted_content, secret, pii, external_egress.
     #[arg(long, value_delimiter = ',', value_name = "TAINT")]
     taint: Vec<Taint>,
+    /// With the results of these tools as evidence, of earlier calls of the run.
+    #[arg(long, value_delimiter = ',', value_name = "TOOLS")]
+    evidence: Vec<String>,
     /// While the engine is in lockdown.
     #[arg(long)]
     lockdown: bool,
@@ -344,9 +347,7 @@ fn chosen_case(case: &str, folder: Option<&Path>) -> Result<CaseFile, Failure> {
 fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
     let missing = || Failure::usage("`--tool` and `--agent` say which call to explain");
     let tool = args.tool.as_deref().ok_or_else(missing)?;
-    let tool = CapabilityId::from_tool_name(tool)
-        .or_else(|error| tool.parse().map_err(|_not_an_id: placet_types::ids::IdError| error))
-        .map_err(|error| Failure::usage(format!("`{tool}` is not a tool")).because(error))?;
+    let tool = tool_of(tool)?;
     let principal = |id: &PrincipalId, kind| CasePrincipal {
         kind: Some(kind),
         id: id.clone(),
@@ -368,6 +369,7 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         via: Vec::new(),
         budget: CaseBudget::default(),
         taint: args.taint.iter().copied().collect(),
+        evidence: args.evidence.iter().map(|tool| tool_of(tool)).collect::<Result<_, _>>()?,
         approval: approval(args),
         frozen: args.frozen,
         break_glass: args.break_glass.as_ref().map(|by| CaseBreakGlass::an_hour_by(by.clone())),
@@ -389,6 +391,12 @@ fn made_up_case(args: &Explain) -> Result<CaseFile, Failure> {
         desk: Vec::new(),
         surfaces: Vec::new(),
     })
+}
+
+fn tool_of(tool: &str) -> Result<CapabilityId, Failure> {
+    CapabilityId::from_tool_name(tool)
+        .or_else(|error| tool.parse().map_err(|_not_an_id: placet_types::ids::IdError| error))
+        .map_err(|error| Failure::usage(format!("`{tool}` is not a tool")).because(error))
 }
 
 /// The agreement that a call is to be looked at with.

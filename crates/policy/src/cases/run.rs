@@ -15,9 +15,10 @@ use placet_types::{
     contract::{Capability, Contract},
     digest::Digest,
     directory::Directory,
+    evidence::{EvidenceItem, EvidenceKind},
     ids::{
         ApprovalId, CapabilityId, DecisionId, DeskId, EnvironmentName, GroupId, IdempotencyKey,
-        RecordId, TenantId,
+        RecordId, TenantId, ToolCallId,
     },
     json::canonical_digest,
     principal::{Principal, PrincipalChain, PrincipalKind},
@@ -183,6 +184,7 @@ impl Runner<'_> {
             until: NOW.plus_ms(record.ends_in_ms),
         });
         let proof = case.caller_proof();
+        let evidence = case.evidence.iter().map(made_up_result).collect::<Result<Vec<_>, _>>()?;
         let mut facts = Facts {
             chain: &chain,
             user_groups: &case.user_groups,
@@ -199,6 +201,7 @@ impl Runner<'_> {
                 window_ends: NOW.plus_ms(86_400_000),
             },
             taint: &case.taint,
+            evidence: &evidence,
             now: NOW,
             approval: None,
             frozen: case.frozen,
@@ -295,6 +298,16 @@ impl Runner<'_> {
             explanation: vec![],
         }
     }
+}
+
+/// A result of the tool, of an earlier call.
+fn made_up_result(tool: &CapabilityId) -> Result<EvidenceItem, String> {
+    Ok(EvidenceItem {
+        kind: EvidenceKind::Result,
+        call_id: ToolCallId::new("case").map_err(|error| error.to_string())?,
+        capability_id: tool.clone(),
+        digest: Digest::of(tool.to_string().as_bytes()),
+    })
 }
 
 fn failed(name: &str, fault: String) -> CaseOutcome {

@@ -30,6 +30,7 @@ pub(crate) fn of(snapshot: &Snapshot, facts: &Facts<'_>) -> Option<Obstacle> {
     }
     of_chain(&snapshot.directory, facts.chain)
         .or_else(|| of_tool(facts.chain, facts.contract, facts.capability))
+        .or_else(|| of_delegation(facts))
         .or_else(|| of_write(facts))
         .or_else(|| of_budget(facts))
 }
@@ -99,6 +100,20 @@ pub(crate) fn of_tool(
     }
     if capability.pin.is_none() {
         return against("the tool's definition was not reviewed");
+    }
+    None
+}
+
+/// A user's authority is used only for a user who delegated it, and upon evidence (TM-08).
+fn of_delegation(facts: &Facts<'_>) -> Option<Obstacle> {
+    if !facts.capability.is_delegated() {
+        return None;
+    }
+    if facts.chain.on_behalf_of.is_none() {
+        return against("the tool acts with a user's authority, and no user delegated any");
+    }
+    if facts.evidence.is_empty() {
+        return against("the tool acts with a user's authority, and the call offers no evidence");
     }
     None
 }

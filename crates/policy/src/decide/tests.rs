@@ -11,8 +11,8 @@ use serde_json::json;
 use crate::{
     facts::BudgetView,
     testing::{
-        Draft, NOW, Swap, agent, agent_for, bundle, compile, policies, refund, shipped, vote, word,
-        world,
+        Draft, NOW, Swap, agent, agent_for, bundle, compile, evidence, policies, refund, shipped,
+        vote, word, world,
     },
     verdict::{DenialKind, Link, Outcome, Verdict},
 };
@@ -401,4 +401,36 @@ fn a_denial_of_an_unattested_caller_says_so() {
     let denied = look(false);
     assert_eq!(word(&denied), "policy");
     assert!(denied.decision().notes[0].contains("`attested` is false"));
+}
+
+#[test]
+fn a_delegated_tool_needs_user_and_evidence_whatever_the_bundle_says() {
+    let text = r#"@id("all") permit (principal, action in Placet::Action::"call_tool", resource is Placet::Tool);"#;
+    let snapshot = compile(&bundle(text), &world()).unwrap();
+    // `act` has the mode, `refund` does it besides being destructive.
+    for draft in
+        [Draft { chain: agent_for("bot", "ada"), ..Draft::new(&world(), "ops/act") }, refund()]
+    {
+        assert_eq!(word(&draft.decide(&snapshot)), "allow", "{}", draft.tool);
+        let alone = Draft { chain: agent("bot"), ..draft.clone() }.decide(&snapshot);
+        assert_eq!(word(&alone), "policy");
+        assert!(alone.decision().notes.concat().contains("no user delegated"));
+        let bare = Draft { evidence: vec![], ..draft }.decide(&snapshot);
+        assert_eq!(word(&bare), "policy");
+        assert!(bare.decision().notes.concat().contains("no evidence"));
+    }
+    let bare = Draft { evidence: vec![], ..Draft::new(&world(), "ops/note") };
+    assert_eq!(word(&bare.decide(&snapshot)), "allow");
+}
+
+#[test]
+fn policies_see_what_a_call_refers_to() {
+    let text = r#"@id("looked") permit (principal, action in Placet::Action::"call_tool", resource is Placet::Tool)
+when { !context.req.evidence.refs.isEmpty() && context.req.evidence.tools.contains(Placet::Tool::"ops/look") };"#;
+    let snapshot = compile(&bundle(text), &world()).unwrap();
+    let with =
+        |evidence| word(&Draft { evidence, ..Draft::new(&world(), "ops/note") }.decide(&snapshot));
+    assert_eq!(with(vec![evidence("ops/look"), evidence("ops/fetch")]), "allow");
+    assert_eq!(with(vec![evidence("ops/fetch")]), "policy");
+    assert_eq!(with(vec![]), "policy");
 }

@@ -288,6 +288,12 @@ impl Capability {
         self.effect == Effect::Write
     }
 
+    /// Whether it acts with a user's authority, by its mode or besides it (TM-08).
+    #[must_use]
+    pub fn is_delegated(&self) -> bool {
+        self.mode_highest == ApprovalMode::Delegated || self.also.contains(&ApprovalMode::Delegated)
+    }
+
     /// Whether it could be called if policy agreed: enabled, reviewed and enforceable.
     #[must_use]
     pub fn is_callable(&self) -> bool {

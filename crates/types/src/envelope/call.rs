@@ -51,7 +51,7 @@ pub struct ToolCallEnvelope {
     /// The decision that let it through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_decision_id: Option<DecisionId>,
-    /// References to evidence the planner offers.
+    /// The evidence that the planner offers: ids of earlier calls of the same run, whose results it relies on.
     pub evidence_refs: Vec<String>,
     /// The key under which the effect happens at most once.
     #[serde(default, skip_serializing_if = "Option::is_none")]

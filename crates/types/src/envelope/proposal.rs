@@ -12,6 +12,7 @@ use crate::{
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
+    evidence::EvidenceItem,
     ids::{ApprovalId, CapabilityId, PrincipalId, TenantId, ToolCallId},
     json::canonical_digest,
     mode::ApprovalMode,
@@ -72,6 +73,9 @@ pub struct Evidence {
     /// What the run had in its context when the call was held: as callers declared it, and as results brought it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
+    /// What the call's `evidence_refs` lead to, frozen by digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refs: Vec<EvidenceItem>,
     /// What the capability does, as its contract says.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub description: String,

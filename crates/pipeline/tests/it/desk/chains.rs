@@ -5,7 +5,7 @@ use std::time::Duration;
 use placet_types::{approval::VoteChoice, error::ErrorCode};
 
 use super::{gated, of, world};
-use crate::world::{World, held, plan, refused};
+use crate::world::{World, finished, held, plan, refused, upon};
 
 /// A call with a user's authority that has run out by the time that people agree.
 async fn waiting(prior: &[&str]) -> (World, placet_pipeline::answer::Held) {
@@ -15,8 +15,9 @@ async fn waiting(prior: &[&str]) -> (World, placet_pipeline::answer::Held) {
         &format!("context.req.approval.total >= 1 && {}", of("approvers", 1)),
     );
     let world = world(gate).await;
-    let asked =
-        held(world.call_as(world.agent_by(prior, "leo").await, plan("pay", "s1", "x")).await);
+    let agent = world.agent_by(prior, "leo").await;
+    let looked = finished(world.call_as(agent.clone(), plan("look", "s0", "x")).await);
+    let asked = held(world.call_as(agent, upon(plan("pay", "s1", "x"), &looked)).await);
     world.store.advance_ms(2 * 3_600_000);
     world.tell_time();
     assert_eq!(world.vote("ben", &asked, VoteChoice::Approve).await.unwrap(), "approved");
@@ -61,7 +62,9 @@ async fn a_caller_by_another_chain_lends_nothing_before_people_have_agreed_eithe
         &format!("context.req.approval.total >= 1 && {}", of("approvers", 1)),
     );
     let world = world(gate).await;
-    let asked = held(world.call_as(world.agent_for("leo").await, plan("pay", "s1", "x")).await);
+    let agent = world.agent_for("leo").await;
+    let looked = finished(world.call_as(agent.clone(), plan("look", "s0", "x")).await);
+    let asked = held(world.call_as(agent, upon(plan("pay", "s1", "x"), &looked)).await);
     world.store.advance_ms(2 * 3_600_000);
     world.tell_time();
     let other = world.agent_by(&["gateway"], "leo").await;

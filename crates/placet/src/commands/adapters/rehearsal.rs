@@ -35,7 +35,9 @@ use placet_types::{
     binding::RequestBinding,
     clock::IdSource as _,
     contract::{Capability, Contract, credential::CredentialKind, file::TenantsFile},
+    digest::Digest,
     directory::{AgentEntry, Directory, TenantDirectory, UserEntry},
+    evidence::{EvidenceItem, EvidenceKind},
     ids::{
         CapabilityId, DecisionId, IdempotencyKey, PrincipalId, RecordId, RunId, TenantId,
         ToolCallId,
@@ -62,7 +64,7 @@ const POLICY: &str = r#"
 @id("conformance-check")
 @reason("A conformance check calls what its contract describes.")
 permit (
-  principal is Placet::Agent,
+  principal,
   action in
     [Placet::Action::"tier_read_only",
      Placet::Action::"tier_local_write",
@@ -135,7 +137,7 @@ impl Rehearsal {
         let run = RunKey {
             tenant: chain.tenant().clone(),
             agent: chain.actor.id.clone(),
-            on_behalf_of: None,
+            on_behalf_of: chain.on_behalf_of.as_ref().map(|user| user.id.clone()),
             run_id: RunId::new("conformance").attempted(what)?,
         };
         let opened = run_record(&run, (&ledger, timeout_ms));
@@ -185,6 +187,12 @@ impl Rehearsal {
             engine_mode: EngineMode::Enforce,
             budget: BudgetView { calls_left: CALLS_MAX, cents_left: CENTS_MAX, window_ends },
             taint: &BTreeSet::new(),
+            evidence: &[EvidenceItem {
+                kind: EvidenceKind::Result,
+                call_id: ToolCallId::new("earlier").map_err(in_words)?,
+                capability_id: capability.id.clone(),
+                digest: Digest::of(b"made up"),
+            }],
             now,
             approval: None,
             frozen: false,
@@ -342,8 +350,17 @@ fn chain(contract: &Contract) -> Result<PrincipalChain, String> {
     };
     let tenant_id = tenant_id.ok_or("the contract admits no tenant")?;
     let id = PrincipalId::new(AGENT).map_err(in_words)?;
+    // What acts with a user's authority is not called without one.
+    let is_delegated = contract.capabilities.values().any(|capability| capability.is_delegated());
+    let user = PrincipalId::new(OWNER).map_err(in_words)?;
+    let user = Principal {
+        kind: PrincipalKind::User,
+        id: user,
+        tenant_id: tenant_id.clone(),
+        display: None,
+    };
     let actor = Principal { kind: PrincipalKind::Agent, id, tenant_id, display: None };
-    Ok(PrincipalChain { actor, on_behalf_of: None, via: Vec::new() })
+    Ok(PrincipalChain { actor, on_behalf_of: is_delegated.then_some(user), via: Vec::new() })
 }
 
 fn directory(chain: &PrincipalChain) -> Result<Directory, String> {

@@ -101,8 +101,10 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
             evidence.credential.scopes
         ));
     }
-    let references = proposal.call.evidence_refs.iter();
-    lines.extend(references.map(|reference| format!("  evidence  {reference}")));
+    let found = evidence.refs.iter();
+    lines.extend(found.map(|item| {
+        format!("  evidence  result of {} ({}), {}", item.capability_id, item.call_id, item.digest)
+    }));
     lines
 }
 

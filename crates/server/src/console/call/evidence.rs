@@ -10,6 +10,7 @@ use placet_types::{
     approval::VoteChoice,
     clock::Timestamp,
     envelope::proposal::{SimilarCall, ToolProposalEnvelope},
+    evidence::EvidenceItem,
     taint::Taint,
 };
 
@@ -19,7 +20,7 @@ use crate::console::{tree, words};
 pub(super) fn further(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     html! {
         @if let Some(proposal) = &detail.proposal {
-            (references(&proposal.call.evidence_refs))
+            (references(&proposal.call.evidence_refs, &proposal.evidence.refs))
             (similar(&proposal.evidence.similar, now))
             (uses(detail, proposal))
         }
@@ -27,14 +28,24 @@ pub(super) fn further(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     }
 }
 
-/// What the agent names as its reasons: text, and never a link, since nobody here knows where it would lead.
-fn references(named: &[String]) -> Markup {
+/// What the agent names as its reasons, as text and never as a link, and what was found there.
+fn references(named: &[String], found: &[EvidenceItem]) -> Markup {
+    let item = |named: &str| found.iter().find(|item| item.call_id.as_str() == named);
     html! {
         @if !named.is_empty() {
             section.card aria-labelledby="references-title" {
                 h2 #references-title { "What the agent refers to" }
-                p.small.soft { "In the agent’s words. Nothing of it was opened or checked here." }
-                ul.list { @for reference in named { li { code { (tree::visible(reference)) } } } }
+                p.small.soft { "Earlier calls of the run whose results the agent relies on, as they were when the call was held." }
+                ul.list {
+                    @for reference in named {
+                        li {
+                            code { (tree::visible(reference)) }
+                            @if let Some(item) = item(reference) {
+                                " result of " code { (item.capability_id) } br; span.small.soft { code { (item.digest) } }
+                            }
+                        }
+                    }
+                }
             }
         }
     }

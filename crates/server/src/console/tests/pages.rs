@@ -209,6 +209,22 @@ async fn what_the_agent_refers_to_is_shown_as_text_and_never_as_a_link() {
     assert!(!page.contains("href=\"https://tickets"), "{page}");
 }
 
+#[tokio::test]
+async fn what_was_found_of_a_reference_is_shown_with_its_digest() {
+    let browser = Browser::signed_in().await;
+    let mut detail = crate::testing::sample_detail();
+    let digest = placet_types::digest::Digest::of(b"the output");
+    let proposal = detail.proposal.as_mut().unwrap();
+    proposal.call.evidence_refs = vec!["call_7".to_owned()];
+    let found = json!([{ "kind": "result", "call_id": "call_7", "capability_id": "crm/look", "digest": digest }]);
+    proposal.evidence.refs = serde_json::from_value(found).unwrap();
+    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    let page = checked(&browser.get("/approvals/approval-1").await);
+    for words in ["<code>call_7</code> result of <code>crm/look</code>", &digest.to_string()] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
 /// What somebody of another tenant is shown of a call.
 fn as_guest(what: &str) -> ApprovalDetail {
     let mut detail = crate::testing::sample_detail();

@@ -1,0 +1,129 @@
+//! References: what the evidence that a call offers is, found and frozen by digest before anybody decides (TM-08, TM-09).
+//!
+//! Owns what may be referred to, and what a delegated call must bring. Invariants: a reference that leads nowhere refuses the call; it leads
+//! only to results of the same caller in the same run; what a recorded call refers to stays what was found when it was first decided upon.
+
+use std::collections::BTreeSet;
+
+use placet_types::{
+    envelope::result::{ResultStatus, ToolResultEnvelope},
+    error::{ErrorCode, Problem, Refusal},
+    evidence::{EvidenceItem, EvidenceKind},
+    ids::ToolCallId,
+    json::canonical_digest,
+};
+
+use crate::{
+    answer::Answer,
+    call::{Brokered, Built},
+    context::{Context, lookup_refusal},
+    registry::Owner,
+    stages::recorded,
+};
+
+/// Refuses a call that would use a user's authority without one.
+///
+/// # Errors
+/// [`ErrorCode::CredentialRefused`].
+pub(crate) fn check_user(built: &Built, has_user: bool) -> Result<(), Refusal> {
+    if has_user || !built.target.capability.is_delegated() {
+        return Ok(());
+    }
+    Err(Refusal::new(
+        ErrorCode::CredentialRefused,
+        "the tool acts with a user's authority; send the user's token in Placet-Delegation",
+    ))
+}
+
+/// Finds what the call refers to.
+///
+/// # Errors
+/// [`ErrorCode::ValidationError`] naming each reference that leads nowhere, or when the tool needs evidence and there is none; a refusal that
+/// passes when the ledger cannot be read.
+pub(crate) async fn resolve(context: &Context, stage: &mut Brokered) -> Result<(), Refusal> {
+    if let Some(resumed) = &stage.built.resumed {
+        stage.evidence.clone_from(&resumed.parked.evidence);
+        return Ok(());
+    }
+    if stage.evidence.is_empty() {
+        stage.evidence = found(context, stage).await?;
+    }
+    if stage.evidence.is_empty() && stage.built.target.capability.is_delegated() {
+        let problem = "a tool that acts with a user's authority needs the id of at least one earlier call of this run";
+        return Err(refused("the call offers no evidence", [(None, problem)]));
+    }
+    Ok(())
+}
+
+async fn found(context: &Context, stage: &Brokered) -> Result<Vec<EvidenceItem>, Refusal> {
+    let (mut items, mut lost) = (BTreeSet::new(), Vec::new());
+    for (place, reference) in stage.built.evidence_refs.iter().enumerate() {
+        match result_of(context, stage, reference).await? {
+            Some(result) => {
+                items.insert(EvidenceItem {
+                    kind: EvidenceKind::Result,
+                    call_id: result.tool_call_id,
+                    capability_id: result.capability_id,
+                    digest: canonical_digest(&result.output),
+                });
+            }
+            None => lost.push((
+                Some(place),
+                "it is not the id of a call of this run, by the same caller, that succeeded and whose result is kept",
+            )),
+        }
+    }
+    if lost.is_empty() {
+        return Ok(items.into_iter().collect());
+    }
+    Err(refused("a reference to evidence leads nowhere", lost))
+}
+
+fn refused(
+    message: &str,
+    problems: impl IntoIterator<Item = (Option<usize>, &'static str)>,
+) -> Refusal {
+    let located = |(place, problem): (Option<usize>, &str)| Problem {
+        pointer: place
+            .map_or_else(|| "/evidence_refs".to_owned(), |place| format!("/evidence_refs/{place}")),
+        problem: problem.to_owned(),
+    };
+    Refusal::new(ErrorCode::ValidationError, message)
+        .with_problems(problems.into_iter().map(located).collect())
+}
+
+/// The result that a reference leads to: of this caller, in this run, and good.
+async fn result_of(
+    context: &Context,
+    stage: &Brokered,
+    reference: &str,
+) -> Result<Option<ToolResultEnvelope>, Refusal> {
+    let Ok(call_id) = reference.parse::<ToolCallId>() else { return Ok(None) };
+    let owner = Owner::of(&stage.identity.chain);
+    let live = context.registry.follow(&call_id, &owner).map(|live| live.borrow().clone());
+    let answer = match live {
+        Some(finished @ Answer::Finished(_)) => finished,
+        _ => {
+            let record = context.ledger.store().effect_of_call(&call_id).await;
+            let record = record.map_err(|error| {
+                let refusal = lookup_refusal(&error);
+                context.noticed(&error.into());
+                refusal
+            })?;
+            match record.filter(|record| Owner::of_scope(&record.scope) == owner) {
+                Some(record) => recorded::answer(context, &record, false).await,
+                None => return Ok(None),
+            }
+        }
+    };
+    match answer {
+        Answer::Finished(result) => {
+            let good = result.status == ResultStatus::Succeeded;
+            Ok((good && result.run_id == stage.run.run_id).then_some(*result))
+        }
+        Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
+            Err(refused.refusal)
+        }
+        Answer::Refused(_) | Answer::Held(_) | Answer::InProgress(_) => Ok(None),
+    }
+}
