@@ -45,6 +45,8 @@ mod ingress;
 #[cfg(test)]
 mod late;
 #[cfg(test)]
+mod loopback;
+#[cfg(test)]
 mod mcp;
 #[cfg(test)]
 mod moving;

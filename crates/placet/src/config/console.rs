@@ -2,13 +2,13 @@
 //!
 //! Owns the form and its check. Invariant: other machines reach a console only under a public address of its own, over TLS.
 
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use placet_identity::{IssuerConfig, Secrets, SignInConfig};
 use placet_server::console::{IDLE_MS, SESSION_MS, SESSIONS_MAX};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use url::{Host, Url};
+use url::Url;
 
 use super::file::bounded;
 use crate::yaml::FileProblem;
@@ -64,7 +64,8 @@ impl ConsoleFile {
     ) -> Result<(), FileProblem> {
         if let Some(url) = &self.public_url {
             let is_origin = url.path() == "/" && url.query().is_none() && url.fragment().is_none();
-            let is_safe = url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url));
+            let is_safe = url.scheme() == "https"
+                || (url.scheme() == "http" && url.host_str().is_some_and(is_loopback));
             if !is_origin || !is_safe || url.host().is_none() || !url.username().is_empty() {
                 let problem = "must be `https://name` or `https://name:port`; plain HTTP is for loopback only";
                 return Err(FileProblem::at(file, "console.public_url", problem));
@@ -84,12 +85,12 @@ impl ConsoleFile {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
+/// Whether a host, as a URL or a `Host` header writes it, leads to this machine alone.
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    match address.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host.eq_ignore_ascii_case("localhost"),
     }
 }
 
@@ -99,7 +100,7 @@ mod tests {
 
     use placet_identity::Secrets;
 
-    use super::ConsoleFile;
+    use super::{ConsoleFile, is_loopback};
 
     fn check(public_url: &str) -> bool {
         let file =
@@ -127,6 +128,33 @@ mod tests {
             "mailto:ann@example",
         ] {
             assert!(!check(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn loopback_names_are_told_from_others() {
+        for host in [
+            "localhost",
+            "LOCALHOST",
+            "127.0.0.1",
+            "127.8.9.1",
+            "[::1]",
+            "::1",
+            "[::ffff:127.0.0.1]",
+        ] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in [
+            "placet.example",
+            "localhost.example",
+            "127.0.0.1.example",
+            "0.0.0.0",
+            "[::]",
+            "10.0.0.1",
+            "",
+            "x.localhost",
+        ] {
+            assert!(!is_loopback(host), "{host}");
         }
     }
 }

@@ -128,10 +128,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses listeners that other machines can reach unless that was meant.
+    /// Refuses listeners that other machines can reach unless that was meant, and development tokens where others reach this service.
     ///
     /// # Errors
-    /// [`Failure`] saying which listener, and what to configure.
+    /// [`Failure`] saying which listener or name, and what to configure.
     pub(crate) fn check_listeners(&self) -> Result<(), Failure> {
         let is_local = |address: SocketAddr| address.ip().to_canonical().is_loopback();
         let (listen, admin) = (self.server.listen, self.server.admin_listen);
@@ -153,7 +153,7 @@ impl Config {
                 .because("it has no authentication")
                 .try_this("keep it on 127.0.0.1, or set `admin_open: true` where the network keeps others out"));
         }
-        Ok(())
+        self.check_development_names()
     }
 }
 

@@ -131,6 +131,35 @@ fn a_listener_for_others_needs_issuers_and_refuses_development_tokens() {
 }
 
 #[test]
+fn development_tokens_are_refused_under_a_name_that_others_use() {
+    let issuer = "issuers:\n  - issuer: https://id.example\n    tenant: acme\n    audiences: [placet]\n    \
+                  keys: { file: jwks.json }\n    kinds: { fixed: agent }\n";
+    for (key, text) in [
+        ("console.public_url", "console: { public_url: 'https://placet.example' }"),
+        ("http.allowed_hosts", "http: { allowed_hosts: [localhost, 'placet.example:443'] }"),
+        ("http.allowed_hosts", "http: { allowed_hosts: ['[2001:db8::1]:443'] }"),
+        ("http.allowed_origins", "http: { allowed_origins: ['https://tools.example'] }"),
+        ("audience", "audience: https://placet.example/"),
+    ] {
+        let refused = load(text).unwrap().check_listeners().unwrap_err().to_string();
+        for word in [key, "development tokens", "issuers"] {
+            assert!(refused.contains(word), "{text}: {refused}");
+        }
+        load(&format!("{text}\n{issuer}")).unwrap().check_listeners().unwrap();
+        let both = load(&format!("{text}\n{issuer}development_tokens: true")).unwrap();
+        assert!(both.check_listeners().is_err(), "{text}");
+    }
+    for text in [
+        "console: { public_url: 'https://localhost:8443' }",
+        "http: { allowed_hosts: [localhost, '127.0.0.1:80', '[::1]'], allowed_origins: ['http://127.0.0.2:3000'] }",
+        "audience: urn:placet",
+        "audience: http://127.0.0.1:7411",
+    ] {
+        load(text).unwrap().check_listeners().unwrap();
+    }
+}
+
+#[test]
 fn the_collector_of_the_file_wins_over_the_environment() {
     let dir = tempfile::tempdir().unwrap();
     let environment = Environment::of([
