@@ -319,6 +319,24 @@ pub(crate) async fn token(
         .to_owned())
 }
 
+/// A link that signs somebody in to the console at `base`, once.
+pub(crate) async fn sign_in_link(
+    placet: &Path,
+    folder: &Path,
+    (config, base): (&Path, &Url),
+) -> Result<Url> {
+    let making = command(placet, folder)
+        .args(["console", "--url", base.as_str(), "--config"])
+        .arg(config)
+        .output();
+    let made = making.await.context("`placet console` does not start")?;
+    if !made.status.success() {
+        bail!("`placet console` failed: {}", String::from_utf8_lossy(&made.stderr));
+    }
+    let link = String::from_utf8(made.stdout).context("`placet console` printed no text")?;
+    Url::parse(link.trim()).context("`placet console` printed no link")
+}
+
 /// The end of a log, for an error message.
 pub(crate) fn tail(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();

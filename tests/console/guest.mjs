@@ -1,17 +1,27 @@
 // A guest at the approval desk in real Chromium: somebody of the tenant that a credit goes to. Driven by tests/it/credit.rs.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdirSync } from "node:fs";
 import { join } from "node:path";
 import { accessible, base, check, decide, finish, task, window_ } from "./support.mjs";
 
-// Where development tokens are accepted people are chosen by name.
+// Where development tokens are accepted people open a link that works once, and choose a name.
+const link = () => JSON.parse(execFileSync(task.link[0], task.link.slice(1), { env: {}, encoding: "utf8" })).url;
+
 async function enter(who, options) {
   const page = await window_(options);
-  await page.goto(`${base}/`);
+  await page.goto(link());
+  assert.equal(page.url(), `${base}/sign-in?to=%2F`, "the code is in the address");
   await page.getByRole("button", { name: `Sign in as ${who}`, exact: true }).click();
   await page.getByRole("heading", { level: 1, name: "Inbox" }).waitFor();
   return page;
+}
+
+async function shot(page, name) {
+  if (!task.shots) return;
+  mkdirSync(task.shots, { recursive: true });
+  await page.screenshot({ path: join(task.shots, `${name}.png`), fullPage: true });
 }
 
 const send = (step) => fetch(`${base}/v1/calls`, {
@@ -19,6 +29,33 @@ const send = (step) => fetch(`${base}/v1/calls`, {
   headers: { authorization: `Bearer ${task.agent}`, "content-type": "application/json" },
   body: JSON.stringify({ ...task.call, step_id: step }),
 }).then((response) => response.json());
+
+await check("without a link nobody is offered, and a link that was opened before says so", async () => {
+  for (const scheme of ["light", "dark"]) {
+    const page = await window_({ colorScheme: scheme });
+    await page.goto(`${base}/`);
+    assert.match(await page.locator("main").innerText(), /Development sign-in[\s\S]*placet console/);
+    await accessible(page, `the sign-in without a link, ${scheme}`);
+    await shot(page, `sign-in-without-link-${scheme}`);
+    const once = link();
+    await page.goto(once);
+    await page.getByRole("button", { name: "Sign in as gil of globex", exact: true }).waitFor();
+    await accessible(page, `the sign-in with a link, ${scheme}`);
+    await shot(page, `sign-in-with-link-${scheme}`);
+    const other = await window_({ colorScheme: scheme });
+    await other.goto(once);
+    assert.match(await other.locator("main").innerText(), /not valid any more/);
+    assert.equal(await other.getByRole("button", { name: /^Sign in as/ }).count(), 0);
+    assert.ok(!other.url().includes("code="), other.url());
+    await accessible(other, `the sign-in with a used link, ${scheme}`);
+    await shot(other, `sign-in-used-link-${scheme}`);
+    await page.setViewportSize({ width: 360, height: 740 });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.ok(wide <= 0, `${wide} px too wide`);
+    await page.context().close();
+    await other.context().close();
+  }
+});
 
 const call = await send("browser-1");
 const path = `/approvals/${call.approval_id}`;
@@ -71,10 +108,7 @@ for (const scheme of ["light", "dark"]) {
     await accessible(page, `a guest's inbox, ${scheme}`);
     await page.goto(base + path);
     await accessible(page, `a guest's page, ${scheme}`);
-    if (task.shots) {
-      mkdirSync(task.shots, { recursive: true });
-      await page.screenshot({ path: join(task.shots, `guest-${scheme}.png`), fullPage: true });
-    }
+    await shot(page, `guest-${scheme}`);
     await page.setViewportSize({ width: 360, height: 740 });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
     assert.ok(wide <= 0, `${wide} px too wide`);

@@ -318,18 +318,18 @@ async fn refused_tokens(placet: &Placet, inbound: &Inbound, places: &mut Places)
     }
 }
 
-/// The value that an answer sets a cookie to.
-fn cookie(reply: &Reply, name: &str) -> Option<String> {
-    let all = reply.headers.get_all("set-cookie").iter();
-    let mut pairs = all.filter_map(|line| line.to_str().ok()?.split(';').next());
-    pairs.find_map(|pair| pair.strip_prefix(&format!("{name}="))).map(str::to_owned)
-}
-
 /// Somebody of the directory chooses their name at the console. Answers their session.
-async fn signed_in(placet: &Placet, name: &str) -> String {
-    let form = placet.client(None).get("/sign-in").await;
-    let token = cookie(&form, "placet-sign-in").unwrap();
-    let page = form.text();
+async fn signed_in(setup: &Setup, placet: &Placet, name: &str) -> String {
+    let link = setup.sign_in_link(placet).await;
+    let opened =
+        raw(placet, &format!("GET {link} HTTP/1.1\r\nHost: HOST\r\nConnection: close\r\n\r\n"))
+            .await;
+    let opened = String::from_utf8(opened).unwrap();
+    let token = opened.split("placet-sign-in=").nth(1).unwrap().split(';').next().unwrap();
+    let client = placet.client(None);
+    let request = client.request(Method::GET, "/sign-in");
+    let request = request.header("cookie", format!("placet-sign-in={token}"));
+    let page = client.send(request.body(Bytes::new()).unwrap()).await.text();
     let mut people =
         page.split("name=\"person\"").skip(1).filter_map(|rest| rest.split('>').next());
     let button = people.find(|button| button.contains(&format!("Sign in as {name} "))).unwrap();
@@ -354,8 +354,13 @@ async fn page(placet: &Placet, session: &str, path: &str) -> Reply {
 }
 
 /// The pages of the console, as the approver sees them. Answers their session.
-async fn pages(placet: &Placet, held: &Value, shown_word: &str, places: &mut Places) -> String {
-    let session = signed_in(placet, "ben").await;
+async fn pages(
+    (setup, placet): (&Setup, &Placet),
+    held: &Value,
+    shown_word: &str,
+    places: &mut Places,
+) -> String {
+    let session = signed_in(setup, placet, "ben").await;
     let approval = format!("/approvals/{}", text(held, "approval_id"));
     let trail = format!("/calls/{}/trail", text(held, "call_id"));
     let (edit, grant) = (format!("{approval}/edit"), format!("{approval}/grant"));
@@ -388,7 +393,7 @@ async fn no_inbound_byte_reaches_an_upstream() {
     let placet = world.setup.start().await;
     let mut places = Places::default();
     let held = everything(&world, &placet, &inbound, &mut places).await;
-    pages(&placet, &held, "remote", &mut places).await;
+    pages((&world.setup, &placet), &held, "remote", &mut places).await;
     until("the webhook is told", || async { !world.webhook.bytes().is_empty() }).await;
     for path in ["/metrics", "/readyz", "/healthz"] {
         places.add(format!("the admin door's {path}"), placet.ask(path).await.body.to_vec());

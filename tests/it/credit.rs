@@ -15,7 +15,7 @@ use crate::{
         placet::Placet,
         setup::{Ran, Setup},
     },
-    workspace,
+    program, workspace,
 };
 
 const PAGE: &str = "docs/src/worked-example.md";
@@ -205,8 +205,10 @@ async fn a_guest_decides_in_the_browser() {
     let tour = Tour::begin().await;
     let base = tour.placet.base.as_str().trim_end_matches('/').to_owned();
     let agent = token(&tour.setup, "agent", "credit-bot", "acme").await;
+    let config = tour.setup.config_file();
+    let link = json!([program::placet(), "console", "--json", "--url", base, "-f", config]);
     let task = json!({
-        "base": base, "agent": agent, "chromium": npm::chromium(), "call": Tour::call("", "globex"),
+        "base": base, "agent": agent, "chromium": npm::chromium(), "call": Tour::call("", "globex"), "link": link,
         "shots": env::var("PLACET_SHOTS").ok().map(|folder| workspace::root().join(folder)),
     });
     let people = script("guest.mjs").env("PLACET_CONSOLE_TASK", task.to_string()).output();

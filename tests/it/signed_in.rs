@@ -18,25 +18,25 @@ use crate::harness::{
 
 /// Somebody's cookies.
 #[derive(Debug, Clone)]
-struct Browser {
+pub(crate) struct Browser {
     session: String,
 }
 
 /// What came back.
 #[derive(Debug)]
-struct Reply {
-    status: u16,
-    head: String,
-    page: String,
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) page: String,
 }
 
 /// The value that an answer sets a cookie to.
-fn cookie(reply: &Reply, name: &str) -> String {
+pub(crate) fn cookie(reply: &Reply, name: &str) -> String {
     after(&reply.head, &format!("set-cookie: {name}="), ';')
 }
 
 /// A value that stands in a page after these words.
-fn after(page: &str, words: &str, end: char) -> String {
+pub(crate) fn after(page: &str, words: &str, end: char) -> String {
     let rest = page.split_once(words).unwrap_or_else(|| panic!("no `{words}` in {page}")).1;
     rest.split_once(end).unwrap().0.to_owned()
 }
@@ -58,11 +58,16 @@ async fn send(placet: &Placet, head: &str, body: &str) -> Reply {
     Reply { status, head: head.to_owned(), page: page.to_owned() }
 }
 
-async fn get(placet: &Placet, path: &str, cookies: &str) -> Reply {
+pub(crate) async fn get(placet: &Placet, path: &str, cookies: &str) -> Reply {
     send(placet, &format!("GET {path} HTTP/1.1\r\ncookie: {cookies}"), "").await
 }
 
-async fn post(placet: &Placet, path: &str, cookies: &str, form: &[(&str, &str)]) -> Reply {
+pub(crate) async fn post(
+    placet: &Placet,
+    path: &str,
+    cookies: &str,
+    form: &[(&str, &str)],
+) -> Reply {
     let body = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
     let origin = placet.base.origin().ascii_serialization();
     let head = format!(
@@ -73,9 +78,10 @@ async fn post(placet: &Placet, path: &str, cookies: &str, form: &[(&str, &str)])
 
 impl Browser {
     /// Somebody of the development directory, signed in.
-    async fn sign_in(placet: &Placet, name: &str) -> Self {
-        let begun = get(placet, "/sign-in", "").await;
-        let (page, waiting) = (&begun.page, cookie(&begun, "placet-sign-in"));
+    pub(crate) async fn sign_in(setup: &Setup, placet: &Placet, name: &str) -> Self {
+        let opened = get(placet, &setup.sign_in_link(placet).await, "").await;
+        let waiting = cookie(&opened, "placet-sign-in");
+        let page = get(placet, "/sign-in", &format!("placet-sign-in={waiting}")).await.page;
         let before = page.split_once(&format!("Sign in as {name} of")).unwrap().0;
         let person = after(before.rsplit_once("name=\"person\"").unwrap().1, "value=\"", '"');
         let form = [("form_token", waiting.as_str()), ("person", &person), ("to", "/")];
@@ -85,18 +91,24 @@ impl Browser {
         Self { session: cookie(&entered, "placet") }
     }
 
-    async fn get(&self, placet: &Placet, path: &str) -> Reply {
+    pub(crate) async fn get(&self, placet: &Placet, path: &str) -> Reply {
         get(placet, path, &format!("placet={}", self.session)).await
     }
 
-    async fn is_signed_in(&self, placet: &Placet) -> bool {
+    pub(crate) async fn is_signed_in(&self, placet: &Placet) -> bool {
         let reply = self.get(placet, "/help").await;
         assert!(matches!(reply.status, 200 | 303), "{reply:?}");
         reply.status == 200
     }
 
     /// A form of a page that one node has made, sent to another.
-    async fn post(&self, placet: &Placet, page: &str, path: &str, form: &[(&str, &str)]) -> Reply {
+    pub(crate) async fn post(
+        &self,
+        placet: &Placet,
+        page: &str,
+        path: &str,
+        form: &[(&str, &str)],
+    ) -> Reply {
         let token = after(page, "name=\"form_token\" value=\"", '"');
         let form = [&[("form_token", token.as_str())], form].concat();
         post(placet, path, &format!("placet={}", self.session), &form).await
@@ -111,8 +123,8 @@ async fn who_signs_in_on_one_node_decides_on_another_and_signs_out_of_all_on_a_t
     one.put("a.txt", "x");
     let delete = plan("files__delete", "s1", json!({ "path": "a.txt" }));
     let held = one.agent(&a).await.call(&delete).await.held();
-    let ben = Browser::sign_in(&a, "ben").await;
-    let other = Browser::sign_in(&a, "ben").await;
+    let ben = Browser::sign_in(&one, &a, "ben").await;
+    let other = Browser::sign_in(&one, &a, "ben").await;
 
     let path = format!("/approvals/{}", text(&held, "approval_id"));
     until("the second node shows the call", || async { ben.get(&b, &path).await.status == 200 })
@@ -153,8 +165,8 @@ async fn who_signs_in_on_one_node_decides_on_another_and_signs_out_of_all_on_a_t
 async fn a_restart_keeps_people_signed_in_and_brings_nobody_back_who_signed_out() {
     let setup = Setup::new();
     let placet = setup.start().await;
-    let (ben, out) =
-        (Browser::sign_in(&placet, "ben").await, Browser::sign_in(&placet, "ben").await);
+    let ben = Browser::sign_in(&setup, &placet, "ben").await;
+    let out = Browser::sign_in(&setup, &placet, "ben").await;
     let page = out.get(&placet, "/").await.page;
     assert_eq!(out.post(&placet, &page, "/sign-out", &[]).await.status, 303);
     placet.stop().await;

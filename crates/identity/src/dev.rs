@@ -38,6 +38,10 @@ use crate::{
     error::{SetupError, of_file},
 };
 
+mod sign_in_code;
+
+pub use sign_in_code::{SIGN_IN_CODE_MS, SignInCode};
+
 /// The first part of a development issuer's name; the tenant is the second, after a slash.
 pub const DEV_ISSUER: &str = "placet-dev";
 

@@ -38,7 +38,10 @@ pub use config::{
     ActingRule, Algorithm, ClientAuthority, IdentityConfig, IssuerConfig, KIND_CLAIM, KeySource,
     KindRule, LEEWAY_S_MAX, TrustDomainConfig, WorkloadNames,
 };
-pub use dev::{DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, refuse_off_loopback};
+pub use dev::{
+    DEV_ISSUER, DEV_LIFETIME_S_MAX, DevKey, MintRequest, SIGN_IN_CODE_MS, SignInCode,
+    refuse_off_loopback,
+};
 pub use error::{IdentityError, KeyError, SetupError};
 pub use inbound::{InboundVerifier, Presented};
 pub use own_svid::SvidKeeper;

@@ -5,8 +5,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    adapters, approvals, audit, call, credentials, doctor, init, ledger, notifications, policy,
-    schema, serve, token, tools,
+    adapters, approvals, audit, call, console, credentials, doctor, init, ledger, notifications,
+    policy, schema, serve, token, tools,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.
@@ -40,6 +40,8 @@ pub(crate) enum Command {
     Call(Box<call::Args>),
     /// List the tools you may call.
     Tools(tools::Args),
+    /// Print a link that signs you in to the console, once.
+    Console(console::Args),
     /// Look at held calls and decide them.
     Approvals(approvals::Args),
     /// Import, compare and pin what adapters offer.

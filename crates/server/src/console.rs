@@ -23,6 +23,7 @@ use placet_types::{
 use url::Url;
 
 use crate::{backend::Backend, door::Door};
+use links::Links;
 use session::Sessions;
 
 mod arrange;
@@ -40,6 +41,7 @@ mod headers;
 mod help;
 mod home;
 mod inbox;
+mod links;
 mod live;
 mod load;
 mod page;
@@ -63,7 +65,7 @@ pub struct ConsoleSettings {
     pub is_tls: bool,
     /// With whom people sign in.
     pub provider: Option<Provider>,
-    /// Signing in by choosing a name, on loopback only.
+    /// Signing in with a one-time link and a name to choose, on loopback only.
     pub development: Option<Development>,
     /// How long a session may be unused, in milliseconds.
     pub idle_ms: u64,
@@ -84,10 +86,10 @@ pub const SESSION_MS: u64 = 8 * 3_600_000;
 /// How many sessions there are at the same time if nothing else is said.
 pub const SESSIONS_MAX: usize = 4_096;
 
-/// Signing in without a provider: whoever can reach the port may be anybody of the directory.
+/// Signing in without a provider: whoever has a link made with the development key may be anybody of the directory, once.
 #[derive(Clone)]
 pub struct Development {
-    /// Whose tokens the engine accepts.
+    /// Whose tokens the engine accepts, and who makes the links.
     pub key: DevKey,
     /// Who verifies them.
     pub verifier: Verifier,
@@ -144,12 +146,13 @@ impl ConsoleSettings {
 pub(crate) struct Console<C> {
     settings: ConsoleSettings,
     sessions: Sessions<C>,
+    links: Links,
 }
 
 impl<C: Clone> Console<C> {
     pub(crate) fn new(settings: ConsoleSettings) -> Self {
         let sessions = Sessions::new(&settings);
-        Self { settings, sessions }
+        Self { settings, sessions, links: Links::default() }
     }
 }
 

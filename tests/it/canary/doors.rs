@@ -283,7 +283,7 @@ async fn looked_at(world: &World, placet: &Placet, held: &Value, places: &mut Pl
         let ran = world.setup.asks(placet, &guest, words).await;
         places.add(format!("guest: {}", words.join(" ")), both(&ran));
     }
-    let session = signed_in(placet, "gil").await;
+    let session = signed_in(&world.setup, placet, "gil").await;
     for path in ["/", &format!("/approvals/{approval}"), "/v1/approvals", "/help"] {
         let page = page(placet, &session, path).await;
         places.add(format!("guest page: {path}"), page.body.to_vec());
@@ -362,7 +362,7 @@ async fn streams_chats_callbacks_guests_and_children_get_no_secret_that_is_not_t
     workload.call(&own, &call("child__note", "workload")).await.succeeded();
     processes(&placet, &mut places);
     let ben = world.setup.ben(&placet).await.token.unwrap();
-    let session = signed_in(&placet, "ben").await;
+    let session = signed_in(&world.setup, &placet, "ben").await;
     let desk = follow(&placet, "/v1/desk/events", &format!("Authorization: Bearer {ben}")).await;
     let live =
         follow(&placet, "/live", &format!("Cookie: placet={session}; x={}", inbound.query)).await;

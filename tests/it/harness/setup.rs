@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 use url::Url;
 
 use super::{
-    client::Client,
+    client::{Client, text},
     placet::{Gone, Placet},
     until, within,
 };
@@ -258,6 +258,14 @@ impl Setup {
     /// A development token.
     pub(crate) async fn token(&self, kind: &str, name: &str) -> String {
         self.configured(&["token", kind, name]).await.ok().trim().to_owned()
+    }
+
+    /// A fresh link that signs somebody in to the console, once: its path and query.
+    pub(crate) async fn sign_in_link(&self, placet: &Placet) -> String {
+        let words = ["console", "--json", "--url", placet.base.as_str()];
+        let link = text(&self.configured(&words).await.json(), "url");
+        let base = placet.base.as_str().trim_end_matches('/');
+        link.strip_prefix(base).unwrap_or_else(|| panic!("{link} is elsewhere")).to_owned()
     }
 
     /// A client of `placet` with a development token.

@@ -13,9 +13,10 @@ use tokio::{
     net::TcpStream,
     time::{Instant, timeout},
 };
-use url::form_urlencoded::byte_serialize;
+use url::{Url, form_urlencoded::byte_serialize};
 
 use super::{Door, PATIENCE, Party};
+use crate::engine;
 
 /// How many a page has.
 pub(crate) const PAGE: usize = 50;
@@ -58,7 +59,9 @@ impl Look {
 impl Party {
     /// Signs the approver in at the console; gives the session's cookie.
     pub(in crate::desk) async fn sign_in(&self) -> Result<String> {
-        self.door.sign_in("ben").await
+        let parts = (self.config.as_path(), &self.door.base);
+        let link = engine::sign_in_link(&self.placet, &self.folder, parts).await?;
+        self.door.sign_in(&link, "ben").await
     }
 
     /// One look, with so many waiting; `middle` is one of them.
@@ -126,9 +129,18 @@ impl Door {
     }
 
     /// The development sign-in, as a browser does it.
-    async fn sign_in(&self, person: &str) -> Result<String> {
-        let (_, headers, body) = self.page("/sign-in", "none").await?;
-        let waiting = cookie(&headers, SIGNING_IN).context("nobody can sign in")?;
+    async fn sign_in(&self, link: &Url, person: &str) -> Result<String> {
+        let origin = self.base.origin().ascii_serialization();
+        let address = origin.strip_prefix("http://").context("the console is not on loopback")?;
+        let path = link.as_str().strip_prefix(self.base.as_str()).context("another console")?;
+        let opening =
+            format!("GET /{path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+        let opened = redirected(address, &opening).await?;
+        let waiting = cookie(&opened, SIGNING_IN).context("nobody can sign in")?;
+        let request = Request::get(self.base.join("/sign-in")?.as_str())
+            .header(header::ACCEPT, "text/html")
+            .header(header::COOKIE, format!("{SIGNING_IN}={waiting}"));
+        let (_, _, body) = self.reply(request.body(Bytes::new())?).await?;
         let page = String::from_utf8_lossy(&body);
         let (before, _) = page
             .split_once(&format!("aria-label=\"Sign in as {person} of"))
@@ -137,25 +149,14 @@ impl Door {
         let number = number.context("the page of the sign-in is another one")?;
         let encoded: String = byte_serialize(waiting.as_bytes()).collect();
         let form = format!("form_token={encoded}&person={number}&to=/");
-        let origin = self.base.origin().ascii_serialization();
-        let address = origin.strip_prefix("http://").context("the console is not on loopback")?;
         let request = format!(
             "POST /sign-in/development HTTP/1.1\r\nhost: {address}\r\norigin: {origin}\r\nconnection: close\r\n\
              cookie: {SIGNING_IN}={waiting}\r\ncontent-type: application/x-www-form-urlencoded\r\n\
              content-length: {}\r\n\r\n{form}",
             form.len()
         );
-        // It is answered with a redirect, and the client of this program takes none.
-        let mut stream = TcpStream::connect(address).await.context("no connection")?;
-        stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        timeout(PATIENCE, stream.read_to_string(&mut answer)).await.context("no answer")??;
-        let session = answer.lines().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            let value = value.split(';').next()?.strip_prefix(SIGNED_IN)?.strip_prefix('=')?;
-            name.eq_ignore_ascii_case("set-cookie").then(|| value.to_owned())
-        });
-        session.context("the sign-in gives no session")
+        let entered = redirected(address, &request).await?;
+        cookie(&entered, SIGNED_IN).context("the sign-in gives no session")
     }
 
     async fn reply(&self, request: Request<Bytes>) -> Result<Reply> {
@@ -166,11 +167,20 @@ impl Door {
     }
 }
 
-/// The value that a cookie is set to.
-fn cookie(headers: &HeaderMap, name: &str) -> Option<String> {
-    let mut lines = headers.get_all(header::SET_COOKIE).iter();
-    lines.find_map(|line| {
-        let (found, value) = line.to_str().ok()?.split(';').next()?.split_once('=')?;
-        (found == name).then(|| value.to_owned())
+/// The answer to a request that is answered with a redirect, which the client of this program does not take.
+async fn redirected(address: &str, request: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address).await.context("no connection")?;
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = String::new();
+    timeout(PATIENCE, stream.read_to_string(&mut answer)).await.context("no answer")??;
+    Ok(answer)
+}
+
+/// The value that an answer sets a cookie to.
+fn cookie(answer: &str, name: &str) -> Option<String> {
+    answer.lines().find_map(|line| {
+        let (header, value) = line.split_once(": ")?;
+        let value = value.split(';').next()?.strip_prefix(name)?.strip_prefix('=')?;
+        header.eq_ignore_ascii_case("set-cookie").then(|| value.to_owned())
     })
 }

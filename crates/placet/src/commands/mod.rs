@@ -6,6 +6,7 @@ pub(crate) mod adapters;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod call;
+pub(crate) mod console;
 pub(crate) mod credentials;
 pub(crate) mod doctor;
 pub(crate) mod init;
@@ -32,6 +33,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Serve(args) => serve::run(&args, environment).await,
         Command::Demo(args) => crate::demo::run(&args, environment).await,
         Command::Call(args) => call::run(&args, environment).await,
+        Command::Console(args) => console::run(&args, environment).await,
         Command::Tools(args) => tools::run(&args, environment).await,
         Command::Approvals(args) => approvals::run(&args, environment).await,
         Command::Adapters(args) => adapters::run(&args, environment).await,

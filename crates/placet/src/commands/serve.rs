@@ -3,14 +3,18 @@
 //! Owns what is printed at the start, the signals and the exit code. Invariant: a process whose engine cannot go on ends with
 //! a code that is not zero, so that whoever watches it starts it again.
 
-use std::{future::Future, net::SocketAddr, path::PathBuf};
+use std::{future::Future, net::SocketAddr, path::Path};
 
 use clap::Args as ClapArgs;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use url::Url;
 
 use crate::{
-    commands::token::DEV_TENANT,
+    commands::{
+        console::{self, LINK_LIFE},
+        token::DEV_TENANT,
+    },
     compose::{self, Drills, Running},
     config::{
         file::LogFormatFile,
@@ -43,7 +47,7 @@ pub(crate) struct Args {
     /// How log lines look, whatever the file says.
     #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormatFile>,
-    /// Say where it listens as one line of JSON instead of a greeting.
+    /// Say where it listens as one line of JSON instead of a greeting; without a sign-in link, which `placet console --json` gives.
     #[arg(long)]
     json: bool,
     /// Bring policies, contracts and a directory back that were replaced, in the place of those of this epoch; the refusal of a start names
@@ -191,8 +195,12 @@ fn greet(
         config.data.display(),
         running.recovered,
     ));
+    let program = environment.program();
     if config.development_tokens && has_development_people(world) {
-        output::line(first_steps(args, config, (scheme, listen), environment.program()));
+        output::line(first_steps(args, config, (scheme, listen), program));
+    }
+    if config.development_tokens && config.console.enabled {
+        output::line(console_link(args, config, (scheme, listen), program));
     }
 }
 
@@ -213,18 +221,7 @@ fn first_steps(
     (scheme, listen): (&str, SocketAddr),
     program: &str,
 ) -> String {
-    let default_data = PathBuf::from("placet-data");
-    let data = if config.data == default_data {
-        String::new()
-    } else {
-        format!(" --data {}", config.data.display())
-    };
-    let file = args
-        .config
-        .config
-        .as_ref()
-        .map(|file| format!(" -f {}", file.display()))
-        .unwrap_or_default();
+    let flags = flags(args, config);
     let url = if scheme == "http" && listen.port() == placet_server::config::PORT {
         String::new()
     } else {
@@ -232,24 +229,57 @@ fn first_steps(
     };
     format!(
         "\nIn another terminal, as the agent `dev-agent`:\n{url}  \
-         export PLACET_TOKEN=$({program} token agent dev-agent{data}{file})\n  \
+         export PLACET_TOKEN=$({program} token agent dev-agent{flags})\n  \
          {program} tools\n  \
          {program} call files__write --arg path=hello.txt --arg content=hi --mode local_write\n  \
          {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # waits for people\n\
          As the approver `ben`, then as the agent once more:\n  \
-         PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals list\n  \
-         PLACET_TOKEN=$({program} token user ben{data}{file}) {program} approvals approve APPROVAL --reason \"agreed\"\n  \
+         PLACET_TOKEN=$({program} token user ben{flags}) {program} approvals list\n  \
+         PLACET_TOKEN=$({program} token user ben{flags}) {program} approvals approve APPROVAL --reason \"agreed\"\n  \
          {program} call files__delete --arg path=hello.txt --mode destructive --run r1      # the recorded result\n\
-         Or decide in a browser: {scheme}://{listen}/\n\
          Development tokens are accepted on loopback only. Stop with Ctrl-C.\n"
     )
+}
+
+/// How other commands find the same set-up.
+fn flags(args: &Args, config: &Config) -> String {
+    let data = if config.data == Path::new("placet-data") {
+        String::new()
+    } else {
+        format!(" --data {}", config.data.display())
+    };
+    let file = args.config.config.as_ref().map(|file| format!(" -f {}", file.display()));
+    data + &file.unwrap_or_default()
+}
+
+/// The way to the console for people: a link that signs in, once.
+fn console_link(
+    args: &Args,
+    config: &Config,
+    (scheme, listen): (&str, SocketAddr),
+    program: &str,
+) -> String {
+    let own = || Url::parse(&format!("{scheme}://{listen}")).attempted("no address");
+    let link = match &config.console.public_url {
+        Some(url) => console::link(config, url),
+        None => own().and_then(|url| console::link(config, &url)),
+    };
+    let is_usual = args.listen.is_none() && listen.port() == config.server.listen.port();
+    let url = if is_usual { String::new() } else { format!(" --url {scheme}://{listen}") };
+    let another = format!("{program} console{}{url}", flags(args, config));
+    match link {
+        Ok(link) => format!(
+            "Decide in a browser: this link signs you in once, within {LINK_LIFE}; `{another}` prints another.\n  {link}\n"
+        ),
+        Err(failure) => format!("No sign-in link could be made: {}\n", failure.in_a_line()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
-    use super::first_steps;
+    use super::{console_link, first_steps};
     use crate::{
         cli::{Cli, Command},
         config::load::{Config, ConfigArgs},
@@ -270,8 +300,11 @@ mod tests {
         let Command::Serve(args) = Cli::try_parse_from(["placet", "serve"]).unwrap().command else {
             panic!()
         };
-        let text =
-            first_steps(&args, &config, ("http", "127.0.0.1:7500".parse().unwrap()), "placet");
+        let at = ("http", "127.0.0.1:7500".parse().unwrap());
+        let link = console_link(&args, &config, at, "placet").replace('`', "\n");
+        assert!(link.contains("http://127.0.0.1:7500/sign-in?code="), "{link}");
+        assert!(link.contains("placet console --data"), "{link}");
+        let text = first_steps(&args, &config, at, "placet") + &link;
         assert!(text.contains("export PLACET_URL=http://127.0.0.1:7500"));
         let mut checked = 0;
         for line in text.lines().filter(|line| line.contains("placet ")) {
@@ -285,6 +318,6 @@ mod tests {
                 checked += 1;
             }
         }
-        assert!(checked >= 7, "{checked}");
+        assert!(checked >= 8, "{checked}");
     }
 }

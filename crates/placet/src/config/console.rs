@@ -22,7 +22,7 @@ pub(crate) struct ConsoleFile {
     /// The address at which browsers reach it, such as `https://placet.example`; absent: whatever loopback name they use.
     #[schemars(with = "Option<String>", extend("format" = "uri"))]
     pub(crate) public_url: Option<Url>,
-    /// With which OpenID provider people sign in; absent: by choosing a name, where development tokens are accepted.
+    /// With which OpenID provider people sign in; absent: with a link of `placet console`, where development tokens are accepted.
     pub(crate) sign_in: Option<SignInConfig>,
     /// How long a session may be unused, in milliseconds.
     #[schemars(range(min = 60_000, max = 86_400_000))]

@@ -1,7 +1,8 @@
 //! Signing in and out.
 //!
 //! Owns the round trip with the provider and the development sign-in. Invariants: a sign-in that another browser began is not finished;
-//! every sign-in makes a new session and ends the old one; nothing of it is logged but that it failed and why.
+//! nobody is chosen without a link made with the development key; every sign-in makes a new session and ends the old one; nothing of it is
+//! logged but that it failed and why.
 
 use axum::{
     extract::{Request, State},
@@ -36,6 +37,9 @@ pub(super) async fn show<B: Backend>(
     headers: HeaderMap,
 ) -> Result<Response, Trouble> {
     let to = local_path(query.get("to").unwrap_or("/"));
+    if let Some(code) = query.get("code") {
+        return follow_link(&desk, code, &to);
+    }
     let settings = &desk.console.settings;
     let (title, now) = ("Sign in", desk.console.now());
     let browser = browser(&desk, &headers)?;
@@ -51,7 +55,11 @@ pub(super) async fn show<B: Backend>(
                 p { "The approval desk is for people of your organisation." }
                 p { a.button.yes href={ "/sign-in/start?to=" (encoded(&to)) } { "Sign in with " (provider.name()) } }
             }
-            @if let Some(development) = &settings.development { (people(development, &to, &browser)) }
+            @if let Some(development) = &settings.development {
+                h2 { "Development sign-in" }
+                @if desk.console.links.may_choose(&browser, now) { (people(development, &to, &browser)) }
+                @else { (how_to_get_a_link(query.get("link").is_some())) }
+            }
             @if settings.provider.is_none() && settings.development.is_none() {
                 p { "Nobody can sign in yet: the operator has to name an OpenID provider under " code { "console.sign_in" } " in the configuration." }
             }
@@ -64,11 +72,41 @@ pub(super) async fn show<B: Backend>(
     Ok(response)
 }
 
+/// `GET /sign-in?code=…`: a link made with the development key. The browser that opens it first may choose who signs in. It is led on, so
+/// that the code stays in no address bar.
+fn follow_link<B: Backend>(desk: &Desk<B>, code: &str, to: &str) -> Result<Response, Trouble> {
+    let now = desk.console.now();
+    let browser = fresh_text().map_err(|error| Trouble(Failure::internal(&error.to_string())))?;
+    let development = desk.console.settings.development.as_ref();
+    let code = development.and_then(|development| development.key.read_sign_in_code(code, now));
+    let is_first = code.is_some_and(|code| desk.console.links.follow(code, &browser, now));
+    let refused = if is_first { "" } else { "&link=refused" };
+    let page = format!("/sign-in?to={}{refused}", encoded(to));
+    let mut response = Redirect::to(&page).into_response();
+    let cookie = Cookie::SignIn.set(&browser, desk.console.is_secure()).filter(|_| is_first);
+    response.headers_mut().extend(cookie.map(|cookie| (header::SET_COOKIE, cookie)));
+    Ok(response)
+}
+
+/// What to do for a link, for who has none or one that is not valid any more.
+fn how_to_get_a_link(was_refused: bool) -> Markup {
+    html! {
+        @if was_refused {
+            p.notice.warn { "That link is not valid any more: it was used, its time is over, or it was made with another key." }
+        }
+        p { "You sign in with a link that works once, for ten minutes. Get one in a terminal on this machine:" }
+        p { code { "placet console" } }
+        p.soft.small {
+            "Run it where " code { "placet serve" } " was started, or with the same data folder or configuration: it needs the development key in \
+             the data folder. With " code { "--open" } " it opens the link as well."
+        }
+    }
+}
+
 /// The people of the development directory, each with a button.
 fn people(development: &Development, to: &str, browser: &str) -> Markup {
     html! {
-        h2 { "Development sign-in" }
-        p.notice.warn { "Whoever can reach this port may be anybody of the directory. It is there on loopback only." }
+        p { "Choose who you are. Your link counts for one choice, within ten minutes of when it was made." }
         form method="post" action="/sign-in/development" {
             input type="hidden" name=(CSRF_FIELD) value=(browser);
             input type="hidden" name="to" value=(to);
@@ -107,7 +145,7 @@ pub(super) async fn start<B: Backend>(
     let to = local_path(query.get("to").unwrap_or("/"));
     let is_fresh = query.get("fresh").is_some();
     let Some(provider) = &desk.console.settings.provider else {
-        // Where people are chosen by name, choosing again is the proof.
+        // Without a provider, another link is the proof.
         return Ok(Redirect::to(&format!("/sign-in?to={}", encoded(&to))).into_response());
     };
     let origin = own_origin(&desk.console, &headers).ok_or_else(|| {
@@ -171,6 +209,12 @@ pub(super) async fn development<B: Backend>(
     let person = development.people.get(index);
     let person =
         person.ok_or_else(|| trouble(ErrorCode::ValidationError, "there is no such person"))?;
+    if !browser.is_some_and(|browser| desk.console.links.choose(&browser, desk.console.now())) {
+        return Err(trouble(
+            ErrorCode::PolicyDenied,
+            "no valid sign-in link was opened in this browser; get one with `placet console`",
+        ));
+    }
     let mut request = MintRequest::new(
         person.tenant.clone(),
         PrincipalKind::User,

@@ -70,12 +70,13 @@ impl Browser {
 
     /// Somebody who has signed in.
     async fn signed_in() -> Self {
-        Self::on(Self::door(settings())).await
+        let settings = settings();
+        let key = key(&settings);
+        Self::on(Self::door(settings), &key).await
     }
 
-    async fn on(door: TestDoor) -> Self {
-        let begun = door.send(page("/sign-in", None)).await;
-        let waiting = cookie(&begun, "placet-sign-in").unwrap();
+    async fn on(door: TestDoor, key: &DevKey) -> Self {
+        let waiting = with_link(&door, key).await;
         let form = format!("form_token={waiting}&person=0&to=/");
         let entered = door
             .send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &form))
@@ -106,6 +107,23 @@ impl Browser {
     fn cookie(&self) -> String {
         format!("placet={}", self.session)
     }
+}
+
+/// The key of the development sign-in.
+fn key(settings: &ConsoleSettings) -> DevKey {
+    settings.development.as_ref().unwrap().key.clone()
+}
+
+/// The address of a fresh link.
+fn link(key: &DevKey) -> String {
+    format!("/sign-in?code={}", key.sign_in_code(&StoppedClock).unwrap())
+}
+
+/// Opens a fresh link; gives the cookie of the browser that may choose then.
+async fn with_link(door: &TestDoor, key: &DevKey) -> String {
+    let opened = door.send(page(&link(key), None)).await;
+    assert_eq!((opened.status.as_u16(), opened.header("location")), (303, Some("/sign-in?to=%2F")));
+    cookie(&opened, "placet-sign-in").unwrap()
 }
 
 /// A `GET` of a browser.

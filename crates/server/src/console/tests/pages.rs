@@ -4,7 +4,7 @@ use serde_json::json;
 
 use placet_pipeline::views::{ApprovalDetail, desk::InboxOrder};
 
-use super::{Browser, checked, page, settings};
+use super::{Browser, checked, key, page, settings, with_link};
 use crate::testing::{APPROVAL, CALL, Fake, TestDoor};
 
 /// Every page that somebody who is signed in can open.
@@ -47,7 +47,9 @@ async fn every_page_is_whole_and_safe() {
 
 #[tokio::test]
 async fn who_is_not_signed_in_is_sent_to_the_sign_in_and_back() {
-    let door = Browser::door(settings());
+    let settings = settings();
+    let key = key(&settings);
+    let door = Browser::door(settings);
     for path in PAGES.into_iter().chain(["/live"]) {
         let reply = door.send(page(path, None)).await;
         assert_eq!(reply.status, 303, "{path}");
@@ -58,8 +60,11 @@ async fn who_is_not_signed_in_is_sent_to_the_sign_in_and_back() {
             door.send(page(path, Some("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"))).await;
         assert_eq!(forged.status, 303, "{path}");
     }
-    let sign_in = door.send(page("/sign-in?to=/help", None)).await;
-    let text = checked(&sign_in);
+    let waiting = with_link(&door, &key).await;
+    let mut request = page("/sign-in?to=/help", None);
+    let waiting = format!("placet-sign-in={waiting}").parse().unwrap();
+    request.headers_mut().insert("cookie", waiting);
+    let text = checked(&door.send(request).await);
     assert!(
         text.contains("&lt;script&gt;Ana") && text.contains("name=\"to\" value=\"/help\""),
         "{text}"
@@ -383,8 +388,7 @@ async fn a_call_s_page_says_whose_arguments_they_are_and_where_masked_values_cha
 
 #[tokio::test]
 async fn what_another_tenant_has_is_answered_like_what_nobody_has() {
-    let door = Browser::door(settings());
-    let browser = Browser::on(door).await;
+    let browser = Browser::signed_in().await;
     for path in [
         format!("/approvals/{CALL}"),
         "/approvals/not%20an%20id".to_owned(),
@@ -404,9 +408,10 @@ async fn what_another_tenant_has_is_answered_like_what_nobody_has() {
 async fn thousands_of_calls_are_paged() {
     let fake = Fake::new();
     fake.desk.lock().unwrap().waiting = Some(5_000);
-    let door =
-        TestDoor::with_console(fake, crate::config::ServerConfig::default(), Some(settings()));
-    let browser = Browser::on(door).await;
+    let settings = settings();
+    let key = key(&settings);
+    let door = TestDoor::with_console(fake, crate::config::ServerConfig::default(), Some(settings));
+    let browser = Browser::on(door, &key).await;
     let text = checked(&browser.get("/?from=4950&q=%3Cx%3E").await);
     assert!(
         text.contains("4951 to 5000 of 5000") && text.contains("Earlier in the list"),
@@ -469,7 +474,8 @@ async fn a_page_left_open_is_no_sign_of_life_and_its_stream_ends_with_the_sessio
     let mut settings = settings();
     settings.sessions = std::sync::Arc::new(crate::testing::sessions::MemorySessions::going());
     settings.idle_ms = 600_000;
-    let browser = Browser::on(Browser::door(settings)).await;
+    let key = key(&settings);
+    let browser = Browser::on(Browser::door(settings), &key).await;
     // The browser asks for a new stream now and then, and nobody does anything.
     for _ in 0..2 {
         let stream = browser.door.open(page("/live", Some(&browser.session))).await;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use placet_identity::{SignInProof, fresh_text};
+use placet_identity::{DevKey, SignInProof, fresh_text};
 use placet_types::{
     digest::Digest,
     error::ErrorCode,
@@ -14,7 +14,9 @@ use placet_types::{
 };
 use serde_json::json;
 
-use super::{Browser, StoppedClock, checked, cookie, form_post, page, settings};
+use super::{
+    Browser, StoppedClock, checked, cookie, form_post, key, link, page, settings, with_link,
+};
 use crate::{
     console::{
         ConsoleSettings,
@@ -187,9 +189,10 @@ async fn a_row_that_somebody_altered_or_copied_to_another_key_lets_nobody_in() {
 
 #[tokio::test]
 async fn signing_in_makes_a_new_session_and_ends_the_old_one() {
-    let browser = Browser::signed_in().await;
-    let again = browser.send(page("/sign-in", Some(&browser.session))).await;
-    let waiting = cookie(&again, "placet-sign-in").unwrap();
+    let settings = settings();
+    let key = key(&settings);
+    let browser = Browser::on(Browser::door(settings), &key).await;
+    let waiting = with_link(&browser.door, &key).await;
     let cookies = format!("placet-sign-in={waiting}; placet={}", browser.session);
     let form = format!("form_token={waiting}&person=0&to=https://evil.example/");
     let entered = browser.send(form_post("/sign-in/development", &cookies, &form)).await;
@@ -216,7 +219,7 @@ async fn a_session_ends_with_the_token_that_it_was_begun_with_where_that_is_revo
 #[tokio::test]
 async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any() {
     let shared = settings();
-    let here = Browser::on(Browser::door(shared.clone())).await;
+    let here = Browser::on(Browser::door(shared.clone()), &key(&shared)).await;
     let there = Browser::door(shared.clone());
     let elsewhere = Browser { door: there, session: here.session.clone(), csrf: here.csrf.clone() };
     assert_eq!(elsewhere.get("/help?a=b").await.status, 200);
@@ -253,7 +256,7 @@ async fn a_session_is_one_on_every_node_and_after_a_restart_until_it_ends_on_any
 #[tokio::test]
 async fn a_session_of_a_key_that_is_not_accepted_any_more_is_nobody_s() {
     let shared = settings();
-    let here = Browser::on(Browser::door(shared.clone())).await;
+    let here = Browser::on(Browser::door(shared.clone()), &key(&shared)).await;
     let other = settings();
     let changed = ConsoleSettings { sessions: shared.sessions, ..other };
     let there = Browser::door(changed);
@@ -266,7 +269,8 @@ async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_
     let sessions = Arc::new(MemorySessions::default());
     let kept: Arc<dyn SessionStore> = Arc::<MemorySessions>::clone(&sessions);
     let shared = ConsoleSettings { sessions: kept, ..settings() };
-    let here = Browser::on(Browser::door(shared)).await;
+    let key = key(&shared);
+    let here = Browser::on(Browser::door(shared), &key).await;
     sessions.is_away.store(true, std::sync::atomic::Ordering::SeqCst);
     for reply in [here.get("/").await, here.post("/sign-out", "").await] {
         assert_eq!(reply.status, 503);
@@ -278,8 +282,10 @@ async fn while_sessions_cannot_be_looked_up_nobody_is_shown_anything_and_nobody_
 
 #[tokio::test]
 async fn a_sign_in_that_another_browser_began_is_refused() {
-    let door = Browser::door(settings());
-    let waiting = cookie(&door.send(page("/sign-in", None)).await, "placet-sign-in").unwrap();
+    let settings = settings();
+    let key = key(&settings);
+    let door = Browser::door(settings);
+    let waiting = with_link(&door, &key).await;
     let form = format!("form_token={waiting}&person=0");
     for cookies in ["", "placet-sign-in=AAAA", "placet=AAAA"] {
         let reply = door.send(form_post("/sign-in/development", cookies, &form)).await;
@@ -291,6 +297,69 @@ async fn a_sign_in_that_another_browser_began_is_refused() {
         .send(form_post("/sign-in/development", &format!("placet-sign-in={waiting}"), &unknown))
         .await;
     assert_eq!(reply.status, 400);
+}
+
+#[tokio::test]
+async fn nobody_signs_in_without_a_link_made_with_the_key() {
+    let settings = settings();
+    let door = Browser::door(settings.clone());
+    let begun = door.send(page("/sign-in", None)).await;
+    let text = checked(&begun);
+    assert!(text.contains("placet console") && !text.contains("name=\"person\""), "{text}");
+    let waiting = cookie(&begun, "placet-sign-in").unwrap();
+    let other = link(&DevKey::generate().unwrap());
+    for code in [other.as_str(), "/sign-in?code=AAAA", "/sign-in?code=a&to=/help"] {
+        let led = door.send(page(code, None)).await;
+        let to = led.header("location").unwrap();
+        assert!(led.status == 303 && to.ends_with("&link=refused"), "{to}");
+        assert!(cookie(&led, "placet-sign-in").is_none(), "{code}");
+        let told = checked(&door.send(page(to, None)).await);
+        assert!(told.contains("not valid any more") && !told.contains("name=\"person\""), "{told}");
+    }
+    let form = format!("form_token={waiting}&person=0");
+    let cookies = format!("placet-sign-in={waiting}");
+    let refused = door.send(form_post("/sign-in/development", &cookies, &form)).await;
+    assert_eq!(refused.status, 403);
+    assert!(cookie(&refused, "placet").is_none() && refused.text().contains("placet console"));
+}
+
+#[tokio::test]
+async fn a_link_signs_in_once_and_only_in_the_browser_that_opened_it() {
+    let settings = settings();
+    let door = Browser::door(settings.clone());
+    let path = link(&key(&settings));
+    let opened = door.send(page(&format!("{path}&to=/help"), None)).await;
+    // The address that the browser keeps is one without the code, and no page knows of the other.
+    assert_eq!(
+        (opened.status.as_u16(), opened.header("location")),
+        (303, Some("/sign-in?to=%2Fhelp"))
+    );
+    assert_eq!(opened.header("referrer-policy"), Some("same-origin"));
+    let waiting = cookie(&opened, "placet-sign-in").unwrap();
+    let second = door.send(page(&path, None)).await;
+    assert!(second.header("location").unwrap().ends_with("&link=refused"), "it was used");
+    assert!(cookie(&second, "placet-sign-in").is_none());
+
+    let with = |cookie: &str| {
+        let request = http::Request::get("/sign-in?to=/help").header("host", "localhost:7411");
+        let request = request.header("cookie", format!("placet-sign-in={cookie}"));
+        request.body(axum::body::Body::empty()).unwrap()
+    };
+    let mine = checked(&door.send(with(&waiting)).await);
+    assert!(mine.contains("Sign in as ana of a"), "{mine}");
+    let other = fresh_text().unwrap();
+    assert!(!checked(&door.send(with(&other)).await).contains("name=\"person\""));
+
+    let choose = |browser: &str| {
+        let form = format!("form_token={browser}&person=0&to=/help");
+        form_post("/sign-in/development", &format!("placet-sign-in={browser}"), &form)
+    };
+    assert_eq!(door.send(choose(&other)).await.status, 403);
+    let entered = door.send(choose(&waiting)).await;
+    assert_eq!((entered.status.as_u16(), entered.header("location")), (303, Some("/help")));
+    let again = door.send(choose(&waiting)).await;
+    assert_eq!(again.status, 403, "it was chosen");
+    assert!(cookie(&again, "placet").is_none());
 }
 
 #[tokio::test]
