@@ -86,7 +86,7 @@ await check("the page shows their part, who asks, and that the rest is not their
 });
 
 await check("neither the trail nor an edit nor a grant opens for a guest", async () => {
-  for (const [to, statuses] of [[`/calls/${call.call_id}/trail`, [404]], [`${path}/edit`, [403, 404]], [`${path}/grant`, [403, 404]]]) {
+  for (const [to, statuses] of [[`/calls/${call.tool_call_id}/trail`, [404]], [`${path}/edit`, [403, 404]], [`${path}/grant`, [403, 404]]]) {
     const status = (await gil.goto(base + to)).status();
     const form = await gil.locator("main form textarea").count();
     assert.ok(statuses.includes(status) || form === 0, `${to}: ${status}`);

@@ -76,7 +76,7 @@ export async function ask(tool, args, more = {}) {
   const response = await send();
   const held = await response.json();
   assert.equal(response.status, 202, JSON.stringify(held));
-  return { id: held.approval_id, call: held.call_id, again: async () => (await send()).json() };
+  return { id: held.approval_id, call: held.tool_call_id, again: async () => (await send()).json() };
 }
 
 export const order = (note, cents = 4200) => ({

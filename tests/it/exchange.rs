@@ -258,7 +258,9 @@ impl World {
     /// Waits until an approved call waits for its caller.
     async fn awaits_its_caller(&self, call_id: &str) {
         let waiting = async {
-            while self.look(call_id, 0).await.json()["awaits_credential"] != json!(true) {
+            while self.look(call_id, 0).await.json()["pending_approval"]["awaits_credential"]
+                != json!(true)
+            {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         };
@@ -431,7 +433,7 @@ async fn placet_acts_by_name_and_may_prove_itself_with_a_secret() {
 async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a_restart() {
     let mut world = World::new().await;
     // In memory while the process lives.
-    let held = world.call(&send("w1")).await.json();
+    let held = world.call(&send("w1")).await.held();
     world.ben().await.decide(&held, "approve").await.ok();
     let claims = said(&world.end_of(&text(&held, "call_id")).await);
     assert_eq!(
@@ -440,7 +442,7 @@ async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a
         "{claims}"
     );
     // Gone with a restart: what was agreed to is still agreed to, and waits for alice's agent.
-    let held = world.call(&send("w2")).await.json();
+    let held = world.call(&send("w2")).await.held();
     let call_id = text(&held, "call_id");
     world = world.restarted().await;
     let before = world.guarded.calls();
@@ -448,8 +450,10 @@ async fn a_held_call_runs_with_its_callers_token_and_waits_for_a_new_one_after_a
     let waiting = async {
         loop {
             let now = world.look(&call_id, 0).await;
-            if now.status == 202 && now.json()["awaits_credential"] == json!(true) {
-                return now.json();
+            if now.status == 202
+                && now.json()["pending_approval"]["awaits_credential"] == json!(true)
+            {
+                return now.held();
             }
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
@@ -479,7 +483,7 @@ async fn a_revoked_user_is_asked_for_a_new_token_and_the_approval_stays() {
     assert_eq!(text(&document, "error_code"), "CREDENTIAL_EXPIRED");
     assert_eq!(document["execution"], "not_executed");
     assert!(!refused.text().contains("locked out"), "the provider's words: {}", refused.text());
-    let held = world.call(&send("w1")).await.json();
+    let held = world.call(&send("w1")).await.held();
     world.ben().await.decide(&held, "approve").await.ok();
     let call_id = text(&held, "call_id");
     world.awaits_its_caller(&call_id).await;

@@ -35,6 +35,8 @@ mod credit;
 #[cfg(test)]
 mod desk;
 #[cfg(test)]
+mod envelopes;
+#[cfg(test)]
 mod evidence;
 #[cfg(test)]
 mod exchange;

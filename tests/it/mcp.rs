@@ -306,6 +306,8 @@ async fn a_tool_that_is_not_what_was_reviewed_is_not_called() {
         plan("fs__write_file", "s1", json!({ "path": folder.join("a.txt"), "content": "x" }));
     let problem = agent.call(&write).await.refused(400, "VALIDATION_ERROR");
     assert_eq!(problem["execution"], "not_executed");
+    let result = &problem["result"];
+    assert_eq!((&result["status"], &result["output"]), (&json!("failed"), &Value::Null));
     assert!(!folder.join("a.txt").try_exists().unwrap());
     agent.call(&plan("fs__list_directory", "s2", json!({ "path": folder }))).await.succeeded();
     placet.stop().await;

@@ -214,7 +214,8 @@ impl Reply {
             replayed: document.get("replayed").and_then(Value::as_bool).unwrap_or(false),
             call_id,
             approval_id: text(&document, "approval_id"),
-            result: is_result.then(|| ResultSeen::read(&document, body.len())),
+            result: matches!(answer, Answer::Succeeded | Answer::Failed)
+                .then(|| ResultSeen::read(&document, body.len())),
             leaks: leaks(body, secrets),
         }
     }

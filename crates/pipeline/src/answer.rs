@@ -1,23 +1,19 @@
 //! What a caller can be told about its call at any moment.
 //!
-//! Owns the forms. The doors turn them into HTTP, server-sent events or MCP results.
-
-use schemars::JsonSchema;
-use serde::Serialize;
+//! Owns the forms, each with the envelope that its caller gets (TM-03). The doors turn them into HTTP or server-sent events.
 
 use placet_types::{
     approval::Requirement,
-    clock::Timestamp,
     envelope::result::ToolResultEnvelope,
     error::Refusal,
-    ids::{ApprovalId, DecisionId, ToolCallId},
+    ids::{ApprovalId, ToolCallId},
 };
 
 /// How a call stands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     /// It is being worked on.
-    InProgress(ToolCallId),
+    InProgress(Box<ToolResultEnvelope>),
     /// It waits for people.
     Held(Box<Held>),
     /// It was executed, now or before.
@@ -36,44 +32,57 @@ impl Answer {
     /// The call.
     #[must_use]
     pub fn call_id(&self) -> &ToolCallId {
+        &self.envelope().tool_call_id
+    }
+
+    /// What its caller gets (TM-03).
+    #[must_use]
+    pub fn envelope(&self) -> &ToolResultEnvelope {
         match self {
-            Self::InProgress(call_id) => call_id,
-            Self::Held(held) => &held.call_id,
-            Self::Finished(result) => &result.tool_call_id,
-            Self::Refused(refused) => &refused.call_id,
+            Self::InProgress(result) | Self::Finished(result) => result,
+            Self::Held(held) => &held.result,
+            Self::Refused(refused) => &refused.result,
+        }
+    }
+
+    /// Whether somebody who got `before` learns nothing from this.
+    #[must_use]
+    pub fn is_repeated(&self, before: &Self) -> bool {
+        match (self, before) {
+            (Self::InProgress(_), Self::InProgress(_)) => true,
+            (Self::Held(now), Self::Held(before)) => {
+                let told = |held: &Held| {
+                    (
+                        held.call_id.clone(),
+                        held.approval_id.clone(),
+                        held.result.pending_approval.clone(),
+                    )
+                };
+                told(now) == told(before)
+            }
+            _ => self == before,
         }
     }
 }
 
 /// A call that waits for people.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Held {
     /// The call.
     pub call_id: ToolCallId,
     /// The approval it waits for.
     pub approval_id: ApprovalId,
-    /// `pending`, or `approved` when people agreed and it has not run yet.
-    pub state: String,
-    /// Whether it waits for its caller to repeat it with a new token, and for nothing else.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub awaits_credential: bool,
-    /// Who has to agree.
+    /// Who has to agree, and which policies ask for it.
     pub requirement: Requirement,
-    /// When it ends unanswered.
-    pub expires_at: Timestamp,
-    /// The trace it belongs to.
-    pub trace_id: String,
+    /// What its caller gets.
+    pub result: ToolResultEnvelope,
 }
 
 /// A call that was refused, or whose outcome is unknown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RefusedCall {
-    /// The call.
-    pub call_id: ToolCallId,
-    /// Why.
+    /// Why, with what only the log may know.
     pub refusal: Refusal,
-    /// The decision behind it, for the operator to look up.
-    pub decision_id: Option<DecisionId>,
-    /// The trace it belongs to.
-    pub trace_id: Option<String>,
+    /// What its caller gets.
+    pub result: ToolResultEnvelope,
 }

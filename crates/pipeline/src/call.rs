@@ -27,11 +27,10 @@ use placet_types::{
         call::AuthRef,
         result::{ResultStatus, ToolResultEnvelope},
     },
-    error::Execution,
     evidence::EvidenceItem,
     ids::{
-        ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, StepId, TenantId,
-        ToolCallId,
+        CapabilityId, ChannelName, DeskId, GroupId, IdempotencyKey, RecordId, RequestId, RunId,
+        SessionId, StepId, TenantId, ToolCallId,
     },
     mode::ApprovalMode,
     principal::{PrincipalChain, TokenAudiences},
@@ -45,6 +44,7 @@ use crate::{
     context::{Abandoned, Context},
     desk::resume::ResumeGuard,
     hands::Hand,
+    stages::result::Subject,
     submission::Submission,
 };
 
@@ -217,11 +217,45 @@ pub(crate) struct Invoked {
     pub(crate) result: ToolResultEnvelope,
 }
 
+/// What a call asks for, as its answers name it.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    run_id: RunId,
+    session_id: Option<SessionId>,
+    /// Absent where the tool's name is none.
+    capability: Option<CapabilityId>,
+    /// Absent until it is derived, and for a read.
+    pub(crate) key: Option<IdempotencyKey>,
+}
+
+impl Asked {
+    /// As its caller wrote it: says nothing about whether there is such a tool.
+    pub(crate) fn of(submission: &Submission) -> Self {
+        Self {
+            run_id: submission.run.run_id.clone(),
+            session_id: submission.run.session_id.clone(),
+            capability: CapabilityId::from_tool_name(&submission.tool).ok(),
+            key: submission.idempotency_key.clone(),
+        }
+    }
+
+    /// As it is recorded.
+    pub(crate) fn of_record(record: &EffectRecord, session_id: Option<SessionId>) -> Self {
+        Self {
+            run_id: record.run_id.clone(),
+            session_id,
+            capability: Some(record.scope.capability.clone()),
+            key: Some(record.key.clone()),
+        }
+    }
+}
+
 /// The duty to answer one admitted call.
 #[derive(Debug)]
 pub(crate) struct Passage {
     context: Arc<Context>,
     pub(crate) call_id: ToolCallId,
+    pub(crate) asked: Asked,
     pub(crate) span: Span,
     pub(crate) trace_id: String,
     pub(crate) accepted_at: Timestamp,
@@ -252,7 +286,7 @@ impl Passage {
     /// A passage for a call that the registry knows.
     pub(crate) fn new(
         context: Arc<Context>,
-        call_id: ToolCallId,
+        (call_id, asked): (ToolCallId, Asked),
         span: Span,
         admission: Option<OwnedSemaphorePermits>,
     ) -> Self {
@@ -261,6 +295,7 @@ impl Passage {
         Self {
             context,
             call_id,
+            asked,
             span,
             trace_id,
             accepted_at,
@@ -272,6 +307,23 @@ impl Passage {
             attach_ms: ATTACH_MS,
             resume: None,
             answered: false,
+        }
+    }
+
+    /// Which call its answers are about.
+    pub(crate) fn subject(&self) -> Subject {
+        Subject {
+            call_id: self.call_id.clone(),
+            run_id: Some(self.asked.run_id.clone()),
+            trace_id: self.trace_id.clone(),
+            session_id: self.asked.session_id.clone(),
+            capability: self.asked.capability.clone(),
+            key: self.asked.key.clone(),
+            decision_id: None,
+            approval_id: None,
+            traceparent: trace::traceparent_of(&self.span),
+            accepted_at: self.accepted_at,
+            edited: None,
         }
     }
 
@@ -372,11 +424,7 @@ impl Passage {
                 }
             }
             Answer::Refused(refused) => {
-                let status = match refused.refusal.execution {
-                    Execution::NotExecuted => ResultStatus::Refused,
-                    Execution::ExecutedAndFailed => ResultStatus::Failed,
-                    Execution::Unknown => ResultStatus::Unknown,
-                };
+                let status = refused.result.status;
                 trace::record_outcome(&self.span, status, Some(refused.refusal.code));
             }
             Answer::Held(_) | Answer::InProgress(_) => {}
@@ -389,9 +437,8 @@ impl Drop for Passage {
         if !self.answered {
             drop(self.admission.take());
             self.context.abandoned(Abandoned {
-                call_id: self.call_id.clone(),
+                subject: self.subject(),
                 record_id: self.record_id.take(),
-                trace_id: self.trace_id.clone(),
                 sent: self.sent,
             });
         }

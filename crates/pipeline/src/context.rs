@@ -35,7 +35,7 @@ use crate::{
     actors::routes::Routes,
     adapters::{handed::Handed, ports::Ports},
     admission::Admission,
-    answer::{Answer, RefusedCall},
+    answer::Answer,
     catalog::Catalog,
     credential_faults::CredentialFaults,
     desk::{Desk, resume::Resuming},
@@ -47,7 +47,7 @@ use crate::{
     registry::{Owner, Registry},
     retention::Swept,
     settings::Settings,
-    stages::{rates::Rates, recorded},
+    stages::{rates::Rates, recorded, result::Subject},
     standing::Standing,
     subjects::Subjects,
     tokens::Tokens,
@@ -165,7 +165,8 @@ impl Context {
     /// Whether the call of this record may move on another node, or nobody here tells its waiters.
     pub(crate) fn watch(&self, record: &EffectRecord) -> watch::Receiver<Answer> {
         let owner = Owner::of_scope(&record.scope);
-        self.registry.watch(&record.call_id, owner, record.record_id)
+        let standing = (record.record_id, recorded::in_progress(record));
+        self.registry.watch(&record.call_id, owner, standing)
     }
 
     /// The tools that some circumstance could let `caller` call.
@@ -202,20 +203,14 @@ impl Context {
         let context = Arc::clone(self);
         self.registry.spawn(async move {
             let answer = context.answer_for_abandoned(&call).await;
-            context.registry.publish(&call.call_id, answer);
+            context.registry.publish(&call.subject.call_id, answer);
         });
     }
 
     async fn answer_for_abandoned(self: &Arc<Self>, call: &Abandoned) -> Answer {
-        let call_id = &call.call_id;
-        let refused = |refusal: Refusal| {
-            Answer::Refused(Box::new(RefusedCall {
-                call_id: call_id.clone(),
-                refusal,
-                decision_id: None,
-                trace_id: Some(call.trace_id.clone()),
-            }))
-        };
+        let call_id = &call.subject.call_id;
+        let refused =
+            |refusal: Refusal| call.subject.clone().refused(refusal, self.ledger.store().now());
         let fault = || {
             Refusal::new(
                 ErrorCode::Internal,
@@ -285,9 +280,8 @@ impl Context {
 /// A call whose stage died while it held it.
 #[derive(Debug)]
 pub(crate) struct Abandoned {
-    pub(crate) call_id: ToolCallId,
+    pub(crate) subject: Subject,
     pub(crate) record_id: Option<RecordId>,
-    pub(crate) trace_id: String,
     /// Whether it has no record and was with its adapter.
     pub(crate) sent: bool,
 }

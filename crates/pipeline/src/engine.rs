@@ -47,7 +47,7 @@ use crate::{
     actors::{policy::PolicyMessage, root, tree::Tree},
     adapters::ports::Connection,
     answer::Answer,
-    call::{Call, Passage, Planned},
+    call::{Asked, Call, Passage, Planned},
     context::{Context, ending_refusal},
     desk::{decide, people, show},
     operator, queries, rearm, recovery,
@@ -239,10 +239,11 @@ impl Engine {
         };
         let span = call_span(parent.as_ref(), inbound.tracestate.as_deref(), &fields);
         let owner = Owner::of(&caller.chain());
-        let told = Answer::InProgress(call_id.clone());
-        let progress = context.registry.enter(&call_id, owner.clone(), told);
-        let passage = Passage::new(Arc::clone(context), call_id.clone(), span, Some(places))
+        let about = (call_id.clone(), Asked::of(&submission));
+        let passage = Passage::new(Arc::clone(context), about, span, Some(places))
             .attaches_for(submission.wait_ms);
+        let told = passage.subject().in_progress();
+        let progress = context.registry.enter(&call_id, owner.clone(), told);
         let stage = Planned { submission, caller };
         context.routes.build(context, Call { passage, stage });
         Ok(Ticket::new(Arc::clone(context), (call_id, owner), progress))

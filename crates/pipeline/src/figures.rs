@@ -30,7 +30,7 @@ impl Figures {
 
     /// A call was executed, and took so long without the time it was held.
     pub(crate) fn called(&self, result: &ToolResultEnvelope, took: Duration) {
-        let id = &result.capability_id;
+        let Some(id) = &result.capability_id else { return };
         self.0.record_call(&CallSample {
             adapter: id.adapter().as_str(),
             capability: id.capability().as_str(),

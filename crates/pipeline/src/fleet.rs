@@ -7,13 +7,7 @@ use std::sync::Arc;
 
 use placet_ledger::record::{EffectRecord, EffectState};
 
-use crate::{
-    answer::Answer,
-    context::Context,
-    recovery,
-    registry::Watched,
-    stages::{recorded, refuse::of_approval},
-};
+use crate::{answer::Answer, context::Context, recovery, registry::Watched, stages::recorded};
 
 /// How many calls are looked up in one round.
 const LOOKED_UP_MAX: usize = 500;
@@ -82,8 +76,7 @@ async fn look_up(context: &Context, call: &Watched) {
 /// How a call ended whose record is gone.
 async fn ended(context: &Context, call: &Watched) -> Option<Answer> {
     let approval = context.ledger.store().approval_of_call(&call.call_id).await.ok()?;
-    let refusal = approval.as_ref().map_or_else(recorded::void, of_approval);
-    Some(recorded::refused_call(&call.call_id, refusal))
+    recorded::gone(context, &call.call_id, approval.as_ref())
 }
 
 /// Whether somebody in this process tells the end of a call: who has claimed it, or who has it under way.

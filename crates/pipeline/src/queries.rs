@@ -17,7 +17,7 @@ use crate::{
     answer::Answer,
     context::{Context, lookup_refusal},
     registry::Owner,
-    stages::{recorded, refuse::of_approval},
+    stages::{recorded, refuse::of_approval, result::Subject},
     views::ToolView,
 };
 
@@ -59,7 +59,8 @@ pub(crate) async fn call(
             let approval = approval.map_err(|error| lookup_refusal(&error))?;
             let own = approval.filter(|approval| Owner::of(&approval.chain) == owner);
             let approval = own.ok_or_else(unknown)?;
-            Ok(recorded::refused_call(call_id, of_approval(&approval)))
+            let subject = Subject::of_approval(&approval);
+            Ok(subject.refused(of_approval(&approval), store.now()))
         }
     }
 }
@@ -105,8 +106,9 @@ async fn catch_up(context: &Context, call_id: &ToolCallId) {
         }
         Ok(None) => {
             let approval = store.approval_of_call(call_id).await.ok().flatten();
-            let end = approval.as_ref().map_or_else(recorded::void, of_approval);
-            context.registry.publish(call_id, recorded::refused_call(call_id, end));
+            if let Some(end) = recorded::gone(context, call_id, approval.as_ref()) {
+                context.registry.publish(call_id, end);
+            }
         }
         Err(error) => context.noticed(&error.into()),
     }

@@ -134,7 +134,7 @@ async fn send(context: &Arc<Context>, record: EffectRecord) {
     }
     let Some(guard) = context.resuming.enter_record(record.record_id) else { return };
     let owner = Owner::of_scope(&record.scope);
-    let told = Answer::InProgress(record.call_id.clone());
+    let told = crate::stages::recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));
     match recovery::take_up(context, &record, Some(guard)).await {
         Ok(()) => {}

@@ -20,8 +20,7 @@ use placet_telemetry::trace::{CallFields, Stage, continue_span};
 
 use crate::{
     adapters::ports::backoff,
-    answer::Answer,
-    call::{Built, Call, Passage, Resumed},
+    call::{Asked, Built, Call, Passage, Resumed},
     context::Context,
     desk::{
         resume::{ResumeGuard, recorded_identity},
@@ -115,7 +114,7 @@ async fn recover_one(context: &Arc<Context>, record: EffectRecord) -> bool {
     let attempt = attempt.clone();
     let hand = context.hands.take(record.record_id);
     let owner = Owner::of_scope(&record.scope);
-    let told = Answer::InProgress(record.call_id.clone());
+    let told = recorded::in_progress(&record);
     drop(context.registry.enter(&record.call_id, owner, told));
     watch::taken_over(context, &record).await;
     if attempt.class == Class::Opaque && !removed(Guard::RetryOpaque) {
@@ -231,7 +230,9 @@ pub(crate) async fn take_up(
     };
     let traceparent = parked.traceparent.as_deref().unwrap_or_default();
     let span = continue_span(traceparent, None, Stage::Invoke, &fields);
-    let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), span, None);
+    let asked = Asked::of_record(record, parked.envelope.session_id.clone());
+    let mut passage =
+        Passage::new(Arc::clone(context), (record.call_id.clone(), asked), span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
     passage.in_trace_of(&parked.envelope.trace_id);

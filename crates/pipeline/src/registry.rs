@@ -140,9 +140,9 @@ impl Registry {
         &self,
         call_id: &ToolCallId,
         owner: Owner,
-        record_id: RecordId,
+        (record_id, answer): (RecordId, Answer),
     ) -> watch::Receiver<Answer> {
-        let progress = self.enter(call_id, owner, Answer::InProgress(call_id.clone()));
+        let progress = self.enter(call_id, owner, answer);
         if let Some(entry) = self.lock().by_call.get_mut(call_id) {
             entry.watched.get_or_insert((record_id, 0));
         }
@@ -223,7 +223,7 @@ impl Registry {
         let (is_final, turn) = (answer.is_final(), entry.turn);
         let tell = |progress: &watch::Sender<Answer>| {
             progress.send_if_modified(|current| {
-                let changes = !current.is_final() && *current != answer;
+                let changes = !current.is_final() && !answer.is_repeated(current);
                 if changes {
                     current.clone_from(&answer);
                 }

@@ -47,7 +47,7 @@ impl Ticket {
     pub async fn changed(&mut self) -> Answer {
         let before = self.current();
         if !before.is_final() {
-            if self.goes_on(&before) && self.seen() != before {
+            if self.goes_on(&before) && !self.seen().is_repeated(&before) {
                 return self.current();
             }
             if self.progress.changed().await.is_err() {

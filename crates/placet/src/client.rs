@@ -397,6 +397,7 @@ mod tests {
             call_id: None,
             policy_decision_id: None,
             trace_id: None,
+            result: None,
         };
         let text = failure_of(&problem).to_string();
         assert_eq!(

@@ -12,10 +12,7 @@ use serde::Serialize;
 use placet_pipeline::answer::Answer;
 use placet_types::ids::ToolCallId;
 
-use crate::{
-    documents::HeldDocument,
-    problem::{Failure, json_bytes},
-};
+use crate::problem::{Failure, json_bytes};
 
 /// The media type of every other document.
 pub(crate) const JSON: &str = "application/json";
@@ -38,27 +35,26 @@ pub(crate) fn respond(answer: &Answer) -> Response {
     match answer {
         Answer::Finished(result) => json(result),
         Answer::Held(held) => {
-            let mut response = json_with_status(StatusCode::ACCEPTED, &HeldDocument::of(held));
+            let mut response = json_with_status(StatusCode::ACCEPTED, &held.result);
             let location =
                 call_location(&held.call_id).map(|location| (header::LOCATION, location));
             response.headers_mut().extend(location);
             response
         }
-        Answer::InProgress(call_id) => Failure::in_progress(call_id).into_response(),
+        Answer::InProgress(result) => Failure::in_progress(result).into_response(),
         Answer::Refused(refused) => Failure::of_call(refused).into_response(),
     }
 }
 
-/// How a call stands, as the name and the data of an event; the data is the body of [`respond`].
+/// How a call stands, as the name and the data of an event; the data is the envelope (TM-03).
 pub(crate) fn event(answer: &Answer) -> (&'static str, Vec<u8>) {
-    match answer {
-        Answer::Finished(result) => ("finished", json_bytes(result)),
-        Answer::Held(held) => ("held", json_bytes(&HeldDocument::of(held))),
-        Answer::InProgress(call_id) => {
-            ("in_progress", json_bytes(Failure::in_progress(call_id).document()))
-        }
-        Answer::Refused(refused) => ("refused", json_bytes(Failure::of_call(refused).document())),
-    }
+    let name = match answer {
+        Answer::Finished(_) => "finished",
+        Answer::Held(_) => "held",
+        Answer::InProgress(_) => "in_progress",
+        Answer::Refused(_) => "refused",
+    };
+    (name, json_bytes(answer.envelope()))
 }
 
 /// Where a call is asked about. An id has no character that a header does not take.

@@ -1,4 +1,4 @@
-//! The JSON documents that exist only on the HTTP door: lists, and what a held call is answered with.
+//! The JSON documents that exist only on the HTTP API, mostly lists.
 //!
 //! Owns their forms, for clients to read them with. What is in the lists is made and filtered by the engine.
 
@@ -6,19 +6,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use placet_pipeline::{
-    answer::Held,
     engine::evidence::CheckpointView,
     views::{
         ApprovalView, RecordView, ToolView,
         desk::{DeskEntryView, TrailStep},
     },
 };
-use placet_types::{
-    approval::Requirement,
-    clock::Timestamp,
-    error::ErrorCode,
-    ids::{ApprovalId, DeskId, RecordId, ToolCallId},
-};
+use placet_types::ids::{ApprovalId, DeskId, RecordId, ToolCallId};
 
 /// What `GET /v1/tools` answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,46 +82,6 @@ pub struct BackupDocument {
     pub head: String,
     /// How many bytes were copied.
     pub bytes: u64,
-}
-
-/// What a call is answered with while it waits for people.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HeldDocument {
-    /// Always `APPROVAL_PENDING`.
-    pub error_code: ErrorCode,
-    /// The call.
-    pub call_id: ToolCallId,
-    /// The approval it waits for.
-    pub approval_id: ApprovalId,
-    /// `pending`, or `approved` when people agreed and it has not run yet.
-    pub state: String,
-    /// Whether it waits for nothing but its caller, who has to repeat it with a new token (see `CREDENTIAL_EXPIRED`).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub awaits_credential: bool,
-    /// Who has to agree. The policies behind it are shown to approvers only, so `reasons` is empty here.
-    pub requirement: Requirement,
-    /// When it ends unanswered.
-    pub expires_at: Timestamp,
-    /// The trace it belongs to.
-    pub trace_id: String,
-}
-
-impl HeldDocument {
-    /// The document of a held call.
-    #[must_use]
-    pub fn of(held: &Held) -> Self {
-        let requirement = Requirement { reasons: Vec::new(), ..held.requirement.clone() };
-        Self {
-            error_code: ErrorCode::ApprovalPending,
-            call_id: held.call_id.clone(),
-            approval_id: held.approval_id.clone(),
-            state: held.state.clone(),
-            awaits_credential: held.awaits_credential,
-            requirement,
-            expires_at: held.expires_at,
-            trace_id: held.trace_id.clone(),
-        }
-    }
 }
 
 /// What `GET /.well-known/oauth-protected-resource` answers (RFC 9728): where to get tokens for this service.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use placet_pipeline::answer::{Answer, RefusedCall};
 use placet_types::{
+    envelope::result::ToolResultEnvelope,
     error::{ErrorCode, Execution, Problem, Refusal},
     ids::{DecisionId, ToolCallId},
 };
@@ -58,6 +59,9 @@ pub struct ProblemDocument {
     /// The trace of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<String>,
+    /// How the call stands (TM-03); absent where the request was refused before there was a call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<ToolResultEnvelope>,
 }
 
 impl ProblemDocument {
@@ -76,6 +80,7 @@ impl ProblemDocument {
             call_id: None,
             policy_decision_id: None,
             trace_id: None,
+            result: None,
         }
     }
 }
@@ -108,11 +113,7 @@ impl Failure {
 
     /// The refusal of one call.
     pub(crate) fn of_call(refused: &RefusedCall) -> Self {
-        let mut failure = Self::new(refused.refusal.clone());
-        failure.0.document.call_id = Some(refused.call_id.clone());
-        failure.0.document.policy_decision_id = refused.decision_id.clone();
-        failure.0.document.trace_id = refused.trace_id.clone();
-        failure
+        Self::new(refused.refusal.clone()).about(&refused.result)
     }
 
     /// The end of waiting for a call, which goes on without whoever waited: what they asked with counts no more.
@@ -121,20 +122,24 @@ impl Failure {
             Answer::Held(_) => Execution::NotExecuted,
             Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_) => Execution::Unknown,
         };
-        let mut failure = Self::new(refusal.with_execution(execution));
-        failure.0.document.call_id = Some(standing.call_id().clone());
-        failure
+        Self::new(refusal.with_execution(execution)).about(standing.envelope())
+    }
+
+    /// Names the call, and says how it stands.
+    fn about(mut self, result: &ToolResultEnvelope) -> Self {
+        let document = &mut self.0.document;
+        document.call_id = Some(result.tool_call_id.clone());
+        document.policy_decision_id.clone_from(&result.policy_decision_id);
+        document.trace_id = Some(result.trace_id.clone()).filter(|trace_id| !trace_id.is_empty());
+        document.result = Some(result.clone());
+        self
     }
 
     /// A call that is still being executed.
-    pub(crate) fn in_progress(call_id: &ToolCallId) -> Self {
-        const RETRY_AFTER_MS: u64 = 1_000;
-        let refusal = Refusal::new(ErrorCode::InProgress, "the call is being executed")
-            .with_execution(Execution::Unknown)
-            .with_retry_after_ms(RETRY_AFTER_MS);
-        let mut failure = Self::new(refusal);
-        failure.0.document.call_id = Some(call_id.clone());
-        failure
+    pub(crate) fn in_progress(result: &ToolResultEnvelope) -> Self {
+        let mut refusal = Refusal::new(ErrorCode::InProgress, "the call is being executed");
+        refusal.retry_after_ms = result.error.as_ref().and_then(|error| error.retry_after_ms);
+        Self::new(refusal).about(result)
     }
 
     /// What every call, approval and record that the caller may not see is answered with, and every malformed id.

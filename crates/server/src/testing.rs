@@ -46,7 +46,7 @@ pub(crate) use desk::{FakeDesk, Happening};
 pub(crate) use door::{Reply, TestDoor, get, post, submission};
 pub(crate) use samples::detail as sample_detail;
 use samples::{approval, detail, record};
-pub(crate) use samples::{call_id, finished, held, refused};
+pub(crate) use samples::{finished, held, in_progress, refused};
 
 pub(crate) const CALL: &str = "call-1";
 pub(crate) const APPROVAL: &str = "approval-1";

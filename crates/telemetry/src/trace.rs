@@ -270,7 +270,6 @@ pub const fn status_name(status: ResultStatus) -> &'static str {
         ResultStatus::Failed => "failed",
         ResultStatus::Refused => "refused",
         ResultStatus::Pending => "pending",
-        ResultStatus::InProgress => "in_progress",
         ResultStatus::Unknown => "unknown",
     }
 }

@@ -160,6 +160,8 @@ pub struct Refusal {
     pub retry_after_ms: Option<u64>,
     /// The scopes that a token has to have for this, all at once, where the caller's lacks one of them.
     pub scopes_needed: Vec<String>,
+    /// Whether the call failed, rather than was refused, because its tool is not what its contract says (TM-14).
+    pub is_drift: bool,
 }
 
 impl Refusal {
@@ -176,7 +178,15 @@ impl Refusal {
             execution,
             retry_after_ms: None,
             scopes_needed: Vec::new(),
+            is_drift: false,
         }
+    }
+
+    /// Says that the tool is not what its contract says (TM-14).
+    #[must_use]
+    pub const fn of_drift(mut self) -> Self {
+        self.is_drift = true;
+        self
     }
 
     /// Adds what only the log may know.

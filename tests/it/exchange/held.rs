@@ -17,7 +17,7 @@ async fn alone(world: &mut World, claims: Value) -> (Client, String) {
 #[tokio::test]
 async fn an_agent_that_holds_an_approvers_token_does_not_approve_its_own_call() {
     let mut world = World::new().await;
-    let held = world.call(&send("w1")).await.json();
+    let held = world.call(&send("w1")).await.held();
     let approval = text(&held, "approval_id");
     let shown = world.ben().await.get(&format!("/v1/approvals/{approval}")).await.ok();
     let digest = text(&shown["approval"], "digest");

@@ -46,7 +46,7 @@ async fn a_refusal_that_no_waiting_mends_ends_the_call_and_alarms() {
         ("invalid_scope", "CREDENTIAL_REFUSED"),
         ("access_denied", "CREDENTIAL_REFUSED"),
     ] {
-        let held = world.call(&send(code)).await.json();
+        let held = world.call(&send(code)).await.held();
         world.provider.tell(&format!("refuse {code}")).await;
         let call_id = text(&held, "call_id");
         let agreed = async { world.ben().await.decide(&held, "approve").await.ok() };
@@ -81,7 +81,7 @@ async fn what_an_operator_can_mend_leaves_the_call_approved_and_alarms_once() {
         answer(json!({ "expires_in": 10 })),
     ] {
         let mut world = World::new().await;
-        let held = world.call(&send("w1")).await.json();
+        let held = world.call(&send("w1")).await.held();
         world.provider.tell(&fault).await;
         world.ben().await.decide(&held, "approve").await.ok();
         world.is_tried(&held, 3).await;
@@ -189,7 +189,7 @@ async fn a_misconfigured_broker_refuses_no_caller_and_the_same_call_runs_once_it
 #[tokio::test]
 async fn a_stronger_sign_in_is_waited_for() {
     let mut world = World::new().await;
-    let held = world.call(&send("w1")).await.json();
+    let held = world.call(&send("w1")).await.held();
     world.provider.tell("refuse insufficient_user_authentication").await;
     world.ben().await.decide(&held, "approve").await.ok();
     let call_id = text(&held, "call_id");

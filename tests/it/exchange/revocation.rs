@@ -22,7 +22,7 @@ fn is_out(reply: &Reply) {
 async fn an_operator_revokes_a_user_and_a_new_sign_in_works_again() {
     let mut world = World::new().await;
     world.call(&search("s1")).await.ok();
-    let held = world.call(&send("w1")).await.json();
+    let held = world.call(&send("w1")).await.held();
     let calls = world.guarded.calls();
     let by_agent = ["credentials", "revoke", "--subject", "alice", "--reason", "because I can"];
     let by_agent = world.setup.asks(&world.placet, &world.provider.agent, &by_agent).await;

@@ -75,7 +75,7 @@ async fn a_read_by_one_user_leaves_the_approved_call_of_another_alone() {
     let world = seated("user").await;
     let slow = format!("{}.slow", world.guarded.record.display());
     fs::write(&slow, "3000").unwrap();
-    let held = world.call(&send("w1")).await.json();
+    let held = world.call(&send("w1")).await.held();
     let (approval, call_id) = (text(&held, "approval_id"), text(&held, "call_id"));
     let ben = world.ben().await;
     let shown = ben.get(&format!("/v1/approvals/{approval}")).await.ok();
@@ -101,7 +101,7 @@ async fn a_read_by_one_user_leaves_the_approved_call_of_another_alone() {
 impl World {
     /// An approved call whose session the server is about to begin, and the token that it is begun with.
     async fn beginning(&self, ms: u32) -> (String, String) {
-        let held = self.call(&send("w1")).await.json();
+        let held = self.call(&send("w1")).await.held();
         let begins = format!("{}.begins", self.guarded.record.display());
         fs::write(begins, ms.to_string()).unwrap();
         let shown = self.guarded.bearers().len();

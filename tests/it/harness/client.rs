@@ -178,11 +178,19 @@ impl Reply {
         result
     }
 
-    /// What a held call is answered with.
+    /// What a held call waits for, with its ids.
     pub(crate) fn held(&self) -> Value {
         assert_eq!(self.status, 202, "{self:?}");
-        let held = self.json();
-        assert_eq!(held["error_code"], "APPROVAL_PENDING", "{held:#}");
+        let result = self.json();
+        assert_eq!(result["envelope_version"], "contextos.tool_result.v1", "{result:#}");
+        assert_eq!(result["status"], "pending", "{result:#}");
+        assert_eq!(result["error"]["error_code"], "APPROVAL_PENDING", "{result:#}");
+        let mut held = result["pending_approval"].clone();
+        for (name, member) in
+            [("call_id", "tool_call_id"), ("approval_id", "approval_id"), ("trace_id", "trace_id")]
+        {
+            held[name] = result[member].clone();
+        }
         let location = format!("/v1/calls/{}", text(&held, "call_id"));
         assert_eq!(self.headers[header::LOCATION], location.as_str());
         held
@@ -198,6 +206,10 @@ impl Reply {
         assert_eq!(problem["status"], status);
         for name in ["title", "detail", "remediation"] {
             assert!(!text(&problem, name).is_empty(), "{problem:#}");
+        }
+        if let Some(result) = problem.get("result") {
+            assert_eq!(result["envelope_version"], "contextos.tool_result.v1", "{problem:#}");
+            assert_eq!(result["tool_call_id"], problem["call_id"], "{problem:#}");
         }
         problem
     }

@@ -25,8 +25,7 @@ use placet_types::{
 };
 
 use crate::{
-    answer::{Answer, RefusedCall},
-    call::{Built, Call, Identity, Passage, Resumed},
+    call::{Asked, Built, Call, Identity, Passage, Resumed},
     context::Context,
     registry::Owner,
     stages::recorded,
@@ -142,11 +141,7 @@ fn take_up(
     guard: ResumeGuard,
 ) {
     let owner = Owner::of(&parked.envelope.principal_chain);
-    drop(context.registry.enter(
-        &record.call_id,
-        owner,
-        Answer::InProgress(record.call_id.clone()),
-    ));
+    drop(context.registry.enter(&record.call_id, owner, recorded::in_progress(&record)));
     match restore(context, (&approval, &record, parked), renewed) {
         Ok(built) => {
             let mut passage = passage(context, &record, &built);
@@ -177,7 +172,9 @@ fn passage(context: &Arc<Context>, record: &EffectRecord, built: &Built) -> Pass
     if let EffectState::Approved { approval_id, .. } = &record.state {
         record_approval(&span, approval_id.as_str(), Some("approved"));
     }
-    let mut passage = Passage::new(Arc::clone(context), record.call_id.clone(), span, None);
+    let asked = Asked::of_record(record, built.run.session_id.clone());
+    let mut passage =
+        Passage::new(Arc::clone(context), (record.call_id.clone(), asked), span, None);
     passage.accepted_at = record.created_at;
     passage.runs_under(record.record_id);
     if let Some(resumed) = &built.resumed {
@@ -345,12 +342,7 @@ pub(crate) async fn publish_end(context: &Context, record: &EffectRecord, refusa
         let answer = recorded::now(context, record).await;
         return context.registry.publish(&record.call_id, answer);
     }
-    let answer = Answer::Refused(Box::new(RefusedCall {
-        call_id: record.call_id.clone(),
-        refusal,
-        decision_id: None,
-        trace_id: None,
-    }));
+    let answer = recorded::refused(record, refusal, None);
     context.registry.publish(&record.call_id, answer);
 }
 

@@ -3,12 +3,31 @@
 use std::collections::BTreeSet;
 
 use placet_types::{
+    clock::Timestamp,
     digest::Digest,
     ids::{RecordId, ToolCallId},
     principal::PrincipalKind,
 };
 
 use super::{Owner, Registry};
+use crate::{answer::Answer, stages::result::Subject};
+
+fn under_way(call_id: &ToolCallId) -> Answer {
+    let subject = Subject {
+        call_id: call_id.clone(),
+        run_id: None,
+        trace_id: String::new(),
+        session_id: None,
+        capability: None,
+        key: None,
+        decision_id: None,
+        approval_id: None,
+        traceparent: None,
+        accepted_at: Timestamp::from_ms(0),
+        edited: None,
+    };
+    subject.in_progress()
+}
 
 fn owner() -> Owner {
     Owner {
@@ -27,7 +46,7 @@ fn however_many_calls_are_watched_each_has_its_turn() {
         let call_id = ToolCallId::new(format!("call_{number}")).unwrap();
         let record_id: RecordId =
             Digest::of(call_id.as_str().as_bytes()).to_string().parse().unwrap();
-        waiters.push(registry.watch(&call_id, owner(), record_id));
+        waiters.push(registry.watch(&call_id, owner(), (record_id, under_way(&call_id))));
     }
     let round = || -> BTreeSet<ToolCallId> {
         registry.watched(500).into_iter().map(|call| call.call_id).collect()

@@ -363,10 +363,10 @@ fn subject_of(
 ) -> Subject {
     Subject {
         call_id: call_id.clone(),
-        run_id: brokered.run.run_id.clone(),
+        run_id: Some(brokered.run.run_id.clone()),
         trace_id: passage.trace_id.clone(),
         session_id: brokered.built.run.session_id.clone(),
-        capability: brokered.binding.capability.clone(),
+        capability: Some(brokered.binding.capability.clone()),
         key: brokered.built.target.capability.is_write_class().then(|| brokered.built.key.clone()),
         decision_id: Some(permit.decision().id.clone()),
         approval_id: permit.approval_id().cloned(),

@@ -404,8 +404,8 @@ async fn reopen(
         Ok(reopened) => {
             context.desk.moved(context, &reopened);
             passage.leaves_record();
-            let trace_id = passage.trace_id.clone();
-            passage.park(recorded::held_of(context, &record, &reopened, trace_id));
+            let subject = passage.subject();
+            passage.park(recorded::held_of(context, &record, &reopened, subject));
         }
         Err(error) => {
             tracing::warn!(%error, approval_id = %approval.approval_id, "an approval could not be put back to its approvers");

@@ -28,7 +28,6 @@ use placet_types::{
 };
 
 use crate::{
-    answer::Held,
     call::{Brokered, Call, Passage},
     context::{Context, ledger_refusal},
     desk::similar,
@@ -75,15 +74,9 @@ pub(crate) async fn park(
                 // People may agree on another node, which then executes it.
                 drop(context.watch(&claimed));
             }
-            let held = Held {
-                call_id: call.passage.call_id.clone(),
-                approval_id: approval.approval_id,
-                state: "pending".to_owned(),
-                awaits_credential: false,
-                requirement: approval.requirement,
-                expires_at: approval.expires_at,
-                trace_id: call.passage.trace_id.clone(),
-            };
+            let mut subject = call.passage.subject();
+            subject.decision_id = Some(hold.decision.id.clone());
+            let held = subject.held(&approval, false, context.ledger.store().now());
             call.passage.park(held);
         }
         Err(LedgerError::Store(StoreError::Conflict)) => {

@@ -103,7 +103,8 @@ pub(crate) fn unavailable(error: &AdapterError, kind: CredentialKind) -> Refusal
             (ErrorCode::AdapterUnavailable, "the tool cannot be reached; nothing was executed")
         }
     };
-    Refusal::new(code, message).with_detail(error)
+    let refusal = Refusal::new(code, message).with_detail(error);
+    if matches!(error, AdapterError::Drifted(_)) { refusal.of_drift() } else { refusal }
 }
 
 /// What a failure says before the call was handed over. Words that a server has for its own listing or greeting are for the log: no record

@@ -22,7 +22,8 @@ use crate::{
     context::{Context, lookup_refusal},
     registry::Owner,
     stages::{
-        result::{refusal_of, subject_alone, subject_of, unknown},
+        refuse::of_approval,
+        result::{Subject, refusal_of, subject_alone, subject_of, unknown},
         unsettled::{self, Finding},
     },
 };
@@ -30,8 +31,8 @@ use crate::{
 /// How `record` stands, as an answer. `replayed` marks the recorded result of an earlier call.
 pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: bool) -> Answer {
     match &record.state {
-        EffectState::Claimed { .. } | EffectState::Dispatched(_) => {
-            Answer::InProgress(record.call_id.clone())
+        EffectState::Claimed { .. } | EffectState::Dispatched(_) | EffectState::Rearmed { .. } => {
+            in_progress(record)
         }
         EffectState::PendingApproval { approval_id, .. }
         | EffectState::Approved { approval_id, .. } => held(context, record, approval_id).await,
@@ -54,7 +55,6 @@ pub(crate) async fn answer(context: &Context, record: &EffectRecord, replayed: b
             }
         }
         EffectState::Denied { code, .. } => refused(record, denied(*code), None),
-        EffectState::Rearmed { .. } => Answer::InProgress(record.call_id.clone()),
         EffectState::Tombstone { was, code, .. } => refused(record, expired(was, *code), None),
     }
 }
@@ -112,14 +112,10 @@ pub(crate) fn of_result(mut result: ToolResultEnvelope, replayed: bool) -> Answe
         (ResultStatus::Succeeded, _) | (_, None) => true,
         (_, Some(error)) => error.execution == Execution::ExecutedAndFailed,
     };
-    match &result.error {
-        Some(error) if !executed => Answer::Refused(Box::new(RefusedCall {
-            call_id: result.tool_call_id.clone(),
-            refusal: refusal_of(error),
-            decision_id: result.policy_decision_id.clone(),
-            trace_id: Some(result.trace_id.clone()),
-        })),
-        _ => Answer::Finished(Box::new(result)),
+    let refusal = result.error.as_ref().filter(|_| !executed).map(refusal_of);
+    match refusal {
+        Some(refusal) => Answer::Refused(Box::new(RefusedCall { refusal, result })),
+        None => Answer::Finished(Box::new(result)),
     }
 }
 
@@ -161,17 +157,15 @@ pub(crate) fn held_of(
     context: &Context,
     record: &EffectRecord,
     approval: &ApprovalRecord,
-    trace_id: String,
+    subject: Subject,
 ) -> Held {
-    Held {
-        call_id: record.call_id.clone(),
-        approval_id: approval.approval_id.clone(),
-        state: approval.state.name().to_owned(),
-        awaits_credential: context.tokens.is_lacking(record.record_id),
-        requirement: approval.requirement.clone(),
-        expires_at: approval.expires_at,
-        trace_id,
-    }
+    let awaits_credential = context.tokens.is_lacking(record.record_id);
+    subject.held(approval, awaits_credential, record.updated_at)
+}
+
+/// A recorded call that is being executed, as its caller is told of it.
+pub(crate) fn in_progress(record: &EffectRecord) -> Answer {
+    Subject::of_record(record, None).in_progress()
 }
 
 /// How a waiting call stands.
@@ -184,8 +178,8 @@ pub(crate) async fn held(
         Ok(Some(approval)) => {
             let parked = context.ledger.parked(record).await;
             // What was altered is noticed when it is taken up; here it only costs the trace's name.
-            let trace_id = parked.map(|parked| parked.envelope.trace_id).unwrap_or_default();
-            Answer::Held(Box::new(held_of(context, record, &approval, trace_id)))
+            let subject = Subject::of_record(record, parked.as_ref().ok());
+            Answer::Held(Box::new(held_of(context, record, &approval, subject)))
         }
         Ok(None) => refused(
             record,
@@ -238,14 +232,16 @@ pub(crate) fn unrecorded(error: &LedgerError) -> Refusal {
     .with_detail(error)
 }
 
-/// A refusal of a call.
-pub(crate) fn refused_call(call_id: &ToolCallId, refusal: Refusal) -> Answer {
-    Answer::Refused(Box::new(RefusedCall {
-        call_id: call_id.clone(),
-        refusal,
-        decision_id: None,
-        trace_id: None,
-    }))
+/// How a call ended whose record is gone, for those who wait for it here; nothing where nobody does.
+pub(crate) fn gone(
+    context: &Context,
+    call_id: &ToolCallId,
+    approval: Option<&ApprovalRecord>,
+) -> Option<Answer> {
+    let refusal = approval.map_or_else(void, of_approval);
+    let now = context.ledger.store().now();
+    let told = context.registry.follow_original(call_id)?.borrow().clone();
+    Some(Subject::of_answer(told.envelope(), now).refused(refusal, now))
 }
 
 /// A refusal of a recorded call.
@@ -254,12 +250,9 @@ pub(crate) fn refused(
     refusal: Refusal,
     decision_id: Option<DecisionId>,
 ) -> Answer {
-    Answer::Refused(Box::new(RefusedCall {
-        call_id: record.call_id.clone(),
-        refusal,
-        decision_id,
-        trace_id: None,
-    }))
+    let mut subject = subject_alone(record);
+    subject.decision_id = decision_id.or(subject.decision_id);
+    subject.refused(refusal, record.updated_at)
 }
 
 /// The outcome is recorded but its text cannot be read: the caller learns which, never a guess.

@@ -17,7 +17,7 @@ use placet_types::{
 };
 
 use crate::{
-    answer::{Answer, RefusedCall},
+    answer::Answer,
     call::{Brokered, Call, Caller, Passage},
     context::{Context, internal, ledger_refusal},
     rearm,
@@ -335,8 +335,8 @@ pub(crate) async fn wait_on(
         }
         // A ledger that cannot be read says nothing about the approval, which stands until it is ended.
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
-            let trace_id = passage.trace_id.clone();
-            passage.park(recorded::held_of(context, record, approval, trace_id));
+            let subject = passage.subject();
+            passage.park(recorded::held_of(context, record, approval, subject));
         }
         end @ (Answer::Finished(_) | Answer::Refused(_)) => passage.finish(end),
     }
@@ -353,14 +353,9 @@ pub(crate) fn tell(
         tracing::info!(call_id = %passage.call_id, code = %refusal.code, %detail, "call refused");
     }
     context.metrics.refused(refusal.code);
-    let call_id = passage.call_id.clone();
-    let trace_id = Some(passage.trace_id.clone());
-    passage.finish(Answer::Refused(Box::new(RefusedCall {
-        call_id,
-        refusal,
-        decision_id,
-        trace_id,
-    })));
+    let mut subject = passage.subject();
+    subject.decision_id = decision_id;
+    passage.finish(subject.refused(refusal, context.ledger.store().now()));
 }
 
 /// Codes of what passes by itself.

@@ -8,30 +8,39 @@ use serde_json::{Map, Value};
 
 use placet_adapter::outcome::Answer as AdapterAnswer;
 use placet_ledger::{
+    approval::{ApprovalRecord, ApprovalState},
     ledger::LedgerError,
     parked::{ParkedCall, ParkedEdit},
     record::EffectRecord,
 };
 use placet_types::{
+    approval::Requirement,
     clock::Timestamp,
     contract::Capability,
     envelope::result::{
-        Cost, Latency, Mutation, ResultError, ResultStatus, ResultVersion, ToolResultEnvelope,
+        Cost, Latency, Mutation, PendingApproval, ResultError, ResultStatus, ResultVersion,
+        ToolResultEnvelope,
     },
     error::{ErrorCode, Execution, Refusal},
     ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
 };
 
-use crate::context::Context;
+use crate::{
+    answer::{Answer, Held, RefusedCall},
+    context::Context,
+};
+
+/// When to ask again about a call that is being executed, in milliseconds.
+const ASK_AGAIN_MS: u64 = 1_000;
 
 /// Which call a result is of.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) call_id: ToolCallId,
-    pub(crate) run_id: RunId,
+    pub(crate) run_id: Option<RunId>,
     pub(crate) trace_id: String,
     pub(crate) session_id: Option<SessionId>,
-    pub(crate) capability: CapabilityId,
+    pub(crate) capability: Option<CapabilityId>,
     pub(crate) key: Option<IdempotencyKey>,
     pub(crate) decision_id: Option<DecisionId>,
     pub(crate) approval_id: Option<ApprovalId>,
@@ -68,16 +77,99 @@ impl Subject {
     pub(crate) fn of_record(record: &EffectRecord, parked: Option<&ParkedCall>) -> Self {
         Self {
             call_id: record.call_id.clone(),
-            run_id: record.run_id.clone(),
+            run_id: Some(record.run_id.clone()),
             trace_id: parked.map(|p| p.envelope.trace_id.clone()).unwrap_or_default(),
             session_id: parked.and_then(|p| p.envelope.session_id.clone()),
-            capability: record.scope.capability.clone(),
+            capability: Some(record.scope.capability.clone()),
             key: Some(record.key.clone()),
             decision_id: parked.and_then(|p| p.envelope.policy_decision_id.clone()),
             approval_id: None,
             traceparent: parked.and_then(|p| p.traceparent.clone()),
             accepted_at: record.created_at,
             edited: None,
+        }
+    }
+
+    /// The subject of a call of which only its approval is kept.
+    pub(crate) fn of_approval(approval: &ApprovalRecord) -> Self {
+        Self {
+            call_id: approval.call_id.clone(),
+            run_id: None,
+            trace_id: String::new(),
+            session_id: None,
+            capability: Some(approval.capability.clone()),
+            key: None,
+            decision_id: None,
+            approval_id: Some(approval.approval_id.clone()),
+            traceparent: None,
+            accepted_at: approval.created_at,
+            edited: None,
+        }
+    }
+
+    /// The subject of an earlier answer about the same call, so far as that tells.
+    pub(crate) fn of_answer(result: &ToolResultEnvelope, accepted_at: Timestamp) -> Self {
+        Self {
+            call_id: result.tool_call_id.clone(),
+            run_id: result.run_id.clone(),
+            trace_id: result.trace_id.clone(),
+            session_id: result.session_id.clone(),
+            capability: result.capability_id.clone(),
+            key: result.idempotency_key.clone(),
+            decision_id: result.policy_decision_id.clone(),
+            approval_id: result.approval_id.clone(),
+            traceparent: result.trace_context.clone(),
+            accepted_at,
+            edited: None,
+        }
+    }
+
+    /// The answer of a call that is being executed.
+    pub(crate) fn in_progress(self) -> Answer {
+        let at = self.accepted_at;
+        let mut result = self.result(ResultStatus::Pending, at);
+        let refusal = Refusal::new(ErrorCode::InProgress, "the call is being executed")
+            .with_retry_after_ms(ASK_AGAIN_MS);
+        result.error = Some(error_of(&refusal));
+        Answer::InProgress(Box::new(result))
+    }
+
+    /// The answer of a call that was refused, or whose outcome is not known.
+    pub(crate) fn refused(self, refusal: Refusal, at: Timestamp) -> Answer {
+        let mut result = self.result(status_of(&refusal), at);
+        result.error = Some(error_of(&refusal));
+        Answer::Refused(Box::new(RefusedCall { refusal, result }))
+    }
+
+    /// The answer of a call that waits for people, or for its caller.
+    pub(crate) fn held(
+        mut self,
+        approval: &ApprovalRecord,
+        awaits_credential: bool,
+        at: Timestamp,
+    ) -> Held {
+        self.approval_id = Some(approval.approval_id.clone());
+        let call_id = self.call_id.clone();
+        let mut result = self.result(ResultStatus::Pending, at);
+        let message = match (&approval.state, awaits_credential) {
+            (_, true) => {
+                "people have agreed, and the call waits for its caller to repeat it with a new token"
+            }
+            (ApprovalState::Approved, false) => "people have agreed, and the call has not run yet",
+            (_, false) => "the call waits for people",
+        };
+        result.error = Some(error_of(&Refusal::new(ErrorCode::ApprovalPending, message)));
+        result.pending_approval = Some(PendingApproval {
+            state: approval.state.name().to_owned(),
+            awaits_credential,
+            requirement: Requirement { reasons: Vec::new(), ..approval.requirement.clone() },
+            expires_at: approval.expires_at,
+        });
+        Held {
+            call_id,
+            approval_id: approval.approval_id.clone(),
+            requirement: approval.requirement.clone(),
+            result,
         }
     }
 
@@ -99,6 +191,7 @@ impl Subject {
             mutations: Vec::new(),
             policy_decision_id: self.decision_id,
             approval_id: self.approval_id,
+            pending_approval: None,
             latency: Latency {
                 total_ms: u64::try_from(at.since_ms(self.accepted_at)).unwrap_or(0),
                 adapter_ms: 0,
@@ -190,10 +283,23 @@ pub(crate) fn fill(result: &mut ToolResultEnvelope, answer: AdapterAnswer, write
     result.citations = answer.citations;
     result.mutations = answer.mutations;
     if writes && result.mutations.is_empty() && result.status == ResultStatus::Succeeded {
-        result.mutations.push(Mutation {
-            action: "write".to_owned(),
-            target: result.capability_id.to_string(),
-        });
+        result.mutations.push(Mutation { action: "write".to_owned(), target: named(result) });
+    }
+}
+
+/// The operation of a result, for people to read.
+pub(crate) fn named(result: &ToolResultEnvelope) -> String {
+    result.capability_id.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+/// How a call stands that is answered with a refusal (TM-03).
+pub(crate) fn status_of(refusal: &Refusal) -> ResultStatus {
+    match (refusal.code, refusal.execution) {
+        (ErrorCode::ApprovalPending | ErrorCode::InProgress, _) => ResultStatus::Pending,
+        (_, Execution::ExecutedAndFailed) => ResultStatus::Failed,
+        (_, Execution::Unknown) => ResultStatus::Unknown,
+        (_, Execution::NotExecuted) if refusal.is_drift => ResultStatus::Failed,
+        (_, Execution::NotExecuted) => ResultStatus::Refused,
     }
 }
 

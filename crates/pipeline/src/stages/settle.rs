@@ -27,7 +27,10 @@ use crate::{
     stages::{
         invoke::{logged, unavailable},
         recorded, refuse,
-        result::{EditedArgs, Subject, error_of, fill, subject_alone, subject_of, unknown},
+        result::{
+            EditedArgs, Subject, error_of, fill, named, status_of, subject_alone, subject_of,
+            unknown,
+        },
         unsettled::{self, Finding},
     },
 };
@@ -61,7 +64,7 @@ pub(crate) fn conclude(
         }
         AdapterOutcome::NothingHappened(error) => {
             let refusal = unavailable(&error, kind);
-            let mut result = subject.result(ResultStatus::Refused, now);
+            let mut result = subject.result(status_of(&refusal), now);
             result.error = Some(error_of(&refusal));
             tracing::info!(error = %logged(&error), capability = %capability.id, "the adapter did nothing");
             (Outcome::FailedRetriable(refusal.code), result)
@@ -106,7 +109,7 @@ pub(crate) async fn keep(
     match context.ledger.settle(settlement, outcome.clone(), &result).await {
         Ok(_) => {}
         Err(LedgerError::Store(StoreError::TooLarge(what))) if let Some(record) = &record => {
-            tracing::warn!(%what, capability = %result.capability_id, "a result is too large to be kept and is left out");
+            tracing::warn!(%what, capability = named(&result), "a result is too large to be kept and is left out");
             let result = without_output(result);
             return match context.ledger.settle_again(record, outcome.clone(), &result).await {
                 Ok(_) => Ok(result),
@@ -158,7 +161,7 @@ fn without_output(mut result: ToolResultEnvelope) -> ToolResultEnvelope {
     result.output = Value::Null;
     result.citations.clear();
     if !result.mutations.is_empty() {
-        let target = result.capability_id.to_string();
+        let target = named(&result);
         result.mutations = vec![Mutation { action: "write".to_owned(), target }];
     }
     result

@@ -22,7 +22,7 @@ use crate::{
 /// Takes a call through the build stage.
 pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let began = Instant::now();
-    let Call { passage, stage } = call;
+    let Call { mut passage, stage } = call;
     let span = stage_span(&passage.span, Stage::Build);
     let mut event = AuditEvent::new(AuditKind::Refused);
     event.tenant = Some(stage.caller.tenant().clone());
@@ -38,6 +38,9 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             let tool = id.tool_name();
             record_call(&passage.span, &CallFields { tool: Some(&tool), ..CallFields::default() });
             record_adapter(&passage.span, id.adapter().as_str());
+            if built.target.capability.is_write_class() {
+                passage.asked.key = Some(built.key.clone());
+            }
             context.routes.broker(context, Call { passage, stage: built });
         }
         Err(refusal) => {

@@ -8,13 +8,13 @@ use placet_pipeline::answer::Answer;
 use placet_types::{approval::VoteChoice, digest::Digest, error::ErrorCode};
 
 use crate::fake::Behaviour;
-use crate::world::{Make, World, bundle, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, refused, waits};
 
 #[tokio::test]
 async fn a_destructive_call_waits_for_a_person_and_then_runs_once() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    assert_eq!(asked.state, "pending");
+    assert_eq!(waits(&asked).state, "pending");
     assert!(world.witness.effects("erase").is_empty());
     let again = held(world.call(plan("erase", "s1", "a")).await);
     assert_eq!(again.approval_id, asked.approval_id, "a retry attaches to the same approval");
@@ -131,7 +131,7 @@ async fn a_result_is_masked_for_approvers_also_once_the_tool_is_gone() {
 async fn an_approval_expires_and_its_call_never_runs() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    world.store.advance_ms(waits(&asked).expires_at.since_ms(world.now()).saturating_add(1));
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalExpired);
     assert!(world.vote("ben", &asked, VoteChoice::Approve).await.is_err());
     assert!(world.witness.effects("erase").is_empty());

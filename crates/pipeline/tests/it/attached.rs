@@ -41,7 +41,7 @@ async fn a_duplicate_waits_for_as_long_as_it_says() {
     for wait_ms in [0, 300] {
         let began = Instant::now();
         let told = under_way(world.call(lasting(Some(wait_ms))).await);
-        assert_eq!(told.call_id, *original.call_id(), "that is the one to ask about");
+        assert_eq!(told.result.tool_call_id, *original.call_id(), "that is the one to ask about");
         let waited = began.elapsed();
         assert!(waited >= Duration::from_millis(wait_ms), "{waited:?}");
         assert!(waited < Duration::from_millis(wait_ms.saturating_add(500)), "{waited:?}");

@@ -84,6 +84,8 @@ async fn a_claim_that_comes_to_nothing_is_in_conflict_with_nothing() {
         };
         let (first, other) = tokio::join!(world.call(plan("note", "s1", "a")), other);
         assert_eq!(matches!(first, Answer::Refused(_)), drifts);
+        let status = if drifts { ResultStatus::Failed } else { ResultStatus::Succeeded };
+        assert_eq!(first.envelope().status, status);
         assert_eq!(other, code);
         assert_eq!(world.witness.effects("note").len(), usize::from(!drifts));
     }

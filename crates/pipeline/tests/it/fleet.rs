@@ -21,7 +21,7 @@ use placet_types::{
 };
 
 use crate::fake::{Behaviour, Probing};
-use crate::world::{Make, World, bundle, finished, held, plan, quick, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, quick, refused, waits};
 
 const A_WHILE: Duration = Duration::from_millis(400);
 
@@ -124,7 +124,7 @@ async fn an_approval_expires_once_however_many_nodes_watch_it() {
     let (two, three) = (one.node().await, one.node().await);
     let asked = held(one.call(plan("erase", "s1", "a")).await);
     tokio::time::sleep(Duration::from_millis(200)).await;
-    one.store.advance_ms(asked.expires_at.since_ms(one.now()).saturating_add(1));
+    one.store.advance_ms(waits(&asked).expires_at.since_ms(one.now()).saturating_add(1));
     for world in [&one, &two, &three] {
         assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalExpired);
     }

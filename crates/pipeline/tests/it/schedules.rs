@@ -21,7 +21,7 @@ use placet_types::{
 };
 
 use crate::fake::{Behaviour, Probing};
-use crate::world::{Make, World, bundle, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, refused, waits};
 
 const A_WHILE: Duration = Duration::from_millis(300);
 
@@ -197,7 +197,7 @@ async fn an_approval_that_cannot_be_ended_at_first_ends_later() {
     let world = World::new().await;
     let asked = held(world.call(plan("erase", "s1", "a")).await);
     world.store.fail_once_on(AuditKind::ApprovalEnded, Fault::Refuse(StoreError::Conflict));
-    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    world.store.advance_ms(waits(&asked).expires_at.since_ms(world.now()).saturating_add(1));
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::ApprovalExpired);
 }
 
@@ -244,7 +244,7 @@ async fn a_failed_approved_call_may_be_repeated_within_its_approval_and_not_afte
         refused(world.call(plan("erase", "s1", "a")).await).code,
         ErrorCode::AdapterUnavailable
     );
-    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    world.store.advance_ms(waits(&asked).expires_at.since_ms(world.now()).saturating_add(1));
     world.witness.behave_well();
     assert_eq!(
         refused(world.call(plan("erase", "s1", "a")).await).code,

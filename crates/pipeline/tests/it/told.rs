@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_types::{approval::VoteChoice, error::ErrorCode, principal::PrincipalKind};
 
-use crate::world::{World, finished, held, plan, refused};
+use crate::world::{World, finished, held, plan, refused, waits};
 
 fn events(world: &World, kind: AuditKind) -> Vec<AuditEvent> {
     world.store.audit().into_iter().filter(|event| event.kind == kind).collect()
@@ -91,11 +91,11 @@ async fn a_held_call_names_its_trace_after_a_restart_too() {
     let world = World::new().await;
     let _active = tracing::dispatcher::set_default(&capture.dispatch);
     let asked = held(world.call(plan("erase", "s1", "a")).await);
-    assert_eq!(asked.trace_id.len(), 32);
+    assert_eq!(asked.result.trace_id.len(), 32);
     let next = World::over(Arc::clone(&world.store), Arc::default()).await;
     assert_eq!(held(next.engine.call(&next.agent().await, &asked.call_id).await.unwrap()), asked);
     next.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
-    assert_eq!(finished(next.end_of(&asked).await).trace_id, asked.trace_id);
+    assert_eq!(finished(next.end_of(&asked).await).trace_id, asked.result.trace_id);
 }
 
 #[tokio::test]
@@ -309,8 +309,14 @@ async fn a_call_is_told_of_after_a_restart_whatever_became_of_it() {
     );
     let refusal = refused(next.engine.call(&me, &denied.call_id).await.unwrap());
     assert_eq!(refusal.code, ErrorCode::ApprovalDenied);
-    assert_eq!(held(next.engine.call(&me, &pending.call_id).await.unwrap()).state, "pending");
-    assert_eq!(held(next.engine.call(&me, &approved.call_id).await.unwrap()).state, "approved");
+    assert_eq!(
+        waits(&held(next.engine.call(&me, &pending.call_id).await.unwrap())).state,
+        "pending"
+    );
+    assert_eq!(
+        waits(&held(next.engine.call(&me, &approved.call_id).await.unwrap())).state,
+        "approved"
+    );
     // A void approval returns its key to absent: the approval still says what became of the call.
     let refusal = refused(next.engine.call(&me, &void.call_id).await.unwrap());
     assert_eq!(

@@ -35,7 +35,7 @@ use placet_types::{
     clock::{Clock, IdSource, Timestamp},
     contract::{Contract, file::ContractFile},
     directory::Directory,
-    envelope::result::ToolResultEnvelope,
+    envelope::result::{PendingApproval, ToolResultEnvelope},
     error::Refusal,
     ids::AdapterName,
 };
@@ -459,6 +459,11 @@ pub(crate) fn refused(answer: Answer) -> Refusal {
             panic!("not refused: {other:?}")
         }
     }
+}
+
+/// What a held call waits for, as its caller is told.
+pub(crate) fn waits(held: &Held) -> PendingApproval {
+    held.result.pending_approval.clone().unwrap()
 }
 
 pub(crate) fn held(answer: Answer) -> Held {

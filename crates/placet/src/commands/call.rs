@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use clap::Args as ClapArgs;
 use http::StatusCode;
 use placet_pipeline::submission::Submission;
-use placet_server::documents::HeldDocument;
 use placet_types::{
     clock::{Clock as _, IdSource as _},
     envelope::result::{ResultStatus, ToolResultEnvelope},
@@ -92,7 +91,11 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let client = Client::of(&args.client, environment)?;
     let reply = client.post(&["v1", "calls"], &submission).await?;
     if args.client.json {
-        output::json(&reply.read::<Value>()?);
+        // Of a refused call its envelope; where there was no call, why (TM-03).
+        match reply.problem().and_then(|problem| problem.result) {
+            Some(result) => output::json(&result),
+            None => output::json(&reply.read::<Value>()?),
+        }
         return Ok(exit_of(&reply));
     }
     tell(&reply, &submission, environment.program())
@@ -215,13 +218,12 @@ fn finished(result: &ToolResultEnvelope) -> String {
         ResultStatus::Failed => "failed",
         ResultStatus::Refused => "refused",
         ResultStatus::Pending => "waits",
-        ResultStatus::InProgress => "in progress",
         ResultStatus::Unknown => "outcome unknown",
     };
     let replayed =
         if result.replayed { " (the recorded result; nothing was done again)" } else { "" };
-    let mut text =
-        format!("{} {how}{replayed}, {} ms", result.capability_id, result.latency.total_ms);
+    let capability = result.capability_id.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut text = format!("{capability} {how}{replayed}, {} ms", result.latency.total_ms);
     for mutation in &result.mutations {
         // Writing to a string cannot fail.
         write!(text, "\n  {}: {}", mutation.action, mutation.target).unwrap_or_default();
@@ -237,11 +239,13 @@ fn finished(result: &ToolResultEnvelope) -> String {
 }
 
 /// A held call as a person reads it, with what to type next.
-fn held(held: &HeldDocument, submission: &Submission, program: &str) -> String {
+fn held(result: &ToolResultEnvelope, submission: &Submission, program: &str) -> String {
+    let Some(held) = &result.pending_approval else { return finished(result) };
     let requirement = placet_policy::explain::requirement_line(&held.requirement);
+    let id = result.approval_id.as_ref().map(ToString::to_string).unwrap_or_default();
     let request = submission.request_id.as_ref().map(RequestId::as_str).unwrap_or_default();
     let step = submission.step_id.as_ref().map(StepId::as_str).unwrap_or_default();
-    let (tool, id, until) = (&submission.tool, &held.approval_id, held.expires_at);
+    let (tool, until) = (&submission.tool, held.expires_at);
     let again = format!("--run {} --request {request} --step {step}", submission.run.run_id);
     if held.awaits_credential {
         return format!(
@@ -273,7 +277,7 @@ mod tests {
     use placet_types::mode::ApprovalMode;
     use serde_json::json;
 
-    use super::{HeldDocument, arguments, held, submission};
+    use super::{arguments, held, submission};
     use crate::cli::{Cli, Command};
 
     fn parsed(object: Option<&str>, pairs: &[&str]) -> Result<serde_json::Value, String> {
@@ -312,10 +316,14 @@ mod tests {
     }
 
     fn held_as(state: &str, awaits_credential: bool) -> String {
-        let document: HeldDocument = serde_json::from_value(json!({
-            "error_code": "APPROVAL_PENDING", "call_id": "call_1", "approval_id": "apr_1", "state": state,
-            "awaits_credential": awaits_credential, "expires_at": 0, "trace_id": "t",
-            "requirement": { "groups": { "approvers": 1 }, "quorum": 1, "expires_in_ms": 1_000, "reasons": [] },
+        let document = serde_json::from_value(json!({
+            "envelope_version": "contextos.tool_result.v1", "tool_call_id": "call_1", "trace_id": "t",
+            "status": "pending", "output": null, "citations": [], "mutations": [], "approval_id": "apr_1",
+            "latency": { "total_ms": 0, "adapter_ms": 0 }, "retries": 0, "cost": { "cents": 0 }, "replayed": false,
+            "pending_approval": {
+                "state": state, "awaits_credential": awaits_credential, "expires_at": 0,
+                "requirement": { "groups": { "approvers": 1 }, "quorum": 1, "expires_in_ms": 1_000, "reasons": [] },
+            },
         }))
         .unwrap();
         let Command::Call(args) =

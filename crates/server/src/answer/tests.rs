@@ -5,8 +5,8 @@ use placet_types::{
     ids::ToolCallId,
 };
 
-use super::{Answer, event, respond};
-use crate::testing::{CALL, Reply, call_id, finished, held, refused};
+use super::{event, respond};
+use crate::testing::{CALL, Reply, finished, held, in_progress, refused};
 
 #[tokio::test]
 async fn a_finished_call_is_200_with_its_envelope() {
@@ -22,16 +22,19 @@ async fn a_held_call_is_202_and_says_where_to_ask_but_not_which_policy_holds_it(
     assert_eq!(reply.status, 202);
     assert_eq!(reply.header("location"), Some("/v1/calls/call-1"));
     let document = reply.json();
-    assert_eq!(document["error_code"], "APPROVAL_PENDING");
+    assert_eq!(document["envelope_version"], "contextos.tool_result.v1");
+    assert_eq!(document["status"], "pending");
+    assert_eq!(document["error"]["error_code"], "APPROVAL_PENDING");
     assert_eq!(document["approval_id"], "approval-1");
-    assert_eq!(document["state"], "pending");
-    assert_eq!(document["requirement"]["groups"]["owners"], 1);
+    let pending = &document["pending_approval"];
+    assert_eq!(pending["state"], "pending");
+    assert_eq!(pending["requirement"]["groups"]["owners"], 1);
     assert!(!reply.text().contains("secret-policy"));
 }
 
 #[tokio::test]
 async fn a_call_in_progress_is_409_with_a_place_and_a_time_to_ask_again() {
-    let reply = Reply::of(respond(&Answer::InProgress(call_id()))).await;
+    let reply = Reply::of(respond(&in_progress())).await;
     assert_eq!((reply.status.as_u16(), reply.code().as_str()), (409, "IN_PROGRESS"));
     assert_eq!(reply.header("location"), Some("/v1/calls/call-1"));
     assert_eq!(reply.header("retry-after"), Some("1"));
@@ -57,17 +60,20 @@ async fn a_refused_call_is_a_problem_that_says_what_is_known_of_the_effect() {
 }
 
 #[tokio::test]
-async fn an_event_carries_the_body_of_the_response_in_one_line() {
+async fn an_event_carries_the_envelope_of_the_response_in_one_line() {
     let denied = refused(Refusal::new(ErrorCode::ApprovalDenied, "people said no"));
     for (name, answer) in [
         ("finished", finished()),
         ("held", held()),
-        ("in_progress", Answer::InProgress(call_id())),
+        ("in_progress", in_progress()),
         ("refused", denied),
     ] {
         let (event_name, data) = event(&answer);
         assert_eq!(event_name, name);
-        assert_eq!(data, Reply::of(respond(&answer)).await.body);
+        let body = Reply::of(respond(&answer)).await.json();
+        let envelope = body.get("result").unwrap_or(&body);
+        assert_eq!(serde_json::from_slice::<serde_json::Value>(&data).unwrap(), *envelope);
+        assert_eq!(envelope["envelope_version"], "contextos.tool_result.v1");
         assert!(!data.contains(&b'\n') && !data.contains(&b'\r'));
     }
 }

@@ -31,8 +31,8 @@ use super::{
 use crate::{
     answer::JSON,
     documents::{
-        AboutDocument, ApprovalList, CheckpointList, HeldDocument, ProtectedResourceDocument,
-        RecordList, ToolList,
+        AboutDocument, ApprovalList, CheckpointList, ProtectedResourceDocument, RecordList,
+        ToolList,
     },
     operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
@@ -151,8 +151,8 @@ fn get_call() -> OperationBuilder {
 fn follow_call() -> OperationBuilder {
     let stream = ResponseBuilder::new()
         .description(
-            "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the body that the call would be \
-             answered with at that moment. The stream ends after the last one, or with `ended`, the problem document of a token that counts \
+            "Server-sent events: `held`, `in_progress`, `finished`, `refused`, each with the call's `ToolResultEnvelope` \
+             as data. The stream ends after the last one, or with `ended`, the problem document of a token that counts \
              no more.",
         )
         .content("text/event-stream", ContentBuilder::new().schema(Some(carried(json!({ "type": "string" })))).build())
@@ -234,9 +234,9 @@ fn size(name: &str, required: Required, about: &str) -> ParameterBuilder {
 
 fn call_answers(operation: OperationBuilder) -> OperationBuilder {
     let held = ResponseBuilder::new()
-        .description("The call waits for people")
+        .description("The call waits for people: `status` is `pending`, and `pending_approval` says for whom")
         .header("Location", location())
-        .content(JSON, content::<HeldDocument>())
+        .content(JSON, content::<ToolResultEnvelope>())
         .build();
     let unfinished = ResponseBuilder::new()
         .description("The call is being executed (`IN_PROGRESS`), or nobody knows its outcome (`OUTCOME_UNKNOWN`)")

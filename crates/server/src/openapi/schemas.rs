@@ -27,8 +27,8 @@ use placet_types::envelope::result::ToolResultEnvelope;
 
 use crate::{
     documents::{
-        AboutDocument, ApprovalList, CheckpointList, DeskList, HeldDocument,
-        ProtectedResourceDocument, RecordList, ToolList, Trail,
+        AboutDocument, ApprovalList, CheckpointList, DeskList, ProtectedResourceDocument,
+        RecordList, ToolList, Trail,
     },
     problem::ProblemDocument,
 };
@@ -43,7 +43,6 @@ pub(super) fn components() -> Components {
     let mut generator = generator();
     name::<Submission>(&mut generator);
     name::<ToolResultEnvelope>(&mut generator);
-    name::<HeldDocument>(&mut generator);
     name::<ProblemDocument>(&mut generator);
     name::<ToolList>(&mut generator);
     name::<ApprovalList>(&mut generator);

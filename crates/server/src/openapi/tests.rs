@@ -120,7 +120,11 @@ async fn answers_fit_their_schemas() {
     );
     door.fake.call.send_replace(crate::testing::held());
     let held = door.get("/v1/calls/call-1").await;
-    assert_fits(&document, &json!({ "$ref": "#/components/schemas/HeldDocument" }), &held.json());
+    assert_fits(
+        &document,
+        &json!({ "$ref": "#/components/schemas/ToolResultEnvelope" }),
+        &held.json(),
+    );
 }
 
 /// Whoever copies an example must not be refused for its form.

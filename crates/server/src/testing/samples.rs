@@ -13,8 +13,11 @@ use placet_types::{
     approval::{HoldReason, Requirement},
     clock::Timestamp,
     digest::Digest,
-    envelope::result::{Cost, Latency, ResultStatus, ResultVersion, ToolResultEnvelope},
-    error::Refusal,
+    envelope::result::{
+        Cost, Latency, PendingApproval, ResultError, ResultStatus, ResultVersion,
+        ToolResultEnvelope,
+    },
+    error::{ErrorCode, Refusal},
     ids::ToolCallId,
     principal::PrincipalChain,
 };
@@ -25,21 +28,22 @@ pub(crate) fn call_id() -> ToolCallId {
     ToolCallId::new(CALL).unwrap()
 }
 
-pub(crate) fn finished() -> Answer {
-    Answer::Finished(Box::new(ToolResultEnvelope {
+fn envelope(status: ResultStatus) -> ToolResultEnvelope {
+    ToolResultEnvelope {
         envelope_version: ResultVersion::V1,
         tool_call_id: call_id(),
-        run_id: "run-1".parse().unwrap(),
+        run_id: Some("run-1".parse().unwrap()),
         trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
         session_id: None,
-        capability_id: "files/read".parse().unwrap(),
+        capability_id: Some("files/read".parse().unwrap()),
         idempotency_key: None,
-        status: ResultStatus::Succeeded,
-        output: json!("two\nlines"),
+        status,
+        output: json!(null),
         citations: Vec::new(),
         mutations: Vec::new(),
         policy_decision_id: None,
         approval_id: None,
+        pending_approval: None,
         latency: Latency::default(),
         retries: 0,
         cost: Cost::default(),
@@ -48,7 +52,30 @@ pub(crate) fn finished() -> Answer {
         trace_context: None,
         edited_args: None,
         edited_masked: BTreeSet::new(),
-    }))
+    }
+}
+
+pub(crate) fn finished() -> Answer {
+    let output = json!("two\nlines");
+    Answer::Finished(Box::new(ToolResultEnvelope { output, ..envelope(ResultStatus::Succeeded) }))
+}
+
+fn error(refusal: &Refusal) -> Option<ResultError> {
+    Some(ResultError {
+        error_code: refusal.code,
+        message: refusal.message.clone(),
+        retryable: refusal.code.retryable(),
+        remediation: refusal.code.remediation().to_owned(),
+        execution: refusal.execution,
+        problems: refusal.problems.clone(),
+        retry_after_ms: refusal.retry_after_ms,
+    })
+}
+
+pub(crate) fn in_progress() -> Answer {
+    let refusal = Refusal::new(ErrorCode::InProgress, "busy").with_retry_after_ms(1_000);
+    let error = error(&refusal);
+    Answer::InProgress(Box::new(ToolResultEnvelope { error, ..envelope(ResultStatus::Pending) }))
 }
 
 pub(super) fn requirement() -> Requirement {
@@ -64,24 +91,32 @@ pub(super) fn requirement() -> Requirement {
 }
 
 pub(crate) fn held() -> Answer {
-    Answer::Held(Box::new(Held {
+    let pending = PendingApproval {
+        state: "pending".to_owned(),
         awaits_credential: false,
+        requirement: Requirement { reasons: Vec::new(), ..requirement() },
+        expires_at: Timestamp::from_ms(1_000),
+    };
+    Answer::Held(Box::new(Held {
         call_id: call_id(),
         approval_id: APPROVAL.parse().unwrap(),
-        state: "pending".to_owned(),
         requirement: requirement(),
-        expires_at: Timestamp::from_ms(1_000),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".to_owned(),
+        result: ToolResultEnvelope {
+            approval_id: Some(APPROVAL.parse().unwrap()),
+            pending_approval: Some(pending),
+            error: error(&Refusal::new(ErrorCode::ApprovalPending, "it waits")),
+            ..envelope(ResultStatus::Pending)
+        },
     }))
 }
 
 pub(crate) fn refused(refusal: Refusal) -> Answer {
-    Answer::Refused(Box::new(RefusedCall {
-        call_id: call_id(),
-        refusal,
-        decision_id: Some("decision-1".parse().unwrap()),
-        trace_id: Some("0af7651916cd43dd8448eb211c80319c".to_owned()),
-    }))
+    let result = ToolResultEnvelope {
+        policy_decision_id: Some("decision-1".parse().unwrap()),
+        error: error(&refusal),
+        ..envelope(ResultStatus::Refused)
+    };
+    Answer::Refused(Box::new(RefusedCall { refusal, result }))
 }
 
 pub(super) fn chain() -> PrincipalChain {

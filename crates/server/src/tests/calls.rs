@@ -5,13 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 
-use placet_pipeline::answer::Answer;
 use placet_types::digest::Digest;
 
 use crate::{
     config::ServerConfig,
     door::Phase,
-    testing::{Fake, TestDoor, call_id, finished, get, held, post, submission},
+    testing::{Fake, TestDoor, finished, get, held, in_progress, post, submission},
 };
 
 fn waiting(wait_ms: u64) -> String {
@@ -54,7 +53,7 @@ async fn a_call_that_is_approved_during_the_wait_is_answered_with_its_result() {
     door.fake.call.send_replace(held());
     let approve = async {
         sleep(Duration::from_secs(3)).await;
-        door.fake.call.send_replace(Answer::InProgress(call_id()));
+        door.fake.call.send_replace(in_progress());
         sleep(Duration::from_secs(3)).await;
         door.fake.call.send_replace(finished());
     };
@@ -74,7 +73,7 @@ async fn a_wait_beyond_ten_minutes_is_refused_before_the_call_is_taken() {
 #[tokio::test(start_paused = true)]
 async fn asking_about_a_call_waits_no_longer_than_it_says_even_while_it_is_executed() {
     let door = TestDoor::new();
-    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    door.fake.call.send_replace(in_progress());
     let now = door.get("/v1/calls/call-1").await;
     assert_eq!((now.status.as_u16(), now.code().as_str()), (409, "IN_PROGRESS"));
     let before = Instant::now();
@@ -87,7 +86,7 @@ async fn asking_about_a_call_waits_no_longer_than_it_says_even_while_it_is_execu
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_a_call_with_a_token_that_is_revoked() {
-    for standing in [held(), Answer::InProgress(call_id())] {
+    for standing in [held(), in_progress()] {
         let door = TestDoor::new();
         door.fake.call.send_replace(standing.clone());
         let revoke = async {
@@ -126,7 +125,7 @@ async fn waiting_for_people_ends_with_the_token_and_an_execution_is_still_answer
     let lasted = before.elapsed();
     assert!(lasted >= Duration::from_secs(20) && lasted < Duration::from_secs(22), "{lasted:?}");
 
-    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    door.fake.call.send_replace(in_progress());
     let finish = async {
         sleep(Duration::from_secs(30)).await;
         door.fake.call.send_replace(finished());
@@ -168,7 +167,7 @@ async fn closing_doors_end_the_waiting_for_people_but_not_for_an_execution() {
     assert_eq!((posted.status.as_u16(), asked.status.as_u16()), (202, 202));
     assert!(before.elapsed() < Duration::from_secs(2));
 
-    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    door.fake.call.send_replace(in_progress());
     let finish = async {
         sleep(Duration::from_secs(1)).await;
         door.fake.call.send_replace(finished());

@@ -7,13 +7,12 @@ use http_body_util::BodyExt as _;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use placet_pipeline::answer::Answer;
 use placet_types::error::{ErrorCode, Refusal};
 
 use crate::{
     config::ServerConfig,
     door::Phase,
-    testing::{Fake, Reply, TestDoor, call_id, finished, get, held, refused},
+    testing::{Fake, Reply, TestDoor, finished, get, held, in_progress, refused},
 };
 
 const EVENTS: &str = "/v1/calls/call-1/events";
@@ -52,9 +51,9 @@ async fn a_call_is_followed_through_its_states_to_the_end() {
         frame(&mut body)
             .await
             .unwrap()
-            .starts_with("event: held\ndata: {\"error_code\":\"APPROVAL_PENDING\"")
+            .starts_with("event: held\ndata: {\"envelope_version\":\"contextos.tool_result.v1\"")
     );
-    door.fake.call.send_replace(Answer::InProgress(call_id()));
+    door.fake.call.send_replace(in_progress());
     let running = frame(&mut body).await.unwrap();
     assert!(
         running.starts_with("event: in_progress\n")

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
+    approval::Requirement,
+    clock::Timestamp,
     error::{ErrorCode, Execution, Problem},
     ids::{ApprovalId, CapabilityId, DecisionId, IdempotencyKey, RunId, SessionId, ToolCallId},
 };
@@ -25,35 +27,35 @@ pub enum ResultVersion {
 pub enum ResultStatus {
     /// Executed; `output` is the adapter's answer.
     Succeeded,
-    /// Executed and failed, as the adapter reports; or refused after it was accepted.
+    /// Executed and failed, as the adapter reports; or not executed because the tool is not what its contract says (TM-14).
     Failed,
     /// Not executed; `error` says why.
     Refused,
-    /// Waits for people; not executed yet.
+    /// Has no end yet: `error` says whether it waits for people (`APPROVAL_PENDING`) or is being executed (`IN_PROGRESS`).
     Pending,
-    /// Being executed.
-    InProgress,
     /// Nobody can say whether the effect happened.
     Unknown,
 }
 
-/// What became of one call (TM-03).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+/// How one call stands (TM-03): the answer about it on every interface.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolResultEnvelope {
     /// `contextos.tool_result.v1`.
     pub envelope_version: ResultVersion,
     /// The call.
     pub tool_call_id: ToolCallId,
-    /// The run it belongs to.
-    pub run_id: RunId,
-    /// The trace it belongs to (W3C trace id, 32 hex digits).
+    /// The run it belongs to; absent where only the approval of a call is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<RunId>,
+    /// The trace it belongs to (W3C trace id, 32 hex digits); empty where that cannot be read.
     pub trace_id: String,
     /// The conversation it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The operation.
-    pub capability_id: CapabilityId,
+    /// The operation, as the caller named it; absent where the name it sent is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capability_id: Option<CapabilityId>,
     /// The key of a write-class call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<IdempotencyKey>,
@@ -71,6 +73,9 @@ pub struct ToolResultEnvelope {
     /// The approval it waits for or ran under.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_id: Option<ApprovalId>,
+    /// What a held call waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending_approval: Option<PendingApproval>,
     /// Where the time went.
     pub latency: Latency,
     /// How often the adapter was called again after the first time.
@@ -79,7 +84,7 @@ pub struct ToolResultEnvelope {
     pub cost: Cost,
     /// Whether this is the recorded result of an earlier call with the same key.
     pub replayed: bool,
-    /// Why it did not succeed.
+    /// Why it did not succeed, or has not yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ResultError>,
     /// The W3C `traceparent` of the call's span.
@@ -93,7 +98,22 @@ pub struct ToolResultEnvelope {
     pub edited_masked: BTreeSet<String>,
 }
 
-/// Why a call did not succeed.
+/// What a held call waits for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PendingApproval {
+    /// `pending`, or `approved` when people agreed and the call has not run yet.
+    pub state: String,
+    /// Whether it waits for nothing but its caller, who has to repeat it with a new token (see `CREDENTIAL_EXPIRED`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_credential: bool,
+    /// Who has to agree. The policies behind it are shown to approvers only, so `reasons` is empty here.
+    pub requirement: Requirement,
+    /// When it ends unanswered.
+    pub expires_at: Timestamp,
+}
+
+/// Why a call did not succeed, or has not yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ResultError {

@@ -144,7 +144,8 @@ async fn sts_down_means_no_call_and_no_fallback() {
     world.ben().await.decide(&held, "approve").await.ok();
     until("its credential is asked for", async || tries() > before).await;
     let call_id = text(&held, "call_id");
-    let is_approved = async || world.look(&call_id, 0).await.json()["state"] == "approved";
+    let is_approved =
+        async || world.look(&call_id, 0).await.json()["pending_approval"]["state"] == "approved";
     until("it waits again, approved", is_approved).await;
     assert_eq!(world.guarded.calls(), calls + 1);
 }

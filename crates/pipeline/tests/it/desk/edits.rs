@@ -9,7 +9,7 @@ use placet_types::{approval::VoteChoice, error::ErrorCode, taint::Taint};
 
 use super::{gated, send, two_groups, world};
 use crate::fake::Behaviour;
-use crate::world::{Make, World, bundle, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, refused, waits};
 
 /// A call to erase a lot.
 fn all() -> Value {
@@ -236,7 +236,7 @@ async fn an_edited_call_that_failed_is_not_tried_again_after_its_approval() {
     world.witness.behave("erase", Behaviour::NothingHappened);
     world.edit("ben", &asked, some()).await.unwrap();
     refused(world.end_of(&asked).await);
-    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    world.store.advance_ms(waits(&asked).expires_at.since_ms(world.now()).saturating_add(1));
     world.witness.behave_well();
     let late = refused(world.call(all()).await);
     assert_eq!(late.code, ErrorCode::ApprovalExpired);
