@@ -29,6 +29,8 @@ mod classes;
 #[cfg(test)]
 mod console;
 #[cfg(test)]
+mod costs;
+#[cfg(test)]
 mod crashes;
 #[cfg(test)]
 mod credit;

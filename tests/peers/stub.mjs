@@ -13,6 +13,9 @@
 // of the child, with the secret on standard error, or status 500 with it in head and body; `cut, and says it` an answer that ends in the middle (HTTP);
 // what begins with `waits` is never answered.
 //
+// What begins with `slowly` is answered after 300 ms (stdio); `stumbles` with an error at the first attempt with a key; `costs N` with
+// N as its cost in `_meta`.
+//
 // RECORD is a file that gets every message as a line of JSON, over HTTP with its headers. Nothing is installed for it.
 
 import { appendFileSync, existsSync, readFileSync, writeSync } from "node:fs";
@@ -77,7 +80,9 @@ function result(message, secret) {
         did.forms = forms(secret);
         if (manner !== "http") murmur(did.forms);
       }
-      return { content: [{ type: "text", text: JSON.stringify(did) }] };
+      const cost = /costs (\S+)/.exec(message.params.arguments?.what ?? "");
+      const _meta = cost ? { "dev.placet/cost-cents": JSON.parse(cost[1]) } : undefined;
+      return { content: [{ type: "text", text: JSON.stringify(did) }], _meta };
     }
     case "ping":
       return {};
@@ -89,7 +94,14 @@ function result(message, secret) {
 // What a call asks for; nothing, where it is no call.
 const asked = (message) => (message.method === "tools/call" && message.params.arguments?.what) || "";
 
+const stumbled = new Set();
+
 function failure(message, secret) {
+  const key = message.params?._meta?.["dev.placet/idempotency-key"];
+  if (asked(message).includes("stumbles") && !stumbled.has(key)) {
+    stumbled.add(key);
+    return { code: -32000, message: "stumbled" };
+  }
   if (asked(message) === "fails, and says it") return { code: -32000, message: forms(secret).join(" ") };
   const quoted = "cannot do it with " + JSON.stringify(message.params?.arguments);
   if (message.method !== "tools/call") return undefined;
@@ -120,8 +132,9 @@ function stdio() {
     }
     const isCall = message.method === "tools/call";
     if (manner === "silent-calls" && isCall) return;
-    if (manner === "late-calls" && isCall) {
-      setTimeout(() => process.stdout.write(answer(message) + "\n"), 2500);
+    const late = manner === "late-calls" && isCall ? 2500 : asked(message).startsWith("slowly") ? 300 : 0;
+    if (late > 0) {
+      setTimeout(() => process.stdout.write(answer(message) + "\n"), late);
       return;
     }
     const isGarbage = manner === "garbage" || (manner === "garbage-calls" && isCall);

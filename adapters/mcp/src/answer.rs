@@ -9,7 +9,8 @@ use serde_json::{Map, Value, json};
 use placet_adapter::outcome::Answer;
 use placet_types::{
     argument_schema::ArgumentSchema,
-    envelope::result::Citation,
+    contract::repeating::COST_META,
+    envelope::result::{COST_CENTS_MAX, Citation},
     json::{JsonLimits, check_value},
 };
 
@@ -33,7 +34,11 @@ pub(crate) struct Keeping<'a> {
 pub(crate) fn of_result(result: &CallToolResult, keeping: Keeping<'_>) -> Answer {
     let citations = result.content.iter().filter_map(citation).take(CITATIONS_MAX).collect();
     let failed = result.is_error == Some(true);
-    let notes = if failed { Vec::new() } else { schema_notes(result, keeping.output_schema) };
+    let mut notes = if failed { Vec::new() } else { schema_notes(result, keeping.output_schema) };
+    let cost_cents = cost_of(result).unwrap_or_else(|note| {
+        notes.push(note);
+        None
+    });
     let whole = output(Some(&result.content), result.structured_content.as_ref(), &notes);
     let output = match keep(&whole, keeping.bytes_max) {
         Ok(kept) => kept,
@@ -41,7 +46,7 @@ pub(crate) fn of_result(result: &CallToolResult, keeping: Keeping<'_>) -> Answer
             without_content(result, notes, keeping.bytes_max).unwrap_or_else(|| withheld(&why))
         }
     };
-    Answer { output, citations, mutations: Vec::new() }
+    Answer { output, citations, mutations: Vec::new(), cost_cents }
 }
 
 /// The answer in an error that a server reports of a call that changes nothing.
@@ -51,7 +56,7 @@ pub(crate) fn of_error(code: i32, message: &str, bytes_max: u64) -> Answer {
         "error": { "code": code },
     });
     let output = keep(&said, bytes_max).unwrap_or_else(|why| withheld(&why));
-    Answer { output, citations: Vec::new(), mutations: Vec::new() }
+    Answer { output, ..Answer::default() }
 }
 
 /// The answer that a probe tells as structured content alone.
@@ -110,6 +115,19 @@ fn keep(value: &Value, bytes_max: u64) -> Result<Value, String> {
         nodes_max: 1_000_000,
     };
     check_value(value, &limits).map_err(|error| whole(&error.to_string()))
+}
+
+/// What the server says that the call cost; else why that is not taken.
+fn cost_of(result: &CallToolResult) -> Result<Option<u64>, String> {
+    let Some(said) = result.meta.as_ref().and_then(|meta| meta.0.get(COST_META)) else {
+        return Ok(None);
+    };
+    match said.as_u64() {
+        Some(cents) if cents <= COST_CENTS_MAX => Ok(Some(cents)),
+        Some(_) | None => Err(format!(
+            "`{COST_META}` of the result is not a whole number of cents up to {COST_CENTS_MAX}; the cost is that of the contract"
+        )),
+    }
 }
 
 fn schema_notes(result: &CallToolResult, schema: Option<&ArgumentSchema>) -> Vec<String> {

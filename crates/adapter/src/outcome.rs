@@ -28,6 +28,8 @@ pub struct Answer {
     pub citations: Vec<Citation>,
     /// What it changed, where it says so.
     pub mutations: Vec<Mutation>,
+    /// What the call cost, in cents, where it says so.
+    pub cost_cents: Option<u64>,
 }
 
 /// Why an endpoint could not be asked, or did not act.

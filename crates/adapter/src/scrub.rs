@@ -165,7 +165,7 @@ impl Scrub {
         if self.is_empty() {
             return answer;
         }
-        let Answer { output, mut citations, mut mutations } = answer;
+        let Answer { output, mut citations, mut mutations, cost_cents } = answer;
         for citation in &mut citations {
             citation.uri = self.text(std::mem::take(&mut citation.uri));
             citation.title = citation.title.take().map(|title| self.text(title));
@@ -174,7 +174,7 @@ impl Scrub {
             mutation.action = self.text(std::mem::take(&mut mutation.action));
             mutation.target = self.text(std::mem::take(&mut mutation.target));
         }
-        Answer { output: self.value(output), citations, mutations }
+        Answer { output: self.value(output), citations, mutations, cost_cents }
     }
 
     /// An error without them.

@@ -48,7 +48,7 @@ fn written(write: &Write, created: bool, made: &MadeDirectories) -> Answer {
         "digest": Digest::of(&write.content),
         "created": created,
     });
-    Answer { output, citations: Vec::new(), mutations }
+    Answer { output, mutations, ..Answer::default() }
 }
 
 /// Writes the file.
@@ -130,7 +130,7 @@ fn delete_file(tree: &Tree, mark: &Mark<'_>, delete: &Delete) -> Done {
     let output =
         json!({ "path": path.as_str(), "deleted": true, "bytes": opened.len(), "digest": digest });
     let mutations = vec![mutation("delete", path.as_str())];
-    let answer = Answer { output, citations: Vec::new(), mutations };
+    let answer = Answer { output, mutations, ..Answer::default() };
     mark.intend(tree, path, Stage::Delete { file: Identity::from(&opened) }, Some(&answer))?;
     if !mark.gate.pass() {
         return Err(Fault::Abandoned);

@@ -39,8 +39,8 @@ impl From<Fault> for Outcome {
             )),
             Fault::Partial(why, mutations) => Self::Failed(Answer {
                 output: json!({ "error": why }),
-                citations: Vec::new(),
                 mutations,
+                ..Answer::default()
             }),
             Fault::Uncertain(why) => Self::Unknown(why),
         }

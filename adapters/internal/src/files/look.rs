@@ -177,5 +177,5 @@ fn too_large(path: &RelativePath, size: u64, tree: &Tree) -> Fault {
 }
 
 fn answer(output: Value) -> Answer {
-    Answer { output, citations: Vec::new(), mutations: Vec::new() }
+    Answer { output, ..Answer::default() }
 }

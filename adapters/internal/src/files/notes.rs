@@ -235,8 +235,8 @@ fn judge(root: &Dir, note: &Note) -> Probe {
     let committed = || {
         Probe::Committed(Answer {
             output: note.output.clone(),
-            citations: Vec::new(),
             mutations: note.mutations.clone(),
+            ..Answer::default()
         })
     };
     let is = |at: &str, file: &Identity| {

@@ -195,6 +195,7 @@ fn a_secret_leaves_no_part_of_an_answer_or_an_error() {
             title: Some("s3cret-value".to_owned()),
         }],
         mutations: vec![Mutation { action: "write".to_owned(), target: "s3cret-value".to_owned() }],
+        cost_cents: None,
     };
     let Outcome::Done(said) = scrub.outcome(Outcome::Done(answer)) else { panic!("not done") };
     let text = format!("{said:?}");

@@ -46,8 +46,8 @@ pub(crate) fn conclude(
     let writes = capability.is_write_class();
     let answered = |subject: Subject, status: ResultStatus, answer: AdapterAnswer| {
         let mut result = subject.result(status, now);
+        result.cost = Cost { cents: answer.cost_cents.unwrap_or(capability.cost_cents) };
         fill(&mut result, answer, writes);
-        result.cost = Cost { cents: capability.cost_cents };
         result
     };
     match outcome {
@@ -233,10 +233,12 @@ fn found_of(
 ) -> ToolResultEnvelope {
     let now = context.ledger.store().now();
     let mut result = subject.result(ResultStatus::Succeeded, now);
+    let declared = || {
+        let target = context.catalog.resolve(&record.scope.tenant, &record.scope.capability);
+        target.map_or(0, |target| target.capability.cost_cents)
+    };
+    result.cost = Cost { cents: answer.cost_cents.unwrap_or_else(declared) };
     fill(&mut result, answer, true);
-    if let Some(target) = context.catalog.resolve(&record.scope.tenant, &record.scope.capability) {
-        result.cost = Cost { cents: target.capability.cost_cents };
-    }
     result
 }
 

@@ -202,6 +202,7 @@ impl Adapter for FakeAdapter {
             output: json!({"did": tool, "args": dispatch.args()}),
             citations: vec![Citation { uri: "memo://1".to_owned(), title: None }],
             mutations: vec![Mutation { action: "update".to_owned(), target: "thing".to_owned() }],
+            cost_cents: None,
         };
         match behaviour {
             Some(Behaviour::Flaky(times)) if times > 0 => {

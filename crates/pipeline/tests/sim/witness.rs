@@ -186,7 +186,7 @@ fn answer(tool: &str, token: &str, what: &str) -> AdapterAnswer {
     AdapterAnswer {
         output: output(tool, token, what),
         citations: Vec::new(),
-        mutations: Vec::new(),
+        ..AdapterAnswer::default()
     }
 }
 

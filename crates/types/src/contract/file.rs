@@ -224,7 +224,7 @@ pub struct CapabilityFile {
     /// What the conformance check calls it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conformance: Option<ConformanceFile>,
-    /// What one call costs, in cents.
+    /// What one call costs at most, in cents: what a run's budget is charged with. A result may report another cost (`dev.placet/cost-cents`).
     #[serde(default)]
     pub cost_cents: u64,
     /// What its results carry into the context of the run that gets them.

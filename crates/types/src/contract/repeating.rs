@@ -22,6 +22,8 @@ pub const TOKEN_META: &str = "dev.placet/idempotency-key";
 pub const CALLER_KEY_META: &str = "dev.placet/caller-key";
 /// Where every write over MCP has the number of its attempt.
 pub const ATTEMPT_META: &str = "dev.placet/attempt";
+/// Where the result of a call over MCP says what the call cost, as a whole number of cents (TM-11).
+pub const COST_META: &str = "dev.placet/cost-cents";
 
 /// A token as long as every real one, to try schemas with.
 const TOKEN_SAMPLE: &str = "plc_0123456789abcdef0123456789abcdef01234567";

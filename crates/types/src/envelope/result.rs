@@ -166,7 +166,10 @@ pub struct Latency {
     pub adapter_ms: u64,
 }
 
-/// What a call cost, as the contract states it.
+/// The most that one call may be reported to have cost, in cents.
+pub const COST_CENTS_MAX: u64 = 100_000_000;
+
+/// What a call cost: as its target reports it, else as the contract states it (TM-11).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {

@@ -65,7 +65,7 @@ impl Adapter for Line {
                 uri: "memo://1".to_owned(),
                 title: Some(format!("{before}{all}")),
             }],
-            mutations: Vec::new(),
+            ..Answer::default()
         };
         match dispatch.args()["manner"].as_str().unwrap() {
             "fails" => Outcome::Failed(said()),
