@@ -109,8 +109,6 @@ codes! {
     AdapterFailed = "ADAPTER_FAILED", 502, false, "Read the tool's own error in the output; change the call if that helps.";
     /// The target system cannot be reached; nothing was sent.
     AdapterUnavailable = "ADAPTER_UNAVAILABLE", 503, true, "Wait and repeat the same call.";
-    /// A control-taking tool was called together with others.
-    ControlConflict = "CONTROL_CONFLICT", 409, false, "Send the control-taking tool alone.";
     /// The engine has too much to do.
     Overloaded = "OVERLOADED", 503, true, "Wait and repeat the same call.";
     /// The ledger cannot be written, so nothing is executed.
