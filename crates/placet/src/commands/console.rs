@@ -16,7 +16,7 @@ use url::Url;
 
 use crate::{
     clock::SystemClock,
-    commands::token::dev_key,
+    commands::token::dev_key_here,
     config::{
         console::is_loopback,
         load::{Config, ConfigArgs},
@@ -87,7 +87,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
 /// # Errors
 /// [`Failure`] when the development key cannot be used.
 pub(crate) fn link(config: &Config, base: &Url) -> Result<String, Failure> {
-    let code = dev_key(config)?.sign_in_code(&SystemClock).attempted("no link can be made")?;
+    let code = dev_key_here(config)?.sign_in_code(&SystemClock).attempted("no link can be made")?;
     let mut link = base.clone();
     link.set_path("/sign-in");
     link.set_query(Some(&format!("code={code}")));

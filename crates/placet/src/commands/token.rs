@@ -101,16 +101,8 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
     request.scopes = args.scopes.iter().cloned().collect();
     request.lifetime_s = args.ttl;
     request.act.clone_from(&args.for_agent);
-    let is_new = !DevKey::path(&config.data).try_exists().unwrap_or(true);
-    let token =
-        dev_key(&config)?.mint(&request, &SystemClock).attempted("the token cannot be minted")?;
-    if is_new {
-        output::note(format!(
-            "note: made a development key in `{}`; a Placet that has its data elsewhere does not know it (--data)",
-            config.data.display()
-        ));
-    }
-    output::line(token);
+    let key = dev_key_here(&config)?;
+    output::line(key.mint(&request, &SystemClock).attempted("the token cannot be minted")?);
     Ok(Exit::Ok)
 }
 
@@ -121,6 +113,22 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
 pub(crate) fn dev_key(config: &Config) -> Result<DevKey, Failure> {
     make_data_folder(config)?;
     DevKey::load_or_create(&config.data).attempted("the development key cannot be used")
+}
+
+/// The same for a command, which says so where it had to make one.
+///
+/// # Errors
+/// [`Failure`] when folder or key cannot be used.
+pub(crate) fn dev_key_here(config: &Config) -> Result<DevKey, Failure> {
+    let is_new = !DevKey::path(&config.data).try_exists().unwrap_or(true);
+    let key = dev_key(config)?;
+    if is_new {
+        output::note(format!(
+            "note: made a development key in `{}`; a Placet that has its data elsewhere does not know it (--data)",
+            config.data.display()
+        ));
+    }
+    Ok(key)
 }
 
 /// Makes the data folder, for its owner only.
