@@ -27,6 +27,8 @@ mod canary;
 #[cfg(test)]
 mod classes;
 #[cfg(test)]
+mod connections;
+#[cfg(test)]
 mod console;
 #[cfg(test)]
 mod costs;

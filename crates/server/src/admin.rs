@@ -48,6 +48,10 @@ async fn health() -> Response {
 /// The engine can take calls, and the doors are open.
 async fn readiness<B: Backend>(State(door): State<Door<B>>) -> Response {
     let mut readiness = door.backend.readiness();
+    if door.connections().are_full() {
+        readiness.ready = false;
+        readiness.notes.push("every connection of `limits.connections_max` is in use".to_owned());
+    }
     if door.is_closing() {
         readiness.ready = false;
         readiness.notes.push("the service is shutting down".to_owned());

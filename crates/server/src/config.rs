@@ -28,8 +28,15 @@ pub struct ServerConfig {
     pub header_timeout_ms: u64,
     /// How long a body may take to arrive, and a query to be answered, in milliseconds. Calls have their own limits.
     pub request_timeout_ms: u64,
-    /// Connections open at the same time; more wait in the operating system's queue.
+    /// Connections open at the same time; more wait in the operating system's queue. Of the requests on them that are at work, one
+    /// principal has a quarter at most, one tenant three quarters; one more is `OVERLOADED`.
     pub connections_max: u32,
+    /// Of those, how many one address (of IPv6: one /64) may have; the connection of one more is closed.
+    pub connections_per_address_max: u32,
+    /// How long a connection may last, in milliseconds. Then it takes no more requests; what is under way has as long as a stream may last.
+    pub connection_ms_max: u64,
+    /// How long a peer may take nothing of what it is sent, in milliseconds, until its connection is closed.
+    pub write_timeout_ms: u64,
     /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed.
     pub handshakes_per_address_max: u32,
     /// Event streams of calls open at the same time, and as many of the desk; one more is `OVERLOADED`. One principal has a quarter of
@@ -63,6 +70,9 @@ impl Default for ServerConfig {
             header_timeout_ms: 10_000,
             request_timeout_ms: 30_000,
             connections_max: 1_024,
+            connections_per_address_max: 256,
+            connection_ms_max: 3_600_000,
+            write_timeout_ms: 30_000,
             handshakes_per_address_max: 64,
             streams_max: 256,
             heartbeat_ms: 15_000,
@@ -94,6 +104,13 @@ impl ServerConfig {
             ("header_timeout_ms", self.header_timeout_ms, HOUR_MS),
             ("request_timeout_ms", self.request_timeout_ms, HOUR_MS),
             ("connections_max", u64::from(self.connections_max), 65_536),
+            (
+                "connections_per_address_max",
+                u64::from(self.connections_per_address_max),
+                u64::from(self.connections_max),
+            ),
+            ("connection_ms_max", self.connection_ms_max, 24 * HOUR_MS),
+            ("write_timeout_ms", self.write_timeout_ms, HOUR_MS),
             ("handshakes_per_address_max", u64::from(self.handshakes_per_address_max), 65_536),
             ("streams_max", wide(self.streams_max), 65_536),
             ("heartbeat_ms", self.heartbeat_ms, HOUR_MS),

@@ -1,4 +1,4 @@
-//! What the handlers of one door share: the engine, the configuration, the free event streams and the state of the doors.
+//! What the handlers of one door share: the engine, the configuration, the free event streams, the connections and the state of the doors.
 //!
 //! Owns how long a request waits for the engine. Invariant: what writes goes on when its caller goes away or its time is up.
 
@@ -12,6 +12,7 @@ use placet_types::error::{ErrorCode, Execution, Refusal};
 use crate::{
     backend::Backend,
     config::ServerConfig,
+    connections::Connections,
     problem::Failure,
     streams::{About, Place, Streams},
 };
@@ -40,15 +41,16 @@ pub(crate) struct Door<B> {
     pub(crate) backend: B,
     config: Arc<ServerConfig>,
     streams: Arc<Streams>,
+    connections: Arc<Connections>,
     phase: watch::Receiver<Phase>,
 }
 
 impl<B: Backend> Door<B> {
-    /// A place for one more event stream of this caller's.
-    pub(crate) fn stream_place(&self, about: About, caller: &B::Caller) -> Result<Place, Failure> {
+    /// A place for one more event stream or request of this caller's.
+    pub(crate) fn place(&self, about: About, caller: &B::Caller) -> Result<Place, Failure> {
         const RETRY_AFTER_MS: u64 = 5_000;
         self.streams.place(about, &self.backend.principal(caller)).map_err(|full| {
-            let refusal = Refusal::new(ErrorCode::Overloaded, full.said());
+            let refusal = Refusal::new(ErrorCode::Overloaded, full.said(about));
             Failure::new(refusal.with_retry_after_ms(RETRY_AFTER_MS))
         })
     }
@@ -75,12 +77,20 @@ impl<B> Door<B> {
         config: Arc<ServerConfig>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let streams = Arc::new(Streams::new(config.streams_max));
-        Self { backend, config, streams, phase }
+        let requests_max = usize::try_from(config.connections_max).unwrap_or(usize::MAX);
+        let streams = Arc::new(Streams::new(config.streams_max, requests_max));
+        let connections =
+            Connections::new(config.connections_max, config.connections_per_address_max);
+        Self { backend, config, streams, connections, phase }
     }
 
     pub(crate) fn config(&self) -> &ServerConfig {
         &self.config
+    }
+
+    /// The connections of callers.
+    pub(crate) fn connections(&self) -> &Arc<Connections> {
+        &self.connections
     }
 
     /// Whether the doors are asked to close.

@@ -72,7 +72,7 @@ pub(crate) fn respond<B: Backend>(
         is_over: false,
         ends_at: door.stream_ends_at(),
         closing: Box::pin(door.closing()),
-        _place: door.stream_place(About::Call, caller)?,
+        _place: door.place(About::Call, caller)?,
     };
     let heartbeat =
         KeepAlive::new().interval(Duration::from_millis(door.config().heartbeat_ms)).text("alive");

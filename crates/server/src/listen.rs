@@ -1,6 +1,6 @@
 //! The two listeners: bound together, served together, closed together.
 //!
-//! Owns connections: how many, how long their heads may take, how they end. Does not look into requests. Invariant: when the
+//! Owns connections: how many, how long their heads may take, how long they last, how they end. Does not look into requests. Invariant: when the
 //! doors close, open requests get their time to end and nothing new is taken.
 
 use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
@@ -30,10 +30,12 @@ use crate::{
     backend::Backend,
     backups::Backups,
     config::{ConfigError, ServerConfig},
+    connections::Connections,
     console::ConsoleSettings,
     door::{Door, Phase, reached},
     guard::Guard,
-    handshakes::Handshaking,
+    paced::Paced,
+    per_address::PerAddress,
     router,
     tls::{TlsDoor, TlsError, TlsSettings, shown_by},
 };
@@ -194,15 +196,15 @@ impl Bound {
             Arc::new(Semaphore::new(usize::try_from(config.connections_max).unwrap_or(usize::MAX)));
         let admin_slots =
             Arc::new(Semaphore::new(usize::try_from(ADMIN_CONNECTIONS_MAX).unwrap_or(usize::MAX)));
-        let http = http_settings(&config);
+        let manner = Manner::new(&config);
 
         let main_loop = Accepting {
             router: router::router(&door, main.guard.clone(), console),
             listener: main,
-            http: http.clone(),
+            manner: manner.clone(),
             tls: tls.clone(),
-            handshaking: Handshaking::new(config.handshakes_per_address_max),
-            head_timeout: Duration::from_millis(config.header_timeout_ms),
+            handshaking: PerAddress::new(config.handshakes_per_address_max),
+            connections: Arc::clone(door.connections()),
             slots: Arc::clone(&slots),
             phase: watching.clone(),
             until: Phase::Draining,
@@ -210,10 +212,10 @@ impl Bound {
         let admin_loop = Accepting {
             router: admin::router(&door, admin.guard.clone(), backups),
             listener: admin,
-            http,
+            manner,
             tls: None,
-            handshaking: Handshaking::new(0),
-            head_timeout: Duration::from_millis(config.header_timeout_ms),
+            handshaking: PerAddress::new(0),
+            connections: Connections::new(ADMIN_CONNECTIONS_MAX, ADMIN_CONNECTIONS_MAX),
             slots: admin_slots,
             phase: watching,
             until: Phase::Closed,
@@ -242,25 +244,48 @@ impl Bound {
     }
 }
 
-/// HTTP/1.1 with limits. A head that does not arrive, and a connection that is idle, end after the same time.
-fn http_settings(config: &ServerConfig) -> http1::Builder {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(Duration::from_millis(config.header_timeout_ms))
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(BUFFER_BYTES_MAX);
-    http
+/// How connections are served.
+#[derive(Debug, Clone)]
+struct Manner {
+    /// HTTP/1.1 with limits. A head that does not arrive, and a connection that is idle, end after the same time. One request is at work
+    /// at a time; those that are sent ahead wait in the buffer.
+    http: http1::Builder,
+    /// How long a head or a handshake may take.
+    head: Duration,
+    /// How long a peer may take nothing of what it is sent.
+    write: Duration,
+    /// How long a connection takes requests.
+    age: Duration,
+    /// How long what is under way then may go on.
+    rest: Duration,
+}
+
+impl Manner {
+    fn new(config: &ServerConfig) -> Self {
+        let head = Duration::from_millis(config.header_timeout_ms);
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(BUFFER_BYTES_MAX);
+        Self {
+            http,
+            head,
+            write: Duration::from_millis(config.write_timeout_ms),
+            age: Duration::from_millis(config.connection_ms_max),
+            rest: Duration::from_millis(config.stream_ms_max),
+        }
+    }
 }
 
 /// One listener that is being served.
 struct Accepting {
     listener: Listener,
     router: Router,
-    http: http1::Builder,
+    manner: Manner,
     tls: Option<Arc<TlsDoor>>,
-    handshaking: Arc<Handshaking>,
-    /// How long a handshake may take.
-    head_timeout: Duration,
+    handshaking: Arc<PerAddress>,
+    connections: Arc<Connections>,
     slots: Arc<Semaphore>,
     phase: watch::Receiver<Phase>,
     /// The phase in which it takes no more connections.
@@ -281,9 +306,13 @@ impl Accepting {
                 () = &mut over => return Ok(()),
             };
             let Some((stream, peer)) = stream else { continue };
+            // One too many of an address is closed; the others of the queue are looked at next.
+            let Some(open) = self.connections.open(peer.ip()) else { continue };
             let connection = self.connection(stream, peer);
             drop(tokio::spawn(async move {
                 connection.await;
+                // Whoever takes the place next finds the address without this one.
+                drop(open);
                 drop(place);
             }));
         }
@@ -317,25 +346,24 @@ impl Accepting {
         }
         let (over, cut) =
             (reached(self.phase.clone(), self.until), reached(self.phase.clone(), Phase::Closed));
-        let (http, router) = (self.http.clone(), self.router.clone());
+        let (manner, router) = (self.manner.clone(), self.router.clone());
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
-        let head_timeout = self.head_timeout;
         let handshaking = Arc::clone(&self.handshaking);
         async move {
             let Some(acceptor) = acceptor else {
-                return exchange(&http, stream, Shown { router, certificate: None }, over, cut)
+                return exchange(&manner, stream, Shown { router, certificate: None }, over, cut)
                     .await;
             };
             let Some(place) = handshaking.begin(peer.ip()) else {
                 tracing::debug!("too many handshakes of one address are under way");
                 return;
             };
-            let shaken = tokio::time::timeout(head_timeout, acceptor.accept(stream)).await;
+            let shaken = tokio::time::timeout(manner.head, acceptor.accept(stream)).await;
             drop(place);
             match shaken {
                 Ok(Ok(stream)) => {
                     let shown = Shown { router, certificate: shown_by(&stream) };
-                    exchange(&http, stream, shown, over, cut).await;
+                    exchange(&manner, stream, shown, over, cut).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                 Err(_) => tracing::debug!("a handshake took too long"),
@@ -350,9 +378,9 @@ struct Shown {
     certificate: Option<ClientCertificate>,
 }
 
-/// Serves one connection to its end.
+/// Serves one connection to its end: of itself, of its time, or of the doors.
 async fn exchange<I>(
-    http: &http1::Builder,
+    manner: &Manner,
     stream: I,
     shown: Shown,
     over: impl Future<Output = ()>,
@@ -367,14 +395,22 @@ async fn exchange<I>(
         }
         routes.call(request)
     });
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let stream = TokioIo::new(Paced::new(stream, manner.write));
+    let mut connection = pin!(manner.http.serve_connection(stream, service));
+    let last_request = async {
+        tokio::select! {
+            () = over => {}
+            () = tokio::time::sleep(manner.age) => {}
+        }
+    };
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = over => {
+        () = last_request => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 ended = connection => ended,
                 () = cut => Ok(()),
+                () = tokio::time::sleep(manner.rest) => Ok(()),
             }
         }
     };

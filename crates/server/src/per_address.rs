@@ -1,7 +1,7 @@
-//! Handshakes that have not ended: how many there may be from one address.
+//! How many connections, or handshakes that have not ended, there may be from one address.
 //!
-//! Owns the count. Does not speak TLS and closes nothing. Invariant: what one address has begun and not ended never takes the places of
-//! the others; a place comes back when its handshake ends, however it ends.
+//! Owns the count. Closes nothing. Invariant: what one address has begun and not ended never takes the places of
+//! the others; a place comes back when what it is for ends, however it ends.
 
 use std::{
     collections::HashMap,
@@ -12,21 +12,21 @@ use std::{
 /// What whoever has one address of IPv6 has all of: the first 64 bits.
 const NETWORK_OF_ONE: u128 = u128::MAX << 64;
 
-/// The handshakes under way, by whom. It is never larger than there are connections.
+/// What is under way, by whom. It is never larger than there are connections.
 #[derive(Debug)]
-pub(crate) struct Handshaking {
+pub(crate) struct PerAddress {
     each_max: u32,
     under_way: Mutex<HashMap<IpAddr, u32>>,
 }
 
-/// The place of one handshake.
+/// The place of one connection or handshake.
 #[derive(Debug)]
 pub(crate) struct Place {
-    all: Arc<Handshaking>,
+    all: Arc<PerAddress>,
     from: IpAddr,
 }
 
-impl Handshaking {
+impl PerAddress {
     pub(crate) fn new(each_max: u32) -> Arc<Self> {
         Arc::new(Self { each_max, under_way: Mutex::new(HashMap::new()) })
     }
@@ -64,11 +64,11 @@ fn one(address: IpAddr) -> IpAddr {
 
 #[cfg(test)]
 mod tests {
-    use super::Handshaking;
+    use super::PerAddress;
 
     #[test]
     fn an_address_has_so_many_places_and_takes_none_of_anothers() {
-        let all = Handshaking::new(2);
+        let all = PerAddress::new(2);
         let at = |text: &str| all.begin(text.parse().unwrap());
         let (first, second) = (at("192.0.2.1").unwrap(), at("::ffff:192.0.2.1").unwrap());
         assert!(at("192.0.2.1").is_none(), "the same address in another form is the same");
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_network_of_ipv6_is_one_peer() {
-        let all = Handshaking::new(1);
+        let all = PerAddress::new(1);
         let _place = all.begin("2001:db8:1:2::1".parse().unwrap()).unwrap();
         assert!(all.begin("2001:db8:1:2:ffff::9".parse().unwrap()).is_none());
         assert!(all.begin("2001:db8:1:3::1".parse().unwrap()).is_some());

@@ -28,6 +28,7 @@ use crate::{
     problem::Failure,
     request::{Caller, Credentials},
     routes::{about, approvals, audit, calls, credentials, desk, inbox, ledger, tools},
+    streams::About,
 };
 
 /// What an answer says that never changes.
@@ -114,6 +115,8 @@ async fn authenticate<B: Backend>(
     let certificate = request.extensions().get::<ClientCertificate>();
     let credentials = Credentials { certificate, ..Credentials::of(request.headers())? };
     let caller = door.read(door.backend.authenticate(credentials)).await?;
+    // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
+    let _place = door.place(About::Request, &caller)?;
     request.extensions_mut().insert(Caller(caller));
     Ok(next.run(request).await)
 }

@@ -1,7 +1,8 @@
-//! The places of event streams: how many may be open, and whose.
+//! The places of event streams and of requests at work: how many there may be, and whose.
 //!
-//! Owns the counts. Those who follow calls and those who follow the desk have places of their own, as many each. Invariant: one
-//! principal has a quarter of them at most, one tenant three quarters, so that nobody takes all of them from everybody else.
+//! Owns the counts. Those who follow calls and those who follow the desk have places of their own, as many each; requests have as many as
+//! there are connections. Invariant: one principal has a quarter of them at most, one tenant three quarters, so that nobody takes all of
+//! them from everybody else.
 
 use std::{
     collections::HashMap,
@@ -14,13 +15,15 @@ use placet_types::{
     principal::{Principal, PrincipalKind},
 };
 
-/// What a stream is about.
+/// What a place is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
     /// One call.
     Call,
     /// The desk: what approvers see live.
     Desk,
+    /// A request, until it is answered, however long it waits.
+    Request,
 }
 
 /// All places of one door.
@@ -28,6 +31,7 @@ pub(crate) enum About {
 pub(crate) struct Streams {
     calls: Arc<Places>,
     desk: Arc<Places>,
+    requests: Arc<Places>,
 }
 
 type Person = (TenantId, PrincipalKind, PrincipalId);
@@ -66,23 +70,30 @@ pub(crate) enum Full {
 
 impl Full {
     /// What the caller is told.
-    pub(crate) const fn said(self) -> &'static str {
-        match self {
-            Self::Own => "too many event streams of this principal are open",
-            Self::Tenant => "too many event streams of this tenant are open",
-            Self::All => "too many event streams are open",
+    pub(crate) const fn said(self, about: About) -> &'static str {
+        match (self, about) {
+            (Self::Own, About::Request) => "too many requests of this principal are at work",
+            (Self::Tenant, About::Request) => "too many requests of this tenant are at work",
+            (Self::All, About::Request) => "too many requests are at work",
+            (Self::Own, About::Call | About::Desk) => {
+                "too many event streams of this principal are open"
+            }
+            (Self::Tenant, About::Call | About::Desk) => {
+                "too many event streams of this tenant are open"
+            }
+            (Self::All, About::Call | About::Desk) => "too many event streams are open",
         }
     }
 }
 
 impl Streams {
-    /// So many for calls, and as many for the desk.
-    pub(crate) fn new(max: usize) -> Self {
-        let places = || Arc::new(Places { max, open: Mutex::default() });
-        Self { calls: places(), desk: places() }
+    /// So many for calls, as many for the desk, and so many for requests.
+    pub(crate) fn new(max: usize, requests_max: usize) -> Self {
+        let places = |max| Arc::new(Places { max, open: Mutex::default() });
+        Self { calls: places(max), desk: places(max), requests: places(requests_max) }
     }
 
-    /// A place for one more stream.
+    /// A place for one more stream or request.
     ///
     /// # Errors
     /// [`Full`] when there is none for this principal.
@@ -90,6 +101,7 @@ impl Streams {
         let places = match about {
             About::Call => &self.calls,
             About::Desk => &self.desk,
+            About::Request => &self.requests,
         };
         let person = (principal.tenant_id.clone(), principal.kind, principal.id.clone());
         places.take(&person)?;
@@ -171,7 +183,7 @@ mod tests {
 
     #[test]
     fn one_principal_takes_a_quarter_one_tenant_three_and_the_desk_keeps_its_own() {
-        let streams = Streams::new(256);
+        let streams = Streams::new(256, 8);
         let mut held = Vec::new();
         for name in ["a", "b", "c"] {
             let (taken, full) = fill(&streams, About::Call, &who("acme", name));
@@ -187,13 +199,14 @@ mod tests {
         assert_eq!((none.len(), full), (0, Full::All));
         let desk = fill(&streams, About::Desk, &who("acme", "a")).0;
         assert_eq!(desk.len(), 64);
+        assert_eq!(fill(&streams, About::Request, &who("acme", "a")).0.len(), 4);
         held.pop();
         assert_eq!(fill(&streams, About::Call, &who("initech", "a")).0.len(), 64);
     }
 
     #[test]
     fn nobody_is_remembered_who_has_no_stream_open() {
-        let streams = Streams::new(8);
+        let streams = Streams::new(8, 8);
         drop(fill(&streams, About::Call, &who("acme", "a")));
         let open = streams.calls.open.lock().unwrap();
         assert_eq!((open.all, open.by_tenant.len(), open.by_person.len()), (0, 0, 0));
@@ -202,7 +215,7 @@ mod tests {
     #[test]
     fn a_few_places_are_still_places() {
         for (max, own) in [(1, 1), (2, 2), (5, 4), (16, 4), (20, 5)] {
-            let streams = Streams::new(max);
+            let streams = Streams::new(max, 8);
             assert_eq!(fill(&streams, About::Call, &who("acme", "a")).0.len(), own, "of {max}");
         }
     }

@@ -317,10 +317,24 @@ pub(crate) struct LimitsFile {
     #[schemars(range(min = 1024, max = 16_777_216))]
     #[serde(deserialize_with = "bounded::<1_024, 16_777_216, _>")]
     pub(crate) body_bytes_max: u64,
-    /// Connections open at the same time.
+    /// Connections open at the same time. Of the requests on them that are not answered yet, one principal has a quarter at most, one
+    /// tenant three quarters; one more is `OVERLOADED`.
     #[schemars(range(min = 1, max = 65_536))]
     #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
     pub(crate) connections_max: u64,
+    /// Of those, how many one address (of IPv6: one /64) may have; the connection of one more is closed. Behind a proxy or balancer, which
+    /// has one address for all callers: as many as `connections_max`. Never more than that.
+    #[schemars(range(min = 1, max = 65_536))]
+    #[serde(deserialize_with = "bounded::<1, 65_536, _>")]
+    pub(crate) connections_per_address_max: u64,
+    /// How long a connection takes requests, in milliseconds; what is under way then has `stream_ms_max` to end.
+    #[schemars(range(min = 1_000, max = 86_400_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 86_400_000, _>")]
+    pub(crate) connection_ms_max: u64,
+    /// How long a caller may take nothing of what it is sent, in milliseconds, until its connection is closed.
+    #[schemars(range(min = 1_000, max = 600_000))]
+    #[serde(deserialize_with = "bounded::<1_000, 600_000, _>")]
+    pub(crate) write_timeout_ms: u64,
     /// Handshakes of TLS that one address (of IPv6: one /64) may have begun and not ended; the connection of one more is closed. Callers
     /// behind one translated address (NAT) or one balancer count together.
     #[schemars(range(min = 1, max = 65_536))]
@@ -381,6 +395,9 @@ impl Default for LimitsFile {
             stage_workers: 4,
             body_bytes_max: 1_048_576,
             connections_max: 1_024,
+            connections_per_address_max: 256,
+            connection_ms_max: 3_600_000,
+            write_timeout_ms: 30_000,
             handshakes_per_address_max: 64,
             header_timeout_ms: 10_000,
             request_timeout_ms: 30_000,

@@ -398,6 +398,10 @@ impl Reading<'_> {
             allowed_origins: file.http.allowed_origins.iter().cloned().collect(),
             body_bytes_max: narrow(file.limits.body_bytes_max),
             connections_max: u32::try_from(file.limits.connections_max).unwrap_or(u32::MAX),
+            connections_per_address_max: u32::try_from(file.limits.connections_per_address_max)
+                .unwrap_or(u32::MAX),
+            connection_ms_max: file.limits.connection_ms_max,
+            write_timeout_ms: file.limits.write_timeout_ms,
             handshakes_per_address_max: u32::try_from(file.limits.handshakes_per_address_max)
                 .unwrap_or(u32::MAX),
             header_timeout_ms: file.limits.header_timeout_ms,

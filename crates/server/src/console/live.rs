@@ -64,7 +64,7 @@ pub(super) async fn follow<B: Backend>(
         ends_at: desk.door.stream_ends_at().min(visitor.ends_at),
         closing: Box::pin(desk.door.closing()),
         alive: visitor.alive,
-        _place: desk.door.stream_place(About::Desk, &visitor.caller)?,
+        _place: desk.door.place(About::Desk, &visitor.caller)?,
     };
     let heartbeat =
         KeepAlive::new().interval(Duration::from_millis(config.heartbeat_ms)).text("alive");

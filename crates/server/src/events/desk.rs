@@ -42,7 +42,7 @@ struct Follower<F, C> {
 /// The events of the desk that `caller` may see.
 pub(crate) fn respond<B: Backend>(door: &Door<B>, caller: &B::Caller) -> Result<Response, Failure> {
     let follower = Follower {
-        _place: door.stream_place(About::Desk, caller)?,
+        _place: door.place(About::Desk, caller)?,
         feed: door.backend.desk_events(caller),
         over: Box::pin(door.over(caller)),
         is_over: false,

@@ -113,7 +113,8 @@ async fn ten_mebibytes_are_refused_with_an_answer_that_arrives() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_wait_for_a_place() {
-    let served = serve(ServerConfig { connections_max: 1, ..config() }, Fake::new()).await;
+    let config = ServerConfig { connections_max: 1, connections_per_address_max: 1, ..config() };
+    let served = serve(config, Fake::new()).await;
     let mut first = TcpStream::connect(served.main).await.unwrap();
     first.write_all(head("GET", "/v1/tools", served.main, "").as_bytes()).await.unwrap();
     let mut some = [0_u8; 12];
@@ -133,6 +134,50 @@ async fn connections_beyond_the_limit_wait_for_a_place() {
     );
     drop(first);
     assert!(second.await.starts_with("HTTP/1.1 200"));
+}
+
+#[tokio::test]
+async fn a_connection_ends_with_its_time_and_says_so_before() {
+    let served = serve(ServerConfig { connection_ms_max: 500, ..config() }, Fake::new()).await;
+    let mut stream = TcpStream::connect(served.main).await.unwrap();
+    let request = head("GET", "/v1/tools", served.main, "");
+    let mut replies = String::new();
+    let began = tokio::time::Instant::now();
+    loop {
+        if stream.write_all(request.as_bytes()).await.is_err() {
+            break;
+        }
+        let mut some = [0; 4_096];
+        match timeout(Duration::from_secs(5), stream.read(&mut some)).await.unwrap() {
+            Ok(0) | Err(_) => break,
+            Ok(read) => replies.push_str(&String::from_utf8_lossy(&some[..read])),
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "it goes on");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(began.elapsed() >= Duration::from_millis(450), "it ended early");
+    assert!(replies.matches("HTTP/1.1 200").count() >= 2, "{replies}");
+}
+
+#[tokio::test]
+async fn what_is_sent_ahead_is_answered_in_order_as_it_is_read() {
+    let served = serve(config(), Fake::new()).await;
+    let mut stream = TcpStream::connect(served.main).await.unwrap();
+    let one = head("GET", "/v1/tools", served.main, "");
+    let last = head("GET", "/nowhere", served.main, "Connection: close\r\n");
+    let (mut reader, mut writer) = stream.split();
+    let sending = async {
+        writer.write_all((one.repeat(500) + &last).as_bytes()).await.unwrap();
+    };
+    let reading = async {
+        let mut replies = String::new();
+        reader.read_to_string(&mut replies).await.unwrap();
+        replies
+    };
+    let both = async { tokio::join!(sending, reading).1 };
+    let replies = timeout(Duration::from_secs(20), both).await.unwrap();
+    assert_eq!(replies.matches("HTTP/1.1 200").count(), 500);
+    assert_eq!(replies.matches("HTTP/1.1 404").count(), 1);
 }
 
 #[tokio::test]

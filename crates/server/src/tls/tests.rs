@@ -274,6 +274,7 @@ async fn one_address_that_stalls_its_handshakes_neither_takes_all_places_nor_kee
     let config = ServerConfig {
         header_timeout_ms: 2_000,
         connections_max: 8,
+        connections_per_address_max: 8,
         handshakes_per_address_max: 3,
         ..ServerConfig::default()
     };
