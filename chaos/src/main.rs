@@ -239,7 +239,7 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for wrong in [
             &["placet-chaos", "--minutes", "0"][..],
-            &["placet-chaos", "--faults", "F24"],
+            &["placet-chaos", "--faults", "F25"],
             &["placet-chaos", "--nodes", "0"],
             &["placet-chaos", "--store", "sqlite"],
             &["placet-chaos", "--env", "NOTHING"],

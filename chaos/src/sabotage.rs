@@ -139,8 +139,8 @@ const FORGOTTEN: &str = "was durable: it has forgotten";
 const AHEAD: &str = "no frame begins here, yet bytes follow";
 
 /// Every guard. The bounds are several times what is seen as a rule: a round is not the same twice.
-const CONTROLS: [Control; 13] = {
-    use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15, F16};
+const CONTROLS: [Control; 14] = {
+    use FaultKind::{F1, F2, F4, F6, F7, F9, F14, F15, F16, F24};
     use Invariant::{I1, I2, I3, I4, I5, I7, I8, I9, I10, I12, I13};
     use Shows::{Broken, Stops};
     [
@@ -158,6 +158,7 @@ const CONTROLS: [Control; 13] = {
         embedded("retry-opaque", &[F1, F4, F6], 8, Broken(&[I1, I7])),
         embedded("result-before-commit", &[F1, F4, F6], 8, Broken(&[I3, I4])),
         embedded("agreed-not-taken-up", &[F14], 2, Broken(&[I13])),
+        embedded("refusal-undeclared", &[F24], 3, Broken(&[I1, I12])),
     ]
 };
 

@@ -305,7 +305,7 @@ pub(crate) const fn applies(fault: FaultKind, store: Store) -> bool {
 }
 
 fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
-    const WEIGHTS: [(Doing, u32); 13] = [
+    const WEIGHTS: [(Doing, u32); 14] = [
         (Doing::Call, 40),
         (Doing::Copies, 14),
         (Doing::Again, 14),
@@ -319,6 +319,7 @@ fn load_of(mut chance: Chance, frame: &Frame) -> load::Plan {
         (Doing::Delayed, 2),
         (Doing::Result, 3),
         (Doing::Rearmed, 2),
+        (Doing::Declined, 2),
     ];
     let mut weights = BTreeMap::new();
     for (doing, weight) in WEIGHTS {

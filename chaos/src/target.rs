@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The faults that clients and the upstream can cause.
-const APPLICABLE: [FaultKind; 9] = [
+const APPLICABLE: [FaultKind; 10] = [
     FaultKind::F1,
     FaultKind::F2,
     FaultKind::F3,
@@ -37,6 +37,7 @@ const APPLICABLE: [FaultKind; 9] = [
     FaultKind::F14,
     FaultKind::F16,
     FaultKind::F19,
+    FaultKind::F24,
 ];
 /// Within which time everything has to be settled.
 const SETTLE: Duration = Duration::from_secs(60);

@@ -61,6 +61,8 @@ mod mutual;
 #[cfg(test)]
 mod notifications;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod rotation;
 #[cfg(test)]
 mod secrets;

@@ -59,6 +59,7 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         also: std::collections::BTreeSet::new(),
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
+        not_executed: None,
         conformance: None,
         cost_cents: 0,
         result_taint: std::collections::BTreeSet::new(),

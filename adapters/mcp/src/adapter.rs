@@ -28,11 +28,11 @@ use tokio::{
 
 use placet_adapter::{
     adapter::{Adapter, Approach, Conditions, Dispatch, Inquiry, Seat, TraceHeaders},
-    outcome::{AdapterError, Outcome, Probe},
+    outcome::{AdapterError, Outcome, Probe, Rejection},
 };
 use placet_types::{
     argument_schema::ArgumentSchema,
-    contract::{Capability, Contract, LiveTool, file::LimitsFile},
+    contract::{Capability, Contract, LiveTool, file::LimitsFile, not_executed::ErrorAnswer},
     ids::CapabilityName,
 };
 
@@ -304,13 +304,21 @@ impl McpAdapter {
     }
 
     fn judge_fault(&self, fault: Fault, capability: &Capability) -> Outcome {
+        if !capability.is_write_class()
+            && let Some(refusal) = fault.as_refusal()
+        {
+            return Outcome::NothingHappened(refusal);
+        }
         match fault {
             Fault::Nothing(error) => Outcome::NothingHappened(error),
             Fault::Garbled(why) | Fault::Perhaps(why) => Outcome::Unknown(why),
-            // The server ran into it somewhere: what it had changed by then is not known.
-            // Its words may quote the arguments, and a reason goes to the log and the journal: the code is enough there.
-            Fault::Reported { code, .. } if capability.is_write_class() => {
-                Outcome::Unknown(format!("the server reports error {code}"))
+            // The server may have run into it anywhere: whether it had changed something by then, its contract says.
+            Fault::Status { answer, error } => {
+                Outcome::Rejected(Rejection { answer: ErrorAnswer::Http(answer), error })
+            }
+            Fault::Reported { code, message } if capability.is_write_class() => {
+                let error = failure::of_words(code, &message);
+                Outcome::Rejected(Rejection { answer: ErrorAnswer::JsonRpc(code), error })
             }
             Fault::Reported { code, message } => {
                 let bytes_max = self.limits.result_bytes_max;

@@ -1,7 +1,8 @@
 //! What a failure of the connection says about a call.
 //!
 //! Owns the line between «certainly nothing happened» and «unknown». Invariant: a failure counts as
-//! «nothing happened» only if no complete message can have reached the server, or the server declared it before acting.
+//! «nothing happened» only if no complete message can have reached the server. What a server answers to a call that may have an effect is
+//! passed on as it is: its contract says what it means.
 
 use rmcp::{
     ErrorData,
@@ -11,11 +12,13 @@ use rmcp::{
 };
 
 use placet_adapter::outcome::AdapterError;
+use placet_types::contract::not_executed::HttpError;
 
 use crate::{http::fault::HttpFault, stdio::fault::StdioFault, text::whole};
 
-/// JSON-RPC and MCP errors that are defined as refusals before the method runs.
-const PRE_EFFECT: [ErrorCode; 5] = [
+/// JSON-RPC and MCP errors that are defined as refusals of a request. Servers give them after an effect as well, so they count for what has
+/// none only.
+const REFUSALS: [ErrorCode; 5] = [
     ErrorCode::METHOD_NOT_FOUND,
     ErrorCode::INVALID_PARAMS,
     ErrorCode::HEADER_MISMATCH,
@@ -23,11 +26,21 @@ const PRE_EFFECT: [ErrorCode; 5] = [
     ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
 ];
 
+/// HTTP statuses that are defined as refusals of a request; as with [`REFUSALS`].
+const REFUSAL_STATUSES: [u16; 12] = [400, 401, 403, 404, 405, 406, 411, 413, 414, 415, 429, 431];
+
 /// What a failure says about the message it happened to.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// Certainly nothing happened.
     Nothing(AdapterError),
+    /// The server answered the message with a status of failure.
+    Status {
+        /// The status, and what came with it.
+        answer: HttpError,
+        /// What it says, where it means that the message was refused.
+        error: AdapterError,
+    },
     /// The server answered the message with an error of its own.
     Reported {
         /// The code.
@@ -42,13 +55,31 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
+    /// The refusal that it is, where the message has no effect: there, a server is believed that it has refused it.
+    pub(crate) fn as_refusal(&self) -> Option<AdapterError> {
+        match self {
+            Self::Nothing(error) => Some(error.clone()),
+            Self::Status { answer, error } => {
+                REFUSAL_STATUSES.contains(&answer.status).then(|| error.clone())
+            }
+            Self::Reported { code, message } => {
+                REFUSALS.contains(&ErrorCode(*code)).then(|| of_words(*code, message))
+            }
+            Self::Garbled(_) | Self::Perhaps(_) => None,
+        }
+    }
+
     /// The fault as an error of something that has no effects.
     pub(crate) fn into_handshake_error(self) -> AdapterError {
+        if let Some(refusal) = self.as_refusal() {
+            return refusal;
+        }
         match self {
             Self::Nothing(error) => error,
-            Self::Reported { code, message } => {
-                AdapterError::Refused(format!("code {code}: {message}"))
+            Self::Status { answer, .. } => {
+                AdapterError::Unavailable(HttpFault::Status(answer).to_string())
             }
+            Self::Reported { code, message } => of_words(code, &message),
             Self::Garbled(why) => AdapterError::Garbled(why),
             Self::Perhaps(why) => AdapterError::Unavailable(why),
         }
@@ -90,9 +121,10 @@ pub(crate) fn is_unreached(error: &ServiceError) -> bool {
 }
 
 fn of_answer(error: &ErrorData) -> Fault {
-    let message = whole(&error.message);
-    if PRE_EFFECT.contains(&error.code) {
-        return Fault::Nothing(AdapterError::Refused(format!("code {}: {message}", error.code.0)));
-    }
-    Fault::Reported { code: error.code.0, message }
+    Fault::Reported { code: error.code.0, message: whole(&error.message) }
+}
+
+/// What a server says that answered with an error of its own.
+pub(crate) fn of_words(code: i32, message: &str) -> AdapterError {
+    AdapterError::Refused(format!("code {code}: {message}"))
 }

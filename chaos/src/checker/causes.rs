@@ -170,6 +170,7 @@ fn strikes(fault: &FaultEvent) -> Option<(Trouble, Option<u32>)> {
         | FaultKind::F19
         | FaultKind::F21
         | FaultKind::F22
-        | FaultKind::F23 => None,
+        | FaultKind::F23
+        | FaultKind::F24 => None,
     }
 }

@@ -1,6 +1,6 @@
 //! The faults by their numbers.
 //!
-//! Owns the list F1 to F23 with a line about each. Not here: how any of them is caused.
+//! Owns the list F1 to F24 with a line about each. Not here: how any of them is caused.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,7 @@ faults! {
     F21 = "upgrade and downgrade with open records";
     F22 = "overload";
     F23 = "a graceful stop in all states";
+    F24 = "the upstream refuses a call after its effect";
 }
 
 impl std::fmt::Display for FaultKind {
@@ -75,7 +76,7 @@ impl std::str::FromStr for FaultKind {
 
 /// There is no such fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("there is no fault `{0}`: they are F1 to F23")]
+#[error("there is no fault `{0}`: they are F1 to F24")]
 pub struct UnknownFault(String);
 
 /// A fault that really happened.
@@ -95,12 +96,12 @@ mod tests {
     use super::FaultKind;
 
     #[test]
-    fn there_are_twenty_three_with_the_names_of_their_numbers() {
-        assert_eq!(FaultKind::ALL.len(), 23);
+    fn there_are_twenty_four_with_the_names_of_their_numbers() {
+        assert_eq!(FaultKind::ALL.len(), 24);
         for (kind, number) in FaultKind::ALL.iter().zip(1..) {
             assert_eq!(kind.name(), format!("F{number}"));
             assert_eq!(kind.name().to_lowercase().parse(), Ok(*kind));
         }
-        assert!("F24".parse::<FaultKind>().is_err());
+        assert!("F25".parse::<FaultKind>().is_err());
     }
 }

@@ -85,6 +85,8 @@ pub(crate) enum Doing {
     Result,
     /// An answer that comes when operators have had the call sent again (F7).
     Rearmed,
+    /// A call that the upstream refuses after its effect (F24).
+    Declined,
 }
 
 impl Doing {
@@ -101,6 +103,7 @@ impl Doing {
             Self::UpstreamEnds => Some(FaultKind::F8),
             Self::Delayed => Some(FaultKind::F16),
             Self::Result => Some(FaultKind::F19),
+            Self::Declined => Some(FaultKind::F24),
         }
     }
 }
@@ -184,7 +187,11 @@ impl Load {
             }
             Doing::Granted => granted::more_calls_than_uses(self, (client, node), chance).await,
             Doing::Rearmed => rearmed::late_for_another_arm(self, (client, node), chance).await,
-            Doing::Upstream | Doing::UpstreamEnds | Doing::Delayed | Doing::Result => {
+            Doing::Upstream
+            | Doing::UpstreamEnds
+            | Doing::Delayed
+            | Doing::Result
+            | Doing::Declined => {
                 upstream::misbehave(self, doing, (client, node), chance).await;
             }
         }

@@ -1,4 +1,4 @@
-//! Calls at which the upstream misbehaves: F7, F8 and F19, and what F16 comes of.
+//! Calls at which the upstream misbehaves: F7, F8, F19 and F24, and what F16 comes of.
 //!
 //! Owns which manner goes with which fault, and that a manner counts only when the witness says it came to that.
 
@@ -63,6 +63,7 @@ fn manner_of(doing: Doing, chance: &mut Chance) -> (Manner, &'static str) {
         }
         // So late that somebody may ask before, and so early that «not found» does not count by then.
         Doing::Delayed => (Manner::DelayedEffect { ms: chance.within(20..1_900) }, "post"),
+        Doing::Declined => (Manner::RefuseAfterEffect, writing),
         Doing::Result => {
             let manner = if chance.permille(500) {
                 Manner::Huge { bytes: chance.within(20_000..3_000_000) }

@@ -14,7 +14,7 @@ use super::{
     http::{Reaction, Then},
     log::{Arrival, Seen},
     state::{Applied, Shared},
-    tools::{self, ASK, COUNT, Tool},
+    tools::{self, ASK, COUNT, DECLINED, Tool},
 };
 use crate::history::{Class, canonical::fingerprint, moment::Moment};
 
@@ -154,7 +154,7 @@ impl Call {
             }
             Manner::RefuseBefore => {
                 refused().await?;
-                Some(answer::error(&self.id, -32_602, "the item is not acceptable"))
+                Some(answer::error(&self.id, DECLINED, "the item is not acceptable"))
             }
             Manner::Error => {
                 refused().await?;
@@ -168,6 +168,7 @@ impl Call {
             | Manner::Truncated
             | Manner::Twice
             | Manner::Late { .. }
+            | Manner::RefuseAfterEffect
             | Manner::DelayedEffect { .. }
             | Manner::Exit
             | Manner::Huge { .. }
@@ -217,7 +218,10 @@ impl Call {
             Manner::Truncated => answer::truncated(&self.id, result),
             Manner::Twice => answer::twice(&self.id, result),
             Manner::DelayedEffect { .. } => Reaction::nothing(Then::Reset),
-            Manner::RefuseBefore => answer::error(&self.id, -32_602, "the item is not acceptable"),
+            Manner::RefuseBefore => answer::error(&self.id, DECLINED, "the item is not acceptable"),
+            Manner::RefuseAfterEffect => {
+                answer::error(&self.id, -32_602, "the result does not fit the output schema")
+            }
             Manner::Error => answer::result(&self.id, &answer::of_failure()),
             Manner::Slow { .. }
             | Manner::Exit

@@ -90,8 +90,10 @@ pub enum Manner {
         /// How much later, in milliseconds.
         ms: u64,
     },
-    /// A declared refusal before anything happened; no effect.
+    /// A refusal before anything happened, as the contract declares it; no effect.
     RefuseBefore,
+    /// A refusal that the contract does not declare, after the effect: JSON-RPC error -32602.
+    RefuseAfterEffect,
     /// The process ends after the effect, before the answer.
     Exit,
     /// The process ends before the effect.
@@ -122,6 +124,7 @@ impl Manner {
             Self::Late { .. } => "late",
             Self::DelayedEffect { .. } => "delayed_effect",
             Self::RefuseBefore => "refuse_before",
+            Self::RefuseAfterEffect => "refuse_after_effect",
             Self::Exit => "exit",
             Self::ExitBefore => "exit_before",
             Self::Huge { .. } => "huge",

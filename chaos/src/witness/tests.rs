@@ -163,6 +163,7 @@ async fn every_manner_has_its_effect_or_none() {
         (Manner::Error, 0),
         (Manner::HangThen { ms: 50 }, 1),
         (Manner::ResetAfter { bytes: 20 }, 1),
+        (Manner::RefuseAfterEffect, 1),
         (Manner::FailAfterEffect { status: 502 }, 1),
         (Manner::Truncated, 1),
         (Manner::Twice, 1),
@@ -187,6 +188,7 @@ async fn every_manner_has_its_effect_or_none() {
                 | Manner::Huge { .. }
                 | Manner::Leak
                 | Manner::RefuseBefore
+                | Manner::RefuseAfterEffect
                 | Manner::Error
         );
         assert_eq!(whole, good, "{manner:?}: {answer}");

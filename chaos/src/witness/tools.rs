@@ -13,6 +13,9 @@ pub const ASK: &str = "ask";
 /// The tool that counts effects.
 pub const COUNT: &str = "count";
 
+/// The JSON-RPC error by which a call is refused before anything happened, as the contract declares it.
+pub(super) const DECLINED: i32 = 4_001;
+
 /// One tool.
 #[derive(Debug, Clone, Copy)]
 pub struct Tool {
@@ -200,6 +203,9 @@ fn manners(name: &str, terms: &Terms) -> Map<String, Value> {
     let effect = if dedup.is_some() { "write" } else { "none" };
     let mut fields =
         Map::from_iter([("mode".to_owned(), json!(mode)), ("effect".to_owned(), json!(effect))]);
+    if dedup.is_some() {
+        fields.insert("not_executed".to_owned(), json!({"jsonrpc": [DECLINED]}));
+    }
     fields.extend(dedup.map(|dedup| ("dedup".to_owned(), dedup)));
     fields
 }

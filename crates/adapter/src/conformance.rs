@@ -19,7 +19,7 @@ use placet_types::{
 
 use crate::{
     adapter::{Adapter, Approach, Conditions, Dispatch, Inquiry, SessionOwner},
-    outcome::{Answer, Outcome, Probe},
+    outcome::{Answer, Outcome, Probe, Rejection},
 };
 
 mod asking;
@@ -328,6 +328,9 @@ fn not_done(outcome: &Outcome) -> String {
             "the target reports that it failed: are the example arguments right?".to_owned()
         }
         Outcome::NothingHappened(error) => format!("nothing happened: {error}"),
+        Outcome::Rejected(Rejection { answer, error }) => {
+            format!("the target answered with {answer}: {error}")
+        }
         Outcome::Unknown(why) => format!("the outcome is unknown: {why}"),
     }
 }

@@ -1,10 +1,14 @@
 //! What an adapter can say about a call.
 //!
-//! Owns the distinction that the ledger rests on: done, failed, certainly nothing happened, or unknown.
+//! Owns the distinction that the ledger rests on: done, failed, certainly nothing happened, or unknown. Invariant: an error with which a
+//! target answers a call counts as "not executed" by its contract only ([`Outcome::under`]), whatever the adapter makes of it.
 
 use serde_json::Value;
 
-use placet_types::envelope::result::{Citation, Mutation};
+use placet_types::{
+    contract::{Capability, not_executed::ErrorAnswer},
+    envelope::result::{Citation, Mutation},
+};
 
 /// What became of one call.
 #[derive(Debug)]
@@ -13,10 +17,46 @@ pub enum Outcome {
     Done(Answer),
     /// The endpoint was asked and reports that it failed; the call is over.
     Failed(Answer),
-    /// Certainly nothing happened: nothing was sent, or the endpoint refused before acting.
+    /// Certainly nothing happened: no byte of the call was sent, or the adapter itself refused it before acting. Never said of what an
+    /// endpoint has answered to a call that may have an effect.
     NothingHappened(AdapterError),
+    /// It was sent, and the endpoint answered with an error of its protocol. Whether that means "not executed" is for the contract to say.
+    Rejected(Rejection),
     /// It was sent and the outcome is not known: a timeout, a broken connection, an answer that is none.
     Unknown(String),
+}
+
+impl Outcome {
+    /// The outcome as the contract of the call lets it count: an error answer that it does not name says nothing about the effect.
+    #[must_use]
+    pub fn under(self, capability: &Capability) -> Self {
+        match self {
+            Self::Rejected(Rejection { answer, .. })
+                if !capability.not_executed.counts(&answer) =>
+            {
+                Self::Unknown(format!("the endpoint answered with {answer}"))
+            }
+            other => other,
+        }
+    }
+
+    /// Why the call was not executed, where it was not: asked of an outcome that has gone through [`Self::under`].
+    #[must_use]
+    pub const fn not_executed(&self) -> Option<&AdapterError> {
+        match self {
+            Self::NothingHappened(error) | Self::Rejected(Rejection { error, .. }) => Some(error),
+            Self::Done(_) | Self::Failed(_) | Self::Unknown(_) => None,
+        }
+    }
+}
+
+/// An error with which an endpoint answered a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// The answer.
+    pub answer: ErrorAnswer,
+    /// What it says, where it counts.
+    pub error: AdapterError,
 }
 
 /// What the endpoint answered.

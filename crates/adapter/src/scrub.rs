@@ -13,7 +13,7 @@ use std::{fmt, sync::Arc};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 
-use crate::outcome::{AdapterError, Answer, Outcome};
+use crate::outcome::{AdapterError, Answer, Outcome, Rejection};
 
 use self::{
     finder::Finder,
@@ -190,6 +190,9 @@ impl Scrub {
             Outcome::Done(answer) => Outcome::Done(self.answer(answer)),
             Outcome::Failed(answer) => Outcome::Failed(self.answer(answer)),
             Outcome::NothingHappened(error) => Outcome::NothingHappened(self.error(error)),
+            Outcome::Rejected(Rejection { answer, error }) => {
+                Outcome::Rejected(Rejection { answer, error: self.error(error) })
+            }
             Outcome::Unknown(reason) => Outcome::Unknown(self.text(reason)),
         }
     }

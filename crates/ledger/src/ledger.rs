@@ -108,8 +108,11 @@ pub enum Outcome {
     Succeeded,
     /// It failed and will not be tried again.
     FailedFinal(ErrorCode),
-    /// Nothing happened, as the adapter declares; it may be tried again.
+    /// Nothing happened: it was not sent, or a probe does not know it; it may be tried again under its approval.
     FailedRetriable(ErrorCode),
+    /// It was sent, and refused with an answer that its contract declares as "not executed". It may be tried again; under its approval only
+    /// where the target recognises its token, since the word of a target is no proof.
+    Declined(ErrorCode),
     /// Nobody can say.
     Unknown(String),
 }

@@ -115,7 +115,7 @@ pub enum EffectState {
         code: ErrorCode,
         /// The content digest of the result envelope.
         result: Digest,
-        /// The approval under which it may be tried again.
+        /// The approval under which it may be tried again: none, where a call that was sent needs a new one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approval_id: Option<ApprovalId>,
     },
@@ -197,6 +197,12 @@ pub struct Attempt {
 }
 
 impl Attempt {
+    /// The approval under which it may be tried again once it counts as not executed. A call that was sent stays within one effect for one
+    /// approval where its target recognises the token; any other one needs a new agreement.
+    pub(crate) fn kept_approval(&self, was_sent: bool) -> Option<ApprovalId> {
+        self.approval_id.clone().filter(|_| !was_sent || self.class.may_repeat())
+    }
+
     /// The epoch whose duty it is to settle the attempt: the one that dispatched it, or the one that adopted it.
     #[must_use]
     pub fn duty(&self) -> u64 {

@@ -34,11 +34,13 @@ pub enum Guard {
     ResultBeforeCommit,
     /// What people have agreed to is taken up and runs (I13).
     AgreedNotTakenUp,
+    /// Of the error answers to a call that was sent, only those that count as its contract says mean "not executed" (I1, I12).
+    RefusalUndeclared,
 }
 
 impl Guard {
     /// Every guard.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::DispatchNotDurable,
         Self::FingerprintUnchecked,
         Self::FenceIgnored,
@@ -52,6 +54,7 @@ impl Guard {
         Self::RetryOpaque,
         Self::ResultBeforeCommit,
         Self::AgreedNotTakenUp,
+        Self::RefusalUndeclared,
     ];
 
     /// The name of the build without it.
@@ -71,6 +74,7 @@ impl Guard {
             Self::RetryOpaque => "retry-opaque",
             Self::ResultBeforeCommit => "result-before-commit",
             Self::AgreedNotTakenUp => "agreed-not-taken-up",
+            Self::RefusalUndeclared => "refusal-undeclared",
         }
     }
 }
@@ -140,6 +144,7 @@ mod switched {
             Guard::GrantUsesUncounted => 1 << 10,
             Guard::AgreedNotTakenUp => 1 << 11,
             Guard::SettleDelayIgnored => 1 << 12,
+            Guard::RefusalUndeclared => 1 << 13,
         }
     }
 

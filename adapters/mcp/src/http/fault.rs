@@ -1,10 +1,10 @@
 //! Why an HTTP exchange with a server failed.
 //!
-//! Owns what each status says about the message (a listed set of statuses, nothing else, is a refusal before the
-//! effect). Holds no text of a response.
+//! Owns what each failure says about the message, and in which words. Holds no text of a response.
 
 use placet_adapter::outcome::AdapterError;
 use placet_egress::EgressError;
+use placet_types::contract::not_executed::HttpError;
 
 use crate::failure::Fault;
 
@@ -15,11 +15,11 @@ pub(crate) enum HttpFault {
     #[error("{0}")]
     Egress(#[from] EgressError),
     /// The server answered with a status of failure.
-    #[error("the server answered with http status {0}")]
-    Status(u16),
-    /// The server does not know our session any more.
+    #[error("the server answered with http status {}", .0.status)]
+    Status(HttpError),
+    /// The server does not know our session any more: it says so with this status.
     #[error("the server has ended the session")]
-    SessionEnded,
+    SessionEnded(u16),
     /// The server gave a session the number of another one that is in use.
     #[error("the server has given the session a number that another one has")]
     NumberTaken,
@@ -56,31 +56,34 @@ impl HttpFault {
             }
             Self::Egress(_) | Self::Late => Fault::Perhaps(said),
             Self::Unusable(_) => Fault::Garbled(said),
-            Self::SessionEnded | Self::NumberTaken | Self::CredentialOver => {
+            Self::SessionEnded(status) => Fault::Status {
+                answer: HttpError::bare(*status),
+                error: AdapterError::NoSession(said),
+            },
+            Self::NumberTaken | Self::CredentialOver => {
                 Fault::Nothing(AdapterError::NoSession(said))
             }
             Self::NotMade(_) => Fault::Nothing(AdapterError::Misconfigured(said)),
-            Self::Status(status) => of_status(*status, said),
+            Self::Status(answer) => {
+                Fault::Status { answer: *answer, error: of_status(answer.status, said) }
+            }
         }
     }
 }
 
-fn of_status(status: u16, said: String) -> Fault {
+fn of_status(status: u16, said: String) -> AdapterError {
     match status {
-        401 => Fault::Nothing(AdapterError::CredentialRefused(said)),
+        401 => AdapterError::CredentialRefused(said),
         // The server knows who asks, and will not: another credential of the same kind is no reason to ask again.
-        403 => Fault::Nothing(AdapterError::Forbidden(said)),
-        429 => Fault::Nothing(AdapterError::Unavailable(said)),
-        400 | 404 | 405 | 406 | 411 | 413 | 414 | 415 | 431 => {
-            Fault::Nothing(AdapterError::Refused(said))
-        }
-        _ => Fault::Perhaps(said),
+        403 => AdapterError::Forbidden(said),
+        429 | 503 => AdapterError::Unavailable(said),
+        _ => AdapterError::Refused(said),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AdapterError, EgressError, Fault, HttpFault};
+    use super::{AdapterError, EgressError, Fault, HttpError, HttpFault};
 
     #[test]
     fn what_is_too_large_to_be_sent_is_no_outage_of_the_server() {
@@ -96,20 +99,26 @@ mod tests {
     }
 
     #[test]
-    fn only_listed_statuses_say_that_nothing_happened() {
+    fn no_status_says_by_itself_that_nothing_happened() {
         for status in 100..600 {
-            let nothing = matches!(HttpFault::Status(status).meaning(), Fault::Nothing(_));
+            let fault = HttpFault::Status(HttpError::bare(status));
+            let meaning = fault.meaning();
+            let Fault::Status { answer, .. } = &meaning else { panic!("{status}: {meaning:?}") };
+            assert_eq!(answer.status, status);
+            // A read, or a handshake, has no effect: there a server is believed.
             let listed =
                 [400, 401, 403, 404, 405, 406, 411, 413, 414, 415, 429, 431].contains(&status);
-            assert_eq!(nothing, listed, "{status}");
+            assert_eq!(meaning.as_refusal().is_some(), listed, "{status}");
         }
+        let ended = HttpFault::SessionEnded(404).meaning();
+        assert!(matches!(ended, Fault::Status { error: AdapterError::NoSession(_), .. }));
     }
 
     #[test]
     fn a_credential_that_is_not_taken_is_told_from_one_that_does_not_allow_the_call() {
         for (status, is_taken) in [(401, false), (403, true)] {
-            let meaning = HttpFault::Status(status).meaning();
-            let Fault::Nothing(error) = meaning else { panic!("{status}: {meaning:?}") };
+            let meaning = HttpFault::Status(HttpError::bare(status)).meaning();
+            let Fault::Status { error, .. } = meaning else { panic!("{status}: {meaning:?}") };
             assert_eq!(matches!(error, AdapterError::CredentialRefused(_)), !is_taken, "{error}");
             assert_eq!(matches!(error, AdapterError::Forbidden(_)), is_taken, "{error}");
         }

@@ -44,6 +44,7 @@ use placet_egress::{Destination, EgressClient, EgressPolicy, Limits, PrivateRang
 use placet_types::contract::{
     credential::CredentialFile,
     file::{LimitsFile, TransportFile},
+    not_executed::HttpError,
 };
 
 use crate::connector::{Endpoint, McpSettings, SecretLookup, message_bytes_max};
@@ -258,7 +259,9 @@ impl EgressHttp {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         if !status.is_success() {
-            return Err(StreamableHttpError::Client(HttpFault::Status(status.as_u16())));
+            return Err(StreamableHttpError::Client(HttpFault::Status(HttpError::bare(
+                status.as_u16(),
+            ))));
         }
         if !wire::is_type(response.headers(), "text/event-stream") {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
@@ -366,7 +369,7 @@ impl StreamableHttpClient for EgressHttp {
             Ok(StatusCode::METHOD_NOT_ALLOWED) => {
                 return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
             }
-            Ok(status) => HttpFault::Status(status.as_u16()),
+            Ok(status) => HttpFault::Status(HttpError::bare(status.as_u16())),
             Err(fault) => fault,
         };
         // Said here, since the library would say it with the number, which lives on there and is as good as a credential.

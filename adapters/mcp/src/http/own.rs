@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use placet_types::contract::file::LimitsFile;
+use placet_types::contract::{file::LimitsFile, not_executed::HttpError};
 use rmcp::transport::streamable_http_client::StreamableHttpPostResponse;
 use tokio::time::Instant;
 
@@ -103,9 +103,15 @@ impl Own {
                 StreamableHttpPostResponse::Json(_, Some(_))
                 | StreamableHttpPostResponse::Sse(_, Some(_)),
             ) => self.numbered.store(true, Ordering::Release),
-            Err(HttpFault::SessionEnded) => self.close(),
-            Err(HttpFault::Status(401)) if !self.speaker.is_contract() => self.close(),
-            Err(HttpFault::Status(403)) if !self.speaker.is_contract() => {
+            Err(HttpFault::SessionEnded(_)) => self.close(),
+            Err(HttpFault::Status(HttpError { status: 401, .. }))
+                if !self.speaker.is_contract() =>
+            {
+                self.close();
+            }
+            Err(HttpFault::Status(HttpError { status: 403, .. }))
+                if !self.speaker.is_contract() =>
+            {
                 self.retired.store(true, Ordering::Release);
             }
             Ok(_) | Err(_) => {}

@@ -14,11 +14,14 @@ use rmcp::{
 use sse_stream::{Sse, SseStream};
 
 use placet_egress::{EgressBody, EgressError};
+use placet_types::contract::not_executed::HttpError;
 
 use super::{SESSION_ID, fault::HttpFault};
 
 /// What is read of the body that goes with a failed handshake.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
+/// The member that every JSON-RPC message has.
+const JSON_RPC: &[u8] = b"jsonrpc";
 /// The longest session id.
 const SESSION_ID_BYTES_MAX: usize = 1_024;
 /// The bounds of the pause that a server may ask for before its stream is taken up again, in milliseconds.
@@ -64,10 +67,20 @@ async fn read_failure(
     let status = response.status();
     // A 400 in a session is how some servers say that they do not know it.
     if in_session && matches!(status, StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST) {
-        return Err(HttpFault::SessionEnded);
+        return Err(HttpFault::SessionEnded(status.as_u16()));
     }
-    let fault = HttpFault::Status(status.as_u16());
+    let headers = response.headers();
+    let mut answer = HttpError {
+        has_challenge: headers.contains_key(header::WWW_AUTHENTICATE),
+        has_retry_after: headers.contains_key(header::RETRY_AFTER),
+        ..HttpError::bare(status.as_u16())
+    };
+    let fault = HttpFault::Status(answer);
     let ClientJsonRpcMessage::Request(request) = message else { return Err(fault) };
+    if answer.has_retry_after && matches!(request.request, ClientRequest::CallToolRequest(_)) {
+        answer.has_json_rpc = may_be_json_rpc(response.into_body()).await;
+        return Err(HttpFault::Status(answer));
+    }
     let is_handshake = matches!(
         &request.request,
         ClientRequest::InitializeRequest(_) | ClientRequest::DiscoverRequest(_)
@@ -84,6 +97,12 @@ async fn read_failure(
     // What refuses a request before reading it may not know its id.
     error.id = Some(request.id.clone());
     Ok(StreamableHttpPostResponse::Json(ServerJsonRpcMessage::Error(error), None))
+}
+
+/// Whether a body may be a JSON-RPC message: it says so, or cannot be read.
+async fn may_be_json_rpc(body: EgressBody) -> bool {
+    let body = collect(body, ERROR_BYTES_MAX).await;
+    body.map_or(true, |body| body.windows(JSON_RPC.len()).any(|part| part == JSON_RPC))
 }
 
 /// A body as events. Its bytes in total are limited by the egress client, so every event is.

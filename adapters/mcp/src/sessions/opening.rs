@@ -164,6 +164,7 @@ impl Session {
                         Unready::OfCredential(refused)
                     }
                     Fault::Nothing(_)
+                    | Fault::Status { .. }
                     | Fault::Reported { .. }
                     | Fault::Garbled(_)
                     | Fault::Perhaps(_) => {

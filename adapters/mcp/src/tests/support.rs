@@ -16,7 +16,7 @@ use placet_types::{
     clock::Timestamp,
     contract::{Contract, file::ContractFile},
     digest::Digest,
-    ids::{CapabilityId, TenantId, ToolCallId},
+    ids::{CapabilityId, CapabilityName, TenantId, ToolCallId},
 };
 
 use crate::connector::{
@@ -163,7 +163,12 @@ pub(super) async fn call(
     tool: &str,
     args: Value,
 ) -> Outcome {
-    send(adapter, dispatch(contract, tool, args), within(10_000)).await
+    let outcome = send(adapter, dispatch(contract, tool, args), within(10_000)).await;
+    // As the engine lets it count.
+    match contract.capabilities.get(&tool.parse::<CapabilityName>().unwrap()) {
+        Some(capability) => outcome.under(capability),
+        None => outcome,
+    }
 }
 
 /// Sends a call for nobody in particular, as the engine does: what it goes through is made ready first.

@@ -227,6 +227,9 @@ impl Ledger {
         if !fits {
             return Err(LedgerError::PermitMismatch);
         }
+        if approval.is_consumed() && record.state.approval_id() != Some(approval_id) {
+            return Err(LedgerError::WrongState("consumed"));
+        }
         approval
             .moved(ApprovalState::Consumed { arm: record.arm, at: now })
             .ok_or(LedgerError::WrongState(approval.state.name()))

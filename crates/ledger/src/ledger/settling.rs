@@ -90,12 +90,14 @@ impl Ledger {
         let state = match outcome {
             Outcome::Succeeded => EffectState::Succeeded { result: digest, resolved_by },
             // "Nothing happened" speaks for the last attempt only; a person speaks for all.
-            Outcome::FailedFinal(_) | Outcome::FailedRetriable(_)
+            Outcome::FailedFinal(_) | Outcome::FailedRetriable(_) | Outcome::Declined(_)
                 if attempt.after_unknown && by.attempt().is_some() =>
             {
                 return Err(LedgerError::WrongState("still unknown"));
             }
-            Outcome::FailedFinal(code) | Outcome::FailedRetriable(code) => {
+            Outcome::FailedFinal(code)
+            | Outcome::FailedRetriable(code)
+            | Outcome::Declined(code) => {
                 EffectState::FailedFinal { code, result: digest, resolved_by }
             }
             Outcome::Unknown(_) => return Err(LedgerError::WrongState("still unknown")),
@@ -339,7 +341,7 @@ fn given_back(
     (outcome, result): (&Outcome, &ToolResultEnvelope),
 ) -> Option<Reservation> {
     let nothing_happened = match outcome {
-        Outcome::FailedRetriable(_) => true,
+        Outcome::FailedRetriable(_) | Outcome::Declined(_) => true,
         Outcome::FailedFinal(_) => {
             let error = result.error.as_ref();
             error.is_some_and(|error| error.execution == Execution::NotExecuted)
@@ -362,7 +364,7 @@ fn given_back(
 const fn has_words(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded | Outcome::FailedFinal(_) => true,
-        Outcome::FailedRetriable(code) => is_in_its_words(*code),
+        Outcome::FailedRetriable(code) | Outcome::Declined(code) => is_in_its_words(*code),
         Outcome::Unknown(_) => false,
     }
 }
@@ -392,7 +394,7 @@ fn state_after(
         Outcome::Succeeded => EffectState::Succeeded { result, resolved_by },
         Outcome::Unknown(reason) => unknown(reason),
         // "Nothing happened" speaks for the last attempt only.
-        Outcome::FailedRetriable(_) if attempt.after_unknown => {
+        Outcome::FailedRetriable(_) | Outcome::Declined(_) if attempt.after_unknown => {
             unknown("this attempt had no effect, but an earlier one may have had".to_owned())
         }
         Outcome::FailedFinal(_) if record.unknown.is_some() => {
@@ -400,7 +402,11 @@ fn state_after(
         }
         Outcome::FailedFinal(code) => EffectState::FailedFinal { code, result, resolved_by },
         Outcome::FailedRetriable(code) => {
-            EffectState::FailedRetriable { code, result, approval_id: attempt.approval_id.clone() }
+            let approval_id = attempt.kept_approval(is_in_its_words(code));
+            EffectState::FailedRetriable { code, result, approval_id }
+        }
+        Outcome::Declined(code) => {
+            EffectState::FailedRetriable { code, result, approval_id: attempt.kept_approval(true) }
         }
     }
 }

@@ -3,7 +3,8 @@
 //! Owns the legal moves (T1 to T11). Does not store and does not decide who may ask for one.
 //!
 //! Invariants: I7, a record's history is a path through [`EffectRecord::may_move_to`], and settled states are absorbing but for the end
-//! of their retention. I1, only what the other system recognises is sent again with an old token. I9, an unknown outcome ends with
+//! of their retention. I1 and I10, a call that was sent and refused is sent again under its approval only where the record still names it;
+//! only what the other system recognises is sent again with an old token. I9, an unknown outcome ends with
 //! evidence or by operators. A record with an unknown arm never returns to absent.
 
 use placet_types::{clock::Timestamp, ids::RecordId};
@@ -13,7 +14,7 @@ use crate::{
     sabotage::{Guard, removed},
 };
 
-use super::{Attempt, EffectRecord, EffectState, Rearm, Resolution, Unknown};
+use super::{Attempt, EffectRecord, EffectState, Rearm, Resolution, Unknown, is_in_its_words};
 
 /// A move that the machine does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -48,15 +49,19 @@ impl EffectState {
             )
             | (S::Approved { .. }, S::Denied { .. }) => true,
             (
-                S::Claimed { .. }
-                | S::Approved { .. }
-                | S::FailedRetriable { .. }
-                | S::Rearmed { .. },
+                S::Claimed { .. } | S::Approved { .. } | S::Rearmed { .. },
                 S::Dispatched(attempt),
             ) => attempt.number >= 1,
+            // Under the approval that it may be tried again under, or under none.
+            (S::FailedRetriable { approval_id: kept, .. }, S::Dispatched(attempt)) => {
+                attempt.number >= 1 && (attempt.approval_id.is_none() || attempt.approval_id == *kept)
+            }
             (S::Dispatched(a), S::Dispatched(b)) => a.may_be_adopted_as(b) || a.may_repeat_as(b),
             (S::Dispatched(a), S::Indeterminate { attempt: b, rearm: None, .. }) => a == b,
-            (S::Dispatched(_), S::FailedRetriable { .. }) => true,
+            // A refusal in words of the target has reached it, whatever its adapter says.
+            (S::Dispatched(attempt), S::FailedRetriable { code, approval_id: kept, .. }) => {
+                kept.is_none() || *kept == attempt.kept_approval(is_in_its_words(*code))
+            }
             (
                 S::Dispatched(attempt),
                 S::Succeeded { resolved_by, .. } | S::FailedFinal { resolved_by, .. },

@@ -481,3 +481,4 @@ fn names(states: &[EffectState]) -> std::collections::BTreeSet<&'static str> {
 }
 
 mod evidence;
+mod refused;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use placet_adapter::{
     adapter::{Adapter, Approach, Conditions, Connector, Credential, Dispatch, Inquiry, Seat},
-    outcome::{AdapterError, Answer, Outcome, Probe, cut, shortened},
+    outcome::{AdapterError, Answer, Outcome, Probe, Rejection, cut, shortened},
     scrub::{REMOVED, Scrub},
 };
 use placet_types::contract::{Contract, LiveTool};
@@ -102,6 +102,10 @@ impl Adapter for Discreet {
             Outcome::Failed(said) => Outcome::Failed(answer(scrub, said).await),
             Outcome::NothingHappened(error) => {
                 Outcome::NothingHappened(scrub.error(error).shortened())
+            }
+            Outcome::Rejected(Rejection { answer, error }) => {
+                let error = scrub.error(error).shortened();
+                Outcome::Rejected(Rejection { answer, error })
             }
             Outcome::Unknown(reason) => Outcome::Unknown(shortened(scrub.text(reason))),
         }

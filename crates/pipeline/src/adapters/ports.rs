@@ -327,15 +327,11 @@ impl Lease {
     pub(crate) fn report(mut self, outcome: &Outcome, given: Duration) {
         self.trial.used = given >= FAIR || !matches!(outcome, Outcome::Unknown(_));
         let port = &self.trial.port;
-        match outcome {
-            Outcome::Unknown(_) => self.trial.ran_out(given),
-            Outcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::Garbled(_)) => {
-                port.failed();
-            }
+        match (outcome, outcome.not_executed()) {
+            (Outcome::Unknown(_), _) => self.trial.ran_out(given),
+            (_, Some(AdapterError::Unavailable(_) | AdapterError::Garbled(_))) => port.failed(),
             // What is refused to one caller, or in one session, is no outage for the others.
-            Outcome::Done(_) | Outcome::Failed(_) | Outcome::NothingHappened(_) => {
-                port.breaker().succeeded();
-            }
+            _ => port.breaker().succeeded(),
         }
         self.lost();
     }

@@ -71,12 +71,15 @@ pub(crate) fn may_repeat_keyed(
 /// Whether the target did not answer: what it did may be asked for again with the same token.
 pub(crate) const fn is_unanswered(outcome: &AdapterOutcome) -> bool {
     matches!(
-        outcome,
-        AdapterOutcome::Unknown(_)
-            | AdapterOutcome::NothingHappened(
-                AdapterError::Unavailable(_)
-                    | AdapterError::NoSession(_)
-                    | AdapterError::Garbled(_)
+        (outcome, outcome.not_executed()),
+        (AdapterOutcome::Unknown(_), _)
+            | (
+                _,
+                Some(
+                    AdapterError::Unavailable(_)
+                        | AdapterError::NoSession(_)
+                        | AdapterError::Garbled(_)
+                )
             )
     )
 }
@@ -119,8 +122,8 @@ pub(crate) fn may_repeat(brokered: &Brokered, outcome: &AdapterOutcome) -> bool 
         return false;
     }
     let unreachable = matches!(
-        outcome,
-        AdapterOutcome::NothingHappened(AdapterError::Unavailable(_) | AdapterError::NoSession(_))
+        outcome.not_executed(),
+        Some(AdapterError::Unavailable(_) | AdapterError::NoSession(_))
     );
     match &brokered.built.target.capability.dedup {
         Dedup::ReadOnly => unreachable,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use placet_adapter::{
     adapter::Seat,
-    outcome::{AdapterError, Outcome as AdapterOutcome},
+    outcome::{AdapterError, Outcome as AdapterOutcome, Rejection},
 };
 use placet_ledger::{
     approval::ApprovalRecord,
@@ -325,7 +325,7 @@ async fn note_answer(
     if let Some(port) = context.ports.of(capability.adapter()) {
         context.metrics.breaker(capability.adapter(), port.is_open());
     }
-    if let AdapterOutcome::NothingHappened(AdapterError::Drifted(_)) = outcome {
+    if let Some(AdapterError::Drifted(_)) = outcome.not_executed() {
         drift::drifted(context, capability);
         let mut event = refuse::event_of(AuditKind::Security, passage, brokered);
         event.code = Some(ErrorCode::ValidationError);
@@ -341,7 +341,8 @@ async fn note_credential(
     (outcome, is_fresh): (&AdapterOutcome, bool),
 ) {
     match outcome {
-        AdapterOutcome::NothingHappened(error) => {
+        AdapterOutcome::NothingHappened(error)
+        | AdapterOutcome::Rejected(Rejection { error, .. }) => {
             let kind = brokered.binding.credential.kind;
             if credential::is_ours(kind)
                 && let Some(problem) = credential::fault_of(error)

@@ -3,9 +3,10 @@
 //! Owns the call and the second try. Not here: tries that need a permit of their own, which `again` owns. Invariants: a second try is of
 //! the same attempt, with the same token and until the same deadline; it is made only against an answer which says that nothing happened
 //! because the target does not know the credential, only with another credential that the chain names before, and there is no third; nothing
-//! is sent with a credential whose time is over; and no try waits for anything between the commit that allows it and the adapter.
+//! is sent with a credential whose time is over; no try waits for anything between the commit that allows it and the adapter; and what a
+//! target answers with an error counts as its contract says, whoever the adapter is.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{task::JoinHandle, time::Instant};
 use tracing::Instrument as _;
@@ -17,6 +18,7 @@ use placet_adapter::{
 use placet_ledger::{
     audit::AuditEvent,
     dispatch::{Dispatch, Spare},
+    sabotage::{Guard, removed},
 };
 use placet_telemetry::trace::AdapterFields;
 use placet_types::{
@@ -110,25 +112,27 @@ pub(crate) async fn call(
 }
 
 fn was_refused(outcome: &AdapterOutcome) -> bool {
-    matches!(outcome, AdapterOutcome::NothingHappened(AdapterError::CredentialRefused(_)))
+    matches!(outcome.not_executed(), Some(AdapterError::CredentialRefused(_)))
 }
 
 /// Whether an answer proves that the target has taken the credential: silence does not, and neither does what stands before it.
 const fn was_taken(outcome: &AdapterOutcome) -> bool {
-    match outcome {
-        AdapterOutcome::Done(_)
-        | AdapterOutcome::Failed(_)
-        | AdapterOutcome::NothingHappened(AdapterError::Refused(_)) => true,
-        AdapterOutcome::NothingHappened(
-            AdapterError::Unavailable(_)
-            | AdapterError::NoSession(_)
-            | AdapterError::Drifted(_)
-            | AdapterError::CredentialRefused(_)
-            | AdapterError::Forbidden(_)
-            | AdapterError::Garbled(_)
-            | AdapterError::Misconfigured(_),
-        )
-        | AdapterOutcome::Unknown(_) => false,
+    match (outcome, outcome.not_executed()) {
+        (AdapterOutcome::Done(_) | AdapterOutcome::Failed(_), _)
+        | (_, Some(AdapterError::Refused(_))) => true,
+        (
+            _,
+            Some(
+                AdapterError::Unavailable(_)
+                | AdapterError::NoSession(_)
+                | AdapterError::Drifted(_)
+                | AdapterError::CredentialRefused(_)
+                | AdapterError::Forbidden(_)
+                | AdapterError::Garbled(_)
+                | AdapterError::Misconfigured(_),
+            )
+            | None,
+        ) => false,
     }
 }
 
@@ -176,6 +180,7 @@ async fn try_once(
         trace: trace_headers(&span),
     };
     let connection = lease.connection();
+    let capability = Arc::clone(&brokered.built.target.capability);
     let invoking = async move {
         // A process that was paused must not begin what others may have taken over meanwhile.
         // And its commit may have outlasted the credential.
@@ -186,7 +191,11 @@ async fn try_once(
             drop(dispatch);
             return None;
         }
-        Some(connection.invoke(dispatch, conditions).await)
+        let outcome = connection.invoke(dispatch, conditions).await;
+        if removed(Guard::RefusalUndeclared) {
+            return Some(outcome);
+        }
+        Some(outcome.under(&capability))
     };
     let mut task = tokio::spawn(invoking.instrument(span));
     let grace_ms = if listen_ms > 0 { GRACE_LISTENING_MS } else { GRACE_MS };

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use placet_adapter::outcome::{Answer as AdapterAnswer, Outcome as AdapterOutcome};
+use placet_adapter::outcome::{
+    AdapterError, Answer as AdapterAnswer, Outcome as AdapterOutcome, Rejection,
+};
 use placet_ledger::{
     dispatch::Settlement,
     ledger::{LedgerError, Outcome},
@@ -14,6 +16,7 @@ use placet_ledger::{
     store::StoreError,
 };
 use placet_types::{
+    clock::Timestamp,
     contract::{Capability, credential::CredentialKind},
     envelope::result::{Cost, Mutation, ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Execution, Refusal},
@@ -63,11 +66,12 @@ pub(crate) fn conclude(
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
         AdapterOutcome::NothingHappened(error) => {
-            let refusal = unavailable(&error, kind);
-            let mut result = subject.result(status_of(&refusal), now);
-            result.error = Some(error_of(&refusal));
-            tracing::info!(error = %logged(&error), capability = %capability.id, "the adapter did nothing");
-            (Outcome::FailedRetriable(refusal.code), result)
+            let (code, result) = not_executed(subject, (capability, kind), &error, now);
+            (Outcome::FailedRetriable(code), result)
+        }
+        AdapterOutcome::Rejected(Rejection { error, .. }) => {
+            let (code, result) = not_executed(subject, (capability, kind), &error, now);
+            (Outcome::Declined(code), result)
         }
         AdapterOutcome::Unknown(reason) => {
             tracing::warn!(%reason, capability = %capability.id, "the outcome of a call is unknown");
@@ -82,6 +86,20 @@ pub(crate) fn conclude(
             (Outcome::FailedFinal(ErrorCode::AdapterFailed), result)
         }
     }
+}
+
+/// The result of a call that was not executed.
+fn not_executed(
+    subject: Subject,
+    (capability, kind): (&Capability, CredentialKind),
+    error: &AdapterError,
+    now: Timestamp,
+) -> (ErrorCode, ToolResultEnvelope) {
+    let refusal = unavailable(error, kind);
+    let mut result = subject.result(status_of(&refusal), now);
+    result.error = Some(error_of(&refusal));
+    tracing::info!(error = %logged(error), capability = %capability.id, "call not executed");
+    (refusal.code, result)
 }
 
 /// An outcome that could not be kept.
@@ -135,7 +153,7 @@ fn spoken_for(
     let Some(record) = record else { return (outcome, result) };
     let after_unknown = record.state.attempt().is_some_and(|attempt| attempt.after_unknown);
     let reason = match outcome {
-        Outcome::FailedRetriable(_) if after_unknown => {
+        Outcome::FailedRetriable(_) | Outcome::Declined(_) if after_unknown => {
             "this attempt had no effect, but an earlier one may have had"
         }
         Outcome::FailedFinal(_) if record.unknown.is_some() => {
@@ -144,6 +162,7 @@ fn spoken_for(
         Outcome::Succeeded
         | Outcome::FailedFinal(_)
         | Outcome::FailedRetriable(_)
+        | Outcome::Declined(_)
         | Outcome::Unknown(_) => return (outcome, result),
     };
     let mut subject = Subject::of_record(record, None);

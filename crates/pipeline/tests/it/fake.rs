@@ -15,11 +15,11 @@ use tokio::sync::Semaphore;
 
 use placet_adapter::{
     adapter::{Adapter, Approach, Conditions, Connector, Inquiry, Seat},
-    outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe},
+    outcome::{AdapterError, Answer as AdapterAnswer, Outcome, Probe, Rejection},
 };
 use placet_ledger::dispatch::Dispatch;
 use placet_types::{
-    contract::{Contract, LiveTool},
+    contract::{Contract, LiveTool, not_executed::ErrorAnswer},
     envelope::result::{Citation, Mutation},
 };
 
@@ -65,6 +65,8 @@ pub(crate) enum Behaviour {
     NothingAfter(Duration),
     /// It refuses the call, in words of its own.
     Refuses,
+    /// It has its effect, and answers with this JSON-RPC error.
+    Rejects(i32),
     /// It refuses the call, since the tool is not what its contract says.
     Drifts,
     /// There is no session with it for whoever calls.
@@ -210,6 +212,10 @@ impl Adapter for FakeAdapter {
                 Outcome::Unknown("connection reset".to_owned())
             }
             Some(Behaviour::Unknown) => Outcome::Unknown("connection reset".to_owned()),
+            Some(Behaviour::Rejects(code)) => Outcome::Rejected(Rejection {
+                answer: ErrorAnswer::JsonRpc(code),
+                error: AdapterError::Refused("the result does not fit".to_owned()),
+            }),
             Some(Behaviour::Fails) => Outcome::Failed(answer),
             Some(Behaviour::Panics) => panic!("the adapter broke"),
             _ => Outcome::Done(answer),

@@ -29,6 +29,8 @@ mod keeping;
 #[cfg(test)]
 mod references;
 #[cfg(test)]
+mod refusals;
+#[cfg(test)]
 mod schedules;
 #[cfg(test)]
 mod sent_again;

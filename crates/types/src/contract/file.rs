@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{credential::CredentialFile, process::ProcessFile};
+use super::{credential::CredentialFile, not_executed::NotExecutedFile, process::ProcessFile};
 use crate::{
     digest::Digest,
     ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
@@ -221,6 +221,10 @@ pub struct CapabilityFile {
     /// What is known about repeating it; required for `effect: write`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dedup: Option<DedupFile>,
+    /// Which error answers to a call that was sent mean that it was not executed; for `effect: write` over MCP. All others say nothing of
+    /// the kind, but for HTTP statuses that are given before a handler can run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_executed: Option<NotExecutedFile>,
     /// What the conformance check calls it with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conformance: Option<ConformanceFile>,

@@ -20,11 +20,13 @@ use crate::{
 pub mod credential;
 pub mod file;
 mod network;
+pub mod not_executed;
 pub mod process;
 pub mod repeating;
 
 use credential::CredentialFile;
 use file::{CapabilityFile, ContractFile, DataClass, LimitsFile, TenantsFile, TransportFile};
+use not_executed::NotExecuted;
 use repeating::{Conformance, ProbePlan, Repeating, TokenPlace};
 
 /// The most capabilities a contract may have.
@@ -84,6 +86,8 @@ pub struct Capability {
     pub token: TokenPlace,
     /// How it is asked about a token, where its contract says so.
     pub probe: Option<ProbePlan>,
+    /// Which error answers to a call that was sent mean that it was not executed.
+    pub not_executed: NotExecuted,
     /// What the conformance check calls it with.
     pub conformance: Option<Conformance>,
     /// What one call costs, in cents.
@@ -259,6 +263,8 @@ impl Capability {
         }
         let Repeating { dedup, token, probe } =
             Repeating::of(file.effect, file.dedup).map_err(|problem| rule(&problem))?;
+        let not_executed =
+            NotExecuted::of(file.effect, file.not_executed).map_err(|problem| rule(&problem))?;
         let mut also = file.also;
         also.remove(&file.mode);
         Ok(Self {
@@ -274,6 +280,7 @@ impl Capability {
             dedup,
             token,
             probe,
+            not_executed,
             conformance: file.conformance.map(Conformance::from),
             cost_cents: file.cost_cents,
             result_taint: file.result_taint,

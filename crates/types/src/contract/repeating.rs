@@ -264,12 +264,12 @@ pub(super) fn check(
 ) -> Result<(), ContractError> {
     let compiled_in = matches!(transport, TransportFile::Internal { .. });
     for (name, capability) in capabilities {
-        check_one(capability, compiled_in, capabilities).map_err(|problem| {
-            ContractError::Rule {
-                adapter: adapter.clone(),
-                place: format!("capabilities.{name}"),
-                problem,
-            }
+        let checked = check_one(capability, compiled_in, capabilities)
+            .and_then(|()| capability.not_executed.check(transport));
+        checked.map_err(|problem| ContractError::Rule {
+            adapter: adapter.clone(),
+            place: format!("capabilities.{name}"),
+            problem,
         })?;
     }
     Ok(())

@@ -197,9 +197,10 @@ async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
                 reads += 1;
             }
             Outcome::NothingHappened(AdapterError::Refused(_)) => refusals += 1,
-            other @ (Outcome::NothingHappened(_) | Outcome::Failed(_) | Outcome::Unknown(_)) => {
-                panic!("{other:?}")
-            }
+            other @ (Outcome::NothingHappened(_)
+            | Outcome::Rejected(_)
+            | Outcome::Failed(_)
+            | Outcome::Unknown(_)) => panic!("{other:?}"),
         }
         let write = json!({"path": format!("door/new-{round}.txt"), "content": "x", "create_directories": round % 2 == 0});
         drop(place.call("write", &write).await);

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use placet_adapter::{
     adapter::{Adapter, Approach, Conditions, Seat},
-    outcome::{AdapterError, Outcome},
+    outcome::AdapterError,
 };
 use placet_types::contract::Contract;
 
@@ -174,7 +174,7 @@ async fn what_is_forbidden_to_one_call_stops_no_other_one_in_the_same_session() 
     let seat = ready(adapter.as_ref(), ("all of acme", "acme"), 10_000).await.unwrap();
     let status = dispatch(&contract, "status", json!({"code": 403}));
     let sent = send_for(adapter.as_ref(), status, conditions("all of acme", "acme")).await;
-    assert!(matches!(sent, Outcome::NothingHappened(AdapterError::Forbidden(_))), "{sent:?}");
+    assert!(matches!(sent.not_executed(), Some(AdapterError::Forbidden(_))), "{sent:?}");
     // It was dispatched before, by another agent.
     let (seated, _) = conditions("all of acme", "acme");
     let sent = adapter.invoke(echo(), Conditions { seat, ..seated }).await;

@@ -16,7 +16,8 @@ use super::{
     sessions::over,
 };
 use crate::tests::support::{
-    TOKEN, TRACEPARENT, call, connect, dispatch, done, in_seconds, owner, send, send_for, within,
+    TOKEN, TRACEPARENT, call, connect, dispatch, done, in_seconds, make_write, owner, send,
+    send_for, within,
 };
 
 #[tokio::test]
@@ -111,22 +112,68 @@ async fn an_answer_as_a_stream_of_events_is_read() {
 #[tokio::test]
 async fn statuses_say_whether_something_may_have_happened() {
     let peer = Peer::start(Manner { stateless: true, ..Manner::default() }).await;
-    let contract = over(&peer, |_| {});
+    let contract = over(&peer, |file| {
+        // A read, and a write whose contract knows better.
+        file["capabilities"]["status_read"] =
+            json!({"input_schema": {"type": "object"}, "mode": "read_only", "effect": "none"});
+        make_write(file, "status_known", json!({"class": "opaque"}));
+        file["capabilities"]["status_known"]["not_executed"] = json!({"http": [409, 503]});
+    });
     let adapter = connect(&contract).await.unwrap();
-    for code in [400, 401, 403, 404, 405, 413, 415, 429] {
-        let outcome = call(adapter.as_ref(), &contract, "status", json!({"code": code})).await;
-        let Outcome::NothingHappened(error) = outcome else { panic!("{code}: {outcome:?}") };
-        assert_eq!(matches!(error, AdapterError::CredentialRefused(_)), code == 401, "{code}");
-        assert_eq!(matches!(error, AdapterError::Forbidden(_)), code == 403, "{code}");
-        assert_eq!(matches!(error, AdapterError::Unavailable(_)), code == 429, "{code}");
-        assert!(!error.to_string().contains("c4nary"));
+    let plain = json!({});
+    let challenge = json!({"challenge": true});
+    let later = json!({"retry_after": true});
+    let answered = json!({"retry_after": true, "json_rpc": true});
+    let mut sent = 0;
+    for (status, with, read, write, known) in [
+        (400, &plain, true, false, false),
+        (401, &plain, true, true, true),
+        (402, &plain, false, false, false),
+        (403, &plain, true, false, false),
+        (403, &challenge, true, true, true),
+        (404, &plain, true, false, false),
+        (405, &plain, true, true, true),
+        (406, &plain, true, false, false),
+        (408, &plain, false, false, false),
+        (409, &plain, false, false, true),
+        (413, &plain, true, true, true),
+        (415, &plain, true, false, false),
+        (422, &plain, false, false, false),
+        (429, &plain, true, false, false),
+        (429, &later, true, true, true),
+        (429, &answered, true, false, false),
+        (500, &plain, false, false, false),
+        (502, &plain, false, false, false),
+        (503, &later, false, false, true),
+        (504, &plain, false, false, false),
+        (302, &plain, false, false, false),
+        (307, &plain, false, false, false),
+    ] {
+        for (tool, not_executed) in
+            [("status_read", read), ("status", write), ("status_known", known)]
+        {
+            let mut args = with.clone();
+            args["code"] = json!(status);
+            let outcome = call(adapter.as_ref(), &contract, tool, args).await;
+            sent += 1;
+            let what = format!("{tool} {status} {with}: {outcome:?}");
+            assert!(!what.contains("c4nary"), "{what}");
+            let Some(error) = outcome.not_executed() else {
+                assert!(matches!(outcome, Outcome::Unknown(_)) && !not_executed, "{what}");
+                continue;
+            };
+            assert!(not_executed, "{what}");
+            assert_eq!(
+                matches!(error, AdapterError::CredentialRefused(_)),
+                status == 401,
+                "{what}"
+            );
+            assert_eq!(matches!(error, AdapterError::Forbidden(_)), status == 403, "{what}");
+            let is_away = matches!(error, AdapterError::Unavailable(_));
+            assert_eq!(is_away, [429, 503].contains(&status), "{what}");
+        }
     }
-    for code in [408, 409, 422, 500, 502, 503, 504, 302, 307] {
-        let outcome = call(adapter.as_ref(), &contract, "status", json!({"code": code})).await;
-        let Outcome::Unknown(why) = outcome else { panic!("{code}: {outcome:?}") };
-        assert!(!why.contains("c4nary"));
-    }
-    assert_eq!(peer.calls().len(), 17, "a call was posted twice");
+    assert_eq!(peer.calls().len(), sent, "a call was posted twice");
     assert!(adapter.is_alive());
     adapter.close().await;
 }

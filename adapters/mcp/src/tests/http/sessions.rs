@@ -55,18 +55,22 @@ async fn closing_ends_the_session() {
 }
 
 #[tokio::test]
-async fn a_forgotten_session_means_that_nothing_happened_and_that_another_one_is_begun() {
-    for forgets_with_400 in [false, true] {
+async fn after_a_forgotten_session_another_begins_and_no_call_repeats() {
+    for (forgets_with_400, declared) in [(false, true), (true, true), (false, false), (true, false)]
+    {
         let peer = Peer::start(Manner { forgets_with_400, ..Manner::default() }).await;
-        let contract = over(&peer, |_| {});
+        let contract = over(&peer, |file| {
+            if declared {
+                file["capabilities"]["echo"]["not_executed"] = json!({"http": [400, 404]});
+            }
+        });
         let adapter = connect(&contract).await.unwrap();
         done(call(adapter.as_ref(), &contract, "echo", json!({})).await);
         peer.forget_sessions();
         let outcome = call(adapter.as_ref(), &contract, "echo", json!({})).await;
-        assert!(
-            matches!(outcome, Outcome::NothingHappened(AdapterError::NoSession(_))),
-            "{outcome:?}"
-        );
+        let is_none = matches!(outcome.not_executed(), Some(AdapterError::NoSession(_)));
+        assert_eq!(is_none, declared, "{outcome:?}");
+        assert_eq!(matches!(outcome, Outcome::Unknown(_)), !declared, "{outcome:?}");
         assert_eq!(peer.calls().len(), 2, "a call was posted again in a new session");
         // It was not the one of the connection, which is over when its own is.
         assert!(adapter.is_alive());

@@ -182,18 +182,23 @@ async fn an_answer_that_is_none_leaves_the_call_unknown() {
 }
 
 #[tokio::test]
-async fn only_declared_refusals_say_that_nothing_happened() {
-    let contract = contract(python("good"), |_| {});
-    let adapter = connect(&contract).await.unwrap();
-    for code in [-32_601, -32_602] {
-        let outcome = call(adapter.as_ref(), &contract, "error", json!({"code": code})).await;
-        assert!(matches!(outcome, Outcome::NothingHappened(AdapterError::Refused(_))), "{code}");
+async fn only_errors_that_the_contract_declares_say_that_nothing_happened() {
+    for declared in [None, Some(-32_601), Some(1)] {
+        let contract = contract(python("good"), |file| {
+            if let Some(code) = declared {
+                file["capabilities"]["error"]["not_executed"] = json!({"jsonrpc": [code]});
+            }
+        });
+        let adapter = connect(&contract).await.unwrap();
+        for code in [-32_601, -32_602, -32_603, -32_600, -32_000, 1] {
+            let outcome = call(adapter.as_ref(), &contract, "error", json!({"code": code})).await;
+            let counts = declared == Some(code);
+            let is_none = matches!(outcome.not_executed(), Some(AdapterError::Refused(_)));
+            assert_eq!(is_none, counts, "{code}: {outcome:?}");
+            assert_eq!(matches!(outcome, Outcome::Unknown(_)), !counts, "{code}: {outcome:?}");
+        }
+        adapter.close().await;
     }
-    for code in [-32_603, -32_600, -32_000, 1] {
-        let outcome = call(adapter.as_ref(), &contract, "error", json!({"code": code})).await;
-        assert!(matches!(outcome, Outcome::Unknown(_)), "{code}: {outcome:?}");
-    }
-    adapter.close().await;
 }
 
 #[tokio::test]

@@ -166,6 +166,44 @@ fn a_declared_failure_is_tried_again_within_the_same_agreement() {
 }
 
 #[test]
+fn a_declined_call_is_not_sent_again_under_its_approval() {
+    let code = ErrorCode::AdapterFailed;
+    for outcome in [
+        Outcome::Declined(code),
+        Outcome::Declined(ErrorCode::CredentialRefused),
+        // In words of the target: it was reached, whatever its adapter says.
+        Outcome::FailedRetriable(code),
+    ] {
+        let world = World::new();
+        let call = world.call("erase", "a.txt", "k1");
+        let (record, approval) = world.approved(&call);
+        let armed = world.dispatch(&call, &record, Some(&approval)).unwrap();
+        let failed = settled(&world, &call, armed, outcome);
+        assert_eq!((failed.state.name(), failed.state.approval_id()), ("failed_retriable", None));
+        assert_eq!(world.calls_used(), 0, "it counts as not executed");
+        let again = world.dispatch(&call, &failed, Some(&world.approval(&approval)));
+        assert!(again.is_err(), "one agreement was enough for two dispatches");
+        assert!(matches!(world.record(&call).state, EffectState::FailedRetriable { .. }));
+    }
+}
+
+#[test]
+fn a_consumed_approval_serves_only_the_record_that_names_it() {
+    let world = World::new();
+    let call = world.call("erase", "a.txt", "k1");
+    let (record, approval) = world.approved(&call);
+    let armed = world.dispatch(&call, &record, Some(&approval)).unwrap();
+    let failed =
+        settled(&world, &call, armed, Outcome::FailedRetriable(ErrorCode::AdapterUnavailable));
+    let code = ErrorCode::AdapterUnavailable;
+    let result = failed.state.result().unwrap();
+    let state = EffectState::FailedRetriable { code, result, approval_id: None };
+    let forgetful = EffectRecord { state, ..failed };
+    let again = world.dispatch(&call, &forgetful, Some(&world.approval(&approval)));
+    assert!(again.is_err(), "{again:?}");
+}
+
+#[test]
 fn what_certainly_was_not_sent_costs_nothing_whoever_finds_that_out() {
     let nothing = || Outcome::FailedRetriable(ErrorCode::AdapterUnavailable);
     type Settle = fn(&World, &EffectRecord, Outcome, &ToolResultEnvelope);

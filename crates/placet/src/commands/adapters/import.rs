@@ -308,6 +308,7 @@ pub(crate) fn capability(
         also: BTreeSet::new(),
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
+        not_executed: None,
         conformance: None,
         cost_cents: 0,
         result_taint: BTreeSet::new(),
