@@ -185,7 +185,7 @@ async fn not_dispatched(
     let moved =
         matches!(error, LedgerError::WrongState(_) | LedgerError::Store(StoreError::Conflict));
     if expired && moved {
-        return decide_again(context, passage, brokered, record);
+        return without_approval(context, passage, brokered, record).await;
     }
     if matches!(error, LedgerError::GrantSpent) {
         // Used up, or ended, since it was decided: people are asked as if there were none.
@@ -225,6 +225,25 @@ async fn not_dispatched(
         return duplicate::overtaken(context, call, record.clone()).await;
     }
     refuse_passing(context, passage, brokered, refusal).await;
+}
+
+/// The approval ran out on the way to the dispatch, and the policies permit the call without it. A call that waited for it ends with it;
+/// what was tried before is decided once more as if nobody had been asked.
+async fn without_approval(
+    context: &Arc<Context>,
+    passage: Passage,
+    mut brokered: Brokered,
+    record: Option<EffectRecord>,
+) {
+    if record.as_ref().is_some_and(|record| matches!(record.state, EffectState::Approved { .. })) {
+        let refused = Refused::of(recorded::denied(ErrorCode::ApprovalExpired), None);
+        return refuse::brokered(context, Call { passage, stage: brokered }, refused).await;
+    }
+    if let Some(resumed) = &mut brokered.built.resumed {
+        resumed.approval = None;
+    }
+    let _was_edited = again::as_sent(&mut brokered);
+    decide_again(context, passage, brokered, record);
 }
 
 /// Refuses a call that was not sent, for a reason that may pass.

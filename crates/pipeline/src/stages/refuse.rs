@@ -263,6 +263,9 @@ async fn approved(
             event.note = None;
             event.digests.insert(TRIED.to_owned(), with);
             context.note(event).await;
+            let execution =
+                if record.unknown.is_some() { Execution::Unknown } else { refusal.execution };
+            let refusal = refusal.with_execution(execution);
             return wait_for_caller(context, passage, &approval, refusal);
         }
         return wait_on(context, passage, &record, &approval).await;
@@ -285,6 +288,11 @@ async fn approved(
             context.desk.moved(context, &ended);
             context.metrics.approval_ended(name, &approval, context.ledger.store().now().as_ms());
             context.routes.approval_over(&approval.approval_id);
+            if record.unknown.is_some() {
+                // Its first arm may have had an effect: what is known of that is its end.
+                let end = recorded::now(context, &record).await;
+                return passage.finish(end);
+            }
             let told = if expired {
                 recorded::denied(ErrorCode::ApprovalExpired)
             } else if refusal.code == ErrorCode::ModeUpgraded || refusal.code.lacks_credential() {

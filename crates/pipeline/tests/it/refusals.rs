@@ -1,12 +1,31 @@
 //! Calls that are refused: by their target after an effect, or on the way to it. What is told is true of every attempt.
 
+use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
     approval::VoteChoice,
     error::{ErrorCode, Execution},
 };
 
 use crate::fake::Behaviour;
-use crate::world::{World, finished, held, plan, refused};
+use crate::world::{Make, World, bundle, finished, held, plan, refused};
+
+/// The shipped policies, and one of `note`.
+fn with_note(policy: &str) -> BundleSource {
+    let mut source = bundle();
+    source.files.push(PolicyFile { name: "99-note.cedar".to_owned(), text: policy.to_owned() });
+    source
+}
+
+/// People are asked about notes.
+fn asked_about_notes() -> BundleSource {
+    with_note(
+        "@id(\"notes\") @approval(\"required\") @approver_group(\"approvers\") @quorum(\"1\") @expires(\"24h\") @reason(\"Notes are looked at.\")\n\
+         forbid (principal, action == Placet::Action::\"fake/note\", resource is Placet::Tool)\n\
+         unless { context.req has approval && !context.req.approval.denied &&\n\
+           context.req.approval.request_digest == context.req.evidence.request_digest &&\n\
+           context.req.now < context.req.approval.expires_at && context.req.approval.total >= 1 };\n",
+    )
+}
 
 #[tokio::test]
 async fn an_error_answer_after_an_effect_is_unknown_from_any_adapter() {
@@ -61,4 +80,20 @@ async fn a_refused_connection_is_tried_again_under_the_same_approval() {
     let result = finished(world.call(plan("erase", "s1", "a")).await);
     assert_eq!(result.approval_id.as_ref(), Some(&asked.approval_id));
     assert_eq!(world.witness.effects("erase").len(), 1);
+}
+
+#[tokio::test]
+async fn a_retry_whose_approval_expired_is_decided_once_more_without_it() {
+    let world = World::with(Make { bundle: asked_about_notes(), ..Make::default() }).await;
+    world.witness.behave("note", Behaviour::NothingHappened);
+    let asked = held(world.call(plan("note", "s1", "a")).await);
+    world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
+    assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
+    world.witness.behave_well();
+    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    // By now nobody need agree to it.
+    world.engine.activate(bundle()).await.unwrap();
+    let result = finished(world.call(plan("note", "s1", "a")).await);
+    assert_eq!(result.approval_id, None);
+    assert_eq!(world.witness.effects("note").len(), 1);
 }

@@ -5,10 +5,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use placet_ledger::store::Store;
+use placet_pipeline::{answer::Held, ticket::Ticket};
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
     approval::VoteChoice,
-    error::{ErrorCode, Execution},
+    error::{ErrorCode, Execution, Refusal},
     mode::EngineMode,
 };
 
@@ -191,6 +192,62 @@ async fn an_edited_call_that_failed_after_its_approval_is_gone_asks_about_what_i
     }
     let result = finished(world.end_of(&again).await);
     assert_eq!((&result.output["args"]["most"], result.edited_args), (&json!(9), None));
+}
+
+/// A call whose first arm had an effect that nobody knows of, re-armed, and held for people.
+async fn rearmed_and_held() -> (World, Held, Ticket) {
+    let world = world(bundle()).await;
+    world.witness.behave("note", Behaviour::Unknown);
+    refused(world.call(much()).await);
+    world.witness.behave_well();
+    world.engine.activate(large()).await.unwrap();
+    world.rearm("ben").await.unwrap();
+    world.reaches("pending_approval").await;
+    let asked = held(world.call(much()).await);
+    let ticket = world.engine.follow(&world.agent().await, &asked.call_id).await.unwrap();
+    (world, asked, ticket)
+}
+
+/// What a waiter of a held call is told once people agree to it.
+async fn told_when_agreed(world: &World, asked: &Held, mut ticket: Ticket) -> Refusal {
+    world.vote("ben", asked, VoteChoice::Approve).await.unwrap();
+    let told = async {
+        loop {
+            let answer = ticket.current();
+            if answer.is_final() {
+                return refused(answer);
+            }
+            ticket.changed().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), told).await.expect("nobody is told")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rearmed_approved_call_that_ends_is_told_unknown() {
+    let (world, asked, ticket) = rearmed_and_held().await;
+    let mut never = bundle();
+    never.files.push(PolicyFile {
+        name: "99-never.cedar".to_owned(),
+        text: "@id(\"no-notes\") @approval(\"never\") @reason(\"Over.\")\nforbid (principal, action == Placet::Action::\"fake/note\", resource);\n".to_owned(),
+    });
+    world.engine.activate(never).await.unwrap();
+    let told = told_when_agreed(&world, &asked, ticket).await;
+    assert_eq!((told.code, told.execution), (ErrorCode::OutcomeUnknown, Execution::Unknown));
+    assert_eq!(world.record().await.state.name(), "indeterminate");
+    assert_eq!(world.witness.effects("note").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rearmed_call_awaiting_its_caller_is_not_called_unexecuted() {
+    let (world, asked, ticket) = rearmed_and_held().await;
+    let subject = world.agent().await.actor.subject().to_owned();
+    let revocation = json!({"kind": "revocation", "subject": subject});
+    let lasts = placet_types::desk::REVOCATION_MS_MIN;
+    world.arrange("dora", revocation, lasts).await.unwrap();
+    let told = told_when_agreed(&world, &asked, ticket).await;
+    assert_eq!((told.code, told.execution), (ErrorCode::CredentialExpired, Execution::Unknown));
+    assert_eq!(world.record().await.state.name(), "approved");
 }
 
 /// What is recorded of a call of `tool` that an approver made smaller, whose node died, and of which the next one cannot read at first
