@@ -173,6 +173,32 @@ async fn other_arguments_are_shown_as_a_difference_decided_by_somebody_else_and_
 }
 
 #[tokio::test]
+async fn an_edit_without_the_precondition_needs_somebody_else() {
+    let desk = Desk::shipped().await;
+    desk.setup.put("a.txt", "as the agent saw it");
+    let seen = desk.agent.call(&plan("files__read", "s0", json!({ "path": "a.txt" }))).await;
+    let seen = seen.succeeded()["output"]["digest"].clone();
+    assert!(seen.is_string(), "{seen}");
+    let args = json!({ "path": "a.txt", "expected_digest": seen });
+    let held = desk.agent.call(&plan("files__delete", "s1", args)).await.held();
+    desk.setup.put("a.txt", "changed since");
+    let id = text(&held, "approval_id");
+    let args = desk.setup.path("args.json");
+    fs::write(&args, r#"{"path": "a.txt"}"#).unwrap();
+    let edit =
+        ["edit", &id, "--args", args.to_str().unwrap(), "--reason", "it has changed", "--digest"];
+    let edited = desk.types("ben", &and(&edit, &desk.digest(&id).await)).await;
+    assert!(edited.ok().contains("ben wrote them and does not decide"), "{edited:?}");
+    let new = desk.digest(&id).await;
+    let approve = ["approve", &id, "--reason", "go", "--digest", &new];
+    refused(&desk.types("ben", &approve).await, "POLICY_DENIED");
+    assert!(desk.is_there("a.txt"), "one person removed the precondition and agreed to that");
+    desk.types("cleo", &approve).await.ok();
+    desk.agent.end_of(&text(&held, "call_id")).await.succeeded();
+    assert!(!desk.is_there("a.txt"));
+}
+
+#[tokio::test]
 async fn several_are_decided_together_and_each_by_its_own_digest() {
     let desk = Desk::shipped().await;
     let (first, one, one_digest) = desk.held("a.txt", "s1").await;

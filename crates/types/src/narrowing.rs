@@ -1,8 +1,8 @@
 //! Whether edited arguments ask for less than those before them.
 //!
 //! Owns what *narrower* means, and which masked values an edit changed. Who may edit, and what follows from an edit that is not narrower, is
-//! not decided here. Invariants: whoever wrote narrower arguments wrote no value that was not there before, but for numbers nearer to zero; a
-//! change at or under a place that the schema marks sensitive is never narrower.
+//! not decided here. Invariants: narrower arguments have every member that was there before, and no value that was not, but for numbers nearer to
+//! zero; a change at or under a place that the schema marks sensitive is never narrower.
 
 use std::collections::BTreeSet;
 
@@ -41,21 +41,26 @@ impl Change {
     }
 }
 
-/// Whether every place is equal but that members were left out, lists lost elements, or numbers moved towards zero and kept their sign. Zero
-/// has none: to many tools it means that there is no limit.
+/// Whether every place is equal but that lists lost some of their elements, or numbers moved towards zero and kept their sign.
+///
+/// A member that is left out may be a filter or a precondition, an empty list a filter that excludes nothing, and zero no limit: none of the
+/// three is narrower.
 #[must_use]
 pub fn is_narrower(before: &Value, after: &Value) -> bool {
     match (before, after) {
-        (Value::Object(before), Value::Object(after)) => after
-            .iter()
-            .all(|(name, inner)| before.get(name).is_some_and(|outer| is_narrower(outer, inner))),
+        (Value::Object(before), Value::Object(after)) => {
+            let keeps = |(name, outer): (&String, &Value)| {
+                after.get(name).is_some_and(|inner| is_narrower(outer, inner))
+            };
+            before.len() == after.len() && before.iter().all(keeps)
+        }
         (Value::Array(before), Value::Array(after)) if before.len() == after.len() => {
             before.iter().zip(after).all(|(outer, inner)| is_narrower(outer, inner))
         }
         (Value::Array(before), Value::Array(after)) => {
             let mut rest = before.iter();
             // Each is looked for after the one found before it.
-            after.iter().all(|kept| rest.any(|one| one == kept))
+            !after.is_empty() && after.iter().all(|kept| rest.any(|one| one == kept))
         }
         (Value::Number(before), Value::Number(after)) => {
             before == after || is_nearer_to_zero(before, after)

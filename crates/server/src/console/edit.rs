@@ -115,7 +115,7 @@ async fn page<B: Backend>(
             "next approver as a difference, and the agent is told that it was changed."
         }
         p {
-            "If it only asks for less (values left out, lists shortened, numbers nearer to zero), you agree to it by sending it. "
+            "If it only asks for less (lists shortened, numbers nearer to zero), you agree to it by sending it. "
             strong { "Anything else, and every change of a masked value, makes you its author:" }
             " you do not decide on it any more, and somebody else has to agree."
         }
