@@ -18,6 +18,8 @@ use crate::{
     workspace,
 };
 
+mod forged;
+
 /// A digest of nothing that anybody was shown.
 const STALE: &str = "sha256:0000000000000000000000000000000000000000000000000000000000000000";
 

@@ -93,6 +93,7 @@ const PURE_MAY_USE: &[&str] = &[
     "base64",
     "cedar-policy",
     "hex",
+    "icu_properties",
     "jsonschema",
     "miette",
     "regex",

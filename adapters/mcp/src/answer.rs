@@ -12,9 +12,10 @@ use placet_types::{
     contract::repeating::COST_META,
     envelope::result::{COST_CENTS_MAX, Citation},
     json::{JsonLimits, check_value},
+    text::is_hidden,
 };
 
-use crate::text::{is_hidden, whole};
+use crate::text::whole;
 
 /// The most sources that are named.
 const CITATIONS_MAX: usize = 100;

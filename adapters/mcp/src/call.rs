@@ -19,9 +19,10 @@ use placet_types::{
         repeating::{ATTEMPT_META, CALLER_KEY_META, TOKEN_META, TokenPlace},
     },
     envelope::result::Mutation,
+    text::is_hidden,
 };
 
-use crate::{http::headers::CallHeaders, text::is_hidden};
+use crate::http::headers::CallHeaders;
 
 /// Arguments that name what a call works on, most telling first.
 const SUBJECTS: [&str; 7] = ["path", "uri", "url", "id", "name", "destination", "key"];

@@ -1,7 +1,9 @@
 //! Text from a server in a form that logs and messages can hold.
 //!
-//! Owns the shortening and escaping. Invariants: what comes out has no control or text-direction character, so it cannot fake a
+//! Owns the shortening; which characters are escaped is [`placet_types::text`]'s. Invariants: what comes out has no control or text-direction character, so it cannot fake a
 //! line of a log; what secrets are still looked for in is not cut, since nobody would find what is left of one.
+
+use placet_types::text::is_hidden;
 
 /// The longest text of a server that is carried on.
 const WHOLE_BYTES_MAX: usize = 64 * 1024;
@@ -30,12 +32,6 @@ pub(crate) fn printable(text: &str, bytes_max: usize) -> String {
         }
     }
     out
-}
-
-/// Characters that hide or reorder what a reader sees.
-pub(crate) fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]

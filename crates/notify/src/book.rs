@@ -17,7 +17,8 @@ use placet_types::{
     envelope::proposal::ToolProposalEnvelope,
     ids::{ApprovalId, TenantId, ToolCallId},
 };
-use serde_json::Value;
+
+use crate::message::Preview;
 
 /// How many approvals are read at a time.
 const PAGE: usize = 200;
@@ -69,7 +70,7 @@ pub trait Book: Send + Sync + fmt::Debug {
     ///
     /// # Errors
     /// [`StoreError`] when they cannot be had.
-    async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Value, StoreError>;
+    async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError>;
     /// Notes something in the chain.
     ///
     /// # Errors
@@ -142,11 +143,14 @@ impl Book for LedgerBook {
         self.store.approvals(&query).await
     }
 
-    async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Value, StoreError> {
+    async fn preview(&self, tenant: &TenantId, proposal: Digest) -> Result<Preview, StoreError> {
         let bytes = self.store.content(tenant, proposal).await?;
         let envelope: ToolProposalEnvelope = serde_json::from_slice(&bytes)
             .map_err(|error| StoreError::Damaged(format!("a proposal cannot be read: {error}")))?;
-        Ok(envelope.evidence.preview)
+        Ok(Preview {
+            arguments: envelope.evidence.preview,
+            masked: envelope.evidence.preview_masked,
+        })
     }
 
     async fn note(&self, event: AuditEvent) -> Result<(), StoreError> {

@@ -84,13 +84,22 @@ fn identity<'a>(channel: &ChannelName, of: impl Iterator<Item = &'a str>) -> Str
     format!("msg_{half}")
 }
 
+/// Arguments as approvers see them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preview {
+    /// The arguments, what is sensitive masked.
+    pub arguments: Value,
+    /// Where they are masked, as JSON Pointers (RFC 6901).
+    pub masked: BTreeSet<String>,
+}
+
 /// A message on its way: with the arguments, where the channel shows them.
 #[derive(Debug, Clone)]
 pub struct Letter {
     /// The message.
     pub message: Message,
     /// The arguments as approvers see them.
-    pub preview: Option<Value>,
+    pub preview: Option<Preview>,
     /// Those of several recipients who have it already, or who never will.
     pub served: BTreeSet<String>,
 }

@@ -4,12 +4,12 @@
 
 mod words;
 
-use placet_types::ids::TenantId;
+use placet_types::{ids::TenantId, text::visible};
 use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::{
-    message::{Content, Letter, Message, Scope, Told},
+    message::{Content, Letter, Message, Preview, Scope, Told},
     notice::{About, CallFacts, CredentialFacts, DeskFacts, Notice},
 };
 pub(crate) use words::title;
@@ -17,6 +17,8 @@ use words::{Fact, facts};
 
 /// The longest preview that is written into a message for people, in characters.
 const PREVIEW_CHARS_MAX: usize = 1_500;
+/// The longest list of masked places beside it, in characters.
+const MASKED_CHARS_MAX: usize = 300;
 /// The longest fact in a message for people, in characters: Slack refuses fields of more than 2,000.
 const FACT_CHARS_MAX: usize = 1_500;
 /// The longest headline (Slack's limit), in characters.
@@ -60,7 +62,7 @@ fn headline(message: &Message) -> String {
         Content::Digest(told) => format!("{} messages in one", told.len()),
         Content::Test => "A test: messages of Placet arrive here".to_owned(),
     };
-    clipped(&text, TITLE_CHARS_MAX)
+    clipped(&visible(&text), TITLE_CHARS_MAX)
 }
 
 /// The body of a signed webhook.
@@ -70,7 +72,10 @@ pub(crate) fn webhook(letter: &Letter, console: Option<&Url>) -> Value {
         Content::One(told) => {
             let mut data = data_of(told, console);
             if let (Some(fields), Some(preview)) = (data.as_object_mut(), &letter.preview) {
-                fields.insert("preview".to_owned(), preview.clone());
+                fields.insert("preview".to_owned(), preview.arguments.clone());
+                if !preview.masked.is_empty() {
+                    fields.insert("preview_masked".to_owned(), json!(preview.masked));
+                }
             }
             (type_of(told), data)
         }
@@ -239,18 +244,32 @@ fn parts(letter: &Letter, console: Option<&Url>) -> Vec<Part> {
         .map(|one| {
             let mut facts = facts(&one.notice, &one.scope);
             for (_, text) in &mut facts {
-                *text = clipped(text, FACT_CHARS_MAX);
+                *text = clipped(&visible(text), FACT_CHARS_MAX);
             }
             if let (Some(preview), [_]) = (&letter.preview, told) {
-                facts.push(("Arguments", clipped(&preview.to_string(), PREVIEW_CHARS_MAX)));
+                facts.push(("Arguments", arguments(preview)));
             }
             Part {
-                title: title(&one.notice, &one.scope),
+                title: visible(&title(&one.notice, &one.scope)),
                 facts,
                 link: link(&one.notice, &one.scope, console),
             }
         })
         .collect()
+}
+
+/// The arguments as JSON, and where they are masked: a text in them may read like the mask.
+fn arguments(preview: &Preview) -> String {
+    let shown = clipped(&visible(&preview.arguments.to_string()), PREVIEW_CHARS_MAX);
+    if preview.masked.is_empty() {
+        return shown;
+    }
+    let places = preview.masked.iter().map(|place| match place.as_str() {
+        "" => "all".to_owned(),
+        place => visible(place),
+    });
+    let places = places.collect::<Vec<_>>().join(", ");
+    format!("{shown} (masked: {})", clipped(&places, MASKED_CHARS_MAX))
 }
 
 /// Text that Slack shows as it is.

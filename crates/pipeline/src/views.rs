@@ -111,6 +111,13 @@ impl ApprovalDetail {
         own.or(self.part.as_ref().map(|part| &part.preview)).unwrap_or(&Value::Null)
     }
 
+    /// Where [`Self::preview`] is masked, as JSON Pointers (RFC 6901).
+    #[must_use]
+    pub fn preview_masked(&self) -> BTreeSet<String> {
+        let own = self.proposal.as_ref().map(|proposal| &proposal.evidence.preview_masked);
+        own.or(self.part.as_ref().map(|part| &part.preview_masked)).cloned().unwrap_or_default()
+    }
+
     /// What the operation does, as its contract says.
     #[must_use]
     pub fn description(&self) -> &str {

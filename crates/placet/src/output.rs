@@ -3,12 +3,10 @@
 //! Owns tables, JSON for programs and the cleaning of text that came from elsewhere. Invariant: no control or
 //! text-direction character of an agent, a server or a file reaches a terminal.
 
-use std::{
-    fmt::Write as _,
-    io::{self, BufRead as _, IsTerminal as _, Write as _},
-};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 
 use comfy_table::{Table, presets};
+use placet_types::text;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -32,13 +30,13 @@ pub(crate) fn failure(failure: &Failure) {
 /// JSON has an escape for each of them.
 pub(crate) fn json(document: &impl Serialize) {
     let text = serde_json::to_string_pretty(document).unwrap_or_else(|_| "null".to_owned());
-    write_to(io::stdout().lock(), &escaped(&text));
+    write_to(io::stdout().lock(), &text::visible_json(&text));
 }
 
 /// A document for programs, in one line.
 pub(crate) fn json_line(document: &impl Serialize) {
     let text = serde_json::to_string(document).unwrap_or_else(|_| "null".to_owned());
-    write_to(io::stdout().lock(), &escaped(&text));
+    write_to(io::stdout().lock(), &text::visible_json(&text));
 }
 
 /// Text as it is, such as a file: for redirection. No line feed is added.
@@ -64,8 +62,7 @@ pub(crate) fn table_text<const N: usize>(
     table.load_style(presets::NOTHING);
     table.set_header(header.map(str::to_uppercase));
     for row in rows {
-        table
-            .add_row(row.map(|cell| clipped(&printable(&cell).replace('\n', " "), CELL_CHARS_MAX)));
+        table.add_row(row.map(|cell| clipped(&text::visible(&cell), CELL_CHARS_MAX)));
     }
     let lines = table.to_string();
     lines
@@ -92,39 +89,10 @@ pub(crate) fn clipped(text: &str, chars_max: usize) -> String {
     format!("{kept}…")
 }
 
-/// Text without characters that steer a terminal or hide what is there.
+/// Lines of ours, in which nothing steers a terminal or hides what is there. Line feeds stay: what others wrote is made one line, with
+/// [`text::visible`], before it becomes part of a line.
 pub(crate) fn printable(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '\n' && is_steering(c) {
-            clean.extend(c.escape_unicode());
-        } else {
-            clean.push(c);
-        }
-    }
-    clean
-}
-
-/// JSON text in which every steering character is an escape of JSON.
-fn escaped(text: &str) -> String {
-    let mut clean = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c != '\n' && is_steering(c) {
-            let mut units = [0_u16; 2];
-            for unit in c.encode_utf16(&mut units) {
-                // Writing to a string cannot fail.
-                write!(clean, "\\u{unit:04x}").unwrap_or_default();
-            }
-        } else {
-            clean.push(c);
-        }
-    }
-    clean
-}
-
-fn is_steering(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    text.split('\n').map(text::visible).collect::<Vec<_>>().join("\n")
 }
 
 /// Asks a person, and gives what was typed. `None` where there is nobody to ask.
@@ -152,13 +120,16 @@ fn settle(written: io::Result<()>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{clipped, escaped, printable, table_text};
+    use placet_types::text::visible_json;
+
+    use super::{clipped, printable, table_text};
 
     #[test]
     fn text_from_elsewhere_cannot_steer_a_terminal() {
         assert_eq!(printable("a\u{1b}[2Jb\u{202e}c\nd"), "a\\u{1b}[2Jb\\u{202e}c\nd");
-        let hostile = serde_json::json!({ "a": "\u{9b}x\u{202e}\u{1b}" });
-        let text = escaped(&hostile.to_string());
+        assert_eq!(printable("a\u{61c}\u{e0041}\u{3164}"), "a\\u{61c}\\u{e0041}\\u{3164}");
+        let hostile = serde_json::json!({ "a": "\u{9b}x\u{202e}\u{1b}\u{3164}\u{e0100}" });
+        let text = visible_json(&hostile.to_string());
         assert!(text.chars().all(|c| c.is_ascii_graphic()), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), hostile);
     }
@@ -171,7 +142,7 @@ mod tests {
         ];
         assert_eq!(
             table_text(["tool", "what it does"], rows),
-            "TOOL         WHAT IT DOES\nfiles__read  reads a file\nx"
+            "TOOL         WHAT IT DOES\nfiles__read  reads\\u{a}a file\nx"
         );
     }
 

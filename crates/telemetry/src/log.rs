@@ -9,6 +9,7 @@ use std::io::Write as _;
 
 use opentelemetry::Context as OtelContext;
 use opentelemetry::trace::TraceContextExt;
+use placet_types::text::is_hidden;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -272,18 +273,12 @@ fn is_bare(text: &str) -> bool {
 fn push_plain(line: &mut String, before: &str, text: &str) {
     line.push_str(before);
     for character in text.chars() {
-        if is_unprintable(character) {
+        if is_hidden(character) {
             line.extend(character.escape_default());
         } else {
             line.push(character);
         }
     }
-}
-
-/// Controls, and the characters that reorder or end a line in what displays it.
-fn is_unprintable(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// The ids of the span that is entered, as the OpenTelemetry layer made them.

@@ -25,3 +25,4 @@ pub mod run_context;
 pub mod schemas;
 pub mod sessions;
 pub mod taint;
+pub mod text;

@@ -6,6 +6,8 @@
 
 use std::path::Path;
 
+use placet_types::text;
+
 /// The longest path, in bytes.
 pub(crate) const PATH_BYTES_MAX: usize = 1_024;
 /// The longest component of a path, in bytes: what file systems take.
@@ -89,13 +91,9 @@ pub(crate) fn is_legible(name: &str) -> bool {
     name.trim() == name && !name.chars().any(is_hidden)
 }
 
+/// What stands for other characters counts as hidden too: it names no place.
 fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || (c.is_whitespace() && c != ' ')
-        || matches!(c,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}'
-            | '\u{ffa0}' | '\u{feff}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{fe00}'..='\u{fe0f}' | '\u{fff0}'..='\u{fffd}' | '\u{e0000}'..='\u{e0fff}')
+    text::is_hidden(c) || matches!(c, '\u{fffc}' | '\u{fffd}')
 }
 
 #[cfg(test)]

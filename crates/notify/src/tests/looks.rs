@@ -26,7 +26,8 @@ fn console() -> Url {
 /// The letters that such a channel gets of what happens.
 async fn letters(config: &NotifyConfig, happens: impl FnOnce(&Chain)) -> Vec<Letter> {
     let (chain, boy) = (Chain::new(), Boy::default());
-    chain.shows(json!({ "amount": 700, "account": "[sensitive]" }));
+    let preview = json!({ "amount": 700, "account": "[sensitive]", "note": "a\u{3164}\u{202e}b" });
+    chain.shows(preview, &["/account"]);
     let mut sender = sender(config, &chain, &boy);
     turn(&mut sender).await;
     happens(&chain);
@@ -213,6 +214,21 @@ async fn no_form_holds_arguments_tokens_or_what_people_wrote() {
         }
         // What is asked shows the arguments as approvers see them, where the channel may show them at all.
         assert_eq!(masked, if shows { 4 } else { 0 });
+    }
+}
+
+#[tokio::test]
+async fn messages_for_people_name_masked_places_and_hide_no_character() {
+    let got = letters(&config(json!({ "show": "preview" })), |chain| {
+        chain.moved(&approval(1), AuditKind::Held);
+    })
+    .await;
+    let [webhook, people @ ..] = forms(&got[0]);
+    assert!(webhook.contains(r#""preview_masked":["/account"]"#), "{webhook}");
+    for text in people {
+        assert!(text.contains("(masked: /account)"), "{text}");
+        assert!(text.contains(r"\u{3164}") && text.contains(r"\u{202e}"), "{text}");
+        assert!(!text.contains(['\u{3164}', '\u{202e}']), "{text}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A chain in memory, a courier that takes what it is told to take, and records as the ledger would write them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
 };
 
@@ -24,7 +24,7 @@ use crate::{
     book::Book,
     config::NotifyConfig,
     courier::{Courier, Failure},
-    message::Letter,
+    message::{Letter, Preview},
     notifier::Notifier,
 };
 
@@ -43,7 +43,7 @@ struct Inner {
     leads: bool,
     refuses: Option<StoreError>,
     hides_approvals: bool,
-    previews: Value,
+    previews: Preview,
 }
 
 /// A chain that lives as long as the test.
@@ -61,7 +61,7 @@ impl Chain {
             leads: true,
             refuses: None,
             hides_approvals: false,
-            previews: Value::Null,
+            previews: Preview { arguments: Value::Null, masked: BTreeSet::new() },
         })))
     }
 
@@ -91,8 +91,9 @@ impl Chain {
         self.inner(|inner| inner.hides_approvals = hides);
     }
 
-    pub(crate) fn shows(&self, preview: Value) {
-        self.inner(|inner| inner.previews = preview);
+    pub(crate) fn shows(&self, arguments: Value, masked: &[&str]) {
+        let masked = masked.iter().map(|place| (*place).to_owned()).collect();
+        self.inner(|inner| inner.previews = Preview { arguments, masked });
     }
 
     /// Notes of the sender go into this log from now on.
@@ -218,7 +219,7 @@ impl Book for Chain {
         })
     }
 
-    async fn preview(&self, _: &TenantId, _: Digest) -> Result<Value, StoreError> {
+    async fn preview(&self, _: &TenantId, _: Digest) -> Result<Preview, StoreError> {
         self.inner(|inner| Ok(inner.previews.clone()))
     }
 

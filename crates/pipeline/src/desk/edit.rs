@@ -275,6 +275,10 @@ fn edited_from(
         at: vote.at,
         preview: first
             .map_or_else(|| shown.evidence.preview.clone(), |first| first.preview.clone()),
+        preview_masked: first.map_or_else(
+            || shown.evidence.preview_masked.clone(),
+            |first| first.preview_masked.clone(),
+        ),
         request_digest: first.map_or(approval.request_digest, |first| first.request_digest),
         authors: approval.authors().chain(editors).cloned().collect(),
         masked: earlier.chain(&change.masked).cloned().collect(),

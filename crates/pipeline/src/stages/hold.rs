@@ -142,7 +142,9 @@ pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
     let Draft { stage, decision, budget, .. } = draft;
     let args = Value::Object(stage.built.args.clone());
     let capability = &stage.built.target.capability;
-    let preview = capability.arguments.as_ref().map_or(Value::Null, |schema| schema.redact(&args));
+    let schema = capability.arguments.as_ref();
+    let preview = schema.map_or(Value::Null, |schema| schema.redact(&args));
+    let preview_masked = schema.map(|schema| schema.sensitive_pointers(&args)).unwrap_or_default();
     ToolProposalEnvelope {
         envelope_version: ProposalVersion::V1,
         approval_id: draft.approval_id,
@@ -151,6 +153,7 @@ pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
             effective_args_digest: stage.built.args_digest,
             preview_digest: canonical_digest(&preview),
             preview,
+            preview_masked,
             contract_digest: stage.binding.contract_digest,
             target: stage.binding.target.clone(),
             credential: stage.binding.credential.clone(),

@@ -14,6 +14,7 @@ mod handovers;
 mod input;
 mod list;
 mod pattern;
+mod quotation;
 mod show;
 mod together;
 mod trail;

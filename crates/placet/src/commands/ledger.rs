@@ -11,6 +11,7 @@ use placet_types::{
     clock::{Clock as _, Timestamp},
     error::ErrorCode,
     ids::RecordId,
+    text,
 };
 use serde_json::{Value, json};
 use url::Url;
@@ -274,7 +275,7 @@ fn tell(record: &RecordView, json: bool) {
         return output::json(record);
     }
     let optional = |name: &str, value: Option<&String>| {
-        value.map(|value| format!("\n  {name:<10}{value}")).unwrap_or_default()
+        value.map(|value| format!("\n  {name:<10}{}", text::visible(value))).unwrap_or_default()
     };
     output::line(format!(
         "{} is {}\n  tool      {}\n  agent     {}{}\n  call      {}\n  attempts  {}{}{}\n  created   {}\n  changed   {}",

@@ -12,12 +12,13 @@ use placet_pipeline::views::ApprovalDetail;
 use placet_types::{
     clock::Timestamp,
     ids::{ApprovalId, PrincipalId},
+    text::visible,
 };
 
 use super::{
     Desk,
     page::{Frame, Place, token},
-    tree,
+    tree::{self, Preview},
     visitor::{PageId, PageQuery, Trouble, Visitor},
     words::{self, Tone},
 };
@@ -104,7 +105,7 @@ fn head(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let approval = &detail.approval;
     html! {
         h1 data-told { (approval.capability_id) " " (words::state(&approval.state)) }
-        @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (reason) } }
+        @if let Some(reason) = &approval.void_reason { p.notice.warn { "It is void: " (visible(reason)) } }
         div.card { dl.facts { (facts(detail, now)) } }
     }
 }
@@ -120,13 +121,13 @@ pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
         dd {
             (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))
             @if let Some(call) = other { " " span.small.soft { "Asked for as " (call.approval_mode_requested) "." } }
-            @if !detail.description().is_empty() { br; span.soft { (tree::visible(detail.description())) } }
+            @if !detail.description().is_empty() { br; span.soft { (visible(detail.description())) } }
         }
         @if let Some(part) = &detail.part {
             dt { "Asked by" }
             dd { "tenant " strong { (part.asked_by) } ". You are shown what you need to decide, and nothing else of it." }
         }
-        @if let Some(proposal) = proposal { dt { "Where" } dd { (proposal.evidence.target) } }
+        @if let Some(proposal) = proposal { dt { "Where" } dd { (visible(&proposal.evidence.target)) } }
         dt { "Asked" } dd { (words::relative(approval.created_at, now)) " " span.small.soft { "(" (words::exact(approval.created_at)) ")" } }
         dt { (if approval.state == "pending" { "Ends" } else { "Would have ended" }) }
         dd { (words::relative(approval.expires_at, now)) " " span.small.soft { "(" (words::exact(approval.expires_at)) ")" } }
@@ -146,21 +147,24 @@ fn what(detail: &ApprovalDetail) -> Markup {
 /// The arguments, with who changed what of them.
 pub(super) fn runs(detail: &ApprovalDetail) -> Markup {
     let edited = detail.proposal.as_ref().and_then(|proposal| proposal.evidence.edited.as_ref());
+    let masked = detail.preview_masked();
+    let now = Preview { value: detail.preview(), masked: &masked };
     html! {
         @if let Some(part) = &detail.part {
             @if part.edits > 0 { p.notice.note { "An approver of the tenant that asks has changed the arguments." } }
             (masked_changes(&part.edited_masked))
         }
         @match edited {
-            None => { (tree::arguments(detail.preview())) }
+            None => { (tree::arguments(now)) }
             Some(edited) => {
                 p.notice.warn {
-                    strong { (edited.by) } " changed the arguments; what differs from what the agent asked for is marked. "
-                    "The reason: “" (edited.reason) "”"
+                    strong { (edited.by) } " changed the arguments; what differs from what the agent asked for is marked."
                 }
                 (authorship(&edited.authors))
                 (masked_changes(&edited.masked))
-                (tree::difference(&edited.preview, detail.preview()))
+                (tree::difference(Preview { value: &edited.preview, masked: &edited.preview_masked }, now))
+                p.small.soft { "Why " (edited.by) " changed them, in the editor’s words:" }
+                (words::quotation(&edited.reason))
             }
         }
     }
@@ -192,7 +196,7 @@ fn masked_changes(places: &BTreeSet<String>) -> Markup {
             div.notice.bad {
                 p { strong { "Masked values were changed too." } " You cannot see what they were or are; they are at:" }
                 ul { @for place in places {
-                    li { @if place.is_empty() { "all arguments" } @else { code { (place) } } }
+                    li { @if place.is_empty() { "all arguments" } @else { code { (visible(place)) } } }
                 } }
             }
         }
@@ -221,7 +225,7 @@ pub(super) fn held(detail: &ApprovalDetail) -> Markup {
         @if requirement.reasons.is_empty() { p { "The policies of " (whose) " ask for it." } }
         ul.reasons {
             @for reason in &requirement.reasons {
-                li { (reason.reason) " " span.small.soft { "(policy " (reason.policy) ")" } }
+                li { (visible(&reason.reason)) " " span.small.soft { "(policy " (reason.policy) ")" } }
             }
         }
         h3 { "What it needs" }

@@ -15,6 +15,7 @@ use placet_types::{
     error::ErrorCode,
     ids::ApprovalId,
     json::{JsonLimits, parse_strict},
+    text,
 };
 use serde_json::{Map, Value};
 
@@ -107,6 +108,8 @@ async fn page<B: Backend>(
 ) -> Result<Response, Trouble> {
     let detail = desk.door.read(desk.door.backend.approval(&visitor.caller, id)).await?;
     let (title, now) = ("Change the arguments", desk.console.now());
+    let masked = detail.preview_masked();
+    let now_shown = tree::Preview { value: detail.preview(), masked: &masked };
     let content = html! {
         p.crumb { a href="/" { "Inbox" } " › " a href={ "/approvals/" (id) } { (detail.approval.capability_id) } }
         h1 { (title) }
@@ -121,13 +124,14 @@ async fn page<B: Backend>(
         }
         @if detail.standing.may_edit { (form(&detail, visitor, &draft)) }
         @else { p.notice.bad { "You may not change the arguments of this call, or it does not wait any more." } }
-        section.card aria-labelledby="now-title" { h2 #now-title { "As it would run now" } (tree::arguments(detail.preview())) }
+        section.card aria-labelledby="now-title" { h2 #now-title { "As it would run now" } (tree::arguments(now_shown)) }
     };
     Ok(Frame { title, place: Place::Elsewhere, now }.page_with(status, visitor, &content))
 }
 
 fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>, draft: &Draft) -> Markup {
     let shown = serde_json::to_string_pretty(detail.preview()).unwrap_or_default();
+    let shown = text::visible_json(&shown);
     let wrong = !draft.problems.is_empty();
     html! {
         @if wrong {

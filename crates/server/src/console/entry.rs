@@ -16,6 +16,7 @@ use placet_types::{
     },
     error::ErrorCode,
     ids::DeskId,
+    text::visible,
 };
 
 use super::{
@@ -72,7 +73,7 @@ async fn page<B: Backend>(
             div.card {
                 dl.facts {
                     dt { "Made by" } dd { (entry.by) ", " (words::relative(entry.created_at, now)) }
-                    dt { "Why" } dd { (entry.reason) }
+                    dt { "Why" } dd { (words::quotation(&entry.reason)) }
                     dt { "Counts" } dd { "from " (words::exact(entry.starts_at)) " until " (words::exact(entry.expires_at)) }
                     (facts(&entry))
                     dt { "Digest" } dd { code { (entry.digest) } }
@@ -86,7 +87,7 @@ async fn page<B: Backend>(
                 @if entry.state == "proposed" { ul.reasons { @for need in call::needs(&entry.requirement) { li { (need) } } } }
             }
             @if let Some(note) = &entry.note {
-                section.card aria-labelledby="note-title" { h2 #note-title { "What was said at its end" } p { strong { (note.by) } ", " (words::relative(note.at, now)) } blockquote { (note.text) } }
+                section.card aria-labelledby="note-title" { h2 #note-title { "What was said at its end" } p { strong { (note.by) } ", " (words::relative(note.at, now)) } (words::quotation(&note.text)) }
             }
         }
         div #acts data-live { (acts(&entry, visitor)) }
@@ -106,7 +107,7 @@ fn facts(entry: &DeskEntryView) -> Markup {
                 dt { "Proposed from" } dd { a href={ "/approvals/" (grant.approval_id) } { (grant.approval_id) } }
             }
             DeskBody::BreakGlass(glass) => {
-                dt { "Ticket" } dd { (glass.ticket) }
+                dt { "Ticket" } dd { (visible(&glass.ticket)) }
                 dt { "For" }
                 dd {
                     @match &glass.agent { Some(agent) => { "the agent " strong { (agent) } }, None => "every agent" }
@@ -136,13 +137,13 @@ fn covers(pattern: &ArgumentPattern) -> Markup {
             h2 #covers-title { "Which arguments it covers" }
             dl.facts {
                 @for (place, rule) in &pattern.0 {
-                    dt { code { (place) } }
+                    dt { code { (visible(place)) } }
                     dd {
                         @match rule {
-                            ArgumentRule::Equals(value) => { "exactly" (tree::arguments(value)) }
-                            ArgumentRule::OneOf(values) => { "one of" (tree::arguments(&serde_json::Value::Array(values.clone()))) }
+                            ArgumentRule::Equals(value) => { "exactly" (tree::value(value)) }
+                            ArgumentRule::OneOf(values) => { "one of" (tree::value(&serde_json::Value::Array(values.clone()))) }
                             ArgumentRule::AtMost(most) => { "a whole number from 0 to " strong { (most) } }
-                            ArgumentRule::StartsWith(start) => { "a text that begins with “" code.exact { (tree::visible(start)) } "”" }
+                            ArgumentRule::StartsWith(start) => { "a text that begins with “" code.exact { (visible(start)) } "”" }
                             ArgumentRule::Any(_) => "anything",
                         }
                     }

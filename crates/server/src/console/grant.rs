@@ -21,6 +21,7 @@ use placet_types::{
     digest::Digest,
     error::ErrorCode,
     ids::ApprovalId,
+    text::visible,
 };
 use serde_json::Value;
 
@@ -63,7 +64,9 @@ pub(super) async fn show<B: Backend>(
 }
 
 fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
-    let preview = detail.preview();
+    let (preview, masked) = (detail.preview(), detail.preview_masked());
+    let is_masked =
+        |name: &str| masked.contains(&format!("/{}", name.replace('~', "~0").replace('/', "~1")));
     let fields = preview.as_object().map(|fields| fields.iter()).into_iter().flatten();
     html! {
         form.card method="post" action={ "/approvals/" (detail.approval.approval_id) "/grant" } {
@@ -73,9 +76,12 @@ fn form<C>(detail: &ApprovalDetail, visitor: &Visitor<C>) -> Markup {
             p #value-hint.hint { "An argument that no rule speaks of is never covered. A beginning counts exactly as you write it, spaces included." }
             @for (at, (name, value)) in fields.enumerate() {
                 fieldset {
-                    legend { code { (name) } }
+                    legend { code { (visible(name)) } }
                     input type="hidden" name="argument" value=(name);
-                    p.small { "Now: " span.mono { (tree::summary(value)) } }
+                    p.small {
+                        "Now: "
+                        @if is_masked(name) { "a masked value" } @else { span.mono { (tree::summary(value)) } }
+                    }
                     div.fields {
                         div.field {
                             label for={ "rule-" (at) } { "May be" }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use maud::{Markup, html};
 use placet_pipeline::views::desk::{InboxItem, InboxOrder, InboxQuery, InboxView, Whose};
 use placet_types::{
-    approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode,
+    approval::ApproverGroup, clock::Timestamp, ids::ApprovalId, mode::ApprovalMode, text::visible,
 };
 
 use super::{
@@ -272,7 +272,7 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
                 @if item.mine { " " (words::mark(words::Tone::Note, "yours")) }
                 @if approval.edits > 0 { " " (words::mark(words::Tone::Warn, "edited")) }
                 @if approval.escalated > 0 { " " (words::mark(words::Tone::Warn, "escalated")) }
-                @if !item.summary.is_empty() { p.summary { (item.summary) } } @else { br; }
+                @if !item.summary.is_empty() { p.summary { (visible(&item.summary)) } } @else { br; }
                 span.small.soft.mono { (id) }
             }
             td data-label="Who" { (words::chain(&approval.principal_chain)) }
@@ -283,7 +283,7 @@ fn line(wanted: &Wanted, item: &InboxItem, now: Timestamp) -> Markup {
                     @if item.progress.is_empty() { (words::people(approval.requirement.quorum)) " needed" }
                 } @else {
                     (words::state(&approval.state))
-                    @if let Some(reason) = &approval.void_reason { " " span.small.soft { (reason) } }
+                    @if let Some(reason) = &approval.void_reason { " " span.small.soft { (visible(reason)) } }
                 }
             }
             td.nowrap data-label="Asked" { (words::relative(approval.created_at, now)) }

@@ -43,7 +43,7 @@ pub(super) async fn show<B: Backend>(
                         span.small.soft { (words::exact(step.at)) " · " (words::relative(step.at, now)) }
                         @if !step.taint.is_empty() { br; span.small { "In the run’s context: " (taint::listed(&step.taint)) } }
                         @if !step.audiences.is_empty() { br; span.small { "With a token for several services: " (principal::listed(&step.audiences)) } }
-                        @if let Some(note) = &step.note { blockquote { (note) } }
+                        @if let Some(note) = &step.note { (words::quotation(note)) }
                         details #{ "step-" (step.log) "-" (step.seq) } {
                             summary.small { "Where it stands, and its digests" }
                             dl.facts.small {

@@ -1,38 +1,82 @@
 //! Arguments as people read them: nested definitions, and the differences of an edit.
 //!
-//! Owns the drawing. Invariant: what is shown is the whole value; nothing is cut off without a word, and invisible or misleading
-//! characters are made visible.
+//! Owns the drawing. Invariants: what is shown is the whole value; nothing is cut off without a word, and invisible or misleading
+//! characters are made visible; a value is shown as masked by its place, which the proposal names, and never by its text.
+
+use std::collections::BTreeSet;
 
 use maud::{Markup, html};
+use placet_types::text::visible;
 use serde_json::{Map, Value};
 
-/// What stands in the place of a value that its schema marks sensitive.
-const MASK: &str = "[sensitive]";
 /// The deepest nesting that is drawn as such; below it stands the JSON.
 const DEPTH_MAX: usize = 12;
 
-/// All arguments.
-pub(super) fn arguments(value: &Value) -> Markup {
-    html! { div.tree { (node(value, 0)) } }
+/// Arguments as their approvers are shown them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Preview<'a> {
+    pub(super) value: &'a Value,
+    /// Where it is masked, as JSON Pointers (RFC 6901).
+    pub(super) masked: &'a BTreeSet<String>,
 }
 
-fn node(value: &Value, depth: usize) -> Markup {
-    if depth >= DEPTH_MAX {
-        return html! { pre.value { (visible(&value.to_string())) } };
+/// A place in arguments.
+#[derive(Debug, Clone)]
+struct At<'a> {
+    value: &'a Value,
+    masked: &'a BTreeSet<String>,
+    pointer: String,
+    depth: usize,
+}
+
+impl<'a> At<'a> {
+    fn top(preview: Preview<'a>) -> Self {
+        Self { value: preview.value, masked: preview.masked, pointer: String::new(), depth: 0 }
     }
-    let deeper = depth.saturating_add(1);
-    match value {
+
+    fn inner(&self, token: &str, value: &'a Value) -> Self {
+        let token = token.replace('~', "~0").replace('/', "~1");
+        let pointer = format!("{}/{token}", self.pointer);
+        Self { value, masked: self.masked, pointer, depth: self.depth.saturating_add(1) }
+    }
+
+    /// The same with nothing inside it drawn apart.
+    fn whole(&self) -> Self {
+        Self { depth: DEPTH_MAX.saturating_sub(1), ..self.clone() }
+    }
+}
+
+/// A value in which nothing is masked by its place: a result, or what a rule compares with.
+pub(super) fn value(value: &Value) -> Markup {
+    arguments(Preview { value, masked: &BTreeSet::new() })
+}
+
+/// All arguments.
+pub(super) fn arguments(preview: Preview<'_>) -> Markup {
+    html! { div.tree { (node(&At::top(preview))) } }
+}
+
+fn node(at: &At<'_>) -> Markup {
+    if at.masked.contains(&at.pointer) {
+        return html! {
+            span.mark.warn { "masked" } " " span.soft.small { "The value is sensitive and not shown; a decision binds it all the same." }
+        };
+    }
+    if at.depth >= DEPTH_MAX {
+        return html! { pre.value { (visible(&at.value.to_string())) } };
+    }
+    match at.value {
         Value::Object(fields) if !fields.is_empty() => html! {
             dl {
                 @for (name, inner) in fields {
-                    div { dt { (visible(name)) } dd { (node(inner, deeper)) } }
+                    div { dt { (visible(name)) } dd { (node(&at.inner(name, inner))) } }
                 }
             }
         },
         Value::Array(items) if !items.is_empty() => html! {
             dl {
                 @for (index, inner) in items.iter().enumerate() {
-                    div { dt { (index.saturating_add(1)) "." } dd { (node(inner, deeper)) } }
+                    div { dt { (index.saturating_add(1)) "." } dd { (node(&at.inner(&index.to_string(), inner))) } }
                 }
             }
         },
@@ -41,18 +85,15 @@ fn node(value: &Value, depth: usize) -> Markup {
         | Value::Number(_)
         | Value::String(_)
         | Value::Array(_)
-        | Value::Object(_) => leaf(value),
+        | Value::Object(_) => leaf(at.value),
     }
 }
 
 /// A value that holds no others.
 fn leaf(value: &Value) -> Markup {
     match value {
-        Value::String(text) if text == MASK => html! {
-            span.mark.warn { "masked" } " " span.soft.small { "The value is sensitive and not shown; a decision binds it all the same." }
-        },
         Value::String(text) if text.is_empty() => html! { span.empty { "empty text" } },
-        Value::String(text) => html! { span.value { (visible(text)) } },
+        Value::String(text) => html! { span.value { (lines(text)) } },
         Value::Number(number) => html! { span.value { (number) } span.kind { "number" } },
         Value::Bool(yes) => html! { span.value { (yes) } span.kind { "yes or no" } },
         Value::Null => html! { span.empty { "null" } },
@@ -61,77 +102,65 @@ fn leaf(value: &Value) -> Markup {
     }
 }
 
-/// Text of others, in which what cannot be seen, or turns the reading direction, is written out.
-pub(super) fn visible(text: &str) -> String {
-    let hidden = |c: char| {
-        let control = c.is_control() && c != '\n' && c != '\t';
-        let invisible = matches!(
-            u32::from(c),
-            0x00AD | 0x061C | 0x180E | 0x200B..=0x200F | 0x202A..=0x202E | 0x2060..=0x206F | 0xFEFF | 0xE0000..=0xE007F
-        );
-        control || invisible
-    };
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if hidden(c) {
-            shown.push_str(&format!("⟨U+{:04X}⟩", u32::from(c)));
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+/// A text of several lines: each ends where the text says so, with the escape of its line feed.
+fn lines(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(visible).collect();
+    lines.join("\\u{a}\n")
 }
 
 /// The arguments as they will run, with what differs from the ones before.
-pub(super) fn difference(before: &Value, after: &Value) -> Markup {
-    html! { div.tree { (changed(before, after, 0)) } }
+pub(super) fn difference(before: Preview<'_>, after: Preview<'_>) -> Markup {
+    html! { div.tree { (changed(&At::top(before), &At::top(after))) } }
 }
 
-fn changed(before: &Value, after: &Value, depth: usize) -> Markup {
-    match (before, after) {
-        (Value::Object(old), Value::Object(new)) if depth < DEPTH_MAX => fields(old, new, depth),
-        (Value::Array(old), Value::Array(new)) if depth < DEPTH_MAX => items(old, new, depth),
-        (old, new) if old == new => node(new, depth),
-        (old, new) => html! {
+fn changed(before: &At<'_>, after: &At<'_>) -> Markup {
+    let is_deep = after.depth >= DEPTH_MAX;
+    match (before.value, after.value) {
+        (old, new) if old == new => node(after),
+        (Value::Object(old), Value::Object(new)) if !is_deep => fields((before, old), (after, new)),
+        (Value::Array(old), Value::Array(new)) if !is_deep => items((before, old), (after, new)),
+        (_, _) => html! {
             div.changed {
-                span.soft.small { "was " } del { (node(old, DEPTH_MAX.saturating_sub(1))) }
-                " " span.soft.small { "is now " } ins { (node(new, DEPTH_MAX.saturating_sub(1))) }
+                span.soft.small { "was " } del { (node(&before.whole())) }
+                " " span.soft.small { "is now " } ins { (node(&after.whole())) }
             }
         },
     }
 }
 
-fn fields(old: &Map<String, Value>, new: &Map<String, Value>, depth: usize) -> Markup {
-    let deeper = depth.saturating_add(1);
+type Fields<'a> = (&'a At<'a>, &'a Map<String, Value>);
+type Items<'a> = (&'a At<'a>, &'a Vec<Value>);
+
+fn fields((before, old): Fields<'_>, (after, new): Fields<'_>) -> Markup {
     html! {
         dl {
-            @for (name, after) in new {
+            @for (name, value) in new {
                 div {
                     dt { (visible(name)) }
-                    dd { (place(old.get(name), Some(after), deeper)) }
+                    dd { (place(old.get(name).map(|old| before.inner(name, old)), Some(after.inner(name, value)))) }
                 }
             }
-            @for (name, before) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
+            @for (name, value) in old.iter().filter(|(name, _)| !new.contains_key(*name)) {
                 div {
                     dt { (visible(name)) }
-                    dd { (place(Some(before), None, deeper)) }
+                    dd { (place(Some(before.inner(name, value)), None)) }
                 }
             }
         }
     }
 }
 
-fn items(old: &[Value], new: &[Value], depth: usize) -> Markup {
-    let deeper = depth.saturating_add(1);
-    let longer = old.len().max(new.len());
+fn items((before, old): Items<'_>, (after, new): Items<'_>) -> Markup {
     html! {
-        @if longer == 0 { span.empty { "empty list" } }
-        @else {
-            dl {
-                @for index in 0..longer {
-                    div {
-                        dt { (index.saturating_add(1)) "." }
-                        dd { (place(old.get(index), new.get(index), deeper)) }
+        dl {
+            @for index in 0..old.len().max(new.len()) {
+                div {
+                    dt { (index.saturating_add(1)) "." }
+                    dd {
+                        (place(
+                            old.get(index).map(|value| before.inner(&index.to_string(), value)),
+                            new.get(index).map(|value| after.inner(&index.to_string(), value)),
+                        ))
                     }
                 }
             }
@@ -140,14 +169,14 @@ fn items(old: &[Value], new: &[Value], depth: usize) -> Markup {
 }
 
 /// What stands at one place before and after.
-fn place(before: Option<&Value>, after: Option<&Value>, depth: usize) -> Markup {
+fn place(before: Option<At<'_>>, after: Option<At<'_>>) -> Markup {
     match (before, after) {
-        (Some(before), Some(after)) => changed(before, after, depth),
+        (Some(before), Some(after)) => changed(&before, &after),
         (None, Some(after)) => html! {
-            div.changed { span.soft.small { "new " } ins { (node(after, DEPTH_MAX.saturating_sub(1))) } }
+            div.changed { span.soft.small { "new " } ins { (node(&after.whole())) } }
         },
         (Some(before), None) => html! {
-            div.changed { span.soft.small { "taken out " } del { (node(before, DEPTH_MAX.saturating_sub(1))) } }
+            div.changed { span.soft.small { "taken out " } del { (node(&before.whole())) } }
         },
         (None, None) => html! {},
     }
@@ -166,9 +195,21 @@ pub(super) fn summary(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::BTreeSet;
 
-    use super::{arguments, difference, summary};
+    use maud::Markup;
+    use serde_json::{Value, json};
+
+    use super::{Preview, summary};
+
+    fn arguments(value: &Value) -> Markup {
+        super::value(value)
+    }
+
+    fn difference(before: &Value, after: &Value) -> Markup {
+        let masked = &BTreeSet::new();
+        super::difference(Preview { value: before, masked }, Preview { value: after, masked })
+    }
 
     #[test]
     fn markup_in_names_and_values_is_text() {
@@ -184,18 +225,36 @@ mod tests {
     fn what_cannot_be_seen_is_written_out() {
         let page = arguments(&json!({ "to": "ann\u{202e}moc.live\u{200b}", "n": "a\u{0}b" })).0;
         assert!(
-            page.contains("ann⟨U+202E⟩moc.live⟨U+200B⟩") && page.contains("a⟨U+0000⟩b"),
+            page.contains(r"ann\u{202e}moc.live\u{200b}") && page.contains(r"a\u{0}b"),
             "{page}"
         );
     }
 
     #[test]
-    fn a_masked_value_is_marked_and_empty_ones_are_named() {
-        let page = arguments(
-            &json!({ "iban": "[sensitive]", "note": "", "list": [], "map": {}, "no": null }),
-        )
-        .0;
-        for words in ["masked", "empty text", "empty list", "no fields", "null"] {
+    fn a_value_is_masked_by_its_place_and_not_by_its_text() {
+        let value = json!({ "a/b": ["[sensitive]"], "note": "[sensitive]" });
+        let masked = BTreeSet::from(["/a~1b/0".to_owned()]);
+        let preview = Preview { value: &value, masked: &masked };
+        let page = super::arguments(preview).0;
+        assert_eq!(page.matches(">masked<").count(), 1, "{page}");
+        assert_eq!(page.matches("[sensitive]").count(), 1, "{page}");
+        let same = super::difference(preview, preview).0;
+        assert_eq!(same, page);
+        let before = json!({ "a/b": ["[sensitive]"], "note": "x" });
+        let page = super::difference(Preview { value: &before, masked: &masked }, preview).0;
+        assert!(page.contains("is now ") && page.matches("[sensitive]").count() == 1, "{page}");
+    }
+
+    #[test]
+    fn a_line_feed_is_shown_where_the_line_ends() {
+        let page = arguments(&json!({ "content": "one\ntwo\u{2028}three" })).0;
+        assert!(page.contains("one\\u{a}\ntwo\\u{2028}three"), "{page}");
+    }
+
+    #[test]
+    fn empty_values_are_named() {
+        let page = arguments(&json!({ "note": "", "list": [], "map": {}, "no": null })).0;
+        for words in ["empty text", "empty list", "no fields", "null"] {
             assert!(page.contains(words), "{words}: {page}");
         }
     }

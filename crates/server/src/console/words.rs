@@ -9,6 +9,7 @@ use placet_types::{
     mode::ApprovalMode,
     principal::{Principal, PrincipalChain, PrincipalKind},
     taint::Taint,
+    text::visible,
 };
 
 const MINUTE_S: i64 = 60;
@@ -56,10 +57,15 @@ pub(super) const fn taint(taint: Taint) -> &'static str {
 pub(super) fn person(principal: &Principal) -> Markup {
     html! {
         @match &principal.display {
-            Some(display) if *display != principal.id.as_str() => { (display) " " span.soft.small { "(" (principal.id) ")" } }
+            Some(display) if *display != principal.id.as_str() => { (visible(display)) " " span.soft.small { "(" (principal.id) ")" } }
             Some(_) | None => { (principal.id) }
         }
     }
+}
+
+/// What somebody wrote, as a quotation.
+pub(super) fn quotation(words: &str) -> Markup {
+    html! { blockquote { (visible(words)) } }
 }
 
 /// Who calls, for whom.

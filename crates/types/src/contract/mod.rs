@@ -15,6 +15,7 @@ use crate::{
     json::canonical_digest,
     mode::{ApprovalMode, Effect},
     taint::Taint,
+    text::is_hidden,
 };
 
 pub mod credential;
@@ -242,9 +243,9 @@ impl Capability {
         if file.description.len() > DESCRIPTION_BYTES_MAX {
             return Err(rule("the description is longer than 8,192 bytes"));
         }
-        if file.description.chars().any(is_invisible) {
+        if file.description.chars().any(|c| is_hidden(c) && !matches!(c, '\n' | '\t')) {
             return Err(rule(
-                "the description has control, zero-width or text-direction characters",
+                "the description has control, invisible or text-direction characters, or unusual spaces",
             ));
         }
         let effect_fits = match file.effect {
@@ -329,12 +330,6 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
         return rule(&place, problem);
     }
     network::check(file).or_else(|(place, problem)| rule(&place, problem))
-}
-
-/// Characters that hide or reorder what a reader sees.
-fn is_invisible(c: char) -> bool {
-    (c.is_control() && c != '\n' && c != '\t')
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
 /// The definition of a tool as the live endpoint states it.

@@ -56,6 +56,9 @@ pub struct Evidence {
     pub effective_args_digest: Digest,
     /// The arguments with fields marked `x-sensitive` masked.
     pub preview: Value,
+    /// Where values are masked in `preview`, as JSON Pointers (RFC 6901): a value that only reads like the mask is not among them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub preview_masked: BTreeSet<String>,
     /// The digest of `preview`.
     pub preview_digest: Digest,
     /// The contract as pinned.
@@ -134,6 +137,9 @@ pub struct EditedFrom {
     pub at: Timestamp,
     /// The arguments as the agent asked for them, fields marked sensitive masked.
     pub preview: Value,
+    /// Where values are masked in `preview`, as JSON Pointers (RFC 6901).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub preview_masked: BTreeSet<String>,
     /// The digest of the request as the agent made it.
     pub request_digest: Digest,
     /// Who wrote arguments that are not narrower than those before. They do not decide on them.
@@ -181,6 +187,9 @@ pub struct GuestPart {
     pub mode: ApprovalMode,
     /// The arguments as they will run, fields marked `x-sensitive` masked; null where retention has deleted them.
     pub preview: Value,
+    /// Where values are masked in `preview`, as JSON Pointers (RFC 6901).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub preview_masked: BTreeSet<String>,
     /// The digest of `preview`.
     pub preview_digest: Digest,
     /// The contract as pinned; absent where retention has deleted the evidence.
@@ -265,6 +274,9 @@ impl GuestPart {
             mode: asking.mode,
             preview_digest: canonical_digest(&preview),
             preview,
+            preview_masked: evidence
+                .map(|evidence| evidence.preview_masked.clone())
+                .unwrap_or_default(),
             contract_digest: evidence.map(|evidence| evidence.contract_digest),
             bundle_digest: asking.bundle_digest,
             edits: asking.edits,

@@ -42,6 +42,7 @@ pub(super) fn shown(approval: &ApprovalRecord, editor: &Vote, change: &Change) -
         reason: "too much".to_owned(),
         at: editor.at,
         preview: serde_json::Value::Null,
+        preview_masked: BTreeSet::new(),
         request_digest: approval.request_digest,
         authors: approval.authors().chain(editors).cloned().collect(),
         masked: masked.cloned().collect(),

@@ -344,6 +344,7 @@ impl World {
                 request_digest: call.binding.digest(),
                 effective_args_digest: call.binding.effective_args_digest,
                 preview: Value::Object(call.args.clone()),
+                preview_masked: BTreeSet::new(),
                 preview_digest: call.binding.effective_args_digest,
                 contract_digest: call.binding.contract_digest,
                 target: call.binding.target.clone(),

@@ -26,6 +26,7 @@ use placet_types::{
     },
     ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName},
     mode::{ApprovalMode, Effect},
+    text::is_hidden,
 };
 
 use super::{
@@ -319,14 +320,16 @@ pub(crate) fn capability(
     Ok((name, file, remarks))
 }
 
-/// A description without characters that hide or reorder what a reader sees, within the limit.
+/// A description without characters that hide or reorder what a reader sees, and with plain spaces, within the limit.
 fn clean(text: &str) -> String {
-    let hides = |c: char| {
-        (c.is_control() && c != '\n' && c != '\t')
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
-    };
     let mut kept = String::new();
-    for c in text.chars().filter(|c| !hides(*c)) {
+    for c in text.chars() {
+        let c = match c {
+            '\n' | '\t' => c,
+            c if !is_hidden(c) => c,
+            c if c.is_whitespace() && !c.is_control() => ' ',
+            _ => continue,
+        };
         if kept.len().saturating_add(c.len_utf8()) > DESCRIPTION_BYTES_MAX {
             break;
         }

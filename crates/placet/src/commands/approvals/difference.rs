@@ -2,6 +2,7 @@
 //!
 //! Owns the comparison. Invariant: every place that differs has a line, and no other.
 
+use placet_types::text::visible;
 use serde_json::Value;
 
 /// The places that differ, by their JSON Pointers: `~` changed, `+` new, `-` taken out.
@@ -43,7 +44,7 @@ fn at(place: &str, before: Option<&Value>, after: Option<&Value>, found: &mut Ve
 }
 
 fn inner(place: &str, name: &str) -> String {
-    format!("{place}/{}", name.replace('~', "~0").replace('/', "~1"))
+    format!("{place}/{}", visible(name).replace('~', "~0").replace('/', "~1"))
 }
 
 fn named(place: &str) -> &str {
@@ -73,6 +74,7 @@ mod tests {
                 "~ /list/1/deep: true → false",
             ]
         );
+        assert_eq!(lines(&json!({}), &json!({ "a\nb": 1 })), [r"+ /a\u{a}b: 1"]);
         assert!(lines(&before, &before).is_empty());
         assert_eq!(lines(&json!(1), &json!(2)), ["~ the whole: 1 → 2"]);
     }

@@ -11,9 +11,10 @@ use placet_types::{
     desk::{DeskBody, DeskKind, pattern::ArgumentRule},
     digest::Digest,
     ids::DeskId,
+    text::visible,
 };
 
-use super::{decide::agreed, words};
+use super::{decide::agreed, quotation, words};
 use crate::{
     client::Client,
     failure::{Exit, Failure, Outcome},
@@ -260,7 +261,7 @@ fn what(entry: &DeskEntryView) -> String {
             let tool = glass.capability.as_ref();
             let tool = tool
                 .map_or("every tool that policies let it open".to_owned(), |one| one.tool_name());
-            format!("{}: {tool}, for {agent}", glass.ticket)
+            format!("{}: {tool}, for {agent}", visible(&glass.ticket))
         }
         DeskBody::Freeze(freeze) => {
             let adapters: Vec<String> = freeze.adapters.iter().map(ToString::to_string).collect();
@@ -288,15 +289,11 @@ fn text(entry: &DeskEntryView) -> String {
     lines.push(format!("  what      {}", what(entry)));
     if let DeskBody::Grant(grant) = &entry.body {
         lines.push(format!("  from      {}, up to {}", grant.approval_id, grant.mode));
-        lines.extend(
-            grant
-                .pattern
-                .0
-                .iter()
-                .map(|(place, rule)| format!("  covers    {place} {}", rule_in_words(rule))),
-        );
+        lines.extend(grant.pattern.0.iter().map(|(place, rule)| {
+            format!("  covers    {} {}", visible(place), rule_in_words(rule))
+        }));
     }
-    lines.push(format!("  by        {}: {}", entry.by, entry.reason));
+    lines.push(format!("  by        {}", entry.by));
     lines.push(format!(
         "  from/to   {} to {} ({})",
         entry.starts_at,
@@ -310,19 +307,32 @@ fn text(entry: &DeskEntryView) -> String {
         let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
         let word = words::choice(vote.choice);
         let token = vote.with_token();
-        format!("  {word:<9} {}{instead} at {}{token}: {}", vote.approver, vote.at, vote.reason)
+        format!("  {word:<9} {}{instead} at {}{token}", vote.approver, vote.at)
     }));
-    lines.extend(
-        entry
-            .note
-            .as_ref()
-            .map(|note| format!("  then      {} at {}: {}", note.by, note.at, note.text)),
-    );
+    let note = entry.note.as_ref();
+    lines.extend(note.map(|note| format!("  then      {} at {}", note.by, note.at)));
+    lines.extend(quoted(entry));
     let force = if entry.in_force { ", in force" } else { "" };
     let due = if entry.review_due { ", its review is due" } else { "" };
     lines.push(format!("  state     {}{force}{due}", entry.state));
     lines.push(format!("  digest    {}", entry.digest));
     lines.join("\n")
+}
+
+/// Why people arranged, decided on and ended it, in their words.
+fn quoted(entry: &DeskEntryView) -> Vec<String> {
+    let mut lines = quotation::lines(&format!("{} arranged it, because", entry.by), &entry.reason);
+    for vote in &entry.votes {
+        let whose = format!("{} said {}, because", vote.approver, words::choice(vote.choice));
+        lines.extend(quotation::lines(&whose, &vote.reason));
+    }
+    let note = entry.note.as_ref();
+    lines.extend(
+        note.into_iter().flat_map(|note| {
+            quotation::lines(&format!("{} wrote at its end", note.by), &note.text)
+        }),
+    );
+    lines
 }
 
 fn needs(entry: &DeskEntryView) -> String {
@@ -341,7 +351,7 @@ fn rule_in_words(rule: &ArgumentRule) -> String {
             format!("is one of {}", values.join(", "))
         }
         ArgumentRule::AtMost(most) => format!("is a whole number up to {most}"),
-        ArgumentRule::StartsWith(start) => format!("begins with `{start}`"),
+        ArgumentRule::StartsWith(start) => format!("begins with `{}`", visible(start)),
         ArgumentRule::Any(_) => "is anything".to_owned(),
     }
 }

@@ -9,9 +9,11 @@ use placet_types::{
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
     ids::{ApprovalId, PrincipalId},
     taint,
+    text::visible,
 };
+use serde_json::Value;
 
-use super::{difference, words};
+use super::{difference, quotation, words};
 use crate::{
     client::Client,
     failure::{Exit, Failure, Outcome},
@@ -43,10 +45,13 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
         lines.extend(earlier(&proposal.evidence.similar));
     }
     if let Some(part) = &detail.part {
-        let edited = if part.edits > 0 { ", as an approver there has changed them" } else { "" };
-        lines.push(format!("  arguments {:#}{edited}", part.preview));
+        lines.extend(preview(&part.preview, &part.preview_masked));
+        if part.edits > 0 {
+            lines.push("  edited    by an approver there".to_owned());
+        }
         lines.extend(masked_changes(&part.edited_masked));
     }
+    lines.extend(quoted(detail));
     lines.extend(standing(detail));
     if let Some(outcome) = &detail.outcome {
         let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
@@ -66,7 +71,8 @@ fn call(detail: &ApprovalDetail) -> Vec<String> {
         approval.capability_id.tool_name()
     )];
     if !detail.description().is_empty() {
-        lines.push(format!("  does      {}", detail.description().replace('\n', " ")));
+        let description = detail.description().replace('\n', " ");
+        lines.push(format!("  does      {}", visible(&description)));
     }
     if let Some(part) = &detail.part {
         lines.push(format!("  asked by  tenant {}, of people of {}", part.asked_by, part.asked_of));
@@ -85,7 +91,7 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
         "  mode      {} (asked for {})",
         proposal.call.approval_mode_effective, proposal.call.approval_mode_requested
     ));
-    lines.push(format!("  target    {}", evidence.target));
+    lines.push(format!("  target    {}", visible(&evidence.target)));
     lines.push(format!(
         "  run       {}; {} calls and {} cents are left in it afterwards",
         proposal.call.run_id, evidence.calls_left_after, evidence.cents_left_after
@@ -97,7 +103,9 @@ fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> 
     if let Some(secret) = &evidence.credential.source {
         let audience = evidence.credential.audience.as_deref().unwrap_or("anybody");
         lines.push(format!(
-            "  with      the credential `{secret}` for {audience}, scopes {:?}",
+            "  with      the credential `{}` for {}, scopes {:?}",
+            visible(secret),
+            visible(audience),
             evidence.credential.scopes
         ));
     }
@@ -125,15 +133,16 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
         }
     }];
     let reasons = approval.requirement.reasons.iter();
-    lines.extend(reasons.map(|reason| format!("  because   {}: {}", reason.policy, reason.reason)));
+    lines.extend(reasons.map(|reason| {
+        format!("  because   {}: {}", visible(&reason.policy), visible(&reason.reason))
+    }));
     lines.extend(approval.votes.iter().enumerate().map(|(place, vote)| {
         let instead = vote.stands_for.as_ref().map(|who| format!(" for {who}")).unwrap_or_default();
         let word = words::choice(vote.choice);
         let of = vote.tenant.as_ref().map(|tenant| format!(" of {tenant}")).unwrap_or_default();
         let gone = if approval.lapsed.contains(&place) { " (counts no more)" } else { "" };
         let token = vote.with_token();
-        let (by, at, why) = (&vote.approver, vote.at, &vote.reason);
-        format!("  {word:<9} {by}{of}{instead} at {at}{token}{gone}: {why}")
+        format!("  {word:<9} {}{of}{instead} at {}{token}{gone}", vote.approver, vote.at)
     }));
     lines.push(format!("  so far    {}", words::progress(&standing.progress)));
     if let Some(next) = &standing.next_escalation {
@@ -144,7 +153,8 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
             next.at
         ));
     }
-    let void = approval.void_reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+    let void =
+        approval.void_reason.as_ref().map(|why| format!(" ({})", visible(why))).unwrap_or_default();
     lines.push(format!(
         "  state     {}{void}, ends {} ({})",
         approval.state,
@@ -156,9 +166,9 @@ fn why(detail: &ApprovalDetail) -> Vec<String> {
 
 /// Exactly what will run, and what an approver changed of it.
 fn arguments(evidence: &Evidence) -> Vec<String> {
-    let mut lines = vec![format!("  arguments (sensitive ones masked)\n{:#}", evidence.preview)];
+    let mut lines = preview(&evidence.preview, &evidence.preview_masked);
     if let Some(edited) = &evidence.edited {
-        lines.push(format!("  edited    by {} at {}: {}", edited.by, edited.at, edited.reason));
+        lines.push(format!("  edited    by {} at {}", edited.by, edited.at));
         let changed = difference::lines(&edited.preview, &evidence.preview);
         if changed.is_empty() && edited.masked.is_empty() {
             lines.push("            only masked values differ".to_owned());
@@ -170,12 +180,48 @@ fn arguments(evidence: &Evidence) -> Vec<String> {
     lines
 }
 
+/// The arguments as they are shown, and which of them are masked: by their places, for a text may read like the mask.
+fn preview(preview: &Value, masked: &BTreeSet<String>) -> Vec<String> {
+    let mut lines = vec![format!("  arguments\n{preview:#}")];
+    if !masked.is_empty() {
+        lines.push(format!(
+            "  masked    {} (sensitive, not shown, and bound all the same)",
+            places(masked)
+        ));
+    }
+    lines
+}
+
+/// Places in arguments, the empty one as what it stands for.
+fn places(pointers: &BTreeSet<String>) -> String {
+    let names = pointers.iter().map(|place| match place.as_str() {
+        "" => "all arguments".to_owned(),
+        place => visible(place),
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// What others wrote: what the agent refers to, and the reasons of the people. After the arguments, and never in a line of ours.
+fn quoted(detail: &ApprovalDetail) -> Vec<String> {
+    let proposal = detail.proposal.as_ref();
+    let mut lines = Vec::new();
+    for reference in proposal.iter().flat_map(|proposal| &proposal.call.evidence_refs) {
+        lines.extend(quotation::lines("the agent refers to (not checked)", reference));
+    }
+    if let Some(edited) = proposal.and_then(|proposal| proposal.evidence.edited.as_ref()) {
+        lines.extend(quotation::lines(&format!("{} edited, because", edited.by), &edited.reason));
+    }
+    for vote in &detail.approval.votes {
+        let whose = format!("{} said {}, because", vote.approver, words::choice(vote.choice));
+        lines.extend(quotation::lines(&whose, &vote.reason));
+    }
+    lines
+}
+
 /// Where something changed that nobody is shown.
-pub(super) fn masked_changes(places: &BTreeSet<String>) -> Option<String> {
-    let names = places.iter().map(|place| if place.is_empty() { "all arguments" } else { place });
-    let names: Vec<&str> = names.collect();
+pub(super) fn masked_changes(changed: &BTreeSet<String>) -> Option<String> {
     let what = "            masked values changed, which nobody is shown, at";
-    (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+    (!changed.is_empty()).then(|| format!("{what} {}", places(changed)))
 }
 
 /// Whose arguments they are, where they are not just less of the agent's.
@@ -235,7 +281,7 @@ fn standing(detail: &ApprovalDetail) -> Vec<String> {
         said.push("you cannot agree before you have signed in again".to_owned());
     } else {
         let why = standing.why_not.as_deref().unwrap_or("the policies do not let you");
-        said.push(format!("you cannot agree: {why}"));
+        said.push(format!("you cannot agree: {}", visible(why)));
     }
     if standing.may_deny {
         let threshold = approval.requirement.deny_threshold;

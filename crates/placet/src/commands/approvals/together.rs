@@ -4,7 +4,7 @@
 
 use clap::{Args as ClapArgs, ValueEnum};
 use placet_pipeline::views::desk::{TOGETHER_MAX, TogetherItem, TogetherRequest, TogetherView};
-use placet_types::approval::VoteChoice;
+use placet_types::{approval::VoteChoice, text::visible};
 
 use super::decide::recorded;
 use crate::{
@@ -60,7 +60,9 @@ pub(super) async fn run(client: &Client, args: &Args, json: bool) -> Outcome {
         for refused in &view.refused {
             output::line(format!(
                 "not decided: {} ({}: {})",
-                refused.approval_id, refused.code, refused.message
+                refused.approval_id,
+                refused.code,
+                visible(&refused.message)
             ));
         }
     }

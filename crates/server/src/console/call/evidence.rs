@@ -35,13 +35,13 @@ fn references(named: &[String], found: &[EvidenceItem]) -> Markup {
         @if !named.is_empty() {
             section.card aria-labelledby="references-title" {
                 h2 #references-title { "What the agent refers to" }
-                p.small.soft { "Earlier calls of the run whose results the agent relies on, as they were when the call was held." }
+                p.small.soft { "In the agent’s words, and no part of the arguments. What was found there is a result of the run, as it was when the call was held; nothing else was opened or checked." }
                 ul.list {
                     @for reference in named {
                         li {
-                            code { (tree::visible(reference)) }
+                            (words::quotation(reference))
                             @if let Some(item) = item(reference) {
-                                " result of " code { (item.capability_id) } br; span.small.soft { code { (item.digest) } }
+                                "Result of " code { (item.capability_id) } br; span.small.soft { code { (item.digest) } }
                             }
                         }
                     }
@@ -167,7 +167,7 @@ pub(super) fn outcome(detail: &ApprovalDetail, now: Timestamp) -> Markup {
                 @if let Some(code) = outcome.code { " " code { (code) } }
             }
             @if let Some(output) = &outcome.output {
-                details #output open { summary { "Its result" } (tree::arguments(output)) }
+                details #output open { summary { "Its result" } (tree::value(output)) }
             }
         }
     }

@@ -155,7 +155,7 @@ pub(in crate::console) fn line(vote: &Vote, now: Timestamp) -> Markup {
             @if let Some(tenant) = &vote.tenant { " of tenant " strong { (tenant) } }
             @if let Some(colleague) = &vote.stands_for { " in the place of " strong { (colleague) } }
             " " span.small.soft { (words::relative(vote.at, now)) }
-            blockquote { (vote.reason) }
+            (words::quotation(&vote.reason))
         }
     }
 }

@@ -208,9 +208,12 @@ async fn what_the_agent_refers_to_is_shown_as_text_and_never_as_a_link() {
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
     assert!(page.contains("What the agent refers to"), "{page}");
-    assert!(page.contains("<code>https://tickets.example/4711?a=1&amp;b=2</code>"), "{page}");
-    assert!(page.contains("ticket &lt;b&gt;12&lt;/b&gt;⟨U+202E⟩"), "{page}");
-    assert!(page.contains("Reads⟨U+200B⟩ only."), "{page}");
+    assert!(
+        page.contains("<blockquote>https://tickets.example/4711?a=1&amp;b=2</blockquote>"),
+        "{page}"
+    );
+    assert!(page.contains("ticket &lt;b&gt;12&lt;/b&gt;\\u{202e}"), "{page}");
+    assert!(page.contains("Reads\\u{200b} only."), "{page}");
     assert!(!page.contains("href=\"https://tickets"), "{page}");
 }
 
@@ -225,8 +228,36 @@ async fn what_was_found_of_a_reference_is_shown_with_its_digest() {
     proposal.evidence.refs = serde_json::from_value(found).unwrap();
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
-    for words in ["<code>call_7</code> result of <code>crm/look</code>", &digest.to_string()] {
+    for words in ["<blockquote>call_7</blockquote>Result of <code>crm/look</code>", &digest.to_string()] {
         assert!(page.contains(words), "{words}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn no_text_on_a_call_s_page_hides_a_character_or_reads_as_masked() {
+    let unseen = "\u{3164}\u{115f}\u{1160}\u{ffa0}\u{2800}\u{fe0f}\u{34f}\u{180b}\u{e0100}\u{17b4}\u{fff9}\u{1d173}\u{1bca0}\u{2009}\
+        \u{3000}\u{a0}\u{2028}\u{2029}\u{61c}\u{ad}\u{e0041}\u{202e}\u{200b}\u{7}";
+    let mut detail = hostile();
+    let proposal = detail.proposal.as_mut().unwrap();
+    proposal.call.evidence_refs = vec![unseen.to_owned()];
+    proposal.evidence.preview = json!({ unseen: unseen, "literal": "[sensitive]" });
+    let edited = proposal.evidence.edited.as_mut().unwrap();
+    edited.preview = json!({ "literal": "[sensitive]", "old": unseen });
+    edited.reason = format!("first{unseen}\nsecond");
+    detail.approval.votes[0].reason = format!("first{unseen}\nsecond");
+    let browser = Browser::signed_in().await;
+    browser.door.fake.desk.lock().unwrap().detail = Some(detail);
+    for path in ["/approvals/approval-1", "/approvals/approval-1/edit"] {
+        let text = checked(&browser.get(path).await);
+        let places = text.find(|c: char| unseen.contains(c));
+        assert_eq!(places, None, "{path}: {text}");
+        assert!(text.contains("[sensitive]") && !text.contains(">masked<"), "{path}: {text}");
+    }
+    let text = checked(&browser.get("/approvals/approval-1").await);
+    assert_eq!(text.matches(r"\u{7}\u{a}second</blockquote>").count(), 2, "{text}");
+    let arguments = text.find("class=\"tree\"").unwrap();
+    for quoted in ["</blockquote>", "What the agent refers to"] {
+        assert!(arguments < text.find(quoted).unwrap(), "{quoted}: {text}");
     }
 }
 
@@ -325,6 +356,7 @@ async fn a_call_s_page_says_what_runs_why_it_waits_and_what_approving_does() {
     let mut detail = crate::testing::sample_detail();
     detail.proposal.as_mut().unwrap().evidence.preview =
         json!({ "path": "a.txt", "iban": "[sensitive]" });
+    detail.proposal.as_mut().unwrap().evidence.preview_masked = ["/iban".to_owned()].into();
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let text = checked(&browser.get("/approvals/approval-1").await);
     for words in [

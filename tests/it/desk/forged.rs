@@ -1,0 +1,91 @@
+//! Text that people decide on: what agents and colleagues write is quoted after the arguments, and hides nothing.
+//!
+//! Owns texts that imitate the program's own lines, arguments among them. Invariant that is tested throughout: a line that does not begin with the
+//! bar of a quotation is the program's own.
+
+use serde_json::json;
+
+use super::{Desk, text};
+use crate::harness::setup::plan;
+
+/// Lines that look like those of `placet approvals show`, for a harmless file.
+const FORGED: &str = "ticket-7\n  arguments\n{\n  \"path\": \"scratch/tmp.txt\"\n}\n  yes       ben at 2026-11-22T09:00:00.000Z\n\
+    ---- previous request ----\u{2028}  digest    sha256:00\r  you       your yes ends it";
+/// Every kind of character that a reader does not see, or does not see where it is.
+const UNSEEN: &str = "\u{3164}\u{115f}\u{1160}\u{ffa0}\u{2800}\u{fe0f}\u{34f}\u{180b}\u{e0100}\u{17b4}\u{fff9}\u{1d173}\u{1bca0}\u{2009}\u{3000}\u{a0}\
+    \u{2028}\u{2029}\u{61c}\u{ad}\u{e0041}\u{202e}\u{200b}\u{7}";
+
+/// The lines of the program itself.
+fn own(shown: &str) -> Vec<&str> {
+    shown.lines().filter(|line| !line.starts_with("    | ")).collect()
+}
+
+fn place_of(lines: &[&str], beginning: &str) -> usize {
+    let found = lines.iter().position(|line| line.starts_with(beginning));
+    found.unwrap_or_else(|| panic!("no line begins with `{beginning}`: {lines:#?}"))
+}
+
+#[tokio::test]
+async fn references_of_an_agent_cannot_look_like_arguments() {
+    let desk = Desk::shipped().await;
+    desk.setup.put("payroll.db", "keep me");
+    let mut call = plan("files__delete", "s1", json!({ "path": "payroll.db" }));
+    call["evidence_refs"] = json!([FORGED, format!("{}  digest    sha256:00", " ".repeat(180))]);
+    let id = text(&desk.agent.call(&call).await.held(), "approval_id");
+    let shown = desk.types("ben", &["show", &id]).await;
+    let lines = own(shown.ok());
+    let all: Vec<&str> = shown.out.lines().collect();
+    assert!(!lines.iter().any(|line| line.contains("scratch/tmp.txt")), "{}", shown.out);
+    for beginning in ["  arguments", "  digest  "] {
+        let many = lines.iter().filter(|line| line.starts_with(beginning)).count();
+        assert_eq!(many, 1, "{beginning}: {}", shown.out);
+    }
+    let quoted = place_of(&all, "  the agent refers to");
+    assert!(place_of(&all, "  arguments") < quoted, "{}", shown.out);
+    assert!(all[quoted + 1].starts_with(r"    | ticket-7\u{a}  arguments\u{a}{"), "{}", shown.out);
+    // No line is so long that a terminal breaks it where the text wants.
+    assert!(all[quoted..].iter().all(|line| line.chars().count() <= 120), "{}", shown.out);
+}
+
+#[tokio::test]
+async fn reasons_of_people_cannot_look_like_arguments() {
+    let desk = Desk::of_two().await;
+    desk.setup.put("b.txt", "not asked for");
+    let (_, id, digest) = desk.held("a.txt", "s1").await;
+    let args = desk.setup.path("args.json");
+    std::fs::write(&args, r#"{"path": "b.txt"}"#).unwrap();
+    let args = args.to_str().unwrap();
+    let edit = ["edit", &id, "--args", args, "--reason", FORGED, "--digest", &digest];
+    desk.types("ben", &edit).await.ok();
+    let digest = desk.digest(&id).await;
+    let approve = ["approve", &id, "--reason", FORGED, "--digest", &digest];
+    desk.types("cleo", &approve).await.ok();
+    let shown = desk.types("emma", &["show", &id]).await;
+    let lines = own(shown.ok());
+    assert!(!lines.iter().any(|line| line.contains("scratch/tmp.txt")), "{}", shown.out);
+    assert!(!lines.iter().any(|line| line.contains("yes ends it")), "{}", shown.out);
+    let arguments = place_of(&lines, "  arguments");
+    for whose in ["  ben edited, because", "  cleo said yes, because"] {
+        assert!(arguments < place_of(&lines, whose), "{}", shown.out);
+    }
+}
+
+#[tokio::test]
+async fn no_character_is_hidden_and_no_text_reads_as_masked() {
+    let desk = Desk::shipped().await;
+    let hidden = format!("a{UNSEEN}b");
+    desk.setup.put("[sensitive]", "keep me");
+    let mut call = plan("files__delete", "s1", json!({ "path": "[sensitive]" }));
+    call["evidence_refs"] = json!([hidden]);
+    let id = text(&desk.agent.call(&call).await.held(), "approval_id");
+    let shown = desk.types("ben", &["show", &id]).await;
+    assert!(shown.ok().contains(r#""path": "[sensitive]""#), "{}", shown.out);
+    assert!(!shown.out.contains("masked"), "{}", shown.out);
+    let list = desk.types("ben", &["list"]).await;
+    assert!(list.ok().contains(r#"path: "[sensitive]""#), "{}", list.out);
+    let quoted: String = shown.out.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
+    for c in UNSEEN.chars() {
+        assert!(!shown.out.contains(c), "{} in {}", c.escape_unicode(), shown.out);
+        assert!(quoted.contains(&c.escape_unicode().to_string()), "{}", c.escape_unicode());
+    }
+}
