@@ -4,6 +4,7 @@
 
 use std::fs;
 
+use http::Method;
 use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use serde_json::{Value, json};
 
@@ -215,6 +216,44 @@ fn calls_in(record: &std::path::Path) -> Vec<Value> {
         entry["method"] == "tools/call" || entry["message"]["method"] == "tools/call"
     };
     messages.filter(is_call).collect()
+}
+
+#[tokio::test]
+async fn a_tool_gets_the_tracestate_only_by_its_contract() {
+    let setup = Setup::new().with("contracts", json!("contracts"));
+    let record = setup.path("record");
+    let import =
+        ["adapters", "import", "--name", "stub", "--stdio", "--mode-default", "local_write", "--"];
+    let (node, script) = (npm::node(), npm::stub());
+    let server = [node.as_str(), &script, "good", record.to_str().unwrap()];
+    setup.configured(&[&import[..], &server].concat()).await.ok();
+    for (number, passes) in [(0x4d_u8, false), (0x5e, true)] {
+        if passes {
+            let file = setup.contract_file("stub");
+            let contract = fs::read_to_string(&file).unwrap();
+            let changed =
+                contract.replacen("capabilities:", "pass_tracestate: true\ncapabilities:", 1);
+            assert_ne!(contract, changed);
+            fs::write(&file, changed).unwrap();
+        }
+        let placet = setup.start().await;
+        let agent = setup.agent(&placet).await;
+        let remote = Remote::new(number);
+        let note = plan("stub__note", &format!("s{number}"), json!({ "what": "x" }));
+        let request = agent
+            .request(Method::POST, "/v1/calls")
+            .header("content-type", "application/json")
+            .header("traceparent", remote.header())
+            .header("tracestate", "vendor=chosen-by-the-caller");
+        let body = serde_json::to_vec(&note).unwrap();
+        agent.send(request.body(body.into()).unwrap()).await.succeeded();
+        placet.stop().await;
+        let calls = calls_in(&record);
+        let meta = &calls.last().unwrap()["params"]["_meta"];
+        assert!(text(meta, "traceparent").contains(&remote.trace), "{meta:#}");
+        let wanted = if passes { json!("vendor=chosen-by-the-caller") } else { Value::Null };
+        assert_eq!(meta["tracestate"], wanted, "{meta:#}");
+    }
 }
 
 #[tokio::test]

@@ -37,6 +37,7 @@ pub fn builtin_contract(environment: EnvironmentName, root: &str) -> ContractFil
         transport: TransportFile::Internal { builtin: BUILTIN.to_owned(), root: root.to_owned() },
         protocol_version: PROTOCOL_VERSION.to_owned(),
         credential: None,
+        pass_tracestate: false,
         limits: LimitsFile { result_bytes_max: RESULT_BYTES_MAX, ..LimitsFile::default() },
         capabilities,
         adapter,

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use placet_adapter::{adapter::TraceHeaders, outcome::AdapterError};
 use placet_broker::Remedy;
 use placet_types::{
-    contract::credential::CredentialKind,
+    contract::{Contract, credential::CredentialKind},
     error::{ErrorCode, Refusal},
     mode::ApprovalMode,
 };
@@ -185,10 +185,11 @@ fn is_alarming(
     true
 }
 
-/// The trace headers of a span.
-pub(crate) fn trace_headers(span: &tracing::Span) -> TraceHeaders {
+/// The trace headers of a span, as the contract lets the adapter have them.
+pub(crate) fn trace_headers(span: &tracing::Span, contract: &Contract) -> TraceHeaders {
+    let tracestate = || placet_telemetry::trace::tracestate_of(span);
     TraceHeaders {
         traceparent: placet_telemetry::trace::traceparent_of(span),
-        tracestate: placet_telemetry::trace::tracestate_of(span),
+        tracestate: contract.pass_tracestate.then(tracestate).flatten(),
     }
 }

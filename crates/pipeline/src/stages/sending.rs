@@ -177,7 +177,7 @@ async fn try_once(
         listen_ms,
         credential,
         seat,
-        trace: trace_headers(&span),
+        trace: trace_headers(&span, &brokered.built.target.contract),
     };
     let connection = lease.connection();
     let capability = Arc::clone(&brokered.built.target.capability);

@@ -51,11 +51,20 @@ pub struct ContractFile {
     /// The credential attached to its calls; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<CredentialFile>,
+    /// Whether its calls carry the caller's `tracestate` (W3C Trace Context): up to 512 bytes that the caller chooses, that no policy sees and
+    /// no digest covers.
+    #[serde(default, skip_serializing_if = "is_no")]
+    pub pass_tracestate: bool,
     /// Bounds on its use.
     #[serde(default)]
     pub limits: LimitsFile,
     /// Its operations.
     pub capabilities: BTreeMap<CapabilityName, CapabilityFile>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+const fn is_no(flag: &bool) -> bool {
+    !*flag
 }
 
 /// Tenants that may use an adapter: a list, or the word `all`.

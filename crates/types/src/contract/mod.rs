@@ -54,6 +54,8 @@ pub struct Contract {
     pub protocol_version: String,
     /// The credential attached to its calls.
     pub credential: Option<CredentialFile>,
+    /// Whether its calls carry the caller's `tracestate`.
+    pub pass_tracestate: bool,
     /// Bounds on its use.
     pub limits: LimitsFile,
     /// Its operations by name.
@@ -185,6 +187,7 @@ impl Contract {
             transport: file.transport,
             protocol_version: file.protocol_version,
             credential: file.credential,
+            pass_tracestate: file.pass_tracestate,
             limits: file.limits,
             capabilities,
             digest,

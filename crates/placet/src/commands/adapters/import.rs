@@ -254,6 +254,7 @@ pub(crate) fn contract_of(
         transport,
         protocol_version: live.protocol_version.clone(),
         credential: source.credential.clone(),
+        pass_tracestate: false,
         limits,
         capabilities,
     };
