@@ -40,6 +40,12 @@ fn keep(setup: &Setup, name: &str, content: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// What a command that asks a running Placet prints for an operator.
+async fn printed_for_operator(setup: &Setup, placet: &Placet, arguments: &[&str]) -> String {
+    let token = setup.token("user", "ben").await;
+    setup.asks(placet, &token, arguments).await.ok().to_owned()
+}
+
 /// What a command that asks a running Placet prints for the agent.
 async fn printed(setup: &Setup, placet: &Placet, arguments: &[&str]) -> String {
     let token = setup.token("agent", "dev-agent").await;
@@ -51,7 +57,7 @@ async fn key(setup: &Setup, placet: &Placet) -> String {
 }
 
 async fn checkpoint(setup: &Setup, placet: &Placet, name: &str) -> (String, Value) {
-    let list = setup.agent(placet).await.get("/v1/audit/checkpoints").await.ok();
+    let list = setup.ben(placet).await.get("/v1/audit/checkpoints").await.ok();
     let checkpoint = list["checkpoints"][0].clone();
     assert_eq!(checkpoint["log"], "journal", "{list:#}");
     (keep(setup, name, &text(&checkpoint, "note")), checkpoint)
@@ -126,11 +132,13 @@ async fn later_checkpoints_go_on_from_earlier_ones_and_a_receipt_is_joined_to_ei
     let (after_file, after) = checkpoint(&setup, &placet, "after").await;
     let (from, to) = (before["size"].to_string(), after["size"].to_string());
     assert!(before["size"].as_u64() < after["size"].as_u64(), "{before:#} {after:#}");
-    let key = key(&setup, &placet).await;
+    let (key, ben) = (key(&setup, &placet).await, setup.ben(&placet).await);
 
-    let proof = printed(&setup, &placet, &["audit", "prove", "--from", &from, "--to", &to]).await;
+    let proof =
+        printed_for_operator(&setup, &placet, &["audit", "prove", "--from", &from, "--to", &to])
+            .await;
     assert!(!serde_json::from_str::<Value>(&proof).unwrap()["path"].as_array().unwrap().is_empty());
-    let entry = printed(&setup, &placet, &["audit", "prove", "--seq", "2"]).await;
+    let entry = printed_for_operator(&setup, &placet, &["audit", "prove", "--seq", "2"]).await;
     assert_eq!(serde_json::from_str::<Value>(&entry).unwrap()["size"], after["size"]);
 
     // The receipt is of a size in between: without the proof that joins them nothing is said to agree.
@@ -139,7 +147,9 @@ async fn later_checkpoints_go_on_from_earlier_ones_and_a_receipt_is_joined_to_ei
     found(&unjoined, &["WRONG", "--proof"]);
     let claims = setup.bare(&["audit", "verify-receipt", &receipt, "--key", &key, "--json"]).await;
     let size = claims.json()["claims"]["tree_size"].to_string();
-    let joint = printed(&setup, &placet, &["audit", "prove", "--from", &size, "--to", &to]).await;
+    let joint =
+        printed_for_operator(&setup, &placet, &["audit", "prove", "--from", &size, "--to", &to])
+            .await;
     let joint = keep(&setup, "joint", &joint);
     setup.bare(&[&words[..], &["--proof", &joint]].concat()).await.ok();
     let wrong = keep(&setup, "wrong", &proof);
@@ -152,10 +162,40 @@ async fn later_checkpoints_go_on_from_earlier_ones_and_a_receipt_is_joined_to_ei
         "log=journal&seq=9&size=3",
         "log=journal&seq=1&x=1",
     ] {
-        agent.get(&format!("/v1/audit/inclusion?{query}")).await.refused(400, "VALIDATION_ERROR");
+        ben.get(&format!("/v1/audit/inclusion?{query}")).await.refused(400, "VALIDATION_ERROR");
     }
-    agent.get("/v1/audit/inclusion?log=nothing&seq=1").await.refused(404, "NOT_FOUND");
-    agent.get("/v1/audit/consistency?log=journal&from=1&to=99999").await.refused(404, "NOT_FOUND");
+    ben.get("/v1/audit/inclusion?log=nothing&seq=1").await.refused(404, "NOT_FOUND");
+    ben.get("/v1/audit/consistency?log=journal&from=1&to=99999").await.refused(404, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn only_operators_learn_how_long_the_log_is() {
+    let setup = Setup::new();
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    let call = text(&agent.call(&write("a.txt", "s1")).await.succeeded(), "tool_call_id");
+    for number in 2..6 {
+        agent.call(&write("b.txt", &format!("s{number}"))).await.succeeded();
+    }
+    let ana = setup.client(&placet, "user", "ana").await;
+    for path in [
+        "/v1/audit/checkpoints",
+        "/v1/audit/inclusion?log=journal&seq=1",
+        "/v1/audit/inclusion?log=journal&seq=1&size=999999",
+        "/v1/audit/inclusion?log=nothing&seq=1",
+        "/v1/audit/consistency?log=journal&from=1&to=2",
+        "/v1/audit/consistency?log=journal&from=1&to=999999",
+    ] {
+        agent.get(path).await.refused(403, "POLICY_DENIED");
+        ana.get(path).await.refused(403, "POLICY_DENIED");
+    }
+    // The receipt proves the caller's own entry, and ends with it.
+    let key = key(&setup, &placet).await;
+    let receipt = printed(&setup, &placet, &["audit", "receipt", &call]).await;
+    let file = keep(&setup, "receipt", &receipt);
+    let verified = setup.bare(&["audit", "verify-receipt", &file, "--key", &key, "--json"]).await;
+    let claims = &verified.json()["claims"];
+    assert_eq!(claims["tree_size"], claims["seq"], "{claims:#}");
 }
 
 #[tokio::test]

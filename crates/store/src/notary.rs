@@ -15,7 +15,7 @@ use std::sync::Arc;
 use placet_ledger::log::{AuditLog, LogEntry, TreeHead};
 use placet_ledger::proof::note::NoteName;
 use placet_ledger::proof::receipt::{RECEIPT_VERSION, ReceiptClaims};
-use placet_ledger::proof::{self, Consistency, Inclusion};
+use placet_ledger::proof::{self, Consistency, Inclusion, ProofError, leaf_hash};
 use placet_ledger::record::EffectRecord;
 use placet_ledger::store::StoreError;
 use placet_types::clock::Timestamp;
@@ -152,8 +152,7 @@ impl Notary {
         if !stands_for(&entry, &log, record)? {
             return Err(NotaryError::Moved);
         }
-        let head = self.head(&log).await?;
-        let path = self.log.inclusion(&log, seq, head.size).await?;
+        let (root, path) = self.up_to(&log, &entry).await?;
         let claims = ReceiptClaims {
             version: RECEIPT_VERSION,
             iss: self.key().name().clone(),
@@ -172,11 +171,32 @@ impl Notary {
             seq,
             entry: Digest::from_bytes(entry.hash),
             at: Timestamp::from_ms(entry.at_ms),
-            tree_size: head.size,
-            root: Digest::from_bytes(head.root),
-            path: path.into_iter().map(Digest::from_bytes).collect(),
+            tree_size: seq,
+            root,
+            path,
         };
         Ok(sign_receipt(&self.key, &claims)?)
+    }
+
+    /// The root of the tree that ends with an entry, and the path from the entry to it: no entry after it is counted in what its caller is
+    /// given. The log as it stands goes on from that tree, or nothing is said.
+    async fn up_to(
+        &self,
+        log: &str,
+        entry: &LogEntry,
+    ) -> Result<(Digest, Vec<Digest>), NotaryError> {
+        let (seq, head) = (entry.seq, self.head(log).await?);
+        let disagrees = |error: ProofError| {
+            StoreError::Damaged(format!(
+                "the tree over log `{log}` does not agree with it: {error}"
+            ))
+        };
+        let path = self.inclusion(log, seq, seq).await?.path;
+        let proof = Inclusion { seq, size: seq, path };
+        let root = proof.root_from(&leaf_hash(&entry.hash)).map_err(disagrees)?;
+        let joined = self.consistency(log, seq, head.size).await?;
+        joined.verify(&root, &Digest::from_bytes(head.root)).map_err(disagrees)?;
+        Ok((root, proof.path))
     }
 
     /// The proof that entry `seq` is in the tree over the first `size` entries of `log`.

@@ -1,8 +1,8 @@
 //! Evidence for outsiders: receipts for calls, signed checkpoints of the log, proofs about it.
 //!
 //! Owns who may have what, and the forms. Not here: how it is made and signed (`placet-store`). Invariants: a receipt goes to whoever may
-//! see the call, and to nobody else; what concerns the log as a whole names no tenant, and any verified caller may have it; a
-//! log that is not what was signed before ends the engine.
+//! see the call, and to nobody else, and says nothing of the entries after its own; what concerns the log as a whole names no tenant, tells how
+//! much all tenants do, and is for operators; a log that is not what was signed before ends the engine.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::context::lookup_refusal;
+use crate::{context::lookup_refusal, operator};
 
 /// How often a record that moves on while a receipt is made of it is read.
 const RECEIPT_TRIES: u32 = 8;
@@ -115,14 +115,15 @@ impl Engine {
         }
     }
 
-    /// A checkpoint of each log as it stands now, signed.
+    /// A checkpoint of each log as it stands now, signed, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::LedgerUnavailable`] when the ledger cannot tell.
+    /// [`ErrorCode::PolicyDenied`] for others; [`ErrorCode::LedgerUnavailable`] when the ledger cannot tell.
     pub async fn checkpoints(
         &self,
-        _caller: &VerifiedCaller,
+        caller: &VerifiedCaller,
     ) -> Result<Vec<CheckpointView>, Refusal> {
+        operator::must_be_operator(&self.context, caller)?;
         let sealed = self.notary()?.seal().await.map_err(|error| self.unproved(&error))?;
         let view = |sealed: placet_store::notary::Sealed| CheckpointView {
             log: sealed.log,
@@ -141,16 +142,18 @@ impl Engine {
         Ok(AuditKeyView { vkey: key.vkey(), jwk: key.jwk() })
     }
 
-    /// The proof that an entry is in the tree over the first `size` entries of a log; without a size, in that of its newest checkpoint.
+    /// The proof that an entry is in the tree over the first `size` entries of a log, for operators; without a size, in that of its newest
+    /// checkpoint.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] when there is no such log or entry.
+    /// [`ErrorCode::PolicyDenied`] for others; [`ErrorCode::NotFound`] when there is no such log or entry.
     pub async fn inclusion(
         &self,
-        _caller: &VerifiedCaller,
+        caller: &VerifiedCaller,
         log: &str,
         (seq, size): (u64, Option<u64>),
     ) -> Result<InclusionView, Refusal> {
+        operator::must_be_operator(&self.context, caller)?;
         let notary = self.notary()?;
         let size = match size {
             Some(size) => size,
@@ -170,16 +173,17 @@ impl Engine {
         Ok(InclusionView { log: log.to_owned(), seq, size, entry, path: proof.path })
     }
 
-    /// The proof that a log over `to` entries begins with that over `from`.
+    /// The proof that a log over `to` entries begins with that over `from`, for operators.
     ///
     /// # Errors
-    /// [`ErrorCode::NotFound`] when there is no such log, or it has fewer entries.
+    /// [`ErrorCode::PolicyDenied`] for others; [`ErrorCode::NotFound`] when there is no such log, or it has fewer entries.
     pub async fn consistency(
         &self,
-        _caller: &VerifiedCaller,
+        caller: &VerifiedCaller,
         log: &str,
         (from, to): (u64, u64),
     ) -> Result<ConsistencyView, Refusal> {
+        operator::must_be_operator(&self.context, caller)?;
         in_order("/from", from, to)?;
         let proof = self.notary()?.consistency(log, from, to).await;
         let proof = proof.map_err(|error| self.unproved(&error))?;

@@ -190,11 +190,19 @@ fn show_credentials() -> OperationBuilder {
 
 fn get_receipt() -> OperationBuilder {
     identified(start("getReceipt", "audit", "A signed receipt for a recorded call"))
+        .description(Some(
+            "It holds the proof that the call's entry is in the log up to that entry, which anybody checks with the key; it says nothing \
+             of later entries.",
+        ))
         .response("200", ok::<ReceiptView>("The receipt, a compact JWS"))
 }
 
+/// Who may ask about the log as a whole.
+const OPERATORS: &str = "For operators: how long a log is tells how much all tenants do.";
+
 fn list_checkpoints() -> OperationBuilder {
     start("listCheckpoints", "audit", "A signed checkpoint of each log as it stands")
+        .description(Some(OPERATORS))
         .response("200", ok::<CheckpointList>("The checkpoints"))
 }
 
@@ -205,6 +213,7 @@ fn get_audit_key() -> OperationBuilder {
 
 fn prove_inclusion() -> OperationBuilder {
     start("proveInclusion", "audit", "Proves that an entry is in a log")
+        .description(Some(OPERATORS))
         .parameter(log())
         .parameter(size("seq", Required::True, "The entry"))
         .parameter(size(
@@ -217,6 +226,7 @@ fn prove_inclusion() -> OperationBuilder {
 
 fn prove_consistency() -> OperationBuilder {
     start("proveConsistency", "audit", "Proves that a log begins with what it was earlier")
+        .description(Some(OPERATORS))
         .parameter(log())
         .parameter(size("from", Required::True, "The size of the earlier tree"))
         .parameter(size("to", Required::True, "The size of the later tree"))
