@@ -19,6 +19,8 @@ mod tidy;
 mod harness;
 
 #[cfg(test)]
+mod attempts;
+#[cfg(test)]
 mod attested;
 #[cfg(test)]
 mod bad_input;

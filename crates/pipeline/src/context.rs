@@ -36,6 +36,7 @@ use crate::{
     adapters::{handed::Handed, ports::Ports},
     admission::Admission,
     answer::Answer,
+    attempts::Attempts,
     catalog::Catalog,
     credential_faults::CredentialFaults,
     desk::{Desk, resume::Resuming},
@@ -91,6 +92,7 @@ pub(crate) struct Context {
     pub(crate) notary: Option<Arc<Notary>>,
     pub(crate) credential_faults: CredentialFaults,
     pub(crate) subjects: Subjects,
+    pub(crate) attempts: Attempts,
     pub(crate) swept: Swept,
     /// Told where further revocations are in force.
     pub(crate) revoking: watch::Sender<()>,

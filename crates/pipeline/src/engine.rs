@@ -47,6 +47,7 @@ use crate::{
     actors::{policy::PolicyMessage, root, tree::Tree},
     adapters::ports::Connection,
     answer::Answer,
+    attempts,
     call::{Asked, Call, Passage, Planned},
     context::{Context, ending_refusal},
     desk::{decide, people, show},
@@ -484,6 +485,7 @@ impl Engine {
             }
         }
         self.tree.stop();
+        attempts::write(&self.context).await;
         if let Err(error) = self.context.ledger.store().close().await {
             tracing::error!(%error, "the ledger did not close cleanly; the next start recovers");
         }

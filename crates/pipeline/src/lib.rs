@@ -4,6 +4,7 @@
 //! itself (the ledger does), sends nothing itself (adapters do). Invariant: an admitted call is always answered, whatever dies.
 
 pub mod answer;
+pub mod attempts;
 pub mod catalog;
 pub mod desk;
 pub mod engine;

@@ -7,6 +7,7 @@ use std::{future::Future, time::Duration};
 use placet_identity::VerifiedToken;
 use placet_pipeline::{
     answer::Answer,
+    attempts::Attempt,
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     submission::{Inbound, Submission},
     views::{
@@ -49,6 +50,9 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
         &self,
         credentials: Credentials<'_>,
     ) -> impl Future<Output = Result<Self::Caller, Refusal>> + Send;
+
+    /// Takes note of what a verified caller tried and was refused before there was a call.
+    fn attempted(&self, caller: &Self::Caller, attempt: Attempt);
 
     /// The caller that somebody is who signed in to the console.
     fn signed_in(&self, token: VerifiedToken) -> Result<Self::Caller, Refusal>;

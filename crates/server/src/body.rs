@@ -12,14 +12,16 @@ use axum::{
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use http::{HeaderMap, StatusCode, header};
+use placet_pipeline::attempts::Attempt;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use placet_types::{
     error::{ErrorCode, Execution, Problem, Refusal},
     json::{JsonError, JsonLimits, from_value_strict, parse_strict},
 };
 
-use crate::{answer::JSON, backend::Backend, door::Door, problem::Failure};
+use crate::{answer::JSON, backend::Backend, door::Door, problem::Failure, request::Caller};
 
 /// How many times the limit is read and thrown away, so that a client that sends too much hears why.
 const DISCARD_FACTOR: usize = 32;
@@ -33,12 +35,19 @@ impl<B: Backend, T: DeserializeOwned> FromRequest<Door<B>> for StrictJson<T> {
 
     async fn from_request(request: Request, door: &Door<B>) -> Result<Self, Failure> {
         check_media_type(request.headers())?;
+        let caller = request.extensions().get::<Caller<B::Caller>>().cloned();
         let config = door.config();
         let within = Duration::from_millis(config.request_timeout_ms);
         let bytes =
             tokio::time::timeout(within, read(request.into_body(), config.body_bytes_max)).await;
         let bytes = bytes.map_err(|_elapsed| body_too_slow())??;
-        parse(&bytes, config.body_bytes_max).map(Self)
+        let limits = JsonLimits { bytes_max: config.body_bytes_max, ..JsonLimits::default() };
+        let document = parse_strict(&bytes, &limits);
+        if let (Some(Caller(caller)), Some(attempt)) = (&caller, attempt_of(&document)) {
+            door.backend.attempted(caller, attempt);
+        }
+        let read = document.and_then(object).and_then(from_value_strict);
+        read.map(Self).map_err(|error| invalid(&error))
     }
 }
 
@@ -107,15 +116,23 @@ fn too_large(bytes_max: usize) -> Failure {
     )
 }
 
-/// Reads a document strictly. A list is no request, neither a batch nor the members of one in their order.
-fn parse<T: DeserializeOwned>(bytes: &[u8], bytes_max: usize) -> Result<T, Failure> {
-    let limits = JsonLimits { bytes_max, ..JsonLimits::default() };
-    let document = parse_strict(bytes, &limits).map_err(|error| invalid(&error))?;
-    if !document.is_object() {
-        let problem = "an object is expected".to_owned();
-        return Err(invalid(&JsonError::Shape { pointer: String::new(), problem }));
+/// A list is no request, neither a batch nor the members of one in their order.
+fn object(document: Value) -> Result<Value, JsonError> {
+    if document.is_object() {
+        return Ok(document);
     }
-    from_value_strict(document).map_err(|error| invalid(&error))
+    let problem = "an object is expected".to_owned();
+    Err(JsonError::Shape { pointer: String::new(), problem })
+}
+
+/// What was tried with a document that a lax reader would have taken.
+const fn attempt_of(document: &Result<Value, JsonError>) -> Option<Attempt> {
+    match document {
+        Ok(Value::Array(_)) => Some(Attempt::Batch),
+        Err(JsonError::DuplicateKey { .. }) => Some(Attempt::DuplicateKey),
+        Err(JsonError::ByteOrderMark | JsonError::NotUtf8 { .. }) => Some(Attempt::Encoding),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 fn invalid(error: &JsonError) -> Failure {

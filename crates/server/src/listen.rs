@@ -35,7 +35,8 @@ use crate::{
     door::{Door, Phase, reached},
     guard::Guard,
     paced::Paced,
-    per_address::PerAddress,
+    per_address::{self, PerAddress},
+    request::Peer,
     router,
     tls::{TlsDoor, TlsError, TlsSettings, shown_by},
 };
@@ -349,10 +350,11 @@ impl Accepting {
         let (manner, router) = (self.manner.clone(), self.router.clone());
         let acceptor = self.tls.as_ref().map(|tls| tls.acceptor());
         let handshaking = Arc::clone(&self.handshaking);
+        let from = Peer(per_address::one(peer.ip()));
         async move {
             let Some(acceptor) = acceptor else {
-                return exchange(&manner, stream, Shown { router, certificate: None }, over, cut)
-                    .await;
+                let shown = Shown { router, certificate: None, from };
+                return exchange(&manner, stream, shown, over, cut).await;
             };
             let Some(place) = handshaking.begin(peer.ip()) else {
                 tracing::debug!("too many handshakes of one address are under way");
@@ -362,7 +364,7 @@ impl Accepting {
             drop(place);
             match shaken {
                 Ok(Ok(stream)) => {
-                    let shown = Shown { router, certificate: shown_by(&stream) };
+                    let shown = Shown { router, certificate: shown_by(&stream), from };
                     exchange(&manner, stream, shown, over, cut).await;
                 }
                 Ok(Err(error)) => tracing::debug!(%error, "a handshake failed"),
@@ -372,10 +374,11 @@ impl Accepting {
     }
 }
 
-/// The routes, for the owner of one certificate.
+/// The routes, for the owner of one certificate at one address.
 struct Shown {
     router: Router,
     certificate: Option<ClientCertificate>,
+    from: Peer,
 }
 
 /// Serves one connection to its end: of itself, of its time, or of the doors.
@@ -390,6 +393,7 @@ async fn exchange<I>(
 {
     let routes = TowerToHyperService::new(shown.router);
     let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(shown.from);
         if let Some(certificate) = &shown.certificate {
             request.extensions_mut().insert(certificate.clone());
         }

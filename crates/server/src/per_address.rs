@@ -55,7 +55,7 @@ impl Drop for Place {
 }
 
 /// The address under which one peer is counted.
-fn one(address: IpAddr) -> IpAddr {
+pub(crate) fn one(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK_OF_ONE)),

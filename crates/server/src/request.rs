@@ -3,7 +3,7 @@
 //! Owns the rules of these headers. Does not verify tokens. Invariant: a header that decides something is there at most once;
 //! nobody chooses between two values.
 
-use std::str::FromStr;
+use std::{net::IpAddr, str::FromStr};
 
 use axum::extract::{FromRequestParts, Path};
 use http::{HeaderMap, HeaderName, request::Parts};
@@ -34,7 +34,13 @@ pub(crate) struct Credentials<'h> {
     pub(crate) delegation: Option<&'h str>,
     /// What the connection's handshake showed.
     pub(crate) certificate: Option<&'h ClientCertificate>,
+    /// Where the connection came from; absent where nobody connected.
+    pub(crate) peer: Option<IpAddr>,
 }
+
+/// The address that a request's connection came from, as far as peers are told apart.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
 
 impl<'h> Credentials<'h> {
     /// Reads them; either may be absent, neither may be there twice.
@@ -51,6 +57,7 @@ impl<'h> Credentials<'h> {
             authorization: read(http::header::AUTHORIZATION)?,
             delegation: read(DELEGATION)?,
             certificate: None,
+            peer: None,
         })
     }
 }

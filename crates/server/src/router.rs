@@ -26,7 +26,7 @@ use crate::{
     guard::Guard,
     operation::Operation,
     problem::Failure,
-    request::{Caller, Credentials},
+    request::{Caller, Credentials, Peer},
     routes::{about, approvals, audit, calls, credentials, desk, inbox, ledger, tools},
     streams::About,
 };
@@ -113,7 +113,8 @@ async fn authenticate<B: Backend>(
     next: Next,
 ) -> Result<Response, Failure> {
     let certificate = request.extensions().get::<ClientCertificate>();
-    let credentials = Credentials { certificate, ..Credentials::of(request.headers())? };
+    let peer = request.extensions().get::<Peer>().map(|Peer(address)| *address);
+    let credentials = Credentials { certificate, peer, ..Credentials::of(request.headers())? };
     let caller = door.read(door.backend.authenticate(credentials)).await?;
     // Until it is answered, however long it waits: nobody keeps the connections of everybody else.
     let _place = door.place(About::Request, &caller)?;

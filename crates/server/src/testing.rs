@@ -18,6 +18,7 @@ use tokio::sync::watch;
 
 use placet_pipeline::{
     answer::Answer,
+    attempts::Attempt,
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     submission::{Inbound, Submission},
     views::{
@@ -62,6 +63,8 @@ pub(crate) struct Fake {
     pub(crate) call: watch::Sender<Answer>,
     /// What was submitted.
     pub(crate) submitted: Arc<Mutex<Vec<(Submission, Inbound)>>>,
+    /// What callers tried.
+    pub(crate) attempts: Arc<Mutex<Vec<(String, Attempt)>>>,
     /// Decisions that were carried through.
     pub(crate) decided: Arc<Mutex<Vec<DecisionRequest>>>,
     /// How long a decision takes.
@@ -84,6 +87,7 @@ impl Fake {
         Self {
             call: watch::Sender::new(finished()),
             submitted: Arc::default(),
+            attempts: Arc::default(),
             decided: Arc::default(),
             decision_takes: Duration::ZERO,
             revoked: watch::Sender::new(false),
@@ -169,6 +173,10 @@ impl Backend for Fake {
             )
             .with_detail("no such tenant")),
         }
+    }
+
+    fn attempted(&self, caller: &String, attempt: Attempt) {
+        self.attempts.lock().unwrap().push((caller.clone(), attempt));
     }
 
     fn signed_in(&self, token: placet_identity::VerifiedToken) -> Result<String, Refusal> {

@@ -2,6 +2,8 @@
 //!
 //! Owns the reading of the two headers. The rules for tokens and certificates are `placet-identity`'s.
 
+use std::net::IpAddr;
+
 use placet_identity::{
     ClientCertificate, IdentityError, InboundVerifier as _, Presented, VerifiedCaller,
 };
@@ -12,7 +14,10 @@ use placet_types::{
 };
 
 use super::Engine;
-use crate::stages::broker;
+use crate::{
+    attempts::{self, Attempt},
+    stages::broker,
+};
 
 impl Engine {
     /// Verifies who calls: the `Authorization` header or else the connection's certificate, and `Placet-Delegation` where a
@@ -20,7 +25,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::Unauthenticated`], [`ErrorCode::CredentialExpired`], or [`ErrorCode::IdentityUnavailable`] while keys are
-    /// missing; a forged token is a security event.
+    /// missing.
     pub async fn authenticate(
         &self,
         authorization: Option<&str>,
@@ -63,12 +68,25 @@ impl Engine {
             })
     }
 
+    /// Takes note of what a verified caller tried and was refused before there was a call.
+    pub fn attempted(&self, caller: &VerifiedCaller, attempt: Attempt) {
+        attempts::of_caller(&self.context, caller, attempt);
+    }
+
+    /// Takes note of a token that was refused, by the address it came from. One that has expired was good once, and where keys are missing nobody
+    /// knows.
+    pub fn token_refused(&self, peer: IpAddr, code: ErrorCode) {
+        if code == ErrorCode::Unauthenticated {
+            attempts::of_peer(&self.context, peer, code);
+        }
+    }
+
     /// Takes note of somebody who signed in to the console.
     pub fn saw(&self, caller: &VerifiedCaller) {
         self.context.subjects.saw(caller);
     }
 
-    // Not in the chain: whoever has no token must not be able to fill it.
+    // Not in the chain one by one: who has no token must not be able to fill it.
     fn unverified(&self, refusal: Refusal) -> Refusal {
         tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
         self.context.metrics.refused(refusal.code);

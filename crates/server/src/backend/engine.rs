@@ -7,6 +7,7 @@ use std::time::Duration;
 use placet_identity::{VerifiedCaller, VerifiedToken};
 use placet_pipeline::{
     answer::Answer,
+    attempts::Attempt,
     desk::events::DeskFeed,
     engine::{
         Engine,
@@ -38,8 +39,17 @@ impl Backend for Engine {
     type Feed = DeskFeed;
 
     async fn authenticate(&self, credentials: Credentials<'_>) -> Result<VerifiedCaller, Refusal> {
-        let Credentials { authorization, delegation, certificate } = credentials;
-        Self::authenticate(self, authorization, delegation, certificate).await
+        let Credentials { authorization, delegation, certificate, peer } = credentials;
+        let verified = Self::authenticate(self, authorization, delegation, certificate).await;
+        let has_token = authorization.is_some() || delegation.is_some();
+        if let (Err(refusal), Some(peer), true) = (&verified, peer, has_token) {
+            self.token_refused(peer, refusal.code);
+        }
+        verified
+    }
+
+    fn attempted(&self, caller: &VerifiedCaller, attempt: Attempt) {
+        Self::attempted(self, caller, attempt);
     }
 
     fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {

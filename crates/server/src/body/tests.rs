@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures::stream;
 use http::Request;
+use placet_pipeline::attempts::Attempt;
 use serde_json::json;
 
 use crate::{
@@ -46,6 +47,9 @@ async fn a_body_that_is_not_strict_json_of_the_right_form_names_the_place() {
         assert_eq!(reply.json()["problems"][0]["pointer"], pointer, "{text}: {}", reply.text());
     }
     assert!(door.fake.submitted.lock().unwrap().is_empty());
+    let attempts = door.fake.attempts.lock().unwrap().clone();
+    let tried: Vec<Attempt> = attempts.into_iter().map(|(_, attempt)| attempt).collect();
+    assert_eq!(tried, [Attempt::Encoding, Attempt::Batch, Attempt::Batch, Attempt::DuplicateKey]);
 }
 
 #[tokio::test]

@@ -1,0 +1,217 @@
+//! Attempts that are refused before there is a call: tokens that are none, requests that a lax reader would take for others, callers that
+//! are not active.
+//!
+//! Owns their counts, and the entries of the chain that tell them. Invariants: a minute adds at most one entry for each caller or address, and for
+//! no more of them than there is room; what was sent is in no entry.
+
+use std::{
+    collections::BTreeMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::audit::{AuditEvent, AuditKind};
+use placet_types::error::ErrorCode;
+
+use crate::{context::Context, desk::arrange::event_of};
+
+/// How long attempts are counted before they are written.
+const WINDOW: Duration = Duration::from_secs(60);
+/// Of how many callers, and of how many addresses, attempts are told apart within that time.
+const ROWS_MAX: usize = 100;
+
+/// What a verified caller tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attempt {
+    /// A document with a key that is there twice: two readers may take different values.
+    DuplicateKey,
+    /// A list of requests in the place of one.
+    Batch,
+    /// A document that begins with a byte order mark, or is not UTF-8.
+    Encoding,
+    /// Anything at all, while the directory says that the caller is not active.
+    Inactive,
+}
+
+impl Attempt {
+    const fn told(self) -> &'static str {
+        match self {
+            Self::DuplicateKey => "requests with a key that is there twice",
+            Self::Batch => "batches in the place of a request",
+            Self::Encoding => "requests with a byte order mark or not in UTF-8",
+            Self::Inactive => "requests of a caller that is not active",
+        }
+    }
+
+    const fn code(self) -> ErrorCode {
+        match self {
+            Self::DuplicateKey | Self::Batch | Self::Encoding => ErrorCode::ValidationError,
+            Self::Inactive => ErrorCode::PolicyDenied,
+        }
+    }
+}
+
+/// What was counted since the last time it was written.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    callers: BTreeMap<String, Row>,
+    peers: BTreeMap<String, Row>,
+    /// Those for which there was no room.
+    further_callers: u64,
+    further_peers: u64,
+    is_scheduled: bool,
+}
+
+#[derive(Debug)]
+struct Row {
+    event: AuditEvent,
+    what: String,
+    times: u64,
+}
+
+/// Counts an attempt of a verified caller.
+pub(crate) fn of_caller(context: &Arc<Context>, caller: &VerifiedCaller, attempt: Attempt) {
+    let chain = caller.chain();
+    let (actor, told) = (&chain.actor, attempt.told());
+    let key = format!("{} {} {} {told}", actor.tenant_id, actor.kind.as_str(), actor.id);
+    let make = || {
+        let mut event = event_of(caller, AuditKind::Security);
+        event.code = Some(attempt.code());
+        Row { event, what: told.to_owned(), times: 0 }
+    };
+    let is_first = context.attempts.with(|counts| {
+        let Counts { callers, further_callers, .. } = counts;
+        count(callers, further_callers, key, make);
+        !std::mem::replace(&mut counts.is_scheduled, true)
+    });
+    if is_first {
+        schedule(context);
+    }
+}
+
+/// Counts a token that was refused, by the address it came from.
+pub(crate) fn of_peer(context: &Arc<Context>, peer: IpAddr, code: ErrorCode) {
+    let key = peer.to_string();
+    let make = || {
+        let mut event = AuditEvent::new(AuditKind::Security);
+        event.code = Some(code);
+        Row { event, what: format!("tokens from {peer}"), times: 0 }
+    };
+    let is_first = context.attempts.with(|counts| {
+        let Counts { peers, further_peers, .. } = counts;
+        count(peers, further_peers, key, make);
+        !std::mem::replace(&mut counts.is_scheduled, true)
+    });
+    if is_first {
+        schedule(context);
+    }
+}
+
+/// Writes what was counted: when its time is over, and before the ledger is closed.
+pub(crate) async fn write(context: &Context) {
+    for event in context.attempts.take() {
+        context.note(event).await;
+    }
+}
+
+fn schedule(context: &Arc<Context>) {
+    let context = Arc::clone(context);
+    drop(tokio::spawn(async move {
+        tokio::select! {
+            () = tokio::time::sleep(WINDOW) => write(&context).await,
+            // The stop writes it.
+            () = context.stopping.cancelled() => {}
+        }
+    }));
+}
+
+fn count(
+    rows: &mut BTreeMap<String, Row>,
+    further: &mut u64,
+    key: String,
+    make: impl FnOnce() -> Row,
+) {
+    if rows.len() >= ROWS_MAX && !rows.contains_key(&key) {
+        *further = further.saturating_add(1);
+        return;
+    }
+    let row = rows.entry(key).or_insert_with(make);
+    row.times = row.times.saturating_add(1);
+}
+
+impl Attempts {
+    fn with<T>(&self, change: impl FnOnce(&mut Counts) -> T) -> T {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The entries that tell what was counted; counting begins again.
+    fn take(&self) -> Vec<AuditEvent> {
+        let counts = self.with(std::mem::take);
+        let rows = counts.callers.into_values().chain(counts.peers.into_values());
+        let told = rows.map(|Row { event, what, times }| (event, what, times));
+        let further = [
+            (counts.further_callers, "requests of further callers"),
+            (counts.further_peers, "tokens from further addresses"),
+        ];
+        let further = further.into_iter().filter(|(times, _)| *times > 0);
+        let further = further
+            .map(|(times, what)| (AuditEvent::new(AuditKind::Security), what.to_owned(), times));
+        told.chain(further)
+            .map(|(mut event, what, times)| {
+                event.note = Some(format!("refused within a minute: {times} {what}"));
+                event
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Attempts, AuditEvent, AuditKind, Counts, ROWS_MAX, Row, count};
+
+    fn row() -> Row {
+        Row {
+            event: AuditEvent::new(AuditKind::Security),
+            what: "tokens from x".to_owned(),
+            times: 0,
+        }
+    }
+
+    #[test]
+    fn each_address_has_one_entry_with_its_count() {
+        let attempts = Attempts::default();
+        attempts.with(|Counts { peers, further_peers, .. }| {
+            for key in ["a", "b", "a", "a"] {
+                count(peers, further_peers, key.to_owned(), row);
+            }
+        });
+        let notes: Vec<String> = attempts.take().into_iter().filter_map(|one| one.note).collect();
+        assert_eq!(
+            notes,
+            [
+                "refused within a minute: 3 tokens from x",
+                "refused within a minute: 1 tokens from x"
+            ]
+        );
+        assert!(attempts.take().is_empty());
+    }
+
+    #[test]
+    fn many_addresses_leave_a_bounded_number_of_entries() {
+        let attempts = Attempts::default();
+        attempts.with(|Counts { peers, further_peers, .. }| {
+            for number in 0..10_000 {
+                count(peers, further_peers, format!("{number}"), row);
+            }
+        });
+        let events = attempts.take();
+        assert_eq!(events.len(), ROWS_MAX + 1);
+        let last = events.last().and_then(|event| event.note.as_deref());
+        assert_eq!(last, Some("refused within a minute: 9900 tokens from further addresses"));
+    }
+}

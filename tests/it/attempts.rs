@@ -1,0 +1,116 @@
+//! Callers that are no longer active, and attempts that are refused before there is a call: what they read, and what the audit chain tells.
+//!
+//! Owns the entries of the exported chain. Invariant that is tested throughout: nothing that was sent is in an entry.
+
+use std::fs;
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    client::text,
+    placet::Placet,
+    setup::{Setup, plan},
+};
+
+fn directory(setup: &Setup, is_active: bool) {
+    let users = json!({
+        "ana": {}, "ben": { "groups": ["approvers", "operators"], "active": is_active },
+        "cleo": { "groups": ["approvers"] },
+    });
+    let local = json!({
+        "groups": { "approvers": {}, "operators": {} }, "users": users,
+        "agents": {
+            "dev-agent": { "owner": "ana", "active": is_active },
+            "other-agent": { "owner": "ana" },
+        },
+    });
+    fs::write(setup.path("directory.yaml"), json!({ "tenants": { "local": local } }).to_string())
+        .unwrap();
+}
+
+/// The notes of the security events in the chain of a stopped Placet.
+async fn security_events(setup: &Setup) -> Vec<Value> {
+    let chain = setup.path("chain.jsonl");
+    setup.configured(&["audit", "export", chain.to_str().unwrap()]).await.ok();
+    let mut events = Vec::new();
+    for line in fs::read_to_string(&chain).unwrap().lines() {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        let payload = entry["payload"].as_str().map_or_else(
+            || entry["payload"].clone(),
+            |text| serde_json::from_str(text).unwrap_or(Value::Null),
+        );
+        let audit = payload["audit"].as_array().cloned().unwrap_or_default();
+        events.extend(audit.into_iter().filter(|event| event["kind"] == "security"));
+    }
+    fs::remove_file(chain).unwrap();
+    events
+}
+
+fn with_note<'e>(events: &'e [Value], words: &str) -> Vec<&'e Value> {
+    let said = |event: &&Value| event["note"].as_str().is_some_and(|note| note.contains(words));
+    events.iter().filter(said).collect()
+}
+
+async fn started() -> (Setup, Placet) {
+    let setup = Setup::new().with("directory", json!("directory.yaml"));
+    directory(&setup, true);
+    let placet = setup.start().await;
+    (setup, placet)
+}
+
+#[tokio::test]
+async fn smuggling_attempts_of_verified_callers_are_in_the_chain() {
+    let (setup, placet) = started().await;
+    let agent = setup.agent(&placet).await;
+    let call = plan("files__read", "s1", json!({ "path": "CANARY" })).to_string();
+    let twice = call.replacen('{', "{\"tool\":\"files__delete\",", 1);
+    for body in [
+        Bytes::from(twice.clone()),
+        Bytes::from(twice),
+        Bytes::from(format!("[{call}]")),
+        Bytes::from(format!("\u{feff}{call}")),
+        Bytes::from([call.as_bytes(), b"\xff"].concat()),
+    ] {
+        agent.post_text("/v1/calls", body).await.refused(400, "VALIDATION_ERROR");
+    }
+    // What is merely wrong is no attempt.
+    agent.post_text("/v1/calls", "{").await.refused(400, "VALIDATION_ERROR");
+    placet.stop().await;
+    let events = security_events(&setup).await;
+    for (words, times) in [("a key that is there twice", 2), ("batches", 1), ("byte order mark", 2)]
+    {
+        let told = with_note(&events, words);
+        assert_eq!(told.len(), 1, "{words}: {events:#?}");
+        assert!(text(told[0], "note").contains(&format!(": {times} ")), "{:#}", told[0]);
+        assert_eq!(told[0]["chain"]["actor"]["id"], "dev-agent");
+    }
+    assert!(!json!(events).to_string().contains("CANARY"));
+}
+
+#[tokio::test]
+async fn forged_tokens_are_one_entry_for_their_address() {
+    let (setup, placet) = started().await;
+    let good = setup.token("agent", "dev-agent").await;
+    let (head, signature) = good.rsplit_once('.').unwrap();
+    let forged = format!("{head}.{}", signature.chars().rev().collect::<String>());
+    for token in [&forged, &forged, "not-a-token"] {
+        placet
+            .client(Some(token.to_owned()))
+            .get("/v1/tools")
+            .await
+            .refused(401, "UNAUTHENTICATED");
+    }
+    // No token at all is no forged one.
+    let nobody = placet.client(None);
+    let request = nobody.request(Method::GET, "/v1/tools").body(Bytes::new()).unwrap();
+    nobody.send(request).await.refused(401, "UNAUTHENTICATED");
+    placet.stop().await;
+    let events = security_events(&setup).await;
+    let told = with_note(&events, "tokens from");
+    assert_eq!(told.len(), 1, "{events:#?}");
+    assert_eq!(text(told[0], "note"), "refused within a minute: 3 tokens from 127.0.0.1");
+    assert_eq!(told[0]["code"], "UNAUTHENTICATED");
+    assert!(!json!(events).to_string().contains(signature));
+}
