@@ -61,6 +61,62 @@ async fn started() -> (Setup, Placet) {
 }
 
 #[tokio::test]
+async fn deactivated_agents_and_users_read_nothing() {
+    let (setup, placet) = started().await;
+    setup.put("a.txt", "x");
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    let write = plan("files__write", "s1", json!({ "path": "b.txt", "content": "y" }));
+    let done = text(&agent.call(&write).await.succeeded(), "tool_call_id");
+    let held = agent.call(&plan("files__delete", "s2", json!({ "path": "a.txt" }))).await.held();
+    let (waits, approval) = (text(&held, "call_id"), text(&held, "approval_id"));
+    let record = ben.get("/v1/ledger").await.ok()["records"][0].clone();
+    let record = text(&record, "record_id");
+    let paths = [
+        format!("/v1/calls/{done}"),
+        format!("/v1/calls/{done}/events"),
+        format!("/v1/calls/{done}/trail"),
+        format!("/v1/calls/{done}/receipt"),
+        format!("/v1/calls/{waits}"),
+        format!("/v1/calls/{waits}?wait_ms=1000"),
+        "/v1/tools".to_owned(),
+        "/v1/inbox".to_owned(),
+        "/v1/approvals".to_owned(),
+        format!("/v1/approvals/{approval}"),
+        "/v1/desk".to_owned(),
+        "/v1/desk/events".to_owned(),
+        "/v1/ledger".to_owned(),
+        format!("/v1/ledger/{record}"),
+        "/v1/credentials".to_owned(),
+        "/v1/audit/key".to_owned(),
+        "/v1/audit/checkpoints".to_owned(),
+    ];
+    placet.stop().await;
+
+    directory(&setup, false);
+    let placet = setup.start().await;
+    let (agent, ben) = (setup.agent(&placet).await, setup.ben(&placet).await);
+    for path in &paths {
+        for caller in [&agent, &ben] {
+            let problem = caller.get(path).await.refused(403, "POLICY_DENIED");
+            assert!(text(&problem, "detail").contains("not active"), "{path}: {problem:#}");
+        }
+    }
+    // Nor a recorded result by sending the same call again.
+    agent.call(&write).await.refused(403, "POLICY_DENIED");
+    ben.decide(&held, "approve").await.refused(403, "POLICY_DENIED");
+    // An active approver goes on.
+    let cleo = setup.client(&placet, "user", "cleo").await;
+    cleo.get(&format!("/v1/approvals/{approval}")).await.ok();
+    placet.stop().await;
+    let events = security_events(&setup).await;
+    let told = with_note(&events, "not active");
+    assert_eq!(told.len(), 2, "one for each caller: {events:#?}");
+    assert_eq!(told[0]["chain"]["actor"]["id"], "dev-agent");
+    let reads = format!("{} requests of a caller", paths.len() + 1);
+    assert!(told.iter().all(|event| text(event, "note").contains(&reads)), "{told:#?}");
+}
+
+#[tokio::test]
 async fn smuggling_attempts_of_verified_callers_are_in_the_chain() {
     let (setup, placet) = started().await;
     let agent = setup.agent(&placet).await;

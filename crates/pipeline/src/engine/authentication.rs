@@ -10,7 +10,7 @@ use placet_identity::{
 use placet_types::{
     error::{ErrorCode, Refusal},
     ids::PrincipalId,
-    principal::PrincipalKind,
+    principal::{Principal, PrincipalKind},
 };
 
 use super::Engine;
@@ -25,7 +25,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`ErrorCode::Unauthenticated`], [`ErrorCode::CredentialExpired`], or [`ErrorCode::IdentityUnavailable`] while keys are
-    /// missing.
+    /// missing; [`ErrorCode::PolicyDenied`] where the directory says that the caller, or the user it acts for, is not active.
     pub async fn authenticate(
         &self,
         authorization: Option<&str>,
@@ -52,6 +52,7 @@ impl Engine {
                 if self.context.is_revoked(&caller) {
                     return Err(self.unverified(broker::revoked()));
                 }
+                self.must_be_active(&caller)?;
                 Ok(caller)
             }
             Err(error) => Err(self.unverified(error.refusal())),
@@ -66,6 +67,34 @@ impl Engine {
             && client.is_some_and(|client| {
                 self.context.directory.agent(shown.tenant(), &client).is_some()
             })
+    }
+
+    /// Refuses a caller that the directory says is not active, or that acts for such a user: it neither acts nor reads. Of one that the directory
+    /// does not know, policies decide.
+    ///
+    /// # Errors
+    /// [`ErrorCode::PolicyDenied`]; the attempt is a security event.
+    pub fn must_be_active(&self, caller: &VerifiedCaller) -> Result<(), Refusal> {
+        let directory = &self.context.directory;
+        let is_inactive = |one: &Principal| match one.kind {
+            PrincipalKind::User => {
+                directory.user(&one.tenant_id, &one.id).is_some_and(|user| !user.active)
+            }
+            PrincipalKind::Agent | PrincipalKind::Service | PrincipalKind::Automation => {
+                directory.agent(&one.tenant_id, &one.id).is_some_and(|agent| !agent.active)
+            }
+        };
+        let chain = caller.chain();
+        if !is_inactive(&chain.actor) && !chain.on_behalf_of.as_ref().is_some_and(is_inactive) {
+            return Ok(());
+        }
+        self.attempted(caller, Attempt::Inactive);
+        let refusal = Refusal::new(
+            ErrorCode::PolicyDenied,
+            "the directory says that the caller, or the user it acts for, is not active",
+        );
+        self.context.metrics.refused(refusal.code);
+        Err(refusal)
     }
 
     /// Takes note of what a verified caller tried and was refused before there was a call.

@@ -54,6 +54,7 @@ impl Backend for Engine {
 
     fn signed_in(&self, token: VerifiedToken) -> Result<VerifiedCaller, Refusal> {
         let caller = VerifiedCaller::bind(token, None).map_err(|error| error.refusal())?;
+        self.must_be_active(&caller)?;
         self.saw(&caller);
         Ok(caller)
     }
