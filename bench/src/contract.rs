@@ -60,6 +60,7 @@ fn file((adapter, mode): (&str, &str), reached: Value) -> Result<ContractFile> {
         "contract_version": "placet.contract.v1",
         "adapter": adapter,
         "environment": ENVIRONMENT,
+        "tenants": "all",
         "description": "The server of the benchmark.",
         "transport": reached,
         "protocol_version": peer::PROTOCOL.as_str(),

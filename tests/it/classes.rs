@@ -259,7 +259,7 @@ async fn after_a_crash_the_files_adapter_is_asked_where_its_contract_says_so() {
         agent.is_answered_to(request.body(sent.to_string().into()).unwrap()).await
     });
     // The mark is the last thing before the pause.
-    let notes = setup.data().join("files/.placet-effects");
+    let notes = setup.data().join("files/local/.placet-effects");
     let marked = || {
         let entries = fs::read_dir(&notes).into_iter().flatten().flatten();
         entries

@@ -72,7 +72,7 @@ async fn a_read_is_allowed_and_changes_nothing() {
 async fn a_path_out_of_the_directory_is_refused_whatever_it_looks_like() {
     let world = World::new().await;
     std::fs::write(world.setup.data().join("outside.txt"), "secret").unwrap();
-    std::fs::create_dir_all(world.setup.data().join("files")).unwrap();
+    std::fs::create_dir_all(world.setup.data().join("files/local")).unwrap();
     std::os::unix::fs::symlink("../outside.txt", world.setup.file("link")).unwrap();
     for (step, path) in
         ["../outside.txt", "/etc/passwd", "a/../../outside.txt", "link"].into_iter().enumerate()

@@ -78,6 +78,8 @@ mod strangers;
 #[cfg(test)]
 mod taint;
 #[cfg(test)]
+mod tenants;
+#[cfg(test)]
 mod traces;
 #[cfg(test)]
 mod vault;

@@ -48,7 +48,7 @@ const ALL: [&str; 5] = ["entries", "records", "approvals", "runs", "contents"];
 /// The set-up of another ledger with the key for tokens and the files of this one.
 fn beside(setup: &Setup, other: Setup) -> Setup {
     fs::copy(setup.data().join("dev-key.jwk"), other.data().join("dev-key.jwk")).unwrap();
-    let files = setup.data().join("files");
+    let files = setup.data().join("files/local");
     for entry in fs::read_dir(files).unwrap() {
         let entry = entry.unwrap();
         other.put(entry.file_name().to_str().unwrap(), "x");

@@ -3,7 +3,7 @@
 //! Owns which mode each tool has. Does not write it anywhere. The committed sample, `contracts/files.yaml`, is this contract for the
 //! environment `dev`; a test says when it is stale.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use placet_types::{
     contract::{
@@ -13,7 +13,7 @@ use placet_types::{
             TenantsFile, TransportFile,
         },
     },
-    ids::{AdapterName, CapabilityName, EnvironmentName},
+    ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
     mode::{ApprovalMode, Effect},
 };
 
@@ -22,17 +22,21 @@ use crate::files::{BUILTIN, PROTOCOL_VERSION, live_tools};
 /// The largest answer, in bytes.
 const RESULT_BYTES_MAX: u64 = 1_048_576;
 
-/// The reviewed and pinned contract of the directory `root`, for `environment`.
+/// The reviewed and pinned contract for `environment`, with one directory below `root` for each of `tenants`.
 #[must_use]
-pub fn builtin_contract(environment: EnvironmentName, root: &str) -> ContractFile {
+pub fn builtin_contract(
+    environment: EnvironmentName,
+    tenants: BTreeSet<TenantId>,
+    root: &str,
+) -> ContractFile {
     let adapter = adapter_name();
     let capabilities =
         live_tools().into_iter().map(|tool| capability(&adapter, tool)).collect::<BTreeMap<_, _>>();
     ContractFile {
         contract_version: ContractVersion::V1,
         environment,
-        description: "Files in one directory".to_owned(),
-        tenants: TenantsFile::default(),
+        description: "Files in one directory for each tenant".to_owned(),
+        tenants: TenantsFile::Only(tenants),
         data_class: DataClass::Internal,
         transport: TransportFile::Internal { builtin: BUILTIN.to_owned(), root: root.to_owned() },
         protocol_version: PROTOCOL_VERSION.to_owned(),
@@ -57,13 +61,13 @@ fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, Capabil
         input_schema: tool.input_schema,
         output_schema: tool.output_schema,
         mode,
-        also: std::collections::BTreeSet::new(),
+        also: BTreeSet::new(),
         effect,
         dedup: (effect == Effect::Write).then_some(DedupFile::Opaque),
         not_executed: None,
         conformance: None,
         cost_cents: 0,
-        result_taint: std::collections::BTreeSet::new(),
+        result_taint: BTreeSet::new(),
         enabled: true,
         pin,
         server_hints: None,
@@ -85,16 +89,20 @@ fn capability_name(name: String) -> CapabilityName {
 mod tests {
     use expect_test::expect_file;
     use placet_types::{
-        contract::Contract, contract::file::ContractFile, ids::EnvironmentName, mode::ApprovalMode,
+        contract::Contract,
+        contract::file::ContractFile,
+        ids::{EnvironmentName, TenantId},
+        mode::ApprovalMode,
     };
 
     use super::builtin_contract;
 
-    const HEADER: &str = "# The built-in adapter `files`: every operation on one directory, below the data folder unless `root` is absolute.\n\
+    const HEADER: &str = "# The built-in adapter `files`: each tenant has the directory `root`/TENANT, below the data folder unless `root` is absolute.\n\
         # `pin` is the digest of the definition that was reviewed; `placet adapters pin files` renews it after a change.\n";
 
     fn dev() -> ContractFile {
-        builtin_contract(EnvironmentName::new("dev").unwrap(), "files")
+        let tenants = [TenantId::new("local").unwrap()].into();
+        builtin_contract(EnvironmentName::new("dev").unwrap(), tenants, "files")
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `files`: the adapter for one directory of the local file system.
+//! `files`: the adapter for directories of the local file system, one for each tenant.
 //!
 //! Owns the connection and the call under its time limit. What the operations do is in the modules below. Class: opaque, or queryable
 //! where a contract says so: then each change is noted under its token (`notes`), at the price of two more syncs. Never keyed: writing the
@@ -15,6 +15,8 @@ mod tools;
 mod tree;
 
 use std::{
+    collections::BTreeMap,
+    io,
     path::{Component, Path, PathBuf},
     sync::{
         Arc,
@@ -30,8 +32,11 @@ use placet_adapter::{
     outcome::{AdapterError, Outcome, Probe},
 };
 use placet_types::{
-    contract::{Contract, Dedup, LiveTool, file::TransportFile},
-    ids::CapabilityName,
+    contract::{
+        Contract, Dedup, LiveTool,
+        file::{TenantsFile, TransportFile},
+    },
+    ids::{CapabilityName, TenantId},
 };
 
 pub(crate) use self::tools::live_tools;
@@ -118,7 +123,12 @@ enum Root {
 }
 
 impl Root {
-    fn open(self) -> Result<Dir, AdapterError> {
+    /// Opens the directory of each tenant, made if it is missing: `ROOT/TENANT`, however many tenants there are, so that a contract which
+    /// gains or loses one never puts a tenant where another's files are.
+    fn open(self, contract: &Contract) -> Result<Trees, AdapterError> {
+        let TenantsFile::Only(tenants) = &contract.tenants else {
+            return Err(AdapterError::Misconfigured("the contract names no tenants".to_owned()));
+        };
         let (path, made) = match self {
             Self::Ours(path) => {
                 let made = Dir::create_ambient_dir_all(&path, ambient_authority());
@@ -126,12 +136,22 @@ impl Root {
             }
             Self::Existing(path) => (path, Ok(())),
         };
-        made.and_then(|()| Dir::open_ambient_dir(&path, ambient_authority())).map_err(|error| {
-            AdapterError::Unavailable(format!(
-                "the root `{}` cannot be opened: {error}",
-                path.display()
-            ))
-        })
+        let unusable = |path: &Path, error: &io::Error| {
+            let problem = format!("the root `{}` cannot be opened: {error}", path.display());
+            AdapterError::Unavailable(problem)
+        };
+        let root = made
+            .and_then(|()| Dir::open_ambient_dir(&path, ambient_authority()))
+            .map_err(|error| unusable(&path, &error))?;
+        let open = |tenant: &TenantId| {
+            // A tenant's name is one component, and no link is followed out of the root.
+            let opened = root.create_dir_all(tenant.as_str());
+            let opened = opened.and_then(|()| root.open_dir(tenant.as_str()));
+            let opened = opened.map_err(|error| unusable(&path.join(tenant.as_str()), &error))?;
+            let tree = Tree::new(opened, contract.limits.result_bytes_max);
+            Ok((tenant.clone(), Arc::new(tree)))
+        };
+        tenants.iter().map(open).collect()
     }
 }
 
@@ -139,12 +159,13 @@ impl Root {
 impl Connector for FilesConnector {
     async fn connect(&self, contract: Arc<Contract>) -> Result<Box<dyn Adapter>, AdapterError> {
         let root = self.root(&contract)?;
-        let opened = tokio::task::spawn_blocking(move || root.open());
-        let root = opened.await.map_err(|error| AdapterError::Unavailable(error.to_string()))??;
-        let tree = Arc::new(Tree::new(root, contract.limits.result_bytes_max));
+        let described = Arc::clone(&contract);
+        let opened = tokio::task::spawn_blocking(move || root.open(&described));
+        let trees =
+            opened.await.map_err(|error| AdapterError::Unavailable(error.to_string()))??;
         Ok(Box::new(Files {
             contract,
-            tree,
+            trees,
             settings: self.settings,
             under_way: self.under_way.clone(),
             closed: AtomicBool::new(false),
@@ -152,11 +173,14 @@ impl Connector for FilesConnector {
     }
 }
 
-/// One opened directory.
+/// The directories by tenant.
+type Trees = BTreeMap<TenantId, Arc<Tree>>;
+
+/// The opened directories of one contract.
 #[derive(Debug)]
 struct Files {
     contract: Arc<Contract>,
-    tree: Arc<Tree>,
+    trees: Trees,
     settings: FilesSettings,
     under_way: UnderWay,
     closed: AtomicBool,
@@ -183,19 +207,27 @@ impl Files {
         capability.is_some_and(|one| matches!(one.dedup, Dedup::Queryable { .. }))
     }
 
-    /// What the notes say of `token`, once no operation of it is under way.
+    /// The directory of the tenant that a call is for.
+    fn tree(&self, tenant: &TenantId) -> Result<Arc<Tree>, AdapterError> {
+        self.trees.get(tenant).cloned().ok_or_else(|| {
+            AdapterError::Misconfigured("the contract does not name the call's tenant".to_owned())
+        })
+    }
+
+    /// What the notes say of `token`, once no operation of it is under way. A token is of one record, so at most one tenant has a note of it.
     async fn ask(&self, token: String) -> Probe {
         while self.under_way.has(&token) {
             tokio::time::sleep(UNDER_WAY_PAUSE).await;
         }
-        let (tree, under_way) = (Arc::clone(&self.tree), self.under_way.clone());
-        tokio::task::spawn_blocking(move || notes::probe(&tree, &under_way, &token))
-            .await
-            .unwrap_or(Probe::Unknown)
+        let (trees, under_way) = (self.trees.clone(), self.under_way.clone());
+        let asking = tokio::task::spawn_blocking(move || {
+            let probes = trees.values().map(|tree| notes::probe(tree, &under_way, &token));
+            probes.reduce(either).unwrap_or(Probe::Unknown)
+        });
+        asking.await.unwrap_or(Probe::Unknown)
     }
 
-    async fn perform(&self, operation: Operation, names: Names, gate: Arc<Gate>) -> Outcome {
-        let tree = Arc::clone(&self.tree);
+    async fn perform(&self, (operation, tree): Work, names: Names, gate: Arc<Gate>) -> Outcome {
         let pauses = operation.has_effect() && self.settings.pause_after_effect_ms > 0;
         let its_gate = Arc::clone(&gate);
         let task = tokio::task::spawn_blocking(move || {
@@ -221,6 +253,18 @@ impl Files {
             tokio::time::sleep(Duration::from_millis(self.settings.pause_after_effect_ms)).await;
         }
         outcome
+    }
+}
+
+/// An operation and the directory it is about.
+type Work = (Operation, Arc<Tree>);
+
+/// What is known of a token by the notes of two tenants.
+fn either(one: Probe, other: Probe) -> Probe {
+    match (one, other) {
+        (Probe::NotFound, known) | (known, Probe::NotFound) => known,
+        (Probe::Unknown, _) | (_, Probe::Unknown) => Probe::Unknown,
+        (committed, _) => committed,
     }
 }
 
@@ -258,8 +302,9 @@ impl Adapter for Files {
     }
 
     async fn invoke(&self, dispatch: Dispatch, conditions: Conditions) -> Outcome {
-        let operation = match self.operation(&dispatch) {
-            Ok(operation) => operation,
+        let operation = self.operation(&dispatch);
+        let work = match operation.and_then(|one| Ok((one, self.tree(dispatch.tenant())?))) {
+            Ok(work) => work,
             Err(error) => return Outcome::NothingHappened(error),
         };
         let (token, attempt) = (dispatch.token(), dispatch.attempt());
@@ -277,7 +322,7 @@ impl Adapter for Files {
             let late = "there is no time left to begin".to_owned();
             return Outcome::NothingHappened(AdapterError::Unavailable(late));
         }
-        match tokio::time::timeout(limit, self.perform(operation, names, Arc::clone(&gate))).await {
+        match tokio::time::timeout(limit, self.perform(work, names, Arc::clone(&gate))).await {
             Ok(outcome) => outcome,
             Err(_) if gate.close() => Outcome::NothingHappened(AdapterError::Unavailable(format!(
                 "not begun within {} ms",
@@ -301,7 +346,7 @@ impl Adapter for Files {
     }
 
     fn is_alive(&self) -> bool {
-        !self.closed.load(Ordering::SeqCst) && self.tree.is_there()
+        !self.closed.load(Ordering::SeqCst) && self.trees.values().all(|tree| tree.is_there())
     }
 
     async fn close(&self) {

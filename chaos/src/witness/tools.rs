@@ -163,6 +163,7 @@ pub fn contract(
         "contract_version": "placet.contract.v1",
         "adapter": adapter,
         "environment": environment,
+        "tenants": "all",
         "description": "The witness of a chaos run.",
         "transport": {"type": "mcp_http", "url": url, "private_network": true},
         "protocol_version": super::mcp::PROTOCOL,

@@ -10,7 +10,7 @@ use placet_types::{
     clock::Timestamp,
     desk::DeskBasis,
     digest::Digest,
-    ids::{CapabilityId, IdempotencyKey, RecordId, ToolCallId},
+    ids::{CapabilityId, IdempotencyKey, RecordId, TenantId, ToolCallId},
 };
 
 use crate::{
@@ -25,6 +25,7 @@ use crate::{
 #[must_use = "a dispatch that is dropped leaves its record without an outcome"]
 pub struct Dispatch {
     pub(crate) call_id: ToolCallId,
+    pub(crate) tenant: TenantId,
     pub(crate) capability: CapabilityId,
     pub(crate) contract_digest: Digest,
     pub(crate) args: Map<String, Value>,
@@ -39,6 +40,12 @@ impl Dispatch {
     #[must_use]
     pub fn call_id(&self) -> &ToolCallId {
         &self.call_id
+    }
+
+    /// Whose data it is about: an adapter that keeps data of several tenants keeps them apart by this.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        &self.tenant
     }
 
     /// The operation.
@@ -90,6 +97,8 @@ impl Dispatch {
 pub struct TestDispatch {
     /// The call.
     pub call_id: ToolCallId,
+    /// The tenant.
+    pub tenant: TenantId,
     /// The operation.
     pub capability: CapabilityId,
     /// The contract.
@@ -108,6 +117,7 @@ impl Dispatch {
     pub fn for_test(made: TestDispatch) -> Self {
         Self {
             call_id: made.call_id,
+            tenant: made.tenant,
             capability: made.capability,
             contract_digest: made.contract_digest,
             args: made.args,
@@ -157,10 +167,20 @@ pub(crate) struct Basis {
 impl Armed {
     /// A second leave for the same attempt, in case its target refuses the credential before anything happened.
     pub fn spare(&self) -> Spare {
-        let Dispatch { call_id, capability, contract_digest, args, token, attempt, key, .. } =
-            &self.dispatch;
+        let Dispatch {
+            call_id,
+            tenant,
+            capability,
+            contract_digest,
+            args,
+            token,
+            attempt,
+            key,
+            ..
+        } = &self.dispatch;
         let dispatch = Dispatch {
             call_id: call_id.clone(),
+            tenant: tenant.clone(),
             capability: capability.clone(),
             contract_digest: *contract_digest,
             args: args.clone(),

@@ -67,12 +67,12 @@ impl World {
     /// # Errors
     /// [`Failure`] for the first thing that cannot be used.
     pub(crate) fn load(config: &Config) -> Result<Self, Failure> {
+        let directory = directory(config)?;
         let contracts = contracts(config).map_err(refused_contract)?;
         for entry in &contracts {
             check_secrets(entry, &config.secrets).map_err(refused_contract)?;
             check_service(entry, &config.sts).map_err(refused_contract)?;
         }
-        let directory = directory(config)?;
         let bundle = match &config.policies {
             None => shipped::bundle(),
             Some(folder) => bundle(folder)?,
@@ -107,7 +107,7 @@ impl World {
     }
 }
 
-/// The contracts of the configured environment.
+/// The contracts of the configured environment; without a folder of them the built-in one, for every tenant of the directory.
 ///
 /// # Errors
 /// [`FileProblem`] for the first that cannot be used.
@@ -123,11 +123,37 @@ pub(crate) fn contracts(config: &Config) -> Result<Vec<ContractEntry>, FileProbl
             format!("there must be 1 to {CONTRACTS_MAX} contracts (*.yaml)"),
         ));
     }
-    paths.into_iter().map(|path| contract(&path, config)).collect()
+    let entries =
+        paths.into_iter().map(|path| contract(&path, config)).collect::<Result<Vec<_>, _>>()?;
+    check_roots(&entries, &config.data)?;
+    Ok(entries)
+}
+
+/// No root of one contract is inside that of another, where it could be the folder of a tenant.
+fn check_roots(entries: &[ContractEntry], data: &Path) -> Result<(), FileProblem> {
+    let root = |entry: &ContractEntry| match &entry.file.transport {
+        TransportFile::Internal { root, .. } => Some(data.join(root)),
+        TransportFile::McpStdio { .. } | TransportFile::McpHttp { .. } => None,
+    };
+    for inner in entries {
+        for outer in entries {
+            let (Some(one), Some(other)) = (root(inner), root(outer)) else { continue };
+            if one != other && one.starts_with(&other) {
+                let path = inner.path.as_deref().unwrap_or(Path::new("the built-in contract"));
+                let problem = format!(
+                    "is inside the root of `{}`; name a folder outside it",
+                    outer.file.adapter
+                );
+                return Err(FileProblem::at(path, "transport.root", problem));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn builtin(config: &Config) -> Result<ContractEntry, FileProblem> {
-    let file = builtin_contract(config.environment.clone(), FILES_ROOT);
+    let tenants = read_directory(config)?.tenants.into_keys().collect();
+    let file = builtin_contract(config.environment.clone(), tenants, FILES_ROOT);
     let contract = Contract::from_file(file.clone())
         .map_err(|error| FileProblem::of_file(Path::new("the built-in contract"), error))?;
     Ok(ContractEntry { path: None, file, contract: Arc::new(contract) })
@@ -214,17 +240,44 @@ fn refused_contract(problem: FileProblem) -> Failure {
     )
 }
 
+/// The tenant that something is written for: the one that was asked for, which has to be there, else the only one.
+///
+/// # Errors
+/// [`Failure`] when it is none of the directory, or when it has to be named.
+pub(crate) fn tenant(config: &Config, wanted: Option<&TenantId>) -> Result<TenantId, Failure> {
+    let tenants = read_directory(config).attempted("the directory cannot be used")?.tenants;
+    let listed: Vec<&str> = tenants.keys().map(TenantId::as_str).collect();
+    let listed = format!("the directory has `{}`", listed.join("`, `"));
+    match wanted {
+        Some(tenant) if tenants.contains_key(tenant) => Ok(tenant.clone()),
+        Some(tenant) => {
+            Err(Failure::usage(format!("there is no tenant `{tenant}`")).because(listed))
+        }
+        None => match tenants.keys().next() {
+            Some(tenant) if tenants.len() == 1 => Ok(tenant.clone()),
+            Some(_) => {
+                Err(Failure::usage("`--tenant` says which tenant it is for").because(listed))
+            }
+            None => Err(Failure::new("the directory has no tenant")),
+        },
+    }
+}
+
+/// The directory's file, in itself without contradictions.
+fn read_directory(config: &Config) -> Result<Directory, FileProblem> {
+    let path = config.directory.as_deref().unwrap_or(Path::new("the development directory"));
+    let directory: Directory = match &config.directory {
+        None => yaml::parse(path, shipped::DIRECTORY)?,
+        Some(path) => yaml::read(path)?,
+    };
+    directory.check().map_err(|error| FileProblem::of_file(path, error))?;
+    Ok(directory)
+}
+
 fn directory(config: &Config) -> Result<Directory, Failure> {
-    let read = match &config.directory {
-        None => yaml::parse(Path::new("the development directory"), shipped::DIRECTORY),
-        Some(path) => yaml::read(path),
-    };
-    let unusable = |failure: Failure| {
+    let directory = read_directory(config).attempted("the directory cannot be used").map_err(|failure| {
         failure.try_this("`placet schema directory` prints every key; `directory:` in the configuration names the file")
-    };
-    let what = "the directory cannot be used";
-    let directory: Directory = read.attempted(what).map_err(unusable)?;
-    directory.check().attempted(what).map_err(unusable)?;
+    })?;
     let is_agent = |tenant: &TenantId, name: &str| {
         PrincipalId::new(name).is_ok_and(|id| directory.agent(tenant, &id).is_some())
     };
@@ -342,7 +395,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("contracts/dev")).unwrap();
         let file = dir.path().join("contracts/dev/mail.yaml");
-        let text = "contract_version: placet.contract.v1\nadapter: mail\nenvironment: dev\n\
+        let text = "contract_version: placet.contract.v1\nadapter: mail\nenvironment: dev\ntenants: [local]\n\
                     transport: { type: mcp_stdio, command: /bin/mail, env: { KEY: { secret: mail-key } } }\n\
                     protocol_version: '2025-06-18'\ncapabilities:\n  send:\n    input_schema: { type: object }\n    \
                     mode: destructive\n    effect: write\n    dedup: { class: opaque }\n";

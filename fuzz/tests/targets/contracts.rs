@@ -7,13 +7,13 @@ use placet_types::json::{JsonLimits, from_slice_strict};
 use crate::fuzz;
 
 const DOCUMENTS: [&str; 2] = [
-    r#"{"contract_version":"placet.contract.v1","adapter":"notes","environment":"dev",
+    r#"{"contract_version":"placet.contract.v1","adapter":"notes","environment":"dev","tenants":["acme"],
 "transport":{"type":"internal","builtin":"files","root":"notes"},"protocol_version":"files/1","capabilities":{
 "look":{"input_schema":{"type":"object","properties":{"note":{"type":"string","maxLength":9}},"required":["note"],"additionalProperties":false},
 "mode":"read_only","effect":"none","pin":"sha256:9020d78ef66e40014e2da76935891a5fe2f1d482453207324005f5dec3afedb2"},
 "erase":{"input_schema":{"type":"object"},"mode":"destructive","effect":"write","dedup":{"class":"opaque"},
 "pin":"sha256:9020d78ef66e40014e2da76935891a5fe2f1d482453207324005f5dec3afedb2"}}}"#,
-    "contract_version: placet.contract.v1\nadapter: notes\nenvironment: dev\ntransport:\n  type: internal\n  builtin: files\n  root: notes\nprotocol_version: files/1\ncapabilities:\n  push:\n    input_schema: {type: object, properties: {n: {type: integer, minimum: 0}}}\n    mode: local_write\n    effect: write\n    dedup: {class: keyed, window_ms: 10000}\n    pin: sha256:9020d78ef66e40014e2da76935891a5fe2f1d482453207324005f5dec3afedb2\n",
+    "contract_version: placet.contract.v1\nadapter: notes\nenvironment: dev\ntenants: [acme]\ntransport:\n  type: internal\n  builtin: files\n  root: notes\nprotocol_version: files/1\ncapabilities:\n  push:\n    input_schema: {type: object, properties: {n: {type: integer, minimum: 0}}}\n    mode: local_write\n    effect: write\n    dedup: {class: keyed, window_ms: 10000}\n    pin: sha256:9020d78ef66e40014e2da76935891a5fe2f1d482453207324005f5dec3afedb2\n",
 ];
 
 #[test]

@@ -49,7 +49,7 @@ fn contract() -> Contract {
         },
     });
     let file = json!({
-        "contract_version": "placet.contract.v1", "adapter": "notes", "environment": "dev",
+        "contract_version": "placet.contract.v1", "adapter": "notes", "environment": "dev", "tenants": [tenant()],
         "transport": { "type": "internal", "builtin": "files", "root": "notes" }, "protocol_version": "files/1",
         "capabilities": { "erase": {
             "input_schema": schema, "mode": "local_write", "effect": "write", "dedup": { "class": "opaque" }, "pin": Digest::of(b"reviewed"),

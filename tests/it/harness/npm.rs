@@ -69,7 +69,7 @@ pub(crate) fn stub_contract(adapter: &str, arguments: &[&str]) -> Value {
     let mut args = vec![stub()];
     args.extend(arguments.iter().map(|argument| (*argument).to_owned()));
     json!({
-        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "dev",
+        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "dev", "tenants": "all",
         "transport": { "type": "mcp_stdio", "command": node(), "args": args },
         "protocol_version": "2025-11-25",
         "limits": { "connect_ms_max": 1_500, "breaker_failures": 1_000 },

@@ -126,7 +126,7 @@ impl Setup {
 
     /// A file of the `files` adapter.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.data().join("files").join(name)
+        self.data().join("files/local").join(name)
     }
 
     /// Puts a file where the `files` adapter finds it.

@@ -8,6 +8,7 @@ mod probing;
 mod timing;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::Arc,
@@ -20,7 +21,7 @@ use placet_adapter::{
 use placet_types::{
     clock::Timestamp,
     contract::Contract,
-    ids::{CapabilityId, EnvironmentName, ToolCallId},
+    ids::{CapabilityId, EnvironmentName, TenantId, ToolCallId},
 };
 use serde_json::Value;
 use tempfile::TempDir;
@@ -30,7 +31,7 @@ use crate::contract::builtin_contract;
 
 const TIMEOUT_MS: u64 = 20_000;
 
-/// An adapter over `root` in a folder of its own, with a secret beside the root.
+/// An adapter over the root of `acme` and `globex` in a folder of its own, with secrets outside. Calls are of `acme`.
 struct Place {
     folder: TempDir,
     adapter: Box<dyn Adapter>,
@@ -48,11 +49,11 @@ impl Place {
 
     async fn under(settings: FilesSettings, contract: Contract) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("root")).unwrap();
+        fs::create_dir_all(folder.path().join("root/acme")).unwrap();
         fs::write(folder.path().join("secret.txt"), "secret").unwrap();
-        // A prefix of its name is the root's: what a comparison of strings would take for inside.
-        fs::create_dir(folder.path().join("root-evil")).unwrap();
-        fs::write(folder.path().join("root-evil/secret.txt"), "secret").unwrap();
+        // A prefix of its name is the directory's: what a comparison of strings would take for inside.
+        fs::create_dir(folder.path().join("root/acme-evil")).unwrap();
+        fs::write(folder.path().join("root/acme-evil/secret.txt"), "secret").unwrap();
         let contract = Arc::new(contract);
         let connector = FilesConnector::new(folder.path().to_owned(), settings);
         let adapter = connector.connect(Arc::clone(&contract)).await.unwrap();
@@ -60,7 +61,7 @@ impl Place {
     }
 
     fn root(&self) -> PathBuf {
-        self.folder.path().join("root")
+        self.folder.path().join("root/acme")
     }
 
     fn put(&self, path: &str, content: impl AsRef<[u8]>) {
@@ -115,14 +116,23 @@ impl Place {
 }
 
 fn contract(root: &str, result_bytes_max: u64) -> Contract {
-    let mut file = builtin_contract(EnvironmentName::new("test").unwrap(), root);
+    let mut file = builtin_contract(EnvironmentName::new("test").unwrap(), tenants(), root);
     file.limits.result_bytes_max = result_bytes_max;
     Contract::from_file(file).unwrap()
 }
 
+fn tenants() -> BTreeSet<TenantId> {
+    ["acme", "globex"].map(|tenant| TenantId::new(tenant).unwrap()).into()
+}
+
 fn dispatch(contract: &Contract, name: &str, args: &Value) -> Dispatch {
+    dispatch_of("acme", contract, name, args)
+}
+
+fn dispatch_of(tenant: &str, contract: &Contract, name: &str, args: &Value) -> Dispatch {
     Dispatch::for_test(TestDispatch {
         call_id: ToolCallId::new("call_1").unwrap(),
+        tenant: TenantId::new(tenant).unwrap(),
         capability: CapabilityId::from_tool_name(&format!("files__{name}")).unwrap(),
         contract_digest: contract.digest,
         args: args.as_object().unwrap().clone(),

@@ -74,7 +74,7 @@ pub(super) fn contract(transport: Value, change: impl FnOnce(&mut Value)) -> Arc
         })
     };
     let mut file = json!({
-        "contract_version": "placet.contract.v1", "adapter": "peer", "environment": "test",
+        "contract_version": "placet.contract.v1", "adapter": "peer", "environment": "test", "tenants": "all",
         "transport": transport, "protocol_version": "2025-11-25",
         "limits": {"connect_ms_max": 5_000, "result_bytes_max": 4_096},
         "capabilities": {},
@@ -136,6 +136,7 @@ pub(super) fn dispatch(contract: &Contract, tool: &str, args: Value) -> Dispatch
     let Value::Object(args) = args else { panic!("arguments are an object") };
     Dispatch::for_test(TestDispatch {
         call_id: ToolCallId::new("call_1").unwrap(),
+        tenant: "acme".parse().unwrap(),
         capability: CapabilityId::new(contract.adapter.clone(), tool.parse().unwrap()).unwrap(),
         contract_digest: contract.digest,
         args,

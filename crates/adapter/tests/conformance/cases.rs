@@ -174,6 +174,7 @@ impl Bench for Table<'_> {
     ) -> Result<Dispatch, String> {
         Ok(Dispatch::for_test(TestDispatch {
             call_id: ToolCallId::new("call_1").unwrap(),
+            tenant: "acme".parse().unwrap(),
             capability: capability.clone(),
             contract_digest: self.contract.digest,
             args: args.clone(),
@@ -219,7 +220,7 @@ fn contract(observed: bool) -> Contract {
         })
     };
     let file: ContractFile = serde_json::from_value(json!({
-        "contract_version": "placet.contract.v1", "adapter": "target", "environment": "test",
+        "contract_version": "placet.contract.v1", "adapter": "target", "environment": "test", "tenants": ["acme"],
         "transport": {"type": "internal", "builtin": "target", "root": "."}, "protocol_version": "1",
         "capabilities": {
             "keyed": write(json!({"class": "keyed", "window_ms": 60_000})),

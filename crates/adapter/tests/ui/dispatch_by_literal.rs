@@ -3,6 +3,7 @@ use placet_ledger::dispatch::{Dispatch, Intent};
 fn forge(intent: Intent) -> Dispatch {
     Dispatch {
         call_id: intent.call_id,
+        tenant: intent.binding.principal_chain.actor.tenant_id,
         capability: intent.binding.capability,
         contract_digest: intent.binding.contract_digest,
         args: intent.args,

@@ -77,6 +77,7 @@ impl Ledger {
             .short();
         let dispatch = Dispatch {
             call_id: intent.call_id,
+            tenant: intent.binding.principal_chain.actor.tenant_id,
             capability: intent.binding.capability,
             contract_digest: intent.binding.contract_digest,
             args: intent.args,
@@ -178,6 +179,7 @@ impl Ledger {
         self.keep_intent(changes).await?;
         let dispatch = Dispatch {
             call_id: intent.call_id,
+            tenant: intent.binding.principal_chain.actor.tenant_id,
             capability: intent.binding.capability,
             contract_digest: intent.binding.contract_digest,
             args: intent.args,

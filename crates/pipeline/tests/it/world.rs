@@ -90,7 +90,7 @@ fn contract(
     // `fetch` goes over a network, which needs a bound.
     let per_minute = if per_minute == 0 { 1_000_000 } else { per_minute };
     let mut file = json!({
-        "contract_version": "placet.contract.v1", "adapter": name, "environment": "dev",
+        "contract_version": "placet.contract.v1", "adapter": name, "environment": "dev", "tenants": ["acme", "globex"],
         "transport": {"type": "internal", "builtin": "fake", "root": "."}, "protocol_version": "1",
         "limits": {"breaker_failures": breaker_failures, "concurrency_max": places, "calls_per_minute_max": per_minute},
         "capabilities": {

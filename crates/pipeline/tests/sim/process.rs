@@ -88,7 +88,7 @@ fn contract() -> Contract {
         .map(|(name, class)| (name.to_owned(), capability(name, class, &pins[name])))
         .collect();
     let file: ContractFile = serde_json::from_value(json!({
-        "contract_version": "placet.contract.v1", "adapter": "sim", "environment": "dev",
+        "contract_version": "placet.contract.v1", "adapter": "sim", "environment": "dev", "tenants": ["acme", "globex"],
         "transport": {"type": "internal", "builtin": "sim", "root": "."}, "protocol_version": "1",
         "limits": {"breaker_failures": 1_000}, "capabilities": capabilities
     }))

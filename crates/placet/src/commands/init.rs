@@ -10,10 +10,10 @@ use std::{
 
 use clap::Args as ClapArgs;
 use placet_adapter_internal::contract::builtin_contract;
-use placet_types::ids::EnvironmentName;
+use placet_types::ids::{EnvironmentName, TenantId};
 
 use crate::{
-    commands::schema,
+    commands::{schema, token::DEV_TENANT},
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output, shipped,
@@ -28,11 +28,14 @@ pub(crate) struct Args {
     /// Where; made if it is missing.
     #[arg(default_value = ".")]
     dir: PathBuf,
+    /// The tenant that the directory and the contract are for.
+    #[arg(long, default_value = DEV_TENANT)]
+    tenant: TenantId,
 }
 
 /// Writes the files.
 pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
-    let files = files()?;
+    let files = files(&args.tenant)?;
     for (name, _) in &files {
         let path = args.dir.join(name);
         if path.symlink_metadata().is_ok() {
@@ -52,16 +55,19 @@ pub(crate) fn run(args: &Args, environment: &Environment) -> Outcome {
 }
 
 /// Every file with its text.
-fn files() -> Result<Vec<(String, String)>, Failure> {
+fn files(tenant: &TenantId) -> Result<Vec<(String, String)>, Failure> {
     let environment =
         EnvironmentName::new("dev").attempted("the environment's name cannot be used")?;
-    let contract = serde_saphyr::to_string(&builtin_contract(environment, "files"))
-        .attempted("the contract cannot be written")?;
+    let contract = builtin_contract(environment, [tenant.clone()].into(), "files");
+    let contract =
+        serde_saphyr::to_string(&contract).attempted("the contract cannot be written")?;
     let contract =
         format!("# yaml-language-server: $schema=../../contract.schema.json\n{contract}");
+    let directory =
+        shipped::DIRECTORY.replace(&format!("\n  {DEV_TENANT}:\n"), &format!("\n  {tenant}:\n"));
     let mut files = vec![
         ("placet.yaml".to_owned(), shipped::CONFIG.to_owned()),
-        ("directory.yaml".to_owned(), shipped::DIRECTORY.to_owned()),
+        ("directory.yaml".to_owned(), directory),
         ("contracts/dev/files.yaml".to_owned(), contract),
         ("policies/README.md".to_owned(), shipped::POLICIES_README.to_owned()),
     ];
@@ -90,6 +96,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 mod tests {
     use std::fs;
 
+    use placet_types::contract::file::TenantsFile;
+
     use super::{Args, run};
     use crate::{
         config::load::{Config, ConfigArgs},
@@ -100,7 +108,7 @@ mod tests {
     #[test]
     fn what_init_writes_is_a_configuration_that_works_and_is_never_overwritten() {
         let dir = tempfile::tempdir().unwrap();
-        let args = Args { dir: dir.path().join("new") };
+        let args = Args { dir: dir.path().join("new"), tenant: "acme".parse().unwrap() };
         let environment = Environment::of([]);
         run(&args, &environment).unwrap();
 
@@ -109,6 +117,9 @@ mod tests {
         let config = Config::load(&config, &environment).unwrap();
         let world = World::load(&config).unwrap();
         assert!(world.contracts[0].path.is_some());
+        assert_eq!(world.directory.tenants.keys().collect::<Vec<_>>(), [&args.tenant]);
+        let TenantsFile::Only(tenants) = &world.contracts[0].file.tenants else { panic!("all") };
+        assert_eq!(*tenants, [args.tenant.clone()].into());
         assert_eq!(world.bundle.files, crate::shipped::bundle().files);
         world.compile(&world.bundle, &config).unwrap();
 

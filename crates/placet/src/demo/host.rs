@@ -177,7 +177,7 @@ impl Host {
 
     /// A file of the `files` adapter.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
-        self.data().join("files").join(name)
+        self.data().join("files").join(DEV_TENANT).join(name)
     }
 
     /// The demo's own folder, beside the data.

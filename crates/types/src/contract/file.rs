@@ -38,8 +38,9 @@ pub struct ContractFile {
     /// What the adapter is for, in a line.
     #[serde(default)]
     pub description: String,
-    /// Who may have it in their surface.
-    #[serde(default)]
+    /// Whose agents may have it in their surface. There is no default: a file that names nobody does not load.
+    #[serde(default = "TenantsFile::nobody")]
+    #[schemars(required)]
     pub tenants: TenantsFile,
     /// How sensitive the data behind it is.
     #[serde(default)]
@@ -67,11 +68,11 @@ const fn is_no(flag: &bool) -> bool {
     !*flag
 }
 
-/// Tenants that may use an adapter: a list, or the word `all`.
+/// Tenants that may use an adapter: a list, or the word `all` where nothing behind it belongs to one tenant.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum TenantsFile {
-    /// Every tenant.
+    /// Every tenant, with the same data.
     All(AllTenants),
     /// These.
     Only(BTreeSet<TenantId>),
@@ -85,13 +86,25 @@ pub enum AllTenants {
     All,
 }
 
-impl Default for TenantsFile {
-    fn default() -> Self {
-        Self::All(AllTenants::All)
-    }
-}
-
 impl TenantsFile {
+    /// What a file without the key says; [`super::Contract::from_file`] refuses it.
+    const fn nobody() -> Self {
+        Self::Only(BTreeSet::new())
+    }
+
+    /// Whether they fit an adapter that is reached over `transport`.
+    pub(super) fn check(&self, transport: &TransportFile) -> Result<(), &'static str> {
+        match (self, transport) {
+            (Self::Only(tenants), _) if tenants.is_empty() => Err(
+                "names no tenant; write `tenants: [NAME]`, or `tenants: all` for an adapter with nothing that belongs to one tenant",
+            ),
+            (Self::All(_), TransportFile::Internal { .. }) => Err(
+                "must be a list, because each tenant has a directory of its own; write `tenants: [NAME]`",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether `tenant` is among them.
     #[must_use]
     pub fn admits(&self, tenant: &TenantId) -> bool {
@@ -125,7 +138,8 @@ pub enum TransportFile {
     Internal {
         /// Which one: `files`.
         builtin: String,
-        /// The directory it is confined to; relative to the data folder unless absolute.
+        /// The directory with one directory for each tenant, to which that tenant's calls are confined; relative to the data folder unless
+        /// absolute.
         root: String,
     },
     /// An MCP server started as a child process, spoken with over its standard input and output.

@@ -316,6 +316,9 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
     let rule = |place: &str, problem: String| {
         Err(ContractError::Rule { adapter: file.adapter.clone(), place: place.to_owned(), problem })
     };
+    if let Err(problem) = file.tenants.check(&file.transport) {
+        return rule("tenants", problem.to_owned());
+    }
     if file.capabilities.is_empty() || file.capabilities.len() > CAPABILITIES_MAX {
         return rule("capabilities", format!("there must be 1 to {CAPABILITIES_MAX}"));
     }

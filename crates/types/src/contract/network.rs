@@ -44,7 +44,7 @@ mod tests {
         let mut capability = capability.clone();
         capability["input_schema"] = json!({ "type": "object" });
         let file = json!({
-            "contract_version": "placet.contract.v1", "adapter": "web", "environment": "test",
+            "contract_version": "placet.contract.v1", "adapter": "web", "environment": "test", "tenants": "all",
             "transport": transport, "protocol_version": "2025-11-25",
             "limits": { "calls_per_minute_max": per_minute }, "capabilities": { "fetch": capability },
         });

@@ -176,6 +176,7 @@ async fn second(place: &Place, name: &str, args: &serde_json::Value) -> Outcome 
     use placet_adapter::adapter::{Dispatch, TestDispatch};
     let dispatch = Dispatch::for_test(TestDispatch {
         call_id: placet_types::ids::ToolCallId::new("call_2").unwrap(),
+        tenant: place.dispatch(name, args).tenant().clone(),
         capability: place.dispatch(name, args).capability().clone(),
         contract_digest: place.contract.digest,
         args: args.as_object().unwrap().clone(),

@@ -6,10 +6,13 @@ use placet_adapter::{
     adapter::Connector,
     outcome::{AdapterError, Outcome},
 };
-use placet_types::contract::{Contract, file::TransportFile};
+use placet_types::contract::{
+    Contract,
+    file::{AllTenants, TenantsFile, TransportFile},
+};
 use serde_json::json;
 
-use super::{Place, conditions, contract, dispatch};
+use super::{Place, conditions, contract, dispatch, dispatch_of};
 use crate::files::{FilesConnector, FilesSettings};
 
 async fn connect(folder: &std::path::Path, contract: Contract) -> Result<(), AdapterError> {
@@ -21,7 +24,7 @@ async fn connect(folder: &std::path::Path, contract: Contract) -> Result<(), Ada
 async fn a_root_in_the_data_folder_is_made_when_it_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     connect(folder.path(), contract("deep/er", 1_024)).await.unwrap();
-    assert!(folder.path().join("deep/er").is_dir());
+    assert!(folder.path().join("deep/er/acme").is_dir());
 }
 
 #[tokio::test]
@@ -53,6 +56,52 @@ async fn a_root_that_is_a_file_is_no_root() {
     fs::write(folder.path().join("file"), "x").unwrap();
     let outcome = connect(folder.path(), contract("file", 1_024)).await;
     assert!(matches!(outcome, Err(AdapterError::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn tenants_have_directories_of_their_own() {
+    let place = Place::new().await;
+    place.put("a.txt", "of acme");
+    let call = async |tenant: &str, tool: &str, args: &serde_json::Value| {
+        let dispatch = dispatch_of(tenant, &place.contract, tool, args);
+        place.adapter.invoke(dispatch, conditions(20_000)).await
+    };
+    for tool in ["read", "stat", "delete"] {
+        let outcome = call("globex", tool, &json!({"path": "a.txt"})).await;
+        assert!(
+            matches!(outcome, Outcome::NothingHappened(AdapterError::Refused(_))),
+            "{outcome:?}"
+        );
+    }
+    let write = json!({"path": "a.txt", "content": "of globex"});
+    assert!(matches!(call("globex", "write", &write).await, Outcome::Done(_)));
+    assert_eq!(place.text("a.txt"), "of acme");
+    assert_eq!(
+        fs::read_to_string(place.folder.path().join("root/globex/a.txt")).unwrap(),
+        "of globex"
+    );
+    let outcome = call("initech", "read", &json!({"path": "a.txt"})).await;
+    assert!(
+        matches!(outcome, Outcome::NothingHappened(AdapterError::Misconfigured(_))),
+        "{outcome:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_contract_without_named_tenants_opens_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut shared = contract("root", 1_024);
+    shared.tenants = TenantsFile::All(AllTenants::All);
+    assert!(matches!(connect(folder.path(), shared).await, Err(AdapterError::Misconfigured(_))));
+}
+
+#[tokio::test]
+async fn a_link_in_place_of_a_tenants_directory_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("root")).unwrap();
+    std::os::unix::fs::symlink("/tmp", folder.path().join("root/globex")).unwrap();
+    let outcome = connect(folder.path(), contract("root", 1_024)).await;
+    assert!(matches!(outcome, Err(AdapterError::Unavailable(_))), "{outcome:?}");
 }
 
 #[tokio::test]

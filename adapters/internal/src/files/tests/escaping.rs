@@ -168,8 +168,8 @@ async fn what_is_no_file_is_not_opened() {
 async fn a_directory_swapped_for_a_link_never_lets_a_call_out() {
     let place = Place::new().await;
     place.put("door/a.txt", "inside");
-    symlink(place.folder.path().join("root-evil"), place.root().join("link")).unwrap();
-    fs::write(place.folder.path().join("root-evil/a.txt"), "secret").unwrap();
+    symlink(place.folder.path().join("root/acme-evil"), place.root().join("link")).unwrap();
+    fs::write(place.folder.path().join("root/acme-evil/a.txt"), "secret").unwrap();
     let before = place.outside();
     let stop = Arc::new(AtomicBool::new(false));
     let swapper = {

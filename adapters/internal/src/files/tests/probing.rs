@@ -12,13 +12,13 @@ use placet_types::{
 };
 use serde_json::json;
 
-use super::{Place, conditions};
+use super::{Place, conditions, tenants};
 use crate::{contract::builtin_contract, files::FilesSettings};
 
 const TOKEN: &str = "plc_0123";
 
 fn queryable() -> Contract {
-    let mut file = builtin_contract(EnvironmentName::new("test").unwrap(), "root");
+    let mut file = builtin_contract(EnvironmentName::new("test").unwrap(), tenants(), "root");
     for capability in file.capabilities.values_mut() {
         let asked = DedupFile::Queryable {
             settle_delay_ms: 0,

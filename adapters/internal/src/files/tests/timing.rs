@@ -47,7 +47,7 @@ async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_la
     let tree = Arc::new(Tree::new(root, 1_024));
     let files = Files {
         contract: Arc::clone(&place.contract),
-        tree: Arc::clone(&tree),
+        trees: [("acme".parse().unwrap(), Arc::clone(&tree))].into(),
         settings: FilesSettings::default(),
         under_way: crate::files::UnderWay::default(),
         closed: AtomicBool::new(false),

@@ -91,7 +91,7 @@ impl Adapter for Line {
 
 fn contract(adapter: &str, secret: Option<&str>) -> Arc<Contract> {
     let mut file = json!({
-        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "test",
+        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "test", "tenants": "all",
         "transport": { "type": "mcp_http", "url": format!("https://tools.example/{adapter}") },
         "protocol_version": "2025-11-25",
         "capabilities": { "look": { "input_schema": {"type": "object"}, "mode": "read_only", "effect": "none" } },
@@ -141,6 +141,7 @@ async fn call(
     let args = json!({ "manner": manner, "before": before });
     let dispatch = Dispatch::for_test(TestDispatch {
         call_id: ToolCallId::new("call_1").unwrap(),
+        tenant: "acme".parse().unwrap(),
         capability: CapabilityId::new("mail".parse().unwrap(), "look".parse().unwrap()).unwrap(),
         contract_digest: Digest::of(b"contract"),
         args: args.as_object().unwrap().clone(),

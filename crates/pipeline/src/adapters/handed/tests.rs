@@ -9,7 +9,7 @@ use super::*;
 
 fn contract(adapter: &str, transport: Value, secret: Option<&str>) -> Arc<Contract> {
     let mut file = json!({
-        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "test",
+        "contract_version": "placet.contract.v1", "adapter": adapter, "environment": "test", "tenants": "all",
         "transport": transport, "protocol_version": "2025-11-25",
         "capabilities": { "look": { "input_schema": {"type": "object"}, "mode": "read_only", "effect": "none" } },
     });

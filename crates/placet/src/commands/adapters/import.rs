@@ -24,7 +24,7 @@ use placet_types::{
         },
         process::{ChildNetwork, ProcessFile},
     },
-    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName},
+    ids::{AdapterName, CapabilityId, CapabilityName, EnvironmentName, TenantId},
     mode::{ApprovalMode, Effect},
     text::is_hidden,
 };
@@ -38,7 +38,7 @@ use crate::{
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
     output,
-    world::secrets_of,
+    world::{self, secrets_of},
 };
 
 /// Where the programs of a system are.
@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// The host may be in a private or loopback range, and be spoken to over plain http.
     #[arg(long)]
     private_network: bool,
+    /// The tenant it is for; needed when the directory has several.
+    #[arg(long)]
+    tenant: Option<TenantId>,
     /// The mode every tool starts with.
     #[arg(long, default_value = "destructive")]
     mode_default: ApprovalMode,
@@ -100,6 +103,8 @@ pub(crate) struct Args {
 pub(crate) struct ImportOptions {
     /// The environment of the contract.
     pub(crate) environment: EnvironmentName,
+    /// Whose agents may use it.
+    pub(crate) tenants: TenantsFile,
     /// The mode every tool starts with.
     pub(crate) mode: ApprovalMode,
     /// Whether what is imported counts as reviewed.
@@ -121,6 +126,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let sources = sources(args, environment)?;
     let options = ImportOptions {
         environment: config.environment.clone(),
+        tenants: TenantsFile::Only([world::tenant(&config, args.tenant.as_ref())?].into()),
         mode: args.mode_default,
         pins: !args.no_pins,
     };
@@ -249,7 +255,7 @@ pub(crate) fn contract_of(
         adapter: source.name.clone(),
         environment: options.environment.clone(),
         description: live.server.clone().unwrap_or_default(),
-        tenants: TenantsFile::default(),
+        tenants: options.tenants.clone(),
         data_class: DataClass::Internal,
         transport,
         protocol_version: live.protocol_version.clone(),

@@ -298,6 +298,7 @@ pub(crate) fn pinned(
 fn take_over(file: &mut ContractFile, tool: &LiveTool) -> Result<(), Failure> {
     let options = ImportOptions {
         environment: file.environment.clone(),
+        tenants: file.tenants.clone(),
         mode: ApprovalMode::Destructive,
         pins: true,
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use placet_types::{
     contract::{
         Contract, LiveTool,
-        file::{ContractFile, EnvValue, TransportFile},
+        file::{ContractFile, EnvValue, TenantsFile, TransportFile},
         process::ProcessFile,
     },
     ids::{AdapterName, CapabilityName, EnvironmentName},
@@ -55,7 +55,8 @@ fn source() -> Source {
 }
 
 fn options(mode: ApprovalMode) -> ImportOptions {
-    ImportOptions { environment: EnvironmentName::new("dev").unwrap(), mode, pins: true }
+    let tenants = TenantsFile::Only(["acme".parse().unwrap()].into());
+    ImportOptions { environment: EnvironmentName::new("dev").unwrap(), tenants, mode, pins: true }
 }
 
 fn name(text: &str) -> CapabilityName {

@@ -66,6 +66,7 @@ pub(super) fn contract() -> Contract {
         "contract_version": "placet.contract.v1",
         "adapter": "notes",
         "environment": "dev",
+        "tenants": ["acme"],
         "transport": { "type": "internal", "builtin": "files", "root": "notes" },
         "protocol_version": "files/1",
         "limits": { "calls_per_minute_max": 60 },
