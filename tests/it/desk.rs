@@ -12,7 +12,7 @@ use crate::{
     harness::{
         client::{Client, text},
         placet::Placet,
-        setup::{Ran, Setup, plan},
+        setup::{Ran, Setup, files_policy, plan},
         within,
     },
     workspace,
@@ -42,6 +42,7 @@ impl Desk {
                 fs::write(setup.path("policies").join(name), text).unwrap();
             }
         }
+        files_policy(&setup);
         let groups = json!({ "approvers": {}, "operators": {}, "emergency": {}, "freeze-approvers": {}, "auditors": {} });
         let users = json!({
             "ana": { "groups": [] },

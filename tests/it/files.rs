@@ -146,6 +146,35 @@ async fn a_delete_waits_for_somebody_else_runs_once_and_is_replayed() {
 }
 
 #[tokio::test]
+async fn a_write_that_replaces_a_file_waits_for_people() {
+    let world = World::new().await;
+    world.setup.put("a.txt", "precious");
+    let kept = || std::fs::read_to_string(world.setup.file("a.txt")).unwrap() == "precious";
+    let write = |step: &str, overwrite: Option<bool>, mode: Option<&str>| {
+        let mut args = json!({ "path": "a.txt", "content": "" });
+        overwrite.map(|overwrite| args["overwrite"] = json!(overwrite));
+        let mut call = plan("files__write", step, args);
+        call.as_object_mut().unwrap().remove("approval_mode_requested");
+        mode.map(|mode| call["approval_mode_requested"] = json!(mode));
+        call
+    };
+    // Nothing is replaced unless the call says so, and the refusal says what to ask for.
+    for (step, overwrite) in [("s1", None), ("s2", Some(false))] {
+        let refused = world.agent.call(&write(step, overwrite, Some("local_write"))).await;
+        assert_ne!(refused.json()["status"], "succeeded", "{refused:?}");
+        assert!(refused.text().contains("overwrite: true"), "{refused:?}");
+        assert!(kept());
+    }
+    let weak = world.agent.call(&write("s3", Some(true), Some("local_write"))).await;
+    weak.refused(403, "MODE_UPGRADED");
+    let held = world.agent.call(&write("s4", Some(true), None)).await.held();
+    assert!(kept());
+    world.ben.decide(&held, "approve").await.ok();
+    world.agent.end_of(&text(&held, "call_id")).await.succeeded();
+    assert_eq!(std::fs::read_to_string(world.setup.file("a.txt")).unwrap(), "");
+}
+
+#[tokio::test]
 async fn a_key_of_the_callers_own_binds_its_arguments_too() {
     let world = World::new().await;
     let write = |content: &str, step: &str| {

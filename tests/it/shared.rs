@@ -10,7 +10,7 @@ use crate::harness::{
     client::text,
     placet::Placet,
     postgres::Database,
-    setup::{Ran, Setup, plan},
+    setup::{Ran, Setup, files_policy, plan},
     until,
 };
 use crate::workspace;
@@ -357,6 +357,7 @@ fn other_policies(setup: &Setup) {
             fs::copy(&file, folder.join(file.file_name().unwrap())).unwrap();
         }
     }
+    files_policy(setup);
     fs::write(folder.join("99-other.cedar"), "// Another bundle.\n").unwrap();
 }
 

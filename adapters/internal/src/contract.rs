@@ -19,6 +19,9 @@ use placet_types::{
 
 use crate::files::{BUILTIN, PROTOCOL_VERSION, live_tools};
 
+/// The policy that lowers the mode of a `write` which replaces nothing; it fits a contract with the adapter's own name only.
+pub const LOWERING_POLICY: &str = include_str!("../policies/15-files.cedar");
+
 /// The largest answer, in bytes.
 const RESULT_BYTES_MAX: u64 = 1_048_576;
 
@@ -51,8 +54,7 @@ pub fn builtin_contract(
 fn capability(adapter: &AdapterName, tool: LiveTool) -> (CapabilityName, CapabilityFile) {
     let (mode, effect) = match tool.name.as_str() {
         "list" | "stat" | "read" => (ApprovalMode::ReadOnly, Effect::None),
-        "write" => (ApprovalMode::LocalWrite, Effect::Write),
-        // A tool that is added without a thought about its mode gets the strongest.
+        // `write` can replace a file, and a tool that is added without a thought about its mode gets the strongest.
         _ => (ApprovalMode::Destructive, Effect::Write),
     };
     let pin = Some(tool.digest(adapter));

@@ -95,6 +95,7 @@ impl Injector {
             (token(copy, "agent", "dev-agent").await?, token(copy, "user", "ben").await?);
         let call = json!({
             "tool": "files__write", "args": { "path": "done.txt", "content": "x" }, "idempotency_key": "kept-done",
+            "approval_mode_requested": "local_write",
             "run": { "run_id": "kept", "safety_mode": "destructive" },
         });
         let until = Instant::now() + Duration::from_secs(20);

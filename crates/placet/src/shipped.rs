@@ -3,7 +3,9 @@
 //!
 //! Owns the list of files. A test compares it with the folder `policies/`, so that none is forgotten.
 
+use placet_adapter_internal::contract::LOWERING_POLICY;
 use placet_policy::bundle::{BundleSource, PolicyFile};
+use placet_types::contract::file::{ContractFile, TransportFile};
 
 /// A file and its text.
 pub(crate) type ShippedFile = (&'static str, &'static str);
@@ -23,6 +25,9 @@ pub(crate) const POLICIES: &[ShippedFile] = shipped![
     "50-desk.cedar",
 ];
 
+/// The policy about the built-in `files`; a bundle has it only where there is such a contract, since it names its tool.
+pub(crate) const FILES_POLICY: ShippedFile = ("15-files.cedar", LOWERING_POLICY);
+
 /// What stands beside them.
 pub(crate) const POLICIES_README: &str = include_str!("../../../policies/README.md");
 
@@ -36,13 +41,21 @@ pub(crate) const DIRECTORY: &str = include_str!("../assets/directory.yaml");
 /// The configuration that `placet init` writes.
 pub(crate) const CONFIG: &str = include_str!("../assets/placet.yaml");
 
-/// The shipped bundle.
-pub(crate) fn bundle() -> BundleSource {
+/// The shipped bundle for these contracts.
+pub(crate) fn bundle<'a>(contracts: impl IntoIterator<Item = &'a ContractFile>) -> BundleSource {
+    let mut contracts = contracts.into_iter();
+    let of_files = contracts.any(is_builtin_files).then_some(&FILES_POLICY);
     BundleSource::new(
         POLICIES
             .iter()
+            .chain(of_files)
             .map(|(name, text)| PolicyFile { name: (*name).to_owned(), text: (*text).to_owned() }),
     )
+}
+
+fn is_builtin_files(contract: &ContractFile) -> bool {
+    contract.adapter.as_str() == "files"
+        && matches!(contract.transport, TransportFile::Internal { .. })
 }
 
 #[cfg(test)]

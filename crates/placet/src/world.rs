@@ -74,7 +74,7 @@ impl World {
             check_service(entry, &config.sts).map_err(refused_contract)?;
         }
         let bundle = match &config.policies {
-            None => shipped::bundle(),
+            None => shipped::bundle(contracts.iter().map(|entry| &entry.file)),
             Some(folder) => bundle(folder)?,
         };
         Ok(Self { contracts, directory, bundle })

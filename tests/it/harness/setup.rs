@@ -284,12 +284,24 @@ impl Setup {
     }
 }
 
-/// A call of `tool` in the run `run`, which may do everything; repeated with the same step, it is the same call.
+/// Adds the shipped policy about `files` to the set-up's own copy of the others.
+pub(crate) fn files_policy(setup: &Setup) {
+    let text = workspace::read("adapters/internal/policies/15-files.cedar");
+    std::fs::write(setup.path("policies/15-files.cedar"), text).unwrap();
+}
+
+/// A call of `tool` in the run `run`, which may do everything; repeated with the same step, it is the same call. A write that replaces nothing
+/// asks for the mode that the shipped policy lowers it to.
 pub(crate) fn plan(tool: &str, step: &str, args: Value) -> Value {
-    json!({
+    let creates = tool == "files__write" && args["overwrite"] != json!(true);
+    let mut call = json!({
         "tool": tool, "args": args, "step_id": step, "request_id": "req",
         "run": { "run_id": "run", "safety_mode": "destructive" }
-    })
+    });
+    if creates {
+        call["approval_mode_requested"] = json!("local_write");
+    }
+    call
 }
 
 /// A URL of this machine.

@@ -86,7 +86,7 @@ fn check_write(
     let path = &write.path;
     match (existing, write.expected_digest) {
         (Some(_), _) if !write.overwrite => Err(Fault::Refused(format!(
-            "`{}` exists already, and `overwrite` is false",
+            "`{}` exists already; to replace it, ask for `overwrite: true`, which is a destructive call",
             path.as_str()
         ))),
         (Some(_), Some(expected)) => {

@@ -139,7 +139,7 @@ struct WriteArguments {
     encoding: Encoding,
     #[serde(default)]
     create_directories: bool,
-    #[serde(default = "yes")]
+    #[serde(default)]
     overwrite: bool,
     #[serde(default)]
     expected_digest: Option<String>,
@@ -152,10 +152,6 @@ enum Encoding {
     Utf8,
     #[serde(rename = "base64")]
     Base64,
-}
-
-const fn yes() -> bool {
-    true
 }
 
 impl WriteArguments {

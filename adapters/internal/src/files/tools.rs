@@ -160,8 +160,8 @@ fn write() -> LiveTool {
                 "description": "Whether to make the directories on the way that are missing.",
             },
             "overwrite": {
-                "type": "boolean", "default": true,
-                "description": "Whether a file that exists may be replaced.",
+                "type": "boolean", "default": false,
+                "description": "Whether a file that exists may be replaced. What it held is lost then, so such a call is destructive.",
             },
             "expected_digest": digest("The digest that the existing file must have, as `read` gave it; the write is refused if it has another."),
         }),

@@ -71,7 +71,7 @@ fn files(tenant: &TenantId) -> Result<Vec<(String, String)>, Failure> {
         ("contracts/dev/files.yaml".to_owned(), contract),
         ("policies/README.md".to_owned(), shipped::POLICIES_README.to_owned()),
     ];
-    let copies = shipped::POLICIES.iter().chain(shipped::CASES);
+    let copies = shipped::POLICIES.iter().chain([&shipped::FILES_POLICY]).chain(shipped::CASES);
     files.extend(copies.map(|(name, text)| (format!("policies/{name}"), (*text).to_owned())));
     for (file, name) in [("placet", "config"), ("directory", "directory"), ("contract", "contract")]
     {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(world.directory.tenants.keys().collect::<Vec<_>>(), [&args.tenant]);
         let TenantsFile::Only(tenants) = &world.contracts[0].file.tenants else { panic!("all") };
         assert_eq!(*tenants, [args.tenant.clone()].into());
-        assert_eq!(world.bundle.files, crate::shipped::bundle().files);
+        assert_eq!(world.bundle.files, crate::shipped::bundle([&world.contracts[0].file]).files);
         world.compile(&world.bundle, &config).unwrap();
 
         let before = fs::read_to_string(args.dir.join("placet.yaml")).unwrap();

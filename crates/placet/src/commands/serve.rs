@@ -185,7 +185,7 @@ fn greet(
     let tools = output::counted(tools, "tool", "tools");
     let adapters = output::counted(world.contracts.len(), "adapter", "adapters");
     let policies = config.policies.as_ref().map_or_else(
-        || format!("the {} shipped files", shipped::POLICIES.len()),
+        || format!("the {} shipped files", world.bundle.files.len()),
         |folder| folder.display().to_string(),
     );
     output::line(format!(

@@ -20,7 +20,9 @@ fn mutation(action: &str, target: &str) -> Mutation {
 async fn a_write_creates_and_then_updates() {
     let place = Place::new().await;
     for (content, created, action) in [("one", true, "create"), ("two", false, "update")] {
-        let answer = place.done("write", &json!({"path": "a.txt", "content": content})).await;
+        let answer = place
+            .done("write", &json!({"path": "a.txt", "content": content, "overwrite": true}))
+            .await;
         let digest = Digest::of(content.as_bytes());
         assert_eq!(
             answer.output,
@@ -39,7 +41,12 @@ async fn a_write_replaces_the_file_as_a_whole_and_keeps_its_mode() {
     let path = place.root().join("a.sh");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o750)).unwrap();
     let before = fs::metadata(&path).unwrap();
-    place.done("write", &json!({"path": "a.sh", "content": "bmV3", "encoding": "base64"})).await;
+    place
+        .done(
+            "write",
+            &json!({"path": "a.sh", "content": "bmV3", "encoding": "base64", "overwrite": true}),
+        )
+        .await;
     let after = fs::metadata(&path).unwrap();
     assert_ne!(before.ino(), after.ino(), "written in place");
     assert_eq!(
@@ -92,7 +99,10 @@ async fn a_file_that_may_not_be_overwritten_stays() {
     let args = json!({"path": "a.txt", "content": "new", "overwrite": false});
     assert_eq!(place.done("write", &args).await.output["created"], true);
     place.put("a.txt", "kept");
-    place.refused("write", &args).await;
+    for args in [args, json!({"path": "a.txt", "content": "new"})] {
+        let why = place.refused("write", &args).await;
+        assert!(why.contains("ask for `overwrite: true`"), "{why}");
+    }
     assert_eq!((place.text("a.txt"), place.names()), ("kept".to_owned(), vec!["a.txt".to_owned()]));
 }
 
@@ -102,7 +112,10 @@ async fn a_file_with_another_digest_than_expected_stays() {
     place.put("a.txt", "changed meanwhile");
     let wrong = Digest::of(b"as it was read");
     for (name, args) in [
-        ("write", json!({"path": "a.txt", "content": "new", "expected_digest": wrong})),
+        (
+            "write",
+            json!({"path": "a.txt", "content": "new", "overwrite": true, "expected_digest": wrong}),
+        ),
         ("delete", json!({"path": "a.txt", "expected_digest": wrong})),
         ("write", json!({"path": "missing", "content": "new", "expected_digest": wrong})),
         ("delete", json!({"path": "missing", "expected_digest": wrong})),
@@ -115,7 +128,7 @@ async fn a_file_with_another_digest_than_expected_stays() {
     );
     let right = Digest::of(b"changed meanwhile");
     place
-        .done("write", &json!({"path": "a.txt", "content": "new", "expected_digest": right}))
+        .done("write", &json!({"path": "a.txt", "content": "new", "overwrite": true, "expected_digest": right}))
         .await;
     place.done("delete", &json!({"path": "a.txt", "expected_digest": Digest::of(b"new")})).await;
     assert!(place.names().is_empty());
@@ -207,7 +220,7 @@ async fn a_reader_sees_the_old_content_or_the_new_and_nothing_between() {
     };
     for round in 0..40 {
         let content = if round % 2 == 0 { &new } else { &old };
-        place.done("write", &json!({"path": "a.txt", "content": content})).await;
+        place.done("write", &json!({"path": "a.txt", "content": content, "overwrite": true})).await;
     }
     stop.send(()).unwrap();
     assert!(reader.join().unwrap() > 0);

@@ -78,7 +78,7 @@ async fn a_call_that_changed_nothing_is_not_found() {
     place.put("a.txt", "x");
     place.refused("write", &json!({"path": "a.txt", "content": "y", "overwrite": false})).await;
     assert!(matches!(probe(&place, "write").await, Probe::NotFound));
-    let args = json!({"path": "a.txt", "content": "y"});
+    let args = json!({"path": "a.txt", "content": "y", "overwrite": true});
     let outcome = place.adapter.invoke(place.dispatch("write", &args), conditions(0)).await;
     // Without time it may yet have been done, and what is said of it has to agree.
     match (outcome, probe(&place, "write").await) {

@@ -63,7 +63,7 @@ async fn a_call_that_does_not_get_to_its_change_in_time_has_no_effect_then_or_la
     is_taken.recv().unwrap();
     for (name, args) in [
         ("delete", json!({"path": "a.txt"})),
-        ("write", json!({"path": "a.txt", "content": "changed"})),
+        ("write", json!({"path": "a.txt", "content": "changed", "overwrite": true})),
     ] {
         let outcome = files.invoke(place.dispatch(name, &args), conditions(100)).await;
         assert!(
@@ -142,7 +142,7 @@ fn behind_a_closed_gate_nothing_changes() {
     gate.close();
     let mark = Mark::new(&gate, ".placet-t.tmp", None);
     for (name, args) in [
-        ("write", json!({"path": "a.txt", "content": "changed"})),
+        ("write", json!({"path": "a.txt", "content": "changed", "overwrite": true})),
         ("write", json!({"path": "b.txt", "content": "new"})),
         ("write", json!({"path": "x/y.txt", "content": "new", "create_directories": true})),
         ("delete", json!({"path": "a.txt"})),
