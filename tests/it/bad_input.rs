@@ -385,6 +385,40 @@ async fn a_policy_that_is_wrong_is_refused_at_start_with_its_file_and_line() {
 }
 
 #[tokio::test]
+async fn a_policy_that_would_not_be_read_is_refused_by_name() {
+    let setup = Setup::new().with("policies", json!("policies"));
+    let folder = setup.path("policies");
+    fs::create_dir_all(folder.join("more/deep")).unwrap();
+    let permit = "@id(\"ID\") permit (principal is Placet::Agent, action in Placet::Action::\"tier_read_only\", resource is Placet::Tool);";
+    fs::write(folder.join("good.cedar"), permit.replace("ID", "good")).unwrap();
+    setup.configured(&["policy", "check"]).await.ok();
+    for (name, why) in [
+        ("more/deep/sub.cedar", "subfolder"),
+        ("loud.CEDAR", "lower case"),
+        (".hidden.cedar", "hidden"),
+    ] {
+        fs::write(folder.join(name), permit.replace("ID", "astray")).unwrap();
+        refused(&setup, &[name, why]).await;
+        let checked = setup.configured(&["policy", "check"]).await;
+        assert!(checked.code != Some(0) && checked.err.contains(name), "{checked:?}");
+        fs::remove_file(folder.join(name)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_policy_about_a_group_that_nobody_has_is_refused() {
+    let setup = Setup::new().with("policies", json!("policies"));
+    let folder = setup.path("policies");
+    fs::create_dir(&folder).unwrap();
+    let text = "@id(\"p\")\npermit (\n  principal is Placet::User,\n  action in Placet::Action::\"tier_read_only\",\n  resource is Placet::Tool\n)\nwhen { principal in Placet::Group::\"local/aprovers\" };\n";
+    fs::write(folder.join("mine.cedar"), text).unwrap();
+    let words = ["mine.cedar:7", "no group `local/aprovers`", "did you mean `local/approvers`?"];
+    refused(&setup, &words).await;
+    let checked = setup.configured(&["policy", "check"]).await;
+    assert_ne!(checked.code, Some(0), "{checked:?}");
+}
+
+#[tokio::test]
 async fn a_contract_that_is_wrong_is_refused_at_start_with_its_file() {
     let good = npm::stub_contract("stub", &["good"]);
     let with = |pointer: &str, name: &str, value: Value| {

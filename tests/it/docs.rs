@@ -205,6 +205,9 @@ fn the_policies_of_the_book_pass_the_check_and_decide_its_cases() {
     write("tickets-secret", "not used");
     let config = std::fs::read_to_string(place.path().join("placet.yaml")).expect("init wrote it");
     write("placet.yaml", &format!("{config}secrets:\n  tickets: {{ file: tickets-secret }}\n"));
+    let directory =
+        std::fs::read_to_string(place.path().join("directory.yaml")).expect("init wrote it");
+    write("directory.yaml", &format!("{directory}  acme: {{ classes: {{ desk: {{}} }} }}\n"));
     let policies = blocks("docs/src/policies.md", "cedar");
     assert!(policies.len() > 3, "the pattern does not fit the book any more");
     write("policies/90-book.cedar", &policies.join("\n"));

@@ -36,6 +36,8 @@ use crate::{
 
 /// The most contracts of an environment.
 const CONTRACTS_MAX: usize = 1_000;
+/// How deep policies are searched that a bundle would leave out.
+const DEPTH_MAX: u32 = 8;
 /// The root of the built-in `files` adapter, below the data folder.
 const FILES_ROOT: &str = "files";
 
@@ -291,6 +293,13 @@ fn directory(config: &Config) -> Result<Directory, Failure> {
 /// [`Failure`] when it cannot be read or has none.
 pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
     let what = || format!("the policies in `{}` cannot be used", folder.display());
+    let mut astray = Vec::new();
+    find_astray(folder, 0, &mut astray).attempted(what())?;
+    if let Some((path, why)) = astray.into_iter().next() {
+        return Err(Failure::new(what())
+            .because(format!("`{}` would not be read: {why}", path.display()))
+            .try_this("move it into the folder as NAME.cedar, or remove it"));
+    }
     let paths = files_of(folder, &["cedar"]).attempted(what()).map_err(|failure| {
         failure.try_this("`policies:` in the configuration names the folder; without it the shipped policies are used")
     })?;
@@ -314,6 +323,43 @@ pub(crate) fn bundle(folder: &Path) -> Result<BundleSource, Failure> {
         files.push(PolicyFile { name, text });
     }
     Ok(BundleSource::new(files))
+}
+
+/// Policies below a folder that [`files_of`] leaves out, each with the reason: no rule that somebody wrote is skipped without a word. Names that begin
+/// with two dots are bookkeeping of mounted volumes, whose files are linked into the folder itself.
+fn find_astray(
+    folder: &Path,
+    depth: u32,
+    astray: &mut Vec<(PathBuf, &'static str)>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        if name.starts_with("..") {
+            continue;
+        }
+        if path.is_dir() {
+            if depth >= DEPTH_MAX {
+                astray.push((path, "its folders are nested too deeply to be searched"));
+            } else {
+                find_astray(&path, depth.saturating_add(1), astray)?;
+            }
+        } else if name.to_ascii_lowercase().ends_with(".cedar") {
+            let why = if depth > 0 {
+                "it is in a subfolder"
+            } else if name.starts_with('.') {
+                "it is hidden"
+            } else if !name.ends_with(".cedar") {
+                "its name does not end in `.cedar`, in lower case"
+            } else {
+                continue;
+            };
+            astray.push((path, why));
+        }
+    }
+    astray.sort();
+    Ok(())
 }
 
 /// The files of a folder with one of these extensions, in the order of their names.

@@ -37,6 +37,7 @@ use crate::{
 };
 
 mod compile;
+mod literals;
 mod slice;
 
 /// A compiled bundle with the contracts and the directory it was compiled for.

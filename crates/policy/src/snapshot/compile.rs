@@ -16,7 +16,7 @@ use placet_types::{
     ids::EnvironmentName,
 };
 
-use super::{Snapshot, ToolPlan, UntypedTool, slice::Slicer};
+use super::{Snapshot, ToolPlan, UntypedTool, literals, slice::Slicer};
 use crate::{
     annotations::{self, ApprovalRule, Place, PolicyMeta},
     bundle::{
@@ -54,6 +54,7 @@ pub(super) fn compile(
         .map(|(schema, _warnings)| schema)
         .map_err(internal)?;
     validate(source, &policies, &set, schema.clone())?;
+    literals::check((&names, source, &set), &policies, contracts, directory)?;
     check_groups(&policies, directory)?;
     let mut slicer = Slicer::new(&set);
     let mut tools = BTreeMap::new();
@@ -177,7 +178,7 @@ fn read_file(file: &PolicyFile) -> Result<Vec<(PolicyMeta, Policy)>, Problems> {
     if problems.is_empty() { Ok(read) } else { Err(problems) }
 }
 
-fn line_at(text: &str, at: usize) -> u32 {
+pub(super) fn line_at(text: &str, at: usize) -> u32 {
     let breaks = text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1)
 }

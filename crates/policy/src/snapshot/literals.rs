@@ -1,0 +1,200 @@
+//! Names in policies that nothing has: groups and classes that the directory does not declare, adapters and tools without a contract.
+//!
+//! Owns the look-up and the advice. A rule about such a name never applies, and Cedar accepts it: an entity may have any name. Tools named as
+//! actions are in the schema, so validation finds those.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use cedar_policy::{EntityUid, PolicySet};
+use placet_types::{
+    contract::Contract,
+    directory::{Directory, TenantDirectory},
+    ids::{GroupId, TenantId},
+};
+
+use super::compile::line_at;
+use crate::{
+    annotations::PolicyMeta,
+    bundle::{BundleProblem, BundleSource},
+    vocabulary::Vocabulary,
+};
+
+/// The longest name that a similar one is looked for, in bytes.
+const SIMILAR_BYTES_MAX: usize = 200;
+
+/// What there is of one entity type.
+struct Known {
+    type_name: String,
+    what: &'static str,
+    place: &'static str,
+    names: BTreeSet<String>,
+}
+
+/// The names that may be written, by entity type.
+fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> [Known; 4] {
+    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&GroupId>| {
+        let written = |(tenant, entry): (&TenantId, _)| {
+            declared(entry).into_iter().map(|name| format!("{tenant}/{name}")).collect::<Vec<_>>()
+        };
+        directory.tenants.iter().flat_map(written).collect()
+    };
+    let tools = contracts.iter().flat_map(|contract| contract.capabilities.values());
+    [
+        Known {
+            type_name: names.group.to_string(),
+            what: "group",
+            place: "the directory",
+            names: of_tenants(|tenant| tenant.groups.keys().collect()),
+        },
+        Known {
+            type_name: names.agent_class.to_string(),
+            what: "agent class",
+            place: "the directory",
+            names: of_tenants(|tenant| tenant.classes.keys().collect()),
+        },
+        Known {
+            type_name: names.adapter.to_string(),
+            what: "adapter",
+            place: "the contracts",
+            names: contracts.iter().map(|contract| contract.adapter.to_string()).collect(),
+        },
+        Known {
+            type_name: names.tool.to_string(),
+            what: "tool",
+            place: "the contracts",
+            names: tools.map(|capability| capability.id.to_string()).collect(),
+        },
+    ]
+}
+
+/// Everything that the policies name and nothing has.
+pub(super) fn check(
+    (names, source, set): (&Vocabulary, &BundleSource, &PolicySet),
+    policies: &[PolicyMeta],
+    contracts: &[Arc<Contract>],
+    directory: &Directory,
+) -> Result<(), Vec<BundleProblem>> {
+    let known = known(names, contracts, directory);
+    let mut problems = Vec::new();
+    for policy in set.policies() {
+        let Some(meta) = policies.iter().find(|meta| policy.id().as_ref() as &str == meta.id)
+        else {
+            continue;
+        };
+        for literal in policy.entity_literals() {
+            let type_name = literal.type_name().to_string();
+            let of_type = known.iter().find(|known| known.type_name == type_name);
+            if let Some(known) = of_type
+                && !known.names.contains(literal.id().unescaped())
+            {
+                problems.push(unknown(known, &literal, (meta, source)));
+            }
+        }
+    }
+    problems.sort();
+    problems.dedup();
+    if problems.is_empty() { Ok(()) } else { Err(problems) }
+}
+
+fn unknown(
+    known: &Known,
+    literal: &EntityUid,
+    (meta, source): (&PolicyMeta, &BundleSource),
+) -> BundleProblem {
+    let name = literal.id().unescaped();
+    let help = nearest(name, &known.names).map_or_else(
+        || format!("{} has none", known.place),
+        |near| format!("did you mean `{near}`?"),
+    );
+    BundleProblem {
+        file: meta.file.clone(),
+        line: line_of(literal, meta, source).or(meta.line),
+        policy: Some(meta.id.clone()),
+        ..BundleProblem::of_bundle(format!(
+            "there is no {} `{name}` in {}",
+            known.what, known.place
+        ))
+    }
+    .with_help(help)
+}
+
+/// The line of the first place in the policy where the entity is written as Cedar writes it.
+fn line_of(literal: &EntityUid, meta: &PolicyMeta, source: &BundleSource) -> Option<u32> {
+    let file = source.files.iter().find(|file| file.name == meta.file)?;
+    let start = file.text.find(&meta.text)?;
+    let within = meta.text.find(&literal.to_string())?;
+    Some(line_at(&file.text, start.saturating_add(within)))
+}
+
+fn nearest<'a>(name: &str, names: &'a BTreeSet<String>) -> Option<&'a String> {
+    if name.len() > SIMILAR_BYTES_MAX {
+        return names.first();
+    }
+    names.iter().min_by_key(|known| distance(name, known))
+}
+
+/// How many characters have to be inserted, removed or replaced to turn one text into the other (Levenshtein).
+fn distance(from: &str, to: &str) -> usize {
+    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
+    for (removed, x) in (1_usize..).zip(from.chars()) {
+        let mut next = vec![removed];
+        for (y, pair) in to.chars().zip(row.windows(2)) {
+            let [diagonal, above] = pair else { continue };
+            let left = next.last().copied().unwrap_or_default();
+            let replaced = diagonal.saturating_add(usize::from(x != y));
+            next.push(replaced.min(above.saturating_add(1)).min(left.saturating_add(1)));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::distance;
+    use crate::testing::{bundle, compile, world};
+
+    #[test]
+    fn names_that_nothing_has_are_refused_with_the_nearest() {
+        for (condition, message, near) in [
+            (
+                r#"principal in Placet::Group::"acme/financ""#,
+                "no group `acme/financ`",
+                "acme/finance",
+            ),
+            (r#"principal in Placet::Group::"globex/finance""#, "no group", "acme/finance"),
+            (
+                r#"principal in Placet::AgentClass::"acme/finance-bot""#,
+                "no agent class",
+                "acme/finance-bots",
+            ),
+            (r#"resource == Placet::Tool::"ops/refnd""#, "no tool `ops/refnd`", "ops/refund"),
+            (r#"resource in Placet::Adapter::"op""#, "no adapter `op`", "ops"),
+        ] {
+            let text = format!(
+                "@id(\"p\") permit (principal, action in Placet::Action::\"tier_read_only\", resource is Placet::Tool)\nwhen {{ principal.active &&\n  ({condition}) }};"
+            );
+            let text = text.replace("principal,", "principal is Placet::Agent,");
+            let text = if condition.contains("Group") {
+                text.replace("Placet::Agent,", "Placet::User,")
+            } else {
+                text
+            };
+            let problems = compile(&bundle(&text), &world()).unwrap_err();
+            assert_eq!(problems.len(), 1, "{problems:#?}");
+            let problem = &problems[0];
+            assert_eq!(problem.line, Some(3), "{problem}");
+            assert!(problem.message.contains(message), "{problem}");
+            assert_eq!(problem.help.as_deref(), Some(&*format!("did you mean `{near}`?")));
+        }
+    }
+
+    #[test]
+    fn distances_count_single_characters() {
+        for (from, to, expected) in
+            [("", "", 0), ("a", "", 1), ("kitten", "sitting", 3), ("ab", "ba", 2)]
+        {
+            assert_eq!(distance(from, to), expected);
+        }
+    }
+}
