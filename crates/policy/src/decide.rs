@@ -10,6 +10,7 @@ use placet_types::{
     digest::Digest,
     ids::DecisionId,
     mode::ApprovalMode,
+    principal::PrincipalKind,
 };
 
 use crate::{
@@ -120,6 +121,11 @@ fn conclude(
         decision.notes.push(obstacle.note.to_owned());
         // Policies that would have let the call through made no difference.
         decision.determining.retain(|policy| policy.effect == PolicyEffect::Forbid);
+    }
+    let is_person = facts.chain.actor.kind == PrincipalKind::User;
+    if decision.outcome == Outcome::Deny(DenialKind::Policy) && !facts.proof.attested && !is_person
+    {
+        decision.notes.push(UNATTESTED.to_owned());
     }
     match (decision.outcome, ruling.requirement) {
         (Outcome::Allow, _) => Verdict::Permit(Permit::of(facts, decision, ruling.counted)),
@@ -305,9 +311,7 @@ impl<'a> Call<'a> {
     ) -> Option<Ruling> {
         let for_good = answers.iter().filter(|answer| !answer.allowed).find_map(|answer| {
             if answer.determining.is_empty() {
-                let why = format!("no policy permits the call to {}", answer.link.as_str());
-                let unproved = answer.link == Link::Actor && !self.facts.proof.attested;
-                return Some(if unproved { format!("{why}; {UNATTESTED}") } else { why });
+                return Some(format!("no policy permits the call to {}", answer.link.as_str()));
             }
             let fixed = answer.determining.iter().find(|id| !self.can_be_set_aside(id));
             fixed.map(|id| format!("policy `{id}` cannot be set aside by an approval"))

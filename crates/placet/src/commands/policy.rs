@@ -462,6 +462,11 @@ mod tests {
         let agreed = explanation(&["--approved-by", "ben"]);
         let granted = explanation(&["--approved-by", "ben", "--granted"]);
         assert!(agreed != held && granted != held, "{held}\n{agreed}\n{granted}");
+        let unproved = explanation(&["--unattested"]);
+        assert!(
+            unproved.contains("`attested` is false") && !held.contains("attested"),
+            "{unproved}"
+        );
         let frozen = explanation(&["--frozen"]);
         assert!(frozen.contains("gate-freeze"), "{frozen}");
         // No standing grant counts in a freeze.

@@ -400,7 +400,7 @@ fn a_denial_of_an_unattested_caller_says_so() {
     assert_eq!(word(&look(true)), "allow");
     let denied = look(false);
     assert_eq!(word(&denied), "policy");
-    assert!(denied.decision().notes[0].contains("`attested` is false"));
+    assert!(denied.decision().notes.concat().contains("`attested` is false"));
 }
 
 #[test]

@@ -74,3 +74,44 @@ fn auth_type(text: &str) -> Result<AuthType, String> {
     let found = AuthType::ALL.into_iter().find(|one| one.as_str() == text);
     found.ok_or_else(|| format!("it must be one of {}", names.join(", ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use placet_types::proof::AuthType;
+
+    use super::ProofArgs;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        proof: ProofArgs,
+        #[arg(long)]
+        user: Option<String>,
+    }
+
+    fn line(words: &str) -> Result<Line, clap::Error> {
+        Line::try_parse_from(std::iter::once("x").chain(words.split_whitespace()))
+    }
+
+    #[test]
+    fn options_become_the_proofs_of_a_case() {
+        let plain = line("").unwrap().proof;
+        assert!(plain.attested() && plain.caller().unwrap().auth_type == AuthType::Jwt);
+        let of = "--unattested --spiffe-id spiffe://a/b --claim team=x --claim team=y --user ana --user-claim dep=z --scopes r,w";
+        let line = line(of).unwrap();
+        assert_eq!(line.user.as_deref(), Some("ana"));
+        let (caller, user) = (line.proof.caller().unwrap(), line.proof.delegation().unwrap());
+        assert!(!line.proof.attested() && caller.auth_type == AuthType::JwtSvid);
+        assert_eq!(caller.subject.as_deref(), Some("spiffe://a/b"));
+        assert_eq!(caller.claims["team"].len(), 2);
+        assert!(user.claims["dep"].contains("z") && user.scopes.len() == 2);
+    }
+
+    #[test]
+    fn options_that_cannot_be_meant_are_refused() {
+        assert!(line("--auth-type telepathy").is_err());
+        assert!(line("--user-claim a=b").is_err(), "there is no user");
+        assert!(line("--claim team").unwrap().proof.caller().is_err());
+    }
+}
