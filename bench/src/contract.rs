@@ -17,6 +17,9 @@ pub(crate) const ENVIRONMENT: &str = "bench";
 /// More than the highest concurrency measured.
 const CALLS_MAX: u32 = 512;
 
+/// More calls than one run of this program makes in a minute.
+pub(crate) const CALLS_PER_MINUTE_MAX: u32 = 1_000_000_000;
+
 /// The name of the adapter for a transport.
 pub(crate) const fn adapter(transport: Transport) -> &'static str {
     match transport {
@@ -64,7 +67,7 @@ fn file((adapter, mode): (&str, &str), reached: Value) -> Result<ContractFile> {
         "description": "The server of the benchmark.",
         "transport": reached,
         "protocol_version": peer::PROTOCOL.as_str(),
-        "limits": {"concurrency_max": CALLS_MAX, "queue_max": CALLS_MAX},
+        "limits": {"concurrency_max": CALLS_MAX, "queue_max": CALLS_MAX, "calls_per_minute_max": CALLS_PER_MINUTE_MAX},
         "capabilities": capabilities,
     });
     serde_json::from_value(document).context("the contract is none")

@@ -286,11 +286,14 @@ pub(crate) fn configure_with(
         fs::write(path, serde_json::to_vec_pretty(contract)?)
             .context("a contract cannot be written")?;
     }
+    fs::write(folder.join("directory.yaml"), serde_json::to_vec_pretty(&directory())?)
+        .context("the directory cannot be written")?;
     let config = folder.join("placet.yaml");
     let document = json!({
         "data": "data",
         "environment": contract::ENVIRONMENT,
         "contracts": "contracts",
+        "directory": "directory.yaml",
         "telemetry": {"log_filter": "warn"},
         "ledger": {"store": database.unwrap_or("embedded")},
     });
@@ -299,7 +302,17 @@ pub(crate) fn configure_with(
     Ok(config)
 }
 
-/// A development token for somebody of the development directory.
+/// The development directory, whose agent may call as often as it can.
+fn directory() -> Value {
+    json!({"tenants": {"local": {
+        "groups": {"approvers": {}, "operators": {}},
+        "users": {"ana": {}, "ben": {"groups": ["approvers", "operators"]}},
+        "agents": {"dev-agent": {"owner": "ana", "classes": ["bench"]}},
+        "classes": {"bench": {"calls_per_minute_max": contract::CALLS_PER_MINUTE_MAX}},
+    }}})
+}
+
+/// A development token for somebody of that directory.
 pub(crate) async fn token(
     placet: &Path,
     folder: &Path,

@@ -50,11 +50,13 @@ fn tenant_entry() -> Value {
     users.insert(USER.to_owned(), json!({}));
     users.extend(APPROVERS.map(|name| (name.to_owned(), json!({ "groups": ["approvers"] }))));
     users.extend(OPERATORS.map(|name| (name.to_owned(), json!({ "groups": ["operators"] }))));
-    let agents = AGENTS.map(|name| (name.to_owned(), json!({ "owner": OWNER })));
+    let agents =
+        AGENTS.map(|name| (name.to_owned(), json!({ "owner": OWNER, "classes": ["load"] })));
     json!({
         "groups": { "approvers": {}, "operators": {} },
         "users": users,
         "agents": serde_json::Map::from_iter(agents),
+        "classes": { "load": { "calls_per_minute_max": 1_000_000 } },
     })
 }
 

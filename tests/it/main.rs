@@ -53,6 +53,8 @@ mod ingress;
 #[cfg(test)]
 mod late;
 #[cfg(test)]
+mod limits;
+#[cfg(test)]
 mod loopback;
 #[cfg(test)]
 mod mcp;

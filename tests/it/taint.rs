@@ -106,6 +106,38 @@ async fn what_a_call_declares_stays_and_another_word_is_refused_with_those_there
     assert_eq!(shown["proposal"]["evidence"]["taint"], json!(["secret", "pii"]));
 }
 
+fn in_session(session: &str, mut call: Value) -> Value {
+    call["run"]["session_id"] = json!(session);
+    call
+}
+
+#[tokio::test]
+async fn taint_follows_a_session_into_its_other_runs() {
+    let setup = leaky(Setup::new(), None);
+    setup.put("key.txt", "hunter2");
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    // Begun before the secret is read, and after it.
+    agent.call(&in_session("chat", write("r1", "s1"))).await.succeeded();
+    agent.call(&in_session("chat", read("r2", "s2"))).await.succeeded();
+    waits(&agent, &in_session("chat", write("r1", "s3"))).await;
+    waits(&agent, &in_session("chat", write("r3", "s4"))).await;
+    // What a run has once, it has without naming the session too.
+    waits(&agent, &write("r3", "s5")).await;
+    agent.call(&in_session("other", write("r4", "s6"))).await.succeeded();
+    agent.call(&write("r5", "s7")).await.succeeded();
+    // A run that had read a secret by itself brings it into a session that it names later.
+    agent.call(&read("r6", "s8")).await.succeeded();
+    agent
+        .call(&in_session("late", of("r6", plan("files__list", "s9", json!({})))))
+        .await
+        .succeeded();
+    waits(&agent, &in_session("late", write("r7", "s10"))).await;
+    placet.kill().await;
+    let placet = setup.start().await;
+    waits(&setup.agent(&placet).await, &in_session("chat", write("r8", "s11"))).await;
+}
+
 #[tokio::test]
 async fn what_one_node_has_read_keeps_back_what_another_would_send() {
     let database = Database::start().await;

@@ -169,7 +169,7 @@ pub fn contract(
         "protocol_version": super::mcp::PROTOCOL,
         "limits": {
             "concurrency_max": 256, "queue_max": 2_048, "breaker_failures": 1_000, "breaker_open_ms": 10,
-            "result_bytes_max": 4_194_304, "connect_ms_max": 5_000,
+            "result_bytes_max": 4_194_304, "connect_ms_max": 5_000, "calls_per_minute_max": 1_000_000,
         },
         "capabilities": capabilities,
     });

@@ -82,6 +82,7 @@ impl From<StoreError> for LedgerError {
             | StoreError::Unreachable(_)
             | StoreError::Hindered(_)
             | StoreError::BudgetExhausted
+            | StoreError::WindowExhausted { .. }
             | StoreError::ContentMissing(_)
             | StoreError::ContentAltered(_)
             | StoreError::NoSpace
@@ -217,8 +218,8 @@ impl Ledger {
         taint: BTreeSet<Taint>,
     ) -> Result<RunRecord, LedgerError> {
         let Some(tainted) = run.tainted(&taint) else { return Ok(run) };
-        self.taint_run(RunTaint { run: run.key, taint }, AuditEvent::new(AuditKind::RunTainted))
-            .await?;
+        let brought = RunTaint { run: run.key, session: None, taint };
+        self.taint_run(brought, AuditEvent::new(AuditKind::RunTainted)).await?;
         Ok(tainted)
     }
 

@@ -13,6 +13,7 @@ pub mod dispatch;
 pub mod keys;
 pub mod ledger;
 pub mod log;
+pub mod meter;
 pub mod parked;
 pub mod policies;
 pub mod proof;

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use placet_types::{
     clock::Timestamp,
-    ids::{PrincipalId, RunId, TenantId},
+    ids::{PrincipalId, RunId, SessionId, TenantId},
     mode::ApprovalMode,
     run_context::RunBudget,
     taint::Taint,
 };
+
+use crate::meter::Meter;
 
 /// Whose run it is: the same `run_id` of another caller is another run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,7 +51,15 @@ pub struct RunRecord {
     pub taint: BTreeSet<Taint>,
 }
 
-/// What one dispatch takes from a run's budget.
+impl RunKey {
+    /// The key under which a session of the same caller is kept: like a run, of which only the taint counts.
+    #[must_use]
+    pub fn of_session(&self, session: &SessionId) -> Self {
+        Self { run_id: RunId::of_session(session), ..self.clone() }
+    }
+}
+
+/// What one dispatch takes from a run's budget, and from its meters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reservation {
@@ -57,17 +67,38 @@ pub struct Reservation {
     pub run: RunKey,
     /// Cents the call costs; it counts as one call besides.
     pub cents: u64,
+    /// The windows that it is counted in. What is kept of an attempt has none: what is taken from them does not come back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meters: Vec<Meter>,
+    /// The session that the run belongs to, if its caller names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
     /// What the result of the call brings into the run's context, once it is recorded.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub brings: BTreeSet<Taint>,
 }
 
 impl Reservation {
+    /// What a call of `cents` takes from the budget of `run` alone.
+    #[must_use]
+    pub const fn of(run: RunKey, cents: u64) -> Self {
+        Self { run, cents, meters: Vec::new(), session: None, brings: BTreeSet::new() }
+    }
+
+    /// What may go back, and what the result brings: the reservation without its meters.
+    #[must_use]
+    pub fn without_meters(&self) -> Self {
+        Self { meters: Vec::new(), ..self.clone() }
+    }
+
     /// What the result of the call, once there is one, brings into the run's context; nothing where it brings nothing.
     #[must_use]
     pub fn brought(&self) -> Option<RunTaint> {
-        (!self.brings.is_empty())
-            .then(|| RunTaint { run: self.run.clone(), taint: self.brings.clone() })
+        (!self.brings.is_empty()).then(|| RunTaint {
+            run: self.run.clone(),
+            session: self.session.clone(),
+            taint: self.brings.clone(),
+        })
     }
 }
 
@@ -77,8 +108,19 @@ impl Reservation {
 pub struct RunTaint {
     /// The run.
     pub run: RunKey,
+    /// The session that gets the same, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
     /// What.
     pub taint: BTreeSet<Taint>,
+}
+
+impl RunTaint {
+    /// The records that get it: the run's, and the session's.
+    pub fn keys(&self) -> impl Iterator<Item = RunKey> {
+        let session = self.session.as_ref().map(|session| self.run.of_session(session));
+        std::iter::once(self.run.clone()).chain(session)
+    }
 }
 
 impl RunRecord {
@@ -192,7 +234,7 @@ mod tests {
         let clean = serde_json::json!(run(1, 1));
         assert_eq!(clean.get("taint"), None);
         assert_eq!(serde_json::from_value::<RunRecord>(clean).unwrap(), run(1, 1));
-        let reservation = Reservation { run: run(1, 1).key, cents: 1, brings: BTreeSet::new() };
+        let reservation = Reservation::of(run(1, 1).key, 1);
         assert_eq!(serde_json::json!(reservation).get("brings"), None);
         assert_eq!(reservation.brought(), None);
     }

@@ -19,6 +19,7 @@ use crate::{
     approval::{ApprovalRecord, ApprovalState},
     audit::AuditEvent,
     desk::DeskEntry,
+    meter::Window,
     policies::ReplacedPolicies,
     record::EffectRecord,
     run::{Reservation, RunKey, RunRecord, RunTaint},
@@ -90,9 +91,10 @@ pub struct Changes {
     pub spend: Option<DeskId>,
     /// Runs opened; one that exists already is left as it is.
     pub runs: Vec<RunRecord>,
-    /// What a dispatch takes from its run's budget; refused with [`StoreError::BudgetExhausted`] when it has too little.
+    /// What a dispatch takes from its run's budget and from its meters; refused with [`StoreError::BudgetExhausted`] or
+    /// [`StoreError::WindowExhausted`] when one has too little.
     pub reserve: Option<Reservation>,
-    /// What goes back to a run's budget, because nothing happened.
+    /// What goes back to a run's budget, because nothing happened. Meters get nothing back.
     pub refund: Option<Reservation>,
     /// What comes into a run's context. A run that is not open takes nothing.
     pub taint: Option<RunTaint>,
@@ -293,6 +295,14 @@ pub enum StoreError {
     /// The run has too little left.
     #[error("the run's budget is used up")]
     BudgetExhausted,
+    /// The agent, or the capability, has too little left in a window of time (TM-18).
+    #[error("what may be used in one {} is used up until {until}", window.as_str())]
+    WindowExhausted {
+        /// How long the window is.
+        window: Window,
+        /// When it ends, by the clock of the store.
+        until: Timestamp,
+    },
     /// The standing grant is not in force, or used up.
     #[error("the standing grant is not in force any more, or used up")]
     GrantSpent,

@@ -179,10 +179,15 @@ impl<'a> Transaction<'a> {
         Ok(())
     }
 
-    /// Takes from a run's budget.
+    /// Takes from a run's budget, and from the meters.
     pub(crate) fn reserve(&mut self, reservation: &Reservation) -> Result<(), StoreError> {
         let run = self.run(&reservation.run)?.ok_or(StoreError::BudgetExhausted)?;
-        self.put_run(run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?)
+        self.put_run(run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?)?;
+        for meter in &reservation.meters {
+            let kept = self.run(&meter.key(&reservation.run))?;
+            self.put_run(meter.taken(&reservation.run, kept.as_deref(), reservation.cents)?)?;
+        }
+        Ok(())
     }
 
     /// Gives back what was taken from a run's budget; a run that is gone takes nothing back.
@@ -193,12 +198,14 @@ impl<'a> Transaction<'a> {
         }
     }
 
-    /// Brings something into a run's context; a run that is gone has none.
+    /// Brings something into the context of a run, and of its session; one that is gone has none.
     pub(crate) fn taint(&mut self, brought: &RunTaint) -> Result<(), StoreError> {
-        match self.run(&brought.run)?.and_then(|run| run.tainted(&brought.taint)) {
-            Some(run) => self.put_run(run),
-            None => Ok(()),
+        for key in brought.keys() {
+            if let Some(run) = self.run(&key)?.and_then(|run| run.tainted(&brought.taint)) {
+                self.put_run(run)?;
+            }
         }
+        Ok(())
     }
 
     /// Puts an effect record. `reopened` names the approvals that return to their approvers in the same commit.

@@ -3,7 +3,10 @@
 //! Owns the file form of `directory.yaml` and look-ups in it. Does not read the file. Invariant: an agent whose owner is
 //! unknown or a person in an undeclared group is an error when the file is read, never a silent miss later.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,19 +81,41 @@ pub struct AgentEntry {
     pub display: Option<String>,
 }
 
-/// What every run of an agent class is capped at.
+/// Calls per minute, unless a contract or a class says otherwise: of one capability by all agents of a tenant, and of one agent (TM-18).
+pub const CALLS_PER_MINUTE_MAX: u32 = 600;
+
+/// For how long a budget of a class holds, over all runs of an agent.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetWindow {
+    /// From one full hour to the next, in UTC.
+    #[default]
+    Hour,
+    /// From one midnight to the next, in UTC.
+    Day,
+}
+
+/// What every run of an agent class is capped at, and each of its agents within a window of time.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClassEntry {
     /// The strongest mode a run may have as its ceiling; absent: no cap of its own.
     #[serde(default)]
     pub safety_mode_max: Option<crate::mode::ApprovalMode>,
-    /// The most calls a run may have; absent: no cap of its own.
+    /// The most calls a run may have, and each agent of the class within `budget_window`, over all its runs; absent: no cap of its own.
     #[serde(default)]
     pub calls_max: Option<u32>,
-    /// The most a run may spend, in cents; absent: no cap of its own.
+    /// The most a run may spend, and each agent of the class within `budget_window`, over all its runs, in cents; absent: no cap of its own.
     #[serde(default)]
     pub cost_cents_max: Option<u64>,
+    /// For how long `calls_max` and `cost_cents_max` hold over all runs of an agent.
+    #[serde(default)]
+    pub budget_window: BudgetWindow,
+    /// The most calls of each agent of the class in a minute, over all its runs (TM-18); absent: 600.
+    #[serde(default)]
+    pub calls_per_minute_max: Option<NonZeroU32>,
 }
 
 const fn yes() -> bool {

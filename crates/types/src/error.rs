@@ -102,7 +102,7 @@ codes! {
     /// Too many calls in the window.
     RateLimited = "RATE_LIMITED", 429, true, "Wait for the time named in Retry-After and repeat the same call.";
     /// The run has used up its budget.
-    BudgetExhausted = "BUDGET_EXHAUSTED", 403, false, "Start a new run or ask the operator for a larger budget.";
+    BudgetExhausted = "BUDGET_EXHAUSTED", 403, false, "With Retry-After, wait for the time it names; else start a new run, or ask the operator for a larger budget.";
     /// The call ran out of time before anything was sent.
     DeadlineExceeded = "DEADLINE_EXCEEDED", 504, true, "Repeat the same call, with a larger latency budget if the tool is slow.";
     /// The target system reported a failure.

@@ -214,6 +214,39 @@ pub struct CapabilityId {
 /// The longest wire name of a tool that planners accept.
 pub const TOOL_NAME_LENGTH_MAX: usize = 64;
 
+/// What the names of runs begin with that the engine keeps for itself; a caller's run may not.
+const RESERVED: &str = "placet/";
+
+impl RunId {
+    /// Whether the engine keeps it for itself.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        self.as_str().starts_with(RESERVED)
+    }
+
+    /// Under which name a session is kept among the runs.
+    #[must_use]
+    pub fn of_session(session: &SessionId) -> Self {
+        // A digest, since a session's name may be as long as a run's.
+        Self(format!("{RESERVED}session/{}", Digest::of(session.as_str().as_bytes())))
+    }
+
+    /// Under which name a meter with this window is kept among the runs: of one capability, or of all.
+    #[must_use]
+    pub fn of_meter(window: &str, capability: Option<&CapabilityId>) -> Self {
+        let of = capability.map_or_else(|| "agent".to_owned(), ToString::to_string);
+        Self(format!("{RESERVED}meter/{window}/{of}"))
+    }
+}
+
+impl PrincipalId {
+    /// Whose the meters are that count the calls of a whole tenant. They are told from those of an agent by their [`RunId`].
+    #[must_use]
+    pub fn of_meters() -> Self {
+        Self("placet".to_owned())
+    }
+}
+
 impl CapabilityId {
     /// Joins an adapter and one of its operations.
     ///

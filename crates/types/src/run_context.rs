@@ -19,9 +19,9 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
-    /// The run; stable over retries.
+    /// The run; stable over retries. Not `placet/…`, which is reserved.
     pub run_id: RunId,
-    /// The conversation it belongs to.
+    /// The conversation it belongs to. Runs of one agent for one user in the same conversation share their taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// The strongest mode any call of the run may have; fixed by the first call. Absent: `read_only`.

@@ -48,8 +48,8 @@ impl Ledger {
     /// Turns a permit into a dispatch of a read-only call: once its event is recorded.
     ///
     /// # Errors
-    /// [`LedgerError::PolicyMoved`], [`LedgerError::DeskMoved`], [`LedgerError::GrantSpent`] and [`LedgerError::PermitMismatch`]
-    /// before anything is recorded.
+    /// [`LedgerError::PolicyMoved`], [`LedgerError::DeskMoved`], [`LedgerError::GrantSpent`], [`LedgerError::PermitMismatch`], and
+    /// [`LedgerError::Store`] where a budget or a window is used up, before anything is recorded.
     pub async fn dispatch_read(
         &self,
         permit: Permit,
@@ -273,7 +273,7 @@ fn next_attempt(
             (earlier.first_dispatched_at, true, reserve)
         } else {
             // Under a new arm an attempt is the first, and what it finds out speaks for itself only.
-            (now, record.unknown.is_some(), Some(Box::new(intent.reserve.clone())))
+            (now, record.unknown.is_some(), Some(Box::new(intent.reserve.without_meters())))
         };
     Attempt {
         number: record.attempts.saturating_add(1),

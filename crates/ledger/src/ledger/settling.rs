@@ -148,7 +148,7 @@ impl Ledger {
         for run_id in others {
             // The scope of a key is one agent, for one user.
             let key = RunKey { run_id, ..brought.run.clone() };
-            let brought = RunTaint { run: key, taint: brought.taint.clone() };
+            let brought = RunTaint { run: key, session: None, taint: brought.taint.clone() };
             match self.bring_to(record, &brought).await {
                 Ok(()) => {}
                 Err(error) if concerns_all(&error) => return Err(error),

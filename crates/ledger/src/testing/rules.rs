@@ -32,16 +32,23 @@ impl Inner {
         if let Some(reservation) = changes.reserve {
             let run = self.runs.get_mut(&reservation.run).ok_or(StoreError::BudgetExhausted)?;
             *run = run.reserved(reservation.cents).ok_or(StoreError::BudgetExhausted)?;
+            for meter in &reservation.meters {
+                let kept = self.runs.get(&meter.key(&reservation.run));
+                let taken = meter.taken(&reservation.run, kept, reservation.cents)?;
+                self.runs.insert(taken.key.clone(), taken);
+            }
         }
         if let Some(refund) = changes.refund
             && let Some(run) = self.runs.get_mut(&refund.run)
         {
             *run = run.refunded(refund.cents);
         }
-        if let Some(brought) = changes.taint
-            && let Some(run) = self.runs.get_mut(&brought.run)
-        {
-            run.taint.extend(brought.taint);
+        if let Some(brought) = changes.taint {
+            for key in brought.keys() {
+                if let Some(run) = self.runs.get_mut(&key) {
+                    run.taint.extend(&brought.taint);
+                }
+            }
         }
         for change in changes.effects {
             self.change_effect(epoch, change)?;

@@ -10,7 +10,7 @@ use placet_types::{
     argument_schema::ArgumentProblem,
     digest::{Digest, DigestBuilder},
     error::{ErrorCode, Problem, Refusal},
-    ids::{CapabilityId, IdempotencyKey, ToolCallId},
+    ids::{CapabilityId, IdempotencyKey, RunId, ToolCallId},
     json::canonical_digest,
 };
 
@@ -28,6 +28,7 @@ pub(crate) fn build(
 ) -> Result<Built, Refusal> {
     let Planned { submission, caller } = planned;
     check_labels(&submission)?;
+    check_run(&submission.run.run_id)?;
     check_callback(context, &caller, &submission)?;
     let target = resolve(context, &caller, &submission.tool)?;
     let requested_digest = requested_digest(&target, &submission.args);
@@ -59,6 +60,16 @@ pub(crate) fn build(
         without_grants: false,
         deadline: None,
     })
+}
+
+/// Under such names the engine keeps what holds for more than one run.
+fn check_run(run_id: &RunId) -> Result<(), Refusal> {
+    if !run_id.is_reserved() {
+        return Ok(());
+    }
+    let problem = "must not begin with `placet/`, which is reserved".to_owned();
+    Err(Refusal::new(ErrorCode::ValidationError, "the name of the run is reserved")
+        .with_problems(vec![Problem { pointer: "/run/run_id".to_owned(), problem }]))
 }
 
 /// What duplicates are matched by: the capability and the arguments as sent.

@@ -39,7 +39,7 @@ use crate::{
     stages::{
         again,
         credential::{self, Proof},
-        duplicate, invoke, put_off, recorded,
+        duplicate, invoke, meters, put_off, recorded,
         refuse::{self, Refused},
         resolve::{self, Late},
         result::{self, EditedArgs, Subject},
@@ -203,7 +203,8 @@ async fn not_dispatched(
         }
         return decide_again(context, passage, brokered, record);
     }
-    let mut refusal = ledger_refusal(&error);
+    let exhausted = meters::refusal(&error, now);
+    let mut refusal = exhausted.unwrap_or_else(|| ledger_refusal(&error));
     if matches!(error, LedgerError::PolicyMoved) {
         // Here, or on another node; which may have other policies than this one.
         match context.follow_policies().await {
@@ -424,6 +425,8 @@ fn intent_of(
         reserve: Reservation {
             run: run::key_of(brokered),
             cents: brokered.built.target.capability.cost_cents,
+            meters: meters::of(context, brokered),
+            session: brokered.built.run.session_id.clone(),
             brings,
         },
         audit,

@@ -95,18 +95,6 @@ pub(crate) async fn gate(context: &Arc<Context>, mut call: Call<Brokered>) {
                 let refused = Refused::of(refusal, Some(&decision));
                 return refuse::brokered(context, call, refused).await;
             }
-            let capability = &call.stage.binding.capability;
-            let per_minute = call.stage.built.target.contract.limits.calls_per_minute_max;
-            // What is sent or decided again counted the first time.
-            if !again::is_repeated(&call.stage)
-                && call.stage.built.decided_again == 0
-                && let Err(refusal) =
-                    context.rates.take(call.stage.identity.chain.tenant(), capability, per_minute)
-            {
-                let decision = permit.decision().clone();
-                let refused = Refused { passing: true, ..Refused::of(refusal, Some(&decision)) };
-                return refuse::brokered(context, call, refused).await;
-            }
             context.routes.invoke(
                 context,
                 call.advance(|brokered| Gated { brokered, permit, record, broken }),

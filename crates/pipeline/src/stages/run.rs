@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use placet_ledger::{
-    audit::AuditKind,
+    audit::{AuditEvent, AuditKind},
+    ledger::LedgerError,
     record::{EffectRecord, EffectState},
     run::{RunKey, RunRecord, RunTaint},
 };
@@ -44,7 +45,7 @@ pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunR
         cents_used: 0,
         taint: stage.run.taint.clone(),
     };
-    let known = context.ledger.open_run(wanted.clone()).await.map_err(|error| {
+    let known = open_in_session(context, stage, &wanted).await.map_err(|error| {
         context.noticed(&error);
         ledger_refusal(&error)
     })?;
@@ -69,6 +70,29 @@ pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunR
         "the run was opened with another ceiling or budget",
     )
     .with_problems(problems))
+}
+
+/// Opens the run and, where its caller names one, the session, each with the taint of both: what another run of the session has seen is
+/// in its context.
+async fn open_in_session(
+    context: &Context,
+    stage: &Brokered,
+    wanted: &RunRecord,
+) -> Result<RunRecord, LedgerError> {
+    let Some(session) = &stage.built.run.session_id else {
+        return context.ledger.open_run(wanted.clone()).await;
+    };
+    let shared = RunRecord { key: wanted.key.of_session(session), ..wanted.clone() };
+    let (known, shared) =
+        tokio::try_join!(context.ledger.open_run(wanted.clone()), context.ledger.open_run(shared))?;
+    let taint: BTreeSet<Taint> = known.taint.union(&shared.taint).copied().collect();
+    if taint == known.taint && taint == shared.taint {
+        return Ok(known);
+    }
+    let brought =
+        RunTaint { run: known.key.clone(), session: Some(session.clone()), taint: taint.clone() };
+    context.ledger.taint_run(brought, AuditEvent::new(AuditKind::RunTainted)).await?;
+    Ok(RunRecord { taint, ..known })
 }
 
 /// What a result of the call brings into the run's context that was not there when it was decided upon. Nothing is ever taken out of it, so
@@ -140,7 +164,8 @@ async fn bring(
 ) -> Result<(), Refusal> {
     let mut event = refuse::event_of(AuditKind::RunTainted, passage, stage);
     event.record_id = Some(record.record_id);
-    let brought = RunTaint { run: key_of(stage), taint };
+    let session = stage.built.run.session_id.clone();
+    let brought = RunTaint { run: key_of(stage), session, taint };
     context.ledger.taint_run(brought, event).await.map_err(|error| {
         context.noticed(&error);
         lookup_refusal(&error)

@@ -118,7 +118,8 @@ pub(crate) fn directory() -> Directory {
                   "finn": {"groups": ["finance"]}, "fia": {"groups": ["finance"]}, "dan": {"groups": ["directors"]}, "eve": {"groups": ["auditors"]},
                   "fay": {"groups": ["freeze-approvers"]}, "emil": {"groups": ["emergency"]}, "ema": {"groups": ["emergency"]}, "leo": {},
                   "gone": {"groups": ["approvers", "operators"], "active": false}},
-        "agents": {"bot": {"owner": "ana", "display": "The bot"}, "other": {"owner": "ana"}}
+        "agents": {"bot": {"owner": "ana", "display": "The bot", "classes": ["busy"]}, "other": {"owner": "ana", "classes": ["busy"]}},
+        "classes": {"busy": {"calls_per_minute_max": 1_000_000}}
     }, "globex": {
         "groups": {"credit-approvers": {}, "auditors": {}, "finance": {}},
         "users": {"gil": {"groups": ["credit-approvers", "finance"]}, "ben": {"groups": ["credit-approvers"]}, "zoe": {"groups": ["auditors", "finance"]}},

@@ -90,7 +90,7 @@ fn contract() -> Contract {
     let file: ContractFile = serde_json::from_value(json!({
         "contract_version": "placet.contract.v1", "adapter": "sim", "environment": "dev", "tenants": ["acme", "globex"],
         "transport": {"type": "internal", "builtin": "sim", "root": "."}, "protocol_version": "1",
-        "limits": {"breaker_failures": 1_000}, "capabilities": capabilities
+        "limits": {"breaker_failures": 1_000, "calls_per_minute_max": 1_000_000}, "capabilities": capabilities
     }))
     .unwrap();
     Contract::from_file(file).unwrap()
@@ -122,7 +122,8 @@ fn directory() -> Directory {
         "groups": {"approvers": {}, "operators": {}},
         "users": {"ana": {"groups": ["approvers"]}, "ben": {"groups": ["approvers", "operators"]},
                   "cy": {"groups": ["approvers"]}},
-        "agents": {"bot": {"owner": "ana"}, "other": {"owner": "ana"}}
+        "agents": {"bot": {"owner": "ana", "classes": ["load"]}, "other": {"owner": "ana", "classes": ["load"]}},
+        "classes": {"load": {"calls_per_minute_max": 1_000_000}}
     }}}))
     .unwrap();
     directory.check().unwrap();

@@ -13,7 +13,7 @@ use placet_ledger::approval::ApprovalRecord;
 use placet_ledger::desk::DeskEntry;
 use placet_ledger::policies::PastPolicies;
 use placet_ledger::record::EffectRecord;
-use placet_ledger::run::{RunKey, RunRecord};
+use placet_ledger::run::{RunKey, RunRecord, RunTaint};
 use placet_ledger::store::{Changes, EffectChange, PolicyState, StoreError};
 use placet_types::ids::{ApprovalId, DeskId, RecordId};
 
@@ -120,10 +120,14 @@ impl Loaded {
         let mut keys = BTreeSet::new();
         for piece in pieces {
             let Changes { runs, reserve, refund, taint, .. } = &piece.changes;
-            let budgets = reserve.iter().chain(refund).map(|reservation| &reservation.run);
-            let contexts = taint.iter().map(|brought| &brought.run);
-            for key in runs.iter().map(|run| &run.key).chain(budgets).chain(contexts) {
-                keys.insert(rows::run_key(key).map_err(RowError::Damaged)?);
+            let budgets = reserve.iter().chain(refund).map(|reservation| reservation.run.clone());
+            let meters = reserve.iter().flat_map(|reservation| {
+                reservation.meters.iter().map(|meter| meter.key(&reservation.run))
+            });
+            let contexts = taint.iter().flat_map(RunTaint::keys);
+            let opened = runs.iter().map(|run| run.key.clone());
+            for key in opened.chain(budgets).chain(meters).chain(contexts) {
+                keys.insert(rows::run_key(&key).map_err(RowError::Damaged)?);
             }
         }
         if keys.is_empty() {

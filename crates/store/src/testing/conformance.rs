@@ -17,7 +17,8 @@ pub(crate) use desk::{
 pub(crate) use guests::a_guest_tenant_finds_what_it_is_asked_about;
 pub(crate) use runs::{
     a_run_is_opened_once_and_never_overdrawn, a_run_keeps_whatever_came_into_its_context,
-    a_run_that_is_only_written_is_seen_at_once,
+    a_run_that_is_only_written_is_seen_at_once, a_session_gets_what_its_runs_are_brought,
+    a_window_holds_for_all_runs_until_it_ends,
 };
 
 use std::sync::Arc;
@@ -46,6 +47,8 @@ macro_rules! every_promise {
             a_run_is_opened_once_and_never_overdrawn,
             a_run_that_is_only_written_is_seen_at_once,
             a_run_keeps_whatever_came_into_its_context,
+            a_session_gets_what_its_runs_are_brought,
+            a_window_holds_for_all_runs_until_it_ends,
             approvals_move_as_their_machine_says,
             an_approval_is_not_used_by_a_commit_that_comes_too_late,
             a_reopened_approval_takes_its_effect_with_it,

@@ -200,11 +200,11 @@ pub(crate) fn run(id: &str, calls_max: u32) -> RunRecord {
 }
 
 pub(crate) fn reservation(run: &RunRecord, cents: u64) -> Reservation {
-    Reservation { run: run.key.clone(), cents, brings: BTreeSet::new() }
+    Reservation::of(run.key.clone(), cents)
 }
 
 pub(crate) fn brought(run: &RunRecord, taint: &[Taint]) -> RunTaint {
-    RunTaint { run: run.key.clone(), taint: taint.iter().copied().collect() }
+    RunTaint { run: run.key.clone(), session: None, taint: taint.iter().copied().collect() }
 }
 
 pub(crate) fn event(note: &str) -> AuditEvent {

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::{credential::CredentialFile, not_executed::NotExecutedFile, process::ProcessFile};
 use crate::{
     digest::Digest,
+    directory::CALLS_PER_MINUTE_MAX,
     ids::{AdapterName, CapabilityName, EnvironmentName, TenantId},
     mode::{ApprovalMode, Effect},
     taint::Taint,
@@ -192,7 +193,8 @@ pub struct LimitsFile {
     /// Calls that may wait for their turn; one more is `OVERLOADED`.
     #[schemars(range(max = 10_000))]
     pub queue_max: u32,
-    /// Calls per minute, tenant and capability (TM-18); 0: no bound.
+    /// Calls per minute, tenant and capability (TM-18).
+    #[schemars(range(min = 1))]
     pub calls_per_minute_max: u32,
     /// The largest result kept, in bytes.
     #[schemars(range(min = 1024, max = 16_777_216))]
@@ -213,7 +215,7 @@ impl Default for LimitsFile {
         Self {
             concurrency_max: 16,
             queue_max: 256,
-            calls_per_minute_max: 0,
+            calls_per_minute_max: CALLS_PER_MINUTE_MAX,
             result_bytes_max: 4_194_304,
             breaker_failures: 5,
             breaker_open_ms: 5_000,

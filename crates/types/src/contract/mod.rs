@@ -325,6 +325,9 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
     if file.limits.concurrency_max == 0 || file.limits.concurrency_max > 1024 {
         return rule("limits.concurrency_max", "must be 1 to 1024".to_owned());
     }
+    if file.limits.calls_per_minute_max == 0 {
+        return rule("limits.calls_per_minute_max", "must be at least 1".to_owned());
+    }
     if !(1_024..=16_777_216).contains(&file.limits.result_bytes_max) {
         return rule("limits.result_bytes_max", "must be 1,024 to 16,777,216".to_owned());
     }

@@ -226,7 +226,7 @@ impl World {
             args: call.args.clone(),
             binding: call.binding.clone(),
             deadline_at: self.now().plus_ms(30_000),
-            reserve: Reservation { run: run().key, cents: 0, brings: BTreeSet::new() },
+            reserve: Reservation::of(run().key, 0),
             audit: AuditEvent::new(AuditKind::Dispatched),
         }
     }

@@ -223,7 +223,7 @@ impl Rehearsal {
             args: args.clone(),
             binding: binding.clone(),
             deadline_at: self.ledger.store().now().plus_ms(left_ms),
-            reserve: Reservation { run: self.run.clone(), cents: 0, brings: BTreeSet::new() },
+            reserve: Reservation::of(self.run.clone(), 0),
             audit: AuditEvent::new(AuditKind::Dispatched),
         })
     }

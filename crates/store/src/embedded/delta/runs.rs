@@ -25,17 +25,28 @@ impl Delta {
             let run = run.ok_or("it reserves from a run that is not open")?;
             let run = run.reserved(reservation.cents).ok_or("it overdraws its run's budget")?;
             self.put_run(seq, &run)?;
+            for meter in &reservation.meters {
+                let kept = self.run(&meter.key(&reservation.run))?;
+                if kept.is_none() {
+                    self.counts.runs = self.counts.runs.saturating_add(1);
+                }
+                let taken = meter.taken(&reservation.run, kept.as_ref(), reservation.cents);
+                self.put_run(seq, &taken.map_err(|error| format!("it overdraws: {error}"))?)?;
+            }
         }
         if let Some(refund) = refund
             && let Some(run) = self.run(&refund.run)?
         {
             self.put_run(seq, &run.refunded(refund.cents))?;
         }
-        if let Some(brought) = taint
-            && let Some(run) = self.run(&brought.run)?
-            && let Some(tainted) = run.tainted(&brought.taint)
-        {
-            self.put_run(seq, &tainted)?;
+        if let Some(brought) = taint {
+            for key in brought.keys() {
+                if let Some(run) = self.run(&key)?
+                    && let Some(tainted) = run.tainted(&brought.taint)
+                {
+                    self.put_run(seq, &tainted)?;
+                }
+            }
         }
         Ok(())
     }

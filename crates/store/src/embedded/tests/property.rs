@@ -1,5 +1,7 @@
 //! Random histories, on this store and on the reference store at once: the same answers, over restarts too.
 
+use placet_ledger::meter::{Meter, Metered, Window};
+use placet_ledger::run::Reservation;
 use placet_ledger::store::{ApprovalQuery, ClaimAnswer, DeskQuery, EffectQuery};
 use placet_ledger::testing::MemoryStore;
 use placet_types::taint::Taint;
@@ -62,7 +64,8 @@ async fn changes_of(step: &Step, model: &MemoryStore, epoch: u64) -> Option<Chan
     else {
         if let Step::Reserve(cents) = step {
             let mut changes = synced();
-            changes.reserve = Some(reservation(&run("run_1", 6), *cents));
+            let meters = meters(*cents).to_vec();
+            changes.reserve = Some(Reservation { meters, ..reservation(&run("run_1", 6), *cents) });
             return Some(changes);
         }
         if let Step::Taint(taint) = step {
@@ -184,7 +187,18 @@ async fn same(store: &EmbeddedStore, model: &MemoryStore) {
         }
     }
     let key = run("run_1", 6).key;
-    assert_eq!(store.run(&key).await.unwrap(), model.run(&key).await.unwrap());
+    for key in meters(0).iter().map(|meter| meter.key(&key)).chain([key.clone()]) {
+        assert_eq!(store.run(&key).await.unwrap(), model.run(&key).await.unwrap());
+    }
+}
+
+/// What a dispatch is counted in, by a clock that goes back and forth.
+fn meters(cents: u64) -> [Meter; 2] {
+    let at = Timestamp::from_ms(NOW_MS).plus_ms(i64::from(cents.is_multiple_of(3)) * 60_000);
+    let since = Window::Minute.begins(at);
+    let (window, cents_max) = (Window::Minute, None);
+    let rate = Meter { of: Metered::Agent, window, since, calls_max: 2, cents_max };
+    [Meter { window: Window::Day, cents_max: Some(80), ..rate.clone() }, rate]
 }
 
 async fn play(steps: Vec<Step>) {

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use placet_ledger::approval::ApprovalState;
+use placet_ledger::meter::{Meter, Metered, Window};
 use placet_ledger::record::{Attempt, EffectState};
-use placet_ledger::run::RunRecord;
-
+use placet_ledger::run::{Reservation, RunRecord};
 use placet_ledger::store::{Changes, EffectQuery, PolicyState};
 use placet_types::digest::Digest;
 use placet_types::run_context::RunBudget;
@@ -143,6 +143,37 @@ async fn two_nodes_never_overdraw_one_run() {
     let mut changes = synced();
     changes.reserve = Some(reservation(&opened, 1));
     stores[1].commit(changes).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_nodes_share_the_windows_of_an_agent() {
+    let database = database().await;
+    let stores = two(&database).await;
+    let (window, cents_max) = (Window::Day, None);
+    let since = window.begins(stores[0].now());
+    let meter = Meter { of: Metered::Agent, window, since, calls_max: 60, cents_max };
+    let capability = Metered::Capability("files/read".parse().unwrap());
+    let meters = [Meter { of: capability, calls_max: 1_000, ..meter.clone() }, meter];
+    let mut racers = tokio::task::JoinSet::new();
+    for number in 0..8 {
+        let (store, meters) = (Arc::clone(&stores[number % 2]), meters.to_vec());
+        let opened = run(&format!("run_{number}"), 300);
+        racers.spawn(async move {
+            let mut taken = 0;
+            loop {
+                let mut changes = synced();
+                changes.runs.push(opened.clone());
+                let meters = meters.clone();
+                changes.reserve = Some(Reservation { meters, ..reservation(&opened, 0) });
+                match store.commit(changes).await {
+                    Ok(_) => taken += 1,
+                    Err(StoreError::WindowExhausted { .. }) => return taken,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+    }
+    assert_eq!(racers.join_all().await.into_iter().sum::<u32>(), 60);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

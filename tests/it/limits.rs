@@ -1,0 +1,156 @@
+//! Limits that hold whatever run, node or process a call is made in: rates, and budgets over a window.
+//!
+//! Owns what callers and operators see of them. The arithmetic of windows is tested where it is.
+
+use std::{fs, time::Duration};
+
+use http::header;
+use serde_json::{Value, json};
+
+use crate::harness::{
+    client::Reply,
+    postgres::Database,
+    seconds,
+    setup::{Setup, plan},
+};
+use crate::workspace;
+
+/// A deployment whose agent is in a class with these limits, as is a second agent.
+fn with_class(setup: Setup, class: &Value) -> Setup {
+    let agent = json!({ "owner": "ana", "classes": ["small"] });
+    let directory = json!({ "tenants": { "local": {
+        "groups": { "approvers": {}, "operators": {} },
+        "users": { "ana": {}, "ben": { "groups": ["approvers", "operators"] } },
+        "agents": { "dev-agent": agent, "second": agent },
+        "classes": { "small": class },
+    } } });
+    fs::write(setup.path("directory.yaml"), directory.to_string()).unwrap();
+    setup.with("directory", json!("directory.yaml"))
+}
+
+/// The built-in adapter with a rate for each of its tools.
+fn with_rate(setup: Setup, calls_per_minute_max: u32) -> Setup {
+    let mut contract: Value =
+        serde_saphyr::from_str(&workspace::read("adapters/internal/contracts/files.yaml")).unwrap();
+    contract["limits"]["calls_per_minute_max"] = json!(calls_per_minute_max);
+    setup.contract("files", &contract)
+}
+
+/// A call in a run of its own.
+fn list(step: &str) -> Value {
+    let mut call = plan("files__list", step, json!({}));
+    call["run"]["run_id"] = json!(format!("run-{step}"));
+    call
+}
+
+fn write(step: &str) -> Value {
+    let arguments = json!({ "path": format!("{step}.txt"), "content": "x" });
+    let mut call = plan("files__write", step, arguments);
+    call["run"]["run_id"] = json!(format!("run-{step}"));
+    call
+}
+
+/// Waits until a minute has so much left that a test is over before it ends.
+async fn within_a_minute() {
+    while seconds() % 60 > 25 {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Refused, with a time to come again in the header and in the body that are the same and not after the end of the window.
+fn comes_again(reply: &Reply, (status, code): (u16, &str), within_s: u64) -> Value {
+    let problem = reply.refused(status, code);
+    assert_eq!(problem["execution"], "not_executed", "{problem:#}");
+    let after_s: u64 = reply.headers[header::RETRY_AFTER].to_str().unwrap().parse().unwrap();
+    let after_ms = problem["retry_after_ms"].as_u64().unwrap();
+    assert!((1..=within_s).contains(&after_s), "{after_s}");
+    assert_eq!(after_ms.div_ceil(1_000), after_s, "{problem:#}");
+    problem
+}
+
+fn limited(reply: &Reply) {
+    assert_eq!(comes_again(reply, (429, "RATE_LIMITED"), 60)["retryable"], true);
+}
+
+#[tokio::test]
+async fn an_agents_rate_holds_over_runs_and_a_kill() {
+    let setup = with_class(Setup::new(), &json!({ "calls_per_minute_max": 3 }));
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    within_a_minute().await;
+    agent.call(&list("s1")).await.succeeded();
+    agent.call(&list("s2")).await.succeeded();
+    agent.call(&write("s3")).await.succeeded();
+    limited(&agent.call(&list("s4")).await);
+    limited(&agent.call(&write("s5")).await);
+    assert!(!setup.file("s5.txt").try_exists().unwrap());
+    // An answer that is there already costs nothing.
+    assert_eq!(agent.call(&write("s3")).await.succeeded()["replayed"], true);
+    placet.kill().await;
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    limited(&agent.call(&list("s6")).await);
+    limited(&agent.call(&write("s5")).await);
+}
+
+#[tokio::test]
+async fn a_tools_rate_is_shared_by_all_agents_of_a_tenant() {
+    let setup = with_rate(with_class(Setup::new(), &json!({})), 2);
+    let placet = setup.start().await;
+    let first = setup.agent(&placet).await;
+    let second = placet.client(Some(setup.token("agent", "second").await));
+    within_a_minute().await;
+    first.call(&list("s1")).await.succeeded();
+    second.call(&list("s2")).await.succeeded();
+    limited(&first.call(&list("s3")).await);
+    limited(&second.call(&list("s4")).await);
+    // Another tool has a rate of its own.
+    first.call(&write("s5")).await.succeeded();
+    placet.kill().await;
+    let placet = setup.start().await;
+    limited(&setup.agent(&placet).await.call(&list("s6")).await);
+}
+
+#[tokio::test]
+async fn two_nodes_share_the_rate_of_an_agent() {
+    let database = Database::start().await;
+    let (one, two) = database.two_nodes().await;
+    let class = json!({ "calls_per_minute_max": 4 });
+    let (one, two) = (with_class(one, &class), with_class(two, &class));
+    let (a, b) = (one.start().await, two.start().await);
+    let agents = [one.agent(&a).await, two.agent(&b).await];
+    within_a_minute().await;
+    for step in 0..4_usize {
+        agents[step % 2].call(&list(&format!("s{step}"))).await.succeeded();
+    }
+    for agent in &agents {
+        limited(&agent.call(&list("more")).await);
+    }
+}
+
+#[tokio::test]
+async fn a_new_run_is_no_new_budget() {
+    let class = json!({ "calls_max": 3, "budget_window": "day" });
+    let setup = with_class(Setup::new(), &class);
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    for step in ["s1", "s2", "s3"] {
+        agent.call(&list(step)).await.succeeded();
+    }
+    let refused = agent.call(&list("s4")).await;
+    comes_again(&refused, (403, "BUDGET_EXHAUSTED"), 86_400);
+    // The budget is each agent's.
+    let second = placet.client(Some(setup.token("agent", "second").await));
+    second.call(&list("s5")).await.succeeded();
+}
+
+#[tokio::test]
+async fn a_run_cannot_take_the_name_of_a_meter() {
+    let setup = Setup::new();
+    let placet = setup.start().await;
+    let mut call = list("s1");
+    call["run"]["run_id"] = json!("placet/meter/minute/agent");
+    let refused = setup.agent(&placet).await.call(&call).await;
+    refused.refused(400, "VALIDATION_ERROR");
+    assert_eq!(refused.pointers(), ["/run/run_id"]);
+}
