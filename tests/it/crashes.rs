@@ -392,11 +392,15 @@ async fn without_a_disk_of_its_own(setup: Setup) {
     let placet = setup.start().await;
     let problem = refused_for_lack_of_room(&setup.agent(&placet).await).await;
     assert_eq!(problem["execution"], "not_executed", "{problem:#}");
+    let unready = placet.ask("/readyz").await;
+    assert_eq!(unready.status, 503, "{unready:?}");
+    assert!(unready.text().contains("free space"), "{unready:?}");
     assert!(!setup.file("full.txt").try_exists().unwrap());
     placet.stop().await;
     let setup = setup.with("limits", json!({ "free_space_bytes_min": 1 << 20 }));
     let placet = setup.start().await;
     setup.agent(&placet).await.call(&write("full.txt", "s2")).await.succeeded();
+    placet.ask("/readyz").await.ok();
     assert!(setup.file("full.txt").try_exists().unwrap());
 }
 

@@ -397,6 +397,10 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// # Errors
     /// [`StoreError`] when the store cannot tell.
     async fn policy(&self) -> Result<Option<PolicyState>, StoreError>;
+    /// Whether so little space is left that [`Admission::New`] is refused, as far as this process can tell.
+    fn space_is_low(&self) -> bool {
+        false
+    }
     /// Whether other nodes keep records here too, so that a record may move without this process.
     fn is_shared(&self) -> bool;
     /// Fences nodes that were silent for longer than their lease; answers their epochs. None where nothing is shared.

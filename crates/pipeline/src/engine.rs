@@ -436,6 +436,11 @@ impl Engine {
         if !self.context.desk.is_read() {
             obstacles.push("what waits for people is still being read after the start".to_owned());
         }
+        if self.context.ledger.store().space_is_low() {
+            obstacles.push(
+                "too little free space for the ledger (`limits.free_space_bytes_min`): nothing new is executed".to_owned(),
+            );
+        }
         let ready = obstacles.is_empty() && !self.context.is_ending();
         notes.extend(obstacles);
         Readiness { ready, notes }

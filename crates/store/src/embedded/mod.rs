@@ -86,7 +86,7 @@ use crate::journal::writer::{
 use crate::tree::LogTreeReader;
 use keeper::{Bodies, Command, Keeper, Places};
 use machine::Machine;
-use open::{INDEX, Opened, Rest, open};
+use open::{INDEX, JOURNAL, Opened, Rest, open};
 use state::State;
 
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -170,6 +170,22 @@ pub struct EmbeddedStore {
     keeper: Mutex<Option<KeeperThread>>,
     store_id: String,
     tree: LogTreeReader,
+    room: Room,
+}
+
+/// The space that the store has for new work.
+struct Room {
+    medium: Arc<dyn Medium>,
+    directory: PathBuf,
+    watermark_bytes: u64,
+}
+
+impl Room {
+    /// Where the operating system does not say how much is free, there is none for certain.
+    fn is_low(&self) -> bool {
+        let free = self.medium.free_bytes(&self.directory);
+        free.map_or(true, |free| free < self.watermark_bytes)
+    }
 }
 
 /// The thread that keeps the index, makes checkpoints and backups; ends when `commands` is dropped.
@@ -207,6 +223,11 @@ impl EmbeddedStore {
             (journal.epoch(), journal.last_at_ms()),
         ));
         let (reader, store_id) = (content.reader(), rest.store_id.clone());
+        let room = Room {
+            medium: Arc::clone(&config.medium),
+            directory: config.directory.join(JOURNAL),
+            watermark_bytes: config.free_space_watermark_bytes,
+        };
         let keeper = keeper(
             &config,
             rest,
@@ -222,7 +243,7 @@ impl EmbeddedStore {
         let (writer, watch) = writer::spawn(journal, content, machine, WriterConfig::new(present))?;
         let keeper = Mutex::new(Some(keeper));
         let (content, tree) = (reader, proofs);
-        Ok((Arc::new(Self { writer, watch, state, content, keeper, store_id, tree }), report))
+        Ok((Arc::new(Self { writer, watch, state, content, keeper, store_id, tree, room }), report))
     }
 
     /// The name of this ledger, the same in all its copies.

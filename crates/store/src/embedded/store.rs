@@ -38,6 +38,10 @@ impl Store for EmbeddedStore {
         self.state.epoch
     }
 
+    fn space_is_low(&self) -> bool {
+        self.room.is_low()
+    }
+
     async fn claim(&self, record: EffectRecord) -> Result<ClaimAnswer, StoreError> {
         let own =
             matches!(record.state, EffectState::Claimed { epoch } if epoch == self.state.epoch);
