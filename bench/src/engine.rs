@@ -294,6 +294,7 @@ pub(crate) fn configure_with(
         "environment": contract::ENVIRONMENT,
         "contracts": "contracts",
         "directory": "directory.yaml",
+        "limits": {"held_per_agent_max": 1_000_000},
         "telemetry": {"log_filter": "warn"},
         "ledger": {"store": database.unwrap_or("embedded")},
     });

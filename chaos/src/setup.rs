@@ -144,6 +144,7 @@ impl Setup {
         let limits = json!({
             "calls_in_flight_max": IN_FLIGHT_MAX,
             "calls_in_flight_per_tenant_max": IN_FLIGHT_MAX,
+            "held_per_agent_max": 1_000_000,
             "free_space_bytes_min": 16 << 20,
             "drain_ms": 4_000,
         });

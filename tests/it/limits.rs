@@ -1,4 +1,4 @@
-//! Limits that hold whatever run, node or process a call is made in: rates, and budgets over a window.
+//! Limits that hold whatever run, node or process a call is made in: rates, budgets over a window, held calls, backups, disk space.
 //!
 //! Owns what callers and operators see of them. The arithmetic of windows is tested where it is.
 
@@ -8,7 +8,7 @@ use http::header;
 use serde_json::{Value, json};
 
 use crate::harness::{
-    client::Reply,
+    client::{Client, Reply, text},
     postgres::Database,
     seconds,
     setup::{Setup, plan},
@@ -48,6 +48,10 @@ fn write(step: &str) -> Value {
     let mut call = plan("files__write", step, arguments);
     call["run"]["run_id"] = json!(format!("run-{step}"));
     call
+}
+
+fn delete(step: &str) -> Value {
+    plan("files__delete", step, json!({ "path": "a.txt" }))
 }
 
 /// Waits until a minute has so much left that a test is over before it ends.
@@ -153,4 +157,65 @@ async fn a_run_cannot_take_the_name_of_a_meter() {
     let refused = setup.agent(&placet).await.call(&call).await;
     refused.refused(400, "VALIDATION_ERROR");
     assert_eq!(refused.pointers(), ["/run/run_id"]);
+}
+
+#[tokio::test]
+async fn an_agent_holds_no_more_calls_than_configured() {
+    let setup = Setup::new().with("limits", json!({ "held_per_agent_max": 3 }));
+    let placet = setup.start().await;
+    setup.put("a.txt", "x");
+    let agent = setup.agent(&placet).await;
+    let calls = ["s1", "s2", "s3", "s4", "s5"].map(delete);
+    let [c1, c2, c3, c4, c5] = calls.each_ref().map(|call| agent.call(call));
+    let replies: [Reply; 5] = tokio::join!(c1, c2, c3, c4, c5).into();
+    let held: Vec<Value> =
+        replies.iter().filter(|reply| reply.status == 202).map(Reply::held).collect();
+    assert_eq!(held.len(), 3);
+    for reply in replies.iter().filter(|reply| reply.status != 202) {
+        let problem = comes_again(reply, (503, "OVERLOADED"), 60);
+        assert_eq!(problem["retryable"], true);
+    }
+    placet.kill().await;
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    agent.call(&delete("more")).await.refused(503, "OVERLOADED");
+    setup.ben(&placet).await.decide(&held[0], "deny").await.ok();
+    agent.call(&delete("more")).await.held();
+    agent.call(&delete("too-many")).await.refused(503, "OVERLOADED");
+}
+
+fn with_backups(interval_s: u64) -> Setup {
+    let ledger = json!({ "backups": "backups", "backup_interval_s": interval_s, "backups_max": 2 });
+    Setup::new().with("ledger", ledger)
+}
+
+async fn backup(admin: &Client) -> Reply {
+    admin.post("/backups", &json!({})).await
+}
+
+#[tokio::test]
+async fn a_backup_is_made_once_in_an_interval() {
+    let setup = with_backups(60);
+    let placet = setup.start().await;
+    let admin = Client::new(placet.admin.clone(), None);
+    backup(&admin).await.ok();
+    comes_again(&backup(&admin).await, (429, "RATE_LIMITED"), 60);
+}
+
+#[tokio::test]
+async fn the_oldest_backups_are_deleted_and_nothing_else() {
+    let setup = with_backups(0);
+    let placet = setup.start().await;
+    let folder = setup.path("backups");
+    fs::create_dir_all(folder.join("backup-of-mine")).unwrap();
+    let admin = Client::new(placet.admin.clone(), None);
+    let mut made = Vec::new();
+    for _ in 0..4 {
+        made.push(text(&backup(&admin).await.ok(), "folder"));
+    }
+    let found = fs::read_dir(&folder).unwrap();
+    let mut found: Vec<String> =
+        found.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort_unstable();
+    assert_eq!(found, [made[2].as_str(), made[3].as_str(), "backup-of-mine"]);
 }

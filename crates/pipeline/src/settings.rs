@@ -18,6 +18,8 @@ pub struct Settings {
     pub calls_in_flight_max: usize,
     /// Calls admitted at the same time for one tenant.
     pub calls_in_flight_per_tenant_max: usize,
+    /// Calls of one agent that may wait for people at the same time; one more is `OVERLOADED`.
+    pub held_per_agent_max: usize,
     /// Actors in each pool of a stage.
     pub stage_workers: usize,
     /// Whether a read waits until its audit entry is synced (`audit.reads: durable`).

@@ -1,13 +1,14 @@
 //! Backups of a ledger that is served.
 //!
 //! Owns the folder of a backup: a data folder with the ledger and what was signed of it, and without keys. Not here: the copying of the
-//! ledger (`placet-store`). Invariant: one at a time; a backup that was not finished is called so by its name.
+//! ledger (`placet-store`). Invariants: one at a time, and so many at most; a backup that was not finished is called so by its name.
 
 use std::{
     fs, io,
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -17,7 +18,7 @@ use placet_server::{
 };
 use placet_store::{embedded::EmbeddedStore, notary::Notary};
 use placet_types::clock::Clock;
-use tokio::sync::Mutex;
+use tokio::{sync::Mutex, time::Instant};
 
 /// What a backup is called while it is being made.
 const UNFINISHED: &str = "unfinished";
@@ -35,8 +36,12 @@ pub(crate) struct LedgerBackups {
     pub(crate) folder: PathBuf,
     /// The time.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Held while one is made.
-    pub(crate) making: Arc<Mutex<()>>,
+    /// How much time has to pass between two requests.
+    pub(crate) interval: Duration,
+    /// How many are kept.
+    pub(crate) kept_max: usize,
+    /// When one was asked for last; held while one is made.
+    pub(crate) asked_at: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Backups for LedgerBackups {
@@ -48,28 +53,50 @@ impl Backups for LedgerBackups {
 
 impl LedgerBackups {
     async fn make(self) -> Result<BackupDocument, BackupError> {
-        let Some(store) = &self.store else {
+        let Some(store) = self.store.clone() else {
             let why = "records are kept in PostgreSQL: back up the database, with `pg_basebackup` or what archives its log";
             return Err(BackupError::NotHere(why.to_owned()));
         };
-        let Ok(_making) = self.making.try_lock() else { return Err(BackupError::Busy) };
+        let Ok(mut asked_at) = self.asked_at.try_lock() else { return Err(BackupError::Busy) };
+        let interval = self.interval;
+        let wait = asked_at.map_or(Duration::ZERO, |at| interval.saturating_sub(at.elapsed()));
+        if !wait.is_zero() {
+            return Err(BackupError::TooSoon { interval, wait });
+        }
+        *asked_at = Some(Instant::now());
+        let name = format!("backup-{}", self.clock.now()).replace([':', '.'], "-");
+        let beside = self.folder.join(format!("{name}.{UNFINISHED}"));
+        let made = self.copy(&store, name, &beside).await;
+        if made.is_err() {
+            // Gone already, where there was no room to begin it.
+            drop(fs::remove_dir_all(&beside));
+        } else if let Err(error) = delete_old(self.folder.clone(), self.kept_max).await {
+            tracing::warn!(%error, "old backups could not be deleted");
+        }
+        made
+    }
+
+    /// Makes a backup in `beside`, and gives it its `name` when all of it is there.
+    async fn copy(
+        &self,
+        store: &EmbeddedStore,
+        name: String,
+        beside: &PathBuf,
+    ) -> Result<BackupDocument, BackupError> {
         let failed = |error: &dyn std::fmt::Display| BackupError::Failed(error.to_string());
         // Signed before it is copied: what is copied goes on from it.
         self.notary.seal().await.map_err(|error| failed(&error))?;
-        let name = format!("backup-{}", self.clock.now()).replace([':', '.'], "-");
-        let (beside, done) =
-            (self.folder.join(format!("{name}.{UNFINISHED}")), self.folder.join(&name));
         let ledger = beside.join("ledger");
-        prepare(&self.folder, &beside).map_err(|error| failed(&error))?;
+        prepare(&self.folder, beside).map_err(|error| failed(&error))?;
         let notes = read_notes(&self.sealed).map_err(|error| failed(&error))?;
         let made = store.backup(&ledger).await.map_err(|error| failed(&error))?;
         write_notes(&ledger.join("sealed"), notes).map_err(|error| failed(&error))?;
         // The name says that all of it is there: what it stands for is durable before it is.
-        [&ledger, &beside]
+        [&ledger, beside]
             .into_iter()
             .try_for_each(|folder| sync_folder(folder))
             .map_err(|error| failed(&error))?;
-        fs::rename(&beside, &done).map_err(|error| failed(&error))?;
+        fs::rename(beside, self.folder.join(&name)).map_err(|error| failed(&error))?;
         sync_folder(&self.folder).map_err(|error| failed(&error))?;
         Ok(BackupDocument {
             folder: name,
@@ -78,6 +105,34 @@ impl LedgerBackups {
             bytes: made.bytes,
         })
     }
+}
+
+/// Deletes complete backups, the oldest first, until so many are left. Nothing else in the folder is touched.
+async fn delete_old(folder: PathBuf, kept_max: usize) -> io::Result<()> {
+    let deleting = tokio::task::spawn_blocking(move || {
+        let mut complete = Vec::new();
+        for entry in fs::read_dir(&folder)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() && entry.file_name().to_str().is_some_and(is_backup) {
+                complete.push(entry.path());
+            }
+        }
+        // The names tell their age.
+        complete.sort_unstable();
+        let over = complete.len().saturating_sub(kept_max);
+        complete.iter().take(over).try_for_each(fs::remove_dir_all)
+    });
+    deleting.await.map_err(io::Error::other)?
+}
+
+/// Whether a folder is named as a complete backup is.
+fn is_backup(name: &str) -> bool {
+    let form = "backup-0000-00-00T00-00-00-000Z";
+    let fits = |(found, wanted): (char, char)| match wanted {
+        '0' => found.is_ascii_digit(),
+        wanted => found == wanted,
+    };
+    name.chars().count() == form.len() && name.chars().zip(form.chars()).all(fits)
 }
 
 fn prepare(folder: &Path, beside: &Path) -> io::Result<()> {

@@ -186,7 +186,9 @@ fn with_backups(
         sealed: sealing::sealed_folder(&config.data),
         folder,
         clock: Arc::new(SystemClock),
-        making: Arc::default(),
+        interval: config.ledger.backup_interval(),
+        kept_max: config.ledger.backups_max(),
+        asked_at: Arc::default(),
     }))
 }
 

@@ -3,7 +3,7 @@
 //! Owns the request and how its failure is answered. Not here: the copying. Invariant: a backup that was begun is carried through, whether or
 //! not whoever asked for it waits.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use axum::response::{IntoResponse as _, Response};
 use futures::future::BoxFuture;
@@ -31,6 +31,14 @@ pub enum BackupError {
     /// One is being made.
     #[error("a backup is being made at this moment")]
     Busy,
+    /// The last one was asked for a moment ago.
+    #[error("a backup was asked for less than {} s ago (`ledger.backup_interval_s`)", interval.as_secs())]
+    TooSoon {
+        /// How much time has to pass between two of them.
+        interval: Duration,
+        /// How much of it is left.
+        wait: Duration,
+    },
     /// It could not be written.
     #[error("the backup could not be made: {0}")]
     Failed(String),
@@ -47,6 +55,11 @@ impl From<BackupError> for Failure {
                 StatusCode::NOT_IMPLEMENTED,
             ),
             BackupError::Busy => Self::new(Refusal::new(ErrorCode::InProgress, message)),
+            BackupError::TooSoon { wait, .. } => {
+                let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+                let refusal = Refusal::new(ErrorCode::RateLimited, message);
+                Self::new(refusal.with_retry_after_ms(wait_ms))
+            }
             BackupError::Failed(_) => {
                 Self::new(Refusal::new(ErrorCode::LedgerUnavailable, message))
             }
@@ -72,6 +85,8 @@ mod tests {
 
     use super::*;
     use crate::testing::Reply;
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     #[derive(Debug)]
     struct Fake(Result<(), BackupError>);
@@ -107,6 +122,7 @@ mod tests {
             (BackupError::NotConfigured, 404),
             (BackupError::NotHere(here), 501),
             (BackupError::Busy, 409),
+            (BackupError::TooSoon { interval: MINUTE, wait: MINUTE }, 429),
             (BackupError::Failed("the disk is full".to_owned()), 503),
         ] {
             let words = error.to_string();

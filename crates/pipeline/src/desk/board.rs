@@ -21,7 +21,7 @@ use placet_types::{
     approval::{Voice, Vote},
     clock::Timestamp,
     directory::Directory,
-    ids::{ApprovalId, CapabilityId, TenantId},
+    ids::{ApprovalId, CapabilityId, PrincipalId, TenantId},
     mode::ApprovalMode,
 };
 
@@ -61,6 +61,29 @@ struct Inner {
     serial: u64,
     sweep: u32,
     pending: usize,
+    /// How many rows an agent of a tenant has.
+    of_agent: HashMap<(Name, Name), usize>,
+    /// How many more are being kept in the ledger at this moment.
+    coming: HashMap<(TenantId, PrincipalId), usize>,
+}
+
+/// A place for one more held call of an agent, until its row is here or it came to nothing.
+#[derive(Debug)]
+pub(crate) struct HeldPlace<'a> {
+    board: &'a Board,
+    of: (TenantId, PrincipalId),
+}
+
+impl Drop for HeldPlace<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.board.lock();
+        if let Some(coming) = inner.coming.get_mut(&self.of) {
+            *coming = coming.saturating_sub(1);
+            if *coming == 0 {
+                inner.coming.remove(&self.of);
+            }
+        }
+    }
 }
 
 /// One held call.
@@ -157,6 +180,26 @@ impl Board {
             inner.told.push_back((Instant::now(), place));
         }
         due
+    }
+
+    /// A place for one more held call of an agent; none where it has `most` already. Calls that other nodes hold count once they are known
+    /// here.
+    pub(crate) fn place_for(
+        &self,
+        tenant: &TenantId,
+        agent: &PrincipalId,
+        most: usize,
+    ) -> Option<HeldPlace<'_>> {
+        let mut inner = self.lock();
+        let names = (inner.names.known(tenant.as_str()), inner.names.known(agent.as_str()));
+        let held = inner.of_agent.get(&names).copied().unwrap_or(0);
+        let of = (tenant.clone(), agent.clone());
+        let coming = inner.coming.get(&of).copied().unwrap_or(0);
+        if held.saturating_add(coming) >= most {
+            return None;
+        }
+        inner.coming.insert(of.clone(), coming.saturating_add(1));
+        Some(HeldPlace { board: self, of })
     }
 
     /// How many approvals people are asked about.
@@ -287,6 +330,8 @@ impl Inner {
         self.by_id.insert(Arc::clone(&row.id), place);
         self.pending = self.pending.saturating_add(usize::from(row.is_pending));
         self.due.insert((row.due, place));
+        let of_agent = self.of_agent.entry((row.tenant, row.actor)).or_default();
+        *of_agent = of_agent.saturating_add(1);
         self.rows.insert(place, row);
     }
 
@@ -295,6 +340,12 @@ impl Inner {
             self.pending = self.pending.saturating_sub(usize::from(row.is_pending));
             self.due.remove(&(row.due, place));
             self.by_id.remove(&row.id);
+            if let Some(of_agent) = self.of_agent.get_mut(&(row.tenant, row.actor)) {
+                *of_agent = of_agent.saturating_sub(1);
+                if *of_agent == 0 {
+                    self.of_agent.remove(&(row.tenant, row.actor));
+                }
+            }
         }
         if self.rows.is_empty() {
             self.names.shrink();

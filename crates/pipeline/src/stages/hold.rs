@@ -22,7 +22,7 @@ use placet_types::{
         call::{CallVersion, ToolCallEnvelope},
         proposal::{Evidence, ProposalVersion, SimilarCall, ToolProposalEnvelope},
     },
-    error::Refusal,
+    error::{ErrorCode, Refusal},
     ids::ApprovalId,
     json::canonical_digest,
 };
@@ -40,6 +40,9 @@ use crate::{
 /// The longest an approval lives, in milliseconds: seven days.
 pub(crate) const LIFETIME_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1_000;
 
+/// How long a caller is asked to wait whose agent has too many held calls, in milliseconds: people take their time.
+const HELD_RETRY_MS: u64 = 30_000;
+
 /// Parks a claimed call and asks people.
 pub(crate) async fn park(
     context: &Arc<Context>,
@@ -47,6 +50,15 @@ pub(crate) async fn park(
     claimed: EffectRecord,
     (hold, budget): (Hold, BudgetView),
 ) {
+    let chain = call.stage.identity.chain.clone();
+    let held_max = context.settings.held_per_agent_max;
+    // Until the call is on the board, or came to nothing.
+    let place = context.desk.board.place_for(chain.tenant(), &chain.actor.id, held_max);
+    let Some(_place) = place else {
+        let refused = Refused::of(crowded(held_max), Some(&hold.decision));
+        let refused = Refused { passing: true, transient: true, ..refused };
+        return refuse::brokered(context, call, refused).await;
+    };
     // What is parked is the recorded call, whoever sent it again.
     call.passage.goes_on_as(&claimed.call_id);
     let proposal = match proposal_of(context, &call, &hold, budget).await {
@@ -93,6 +105,15 @@ pub(crate) async fn park(
             refuse::brokered(context, call, refused).await;
         }
     }
+}
+
+fn crowded(held_max: usize) -> Refusal {
+    Refusal::new(
+        ErrorCode::Overloaded,
+        "too many calls of this agent wait for people; repeat it when some of them are decided",
+    )
+    .with_detail(format_args!("`limits.held_per_agent_max` is {held_max}"))
+    .with_retry_after_ms(HELD_RETRY_MS)
 }
 
 async fn proposal_of(

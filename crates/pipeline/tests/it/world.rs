@@ -224,6 +224,7 @@ fn settings(calls: usize, ledger: LedgerSettings) -> Settings {
         environment: "dev".parse().unwrap(),
         calls_in_flight_max: calls,
         calls_in_flight_per_tenant_max: calls,
+        held_per_agent_max: 100_000,
         stage_workers: 2,
         durable_reads: false,
         live_list_ms_max: 30_000,

@@ -210,6 +210,7 @@ fn settings() -> Settings {
         environment: "dev".parse().unwrap(),
         calls_in_flight_max: 1_000,
         calls_in_flight_per_tenant_max: 1_000,
+        held_per_agent_max: 1_000_000,
         stage_workers: 2,
         durable_reads: false,
         live_list_ms_max: 30_000,

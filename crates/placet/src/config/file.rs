@@ -309,6 +309,10 @@ pub(crate) struct LimitsFile {
     #[schemars(range(min = 1, max = 100_000))]
     #[serde(deserialize_with = "bounded::<1, 100_000, _>")]
     pub(crate) calls_in_flight_per_tenant_max: u64,
+    /// Calls of one agent that may wait for people at the same time; one more is `OVERLOADED`. Each node counts those that it knows of.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    #[serde(deserialize_with = "bounded::<1, 1_000_000, _>")]
+    pub(crate) held_per_agent_max: u64,
     /// Workers of each stage.
     #[schemars(range(min = 1, max = 64))]
     #[serde(deserialize_with = "bounded::<1, 64, _>")]
@@ -381,7 +385,8 @@ pub(crate) struct LimitsFile {
     #[schemars(range(min = 1, max = 3_600_000))]
     #[serde(deserialize_with = "bounded::<1, 3_600_000, _>")]
     pub(crate) drain_ms: u64,
-    /// Below this much free space for the ledger new writes are refused, so that what is under way can be recorded, in bytes.
+    /// Below this much free space for the embedded ledger new writes are refused, so that what is under way can be recorded, in bytes;
+    /// `/readyz` says so.
     #[schemars(range(min = 1_048_576, max = 1_125_899_906_842_624_u64))]
     #[serde(deserialize_with = "bounded::<1_048_576, 1_125_899_906_842_624, _>")]
     pub(crate) free_space_bytes_min: u64,
@@ -392,6 +397,7 @@ impl Default for LimitsFile {
         Self {
             calls_in_flight_max: 4_096,
             calls_in_flight_per_tenant_max: 1_024,
+            held_per_agent_max: 100,
             stage_workers: 4,
             body_bytes_max: 1_048_576,
             connections_max: 1_024,

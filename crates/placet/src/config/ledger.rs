@@ -59,6 +59,14 @@ pub(crate) struct LedgerFile {
     pub(crate) audit_days: u64,
     /// Where backups of the embedded ledger go that the admin door is asked for; absent: it makes none.
     pub(crate) backups: Option<PathBuf>,
+    /// How much time has to pass between two requests for a backup, in seconds; one that comes earlier is `RATE_LIMITED`.
+    #[schemars(range(min = 0, max = 86_400))]
+    #[serde(deserialize_with = "bounded::<0, 86_400, _>")]
+    pub(crate) backup_interval_s: u64,
+    /// How many backups are kept: once a new one is complete, the oldest ones are deleted.
+    #[schemars(range(min = 1, max = 10_000))]
+    #[serde(deserialize_with = "bounded::<1, 10_000, _>")]
+    pub(crate) backups_max: u64,
     /// How many operators have to agree before a call with an unknown outcome is sent again: 1 or 2.
     #[schemars(range(min = 1, max = 2))]
     #[serde(deserialize_with = "bounded::<1, 2, _>")]
@@ -120,6 +128,8 @@ impl Default for LedgerFile {
             archive: None,
             audit_days: 7 * 365,
             backups: None,
+            backup_interval_s: 60,
+            backups_max: 8,
             rearm_people: 2,
             retention: RetentionFile::default(),
             tenants: BTreeMap::new(),
@@ -234,6 +244,16 @@ impl LedgerPlan {
     /// How often a checkpoint is made.
     pub(crate) fn checkpoint_every(&self) -> Duration {
         Duration::from_secs(self.file.checkpoint_every_s)
+    }
+
+    /// How much time has to pass between two requests for a backup.
+    pub(crate) fn backup_interval(&self) -> Duration {
+        Duration::from_secs(self.file.backup_interval_s)
+    }
+
+    /// How many backups are kept.
+    pub(crate) fn backups_max(&self) -> usize {
+        usize::try_from(self.file.backups_max).unwrap_or(usize::MAX)
     }
 
     /// For how long segments stay in place.

@@ -424,6 +424,7 @@ impl Reading<'_> {
             environment: file.environment.clone(),
             calls_in_flight_max: narrow(file.limits.calls_in_flight_max),
             calls_in_flight_per_tenant_max: narrow(file.limits.calls_in_flight_per_tenant_max),
+            held_per_agent_max: narrow(file.limits.held_per_agent_max),
             stage_workers: narrow(file.limits.stage_workers),
             durable_reads: file.audit.reads == ReadAudit::Durable,
             live_list_ms_max: file.limits.live_list_ms_max,
