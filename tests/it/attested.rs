@@ -135,6 +135,25 @@ async fn a_held_call_keeps_the_proof_it_was_made_with() {
     setup.agent(&placet).await.call(&read("s2")).await.refused(403, "POLICY_DENIED");
     let delete = plan("files__delete", "s3", json!({ "path": "a.txt" }));
     let held = workload.call(&delete).await.held();
+    // The approver and the audit are told how the caller proved who it is.
+    let ben = setup.ben(&placet).await;
+    let shown = ben.get(&format!("/v1/approvals/{}", text(&held, "approval_id"))).await.ok();
+    let caller = &shown["proposal"]["evidence"]["caller"];
+    assert_eq!(
+        (&caller["workload_identity"], &caller["auth_type"], &caller["attested"]),
+        (&json!(AGENT), &json!("jwt_svid"), &json!(true)),
+        "{caller:#}"
+    );
+    assert_eq!(caller["agent_urn"], "urn:placet:agent:local:dev-agent");
+    let trail = ben.get(&format!("/v1/calls/{}/trail", text(&held, "call_id"))).await.ok();
+    let steps = trail["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["kind"] == "held").unwrap();
+    assert_eq!(&step["caller"], caller);
+    let printed = ["approvals", "show", &text(&held, "approval_id")];
+    let printed = setup.asks(&placet, &setup.token("user", "ben").await, &printed).await;
+    for words in ["proved by jwt_svid, attested", &format!("workload {AGENT}")] {
+        assert!(printed.ok().contains(words), "{words}: {}", printed.ok());
+    }
     // Decided upon again after a restart, with nothing in memory.
     placet.stop().await;
     let placet = setup.start().await;

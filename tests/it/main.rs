@@ -39,6 +39,8 @@ mod crashes;
 #[cfg(test)]
 mod credit;
 #[cfg(test)]
+mod delegated;
+#[cfg(test)]
 mod desk;
 #[cfg(test)]
 mod envelopes;

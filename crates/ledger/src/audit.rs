@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use placet_types::{
     binding::CredentialUse,
+    caller::CallerIdentity,
     digest::Digest,
     error::ErrorCode,
     ids::{ApprovalId, CapabilityId, DeskId, RecordId, RunId, TenantId, ToolCallId},
@@ -99,6 +100,9 @@ pub struct AuditEvent {
     /// By whom.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chain: Option<PrincipalChain>,
+    /// How the caller and its user proved who they are, where a call is about to be, or was, decided upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<Box<CallerIdentity>>,
     /// Under which record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub record_id: Option<RecordId>,
@@ -150,6 +154,7 @@ impl AuditEvent {
             run_id: None,
             capability: None,
             chain: None,
+            caller: None,
             record_id: None,
             approval_id: None,
             desk: BTreeSet::new(),

@@ -72,6 +72,7 @@ pub(crate) async fn of(
         for step in steps.iter_mut() {
             step.note = None;
             step.audiences.clear();
+            step.caller = None;
         }
     }
     steps.sort_by(|one, other| (one.at, &one.log, one.seq).cmp(&(other.at, &other.log, other.seq)));
@@ -246,6 +247,7 @@ fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TrailStep {
         code: event.code,
         note: event.note,
         audiences: event.audiences,
+        caller: event.caller,
         taint: event.taint,
         digests,
         hash: Digest::from_bytes(entry.hash).to_string(),

@@ -7,10 +7,12 @@ use placet_identity::{VerifiedCaller, VerifiedToken};
 use placet_ledger::parked::ParkedToken;
 use placet_types::{
     binding::RequestBinding,
+    caller::CallerIdentity,
     envelope::call::AuthRef,
     error::{ErrorCode, Refusal},
     ids::RecordId,
     principal::PrincipalChain,
+    proof::CallerProof,
     run_context::{Delegation, RunAgent, RunContext, RunUser},
 };
 
@@ -42,8 +44,8 @@ pub(crate) fn broker(
             let plan = credential::plan_again(&built.target, &parked.binding);
             let mut identity = identity.as_ref().clone();
             let run = RunContext {
-                agent: agent_of(context, &identity),
-                user: user_of(&identity),
+                agent: agent_of(context, &Parties::of(&identity)),
+                user: user_of(&Parties::of(&identity)),
                 ..parked.run.clone()
             };
             if let (None, Some(resumed)) = (&identity.tokens, &built.resumed) {
@@ -110,6 +112,31 @@ pub(crate) fn identity_of(context: &Context, caller: &VerifiedCaller) -> Result<
     })
 }
 
+/// The parties of a call, and what each has shown.
+struct Parties<'a> {
+    chain: &'a PrincipalChain,
+    proof: &'a CallerProof,
+    auth_ref: &'a AuthRef,
+}
+
+impl<'a> Parties<'a> {
+    const fn of(identity: &'a Identity) -> Self {
+        Self { chain: &identity.chain, proof: &identity.proof, auth_ref: &identity.auth_ref }
+    }
+}
+
+/// Who calls and how they proved it, for the entry of a call that was not brokered.
+pub(crate) fn shown(
+    context: &Context,
+    chain: &PrincipalChain,
+    proof: &CallerProof,
+) -> Box<CallerIdentity> {
+    let auth_ref = AuthRef { delegated_user_token_ref: None, agent_token_ref: String::new() };
+    let parties = Parties { chain, proof, auth_ref: &auth_ref };
+    let (agent, user) = (agent_of(context, &parties), user_of(&parties));
+    Box::new(CallerIdentity::of(&agent, user.as_ref(), proof))
+}
+
 /// One for each name, so that a revocation of any of them is found.
 fn bearers_of(token: &VerifiedToken) -> impl Iterator<Item = ParkedToken> {
     token.subjects().map(|subject| ParkedToken {
@@ -141,29 +168,29 @@ fn with_displays(context: &Context, mut chain: PrincipalChain) -> PrincipalChain
 }
 
 /// The agent of the run (TM-04): by the proof that the call goes with, and the directory as it is now.
-fn agent_of(context: &Context, identity: &Identity) -> RunAgent {
-    let (tenant, actor) = (identity.chain.tenant(), &identity.chain.actor);
+fn agent_of(context: &Context, parties: &Parties<'_>) -> RunAgent {
+    let (tenant, actor) = (parties.chain.tenant(), &parties.chain.actor);
     let entry = context.directory.agent(tenant, &actor.id);
     RunAgent {
         agent_id: actor.id.clone(),
         agent_urn: format!("urn:placet:{}:{}:{}", actor.kind.as_str(), tenant, actor.id),
-        workload_identity: identity.proof.actor.spiffe_id().map(str::to_owned),
+        workload_identity: parties.proof.actor.spiffe_id().map(str::to_owned),
         role: entry.and_then(|agent| agent.classes.first()).map(ToString::to_string),
-        token_ref: identity.auth_ref.agent_token_ref.clone(),
+        token_ref: parties.auth_ref.agent_token_ref.clone(),
         lifecycle: context.directory.lifecycle(tenant, &actor.id).to_owned(),
     }
 }
 
 /// The user of the run, and how their authority was delegated (TM-04).
-fn user_of(identity: &Identity) -> Option<RunUser> {
-    let (user, proof) = (identity.chain.on_behalf_of.as_ref()?, identity.proof.user.as_ref()?);
+fn user_of(parties: &Parties<'_>) -> Option<RunUser> {
+    let (user, proof) = (parties.chain.on_behalf_of.as_ref()?, parties.proof.user.as_ref()?);
     Some(RunUser {
         user_id: user.id.clone(),
         delegation: Delegation {
             auth_type: proof.auth_type,
             scopes: proof.scopes.iter().cloned().collect(),
             subject: proof.subject.clone(),
-            token_ref: identity.auth_ref.delegated_user_token_ref.clone().unwrap_or_default(),
+            token_ref: parties.auth_ref.delegated_user_token_ref.clone().unwrap_or_default(),
         },
     })
 }
@@ -185,8 +212,8 @@ fn run_of(context: &Context, trace_id: &str, built: &Built, identity: &Identity)
         run_id: built.run.run_id.clone(),
         trace_id: trace_id.to_owned(),
         tenant_id: tenant.clone(),
-        user: user_of(identity),
-        agent: agent_of(context, identity),
+        user: user_of(&Parties::of(identity)),
+        agent: agent_of(context, &Parties::of(identity)),
         safety_mode,
         run_budget: budget,
         taint: built.run.taint.clone(),

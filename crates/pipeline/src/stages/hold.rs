@@ -17,6 +17,7 @@ use placet_policy::{
 };
 use placet_types::{
     approval::Requirement,
+    caller::CallerIdentity,
     clock::Timestamp,
     envelope::{
         call::{CallVersion, ToolCallEnvelope},
@@ -182,6 +183,11 @@ pub(crate) fn proposal_from(draft: Draft<'_>) -> ToolProposalEnvelope {
             calls_left_after: budget.calls_left.saturating_sub(1),
             cents_left_after: budget.cents_left.saturating_sub(capability.cost_cents),
             taint: stage.taint.clone(),
+            caller: Some(CallerIdentity::of(
+                &stage.run.agent,
+                stage.run.user.as_ref(),
+                &stage.identity.proof,
+            )),
             refs: stage.evidence.clone(),
             description: capability.description.clone(),
             similar: draft.similar,

@@ -12,6 +12,7 @@ use placet_ledger::{
 };
 use placet_policy::verdict::Decision;
 use placet_types::{
+    caller::CallerIdentity,
     error::{ErrorCode, Execution, Refusal},
     ids::DecisionId,
 };
@@ -49,6 +50,8 @@ pub(crate) fn event_of(kind: AuditKind, passage: &Passage, brokered: &Brokered) 
     event.run_id = Some(brokered.run.run_id.clone());
     event.capability = Some(brokered.binding.capability.clone());
     event.chain = Some(brokered.identity.chain.clone());
+    let (run, proof) = (&brokered.run, &brokered.identity.proof);
+    event.caller = Some(Box::new(CallerIdentity::of(&run.agent, run.user.as_ref(), proof)));
     event.audiences.clone_from(&brokered.identity.audiences);
     event.taint.clone_from(&brokered.taint);
     event.trace_id = Some(passage.trace_id.clone());

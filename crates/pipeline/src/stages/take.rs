@@ -27,8 +27,10 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let mut event = AuditEvent::new(AuditKind::Refused);
     event.tenant = Some(stage.caller.tenant().clone());
     event.run_id = Some(stage.submission.run.run_id.clone());
-    event.chain = Some(stage.caller.chain());
     event.audiences = stage.caller.several_audiences();
+    let chain = stage.caller.chain();
+    event.caller = Some(broker_stage::shown(context, &chain, &stage.caller.proof()));
+    event.chain = Some(chain);
     let built = span.in_scope(|| build_stage::build(context, &passage.call_id, stage));
     context.metrics.stage(Stage::Build, began.elapsed());
     match built {
@@ -60,10 +62,13 @@ pub(crate) fn broker(context: &Arc<Context>, call: Call<Built>) {
     let mut event = AuditEvent::new(AuditKind::Refused);
     event.capability = Some(stage.target.capability.id.clone());
     event.run_id = Some(stage.run.run_id.clone());
-    let (chain, audiences) = match &stage.caller {
-        Caller::Verified(caller) => (caller.chain(), caller.several_audiences()),
-        Caller::Recorded(identity) => (identity.chain.clone(), identity.audiences.clone()),
+    let (chain, proof, audiences) = match &stage.caller {
+        Caller::Verified(caller) => (caller.chain(), caller.proof(), caller.several_audiences()),
+        Caller::Recorded(identity) => {
+            (identity.chain.clone(), identity.proof.clone(), identity.audiences.clone())
+        }
     };
+    event.caller = Some(broker_stage::shown(context, &chain, &proof));
     event.audiences = audiences;
     event.tenant = Some(chain.tenant().clone());
     event.chain = Some(chain);

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote, VoteChoice},
+    caller::CallerIdentity,
     clock::Timestamp,
     desk::{BreakGlass, DeskBody, Freeze, Handover, Revocation, pattern::ArgumentPattern},
     digest::Digest,
@@ -422,6 +423,9 @@ pub struct TrailStep {
     /// Whom the tokens were for that it was done with, where one of them is for several services: its audiences, by its handle. For people.
     #[serde(default, skip_serializing_if = "TokenAudiences::is_empty")]
     pub audiences: TokenAudiences,
+    /// How the caller and its user proved who they are, of a call that was decided upon. For people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<Box<CallerIdentity>>,
     /// What the run had in its context when this was decided; of an outcome, what the result brought into it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,

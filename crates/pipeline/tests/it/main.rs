@@ -25,6 +25,8 @@ mod faults;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
+mod identities;
+#[cfg(test)]
 mod keeping;
 #[cfg(test)]
 mod references;

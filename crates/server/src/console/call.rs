@@ -28,6 +28,7 @@ pub(super) use evidence::taint;
 pub(super) use people::{decisions, line as vote_line, needs};
 
 mod evidence;
+mod identity;
 mod people;
 
 /// What a page says before anything else.
@@ -117,6 +118,7 @@ pub(super) fn facts(detail: &ApprovalDetail, now: Timestamp) -> Markup {
     let other = call.filter(|call| call.approval_mode_requested != call.approval_mode_effective);
     html! {
         dt { "Who" } dd { (words::chain(&approval.principal_chain)) }
+        @if let Some(caller) = proposal.and_then(|proposal| proposal.evidence.caller.as_ref()) { (identity::facts(caller)) }
         dt { "What it does" }
         dd {
             (words::mode(approval.mode)) " " (words::mode_hint(approval.mode))

@@ -1,5 +1,6 @@
 //! Tests of the console on an engine that says what a test wants: sessions, forms, pages, sign-in.
 
+mod callers;
 mod forms;
 mod pages;
 mod sign_in;

@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     approval::{ApproverGroup, Requirement, VoteChoice},
     binding::CredentialPlan,
+    caller::CallerIdentity,
     clock::Timestamp,
     digest::Digest,
     envelope::call::ToolCallEnvelope,
@@ -76,6 +77,9 @@ pub struct Evidence {
     /// What the run had in its context when the call was held: as callers declared it, and as results brought it.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
+    /// Who calls and how they proved it; absent where it was not recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<CallerIdentity>,
     /// What the call's `evidence_refs` lead to, frozen by digest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<EvidenceItem>,

@@ -353,6 +353,7 @@ impl World {
                 calls_left_after: 1,
                 cents_left_after: 0,
                 taint: BTreeSet::new(),
+                caller: None,
                 refs: Vec::new(),
                 description: String::new(),
                 similar: Vec::new(),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use placet_pipeline::views::{ApprovalDetail, ApprovalView};
 use placet_types::{
+    caller::CallerIdentity,
     envelope::proposal::{Evidence, SimilarCall, ToolProposalEnvelope},
     ids::{ApprovalId, PrincipalId},
     taint,
@@ -83,10 +84,32 @@ fn call(detail: &ApprovalDetail) -> Vec<String> {
     lines
 }
 
+/// How the caller and its user proved who they are. The texts of tokens are quoted.
+fn identity(caller: &CallerIdentity) -> Vec<String> {
+    let attested = if caller.attested { "attested" } else { "not attested" };
+    let mut line = format!(
+        "  identity  {}, {}, proved by {}, {attested}",
+        caller.agent_urn,
+        caller.lifecycle,
+        caller.auth_type.as_str()
+    );
+    line.extend(caller.role.iter().map(|role| format!(", role {role}")));
+    line.extend(caller.workload_identity.iter().map(|id| format!(", workload {id}")));
+    let delegation = caller.delegation.as_ref().map(|delegation| {
+        format!(
+            "  delegated by {:?}, proved by {}, scopes {:?}",
+            delegation.subject,
+            delegation.auth_type.as_str(),
+            delegation.scopes
+        )
+    });
+    std::iter::once(line).chain(delegation).collect()
+}
+
 /// What only the call's own tenant is shown of it.
 fn own(approval: &ApprovalView, proposal: &ToolProposalEnvelope) -> Vec<String> {
     let evidence = &proposal.evidence;
-    let mut lines = Vec::new();
+    let mut lines = evidence.caller.iter().flat_map(identity).collect::<Vec<_>>();
     lines.push(format!(
         "  mode      {} (asked for {})",
         proposal.call.approval_mode_effective, proposal.call.approval_mode_requested

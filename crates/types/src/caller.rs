@@ -1,0 +1,69 @@
+//! Who calls and how they proved it, for auditors and approvers (TM-04).
+//!
+//! Owns the form. Decides nothing. Invariant: no token and no handle to one is in here.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    proof::{AuthType, CallerProof},
+    run_context::{RunAgent, RunUser},
+};
+
+/// The identity of a call's caller, as it was when that was written down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallerIdentity {
+    /// The caller as a URN.
+    pub agent_urn: String,
+    /// Its workload identity as a SPIFFE id, where it proved one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload_identity: Option<String>,
+    /// What it does, by its first class in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// Whether it may act: `active`, `suspended`, or `unlisted` where the directory does not know it.
+    pub lifecycle: String,
+    /// What it proved who it is with.
+    pub auth_type: AuthType,
+    /// Whether it was verified which workload it is.
+    pub attested: bool,
+    /// How a user's authority reached it; absent where it acts on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegation: Option<DelegationIdentity>,
+}
+
+/// How a user's authority was delegated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DelegationIdentity {
+    /// What it was proved with.
+    pub auth_type: AuthType,
+    /// The user as the issuer names them.
+    pub subject: String,
+    /// The scopes that the user granted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub scopes: BTreeSet<String>,
+}
+
+impl CallerIdentity {
+    /// The identity of the parties of a run, without their tokens.
+    #[must_use]
+    pub fn of(agent: &RunAgent, user: Option<&RunUser>, proof: &CallerProof) -> Self {
+        Self {
+            agent_urn: agent.agent_urn.clone(),
+            workload_identity: agent.workload_identity.clone(),
+            role: agent.role.clone(),
+            lifecycle: agent.lifecycle.clone(),
+            auth_type: proof.actor.auth_type,
+            attested: proof.attested,
+            delegation: user.map(|user| DelegationIdentity {
+                auth_type: user.delegation.auth_type,
+                subject: user.delegation.subject.clone(),
+                scopes: user.delegation.scopes.iter().cloned().collect(),
+            }),
+        }
+    }
+}
