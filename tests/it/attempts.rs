@@ -69,6 +69,8 @@ async fn deactivated_agents_and_users_read_nothing() {
     let done = text(&agent.call(&write).await.succeeded(), "tool_call_id");
     let held = agent.call(&plan("files__delete", "s2", json!({ "path": "a.txt" }))).await.held();
     let (waits, approval) = (text(&held, "call_id"), text(&held, "approval_id"));
+    let shown = ben.get(&format!("/v1/approvals/{approval}")).await.ok();
+    let digest = text(&shown["approval"], "digest");
     let record = ben.get("/v1/ledger").await.ok()["records"][0].clone();
     let record = text(&record, "record_id");
     let paths = [
@@ -103,7 +105,7 @@ async fn deactivated_agents_and_users_read_nothing() {
     }
     // Nor a recorded result by sending the same call again.
     agent.call(&write).await.refused(403, "POLICY_DENIED");
-    ben.decide(&held, "approve").await.refused(403, "POLICY_DENIED");
+    ben.decide_on(&approval, "approve", &digest).await.refused(403, "POLICY_DENIED");
     // An active approver goes on.
     let cleo = setup.client(&placet, "user", "cleo").await;
     cleo.get(&format!("/v1/approvals/{approval}")).await.ok();

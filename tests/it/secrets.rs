@@ -96,6 +96,9 @@ async fn with_secret() -> (Setup, Child, otlp::Received) {
         let mut contract = setup.read_contract("child");
         contract["adapter"] = json!(manner);
         contract["transport"]["args"] = json!([script, manner]);
+        if manner == "refuses" {
+            contract["capabilities"]["note"]["not_executed"] = json!({ "jsonrpc": [-32_602] });
+        }
         setup = setup.contract(manner, &contract);
         // A pin is of this adapter's tools.
         let diff = setup.configured(&["adapters", "diff", manner, "--json"]).await;

@@ -36,7 +36,11 @@ impl Outcome {
             {
                 Self::Unknown(format!("the endpoint answered with {answer}"))
             }
-            other => other,
+            other @ (Self::Done(_)
+            | Self::Failed(_)
+            | Self::NothingHappened(_)
+            | Self::Rejected(_)
+            | Self::Unknown(_)) => other,
         }
     }
 
