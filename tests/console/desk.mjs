@@ -547,7 +547,7 @@ const together = async (page) => {
 };
 const pages = {
   inbox: "/", finished: "/?state=consumed&order=newest", call: `/approvals/${held.id}`, edit: `/approvals/${held.id}/edit`,
-  grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", grants: "/grants?state=all",
+  grant: `/approvals/${held.id}/grant`, trail: `/calls/${held.call}/trail`, load: "/load", report: "/report", grants: "/grants?state=all",
   "break-glass": "/break-glass?state=all", handovers: "/handovers?state=all", calendar: `/calendar?month=${soon}`, help: "/help",
   "not-found": "/approvals/none", edited: `/approvals/${edited.id}`, together,
   "entry-freeze": entries.freeze, "entry-break-glass": entries.emergency, "entry-grant": entries.standing,

@@ -15,13 +15,19 @@ export async function shots(pages) {
   for (const [way, options] of Object.entries(WAYS)) {
     const page = await signIn("cleo", options);
     for (const [name, path] of Object.entries(pages)) {
+      if (name === "report") continue;
       await visit(page, path);
       await page.screenshot({ path: join(task.shots, `${name}-${way}.png`), fullPage: true });
     }
+    await page.context().close();
+    // For operators alone.
+    const operator = await signIn("ben", options);
+    await visit(operator, "/report");
+    await operator.screenshot({ path: join(task.shots, `report-${way}.png`), fullPage: true });
+    await operator.context().close();
     const outside = await window_(options);
     await outside.goto(`${base}/sign-in`);
     await outside.screenshot({ path: join(task.shots, `sign-in-${way}.png`), fullPage: true });
-    await page.context().close();
     await outside.context().close();
   }
 }

@@ -69,6 +69,8 @@ mod notifications;
 #[cfg(test)]
 mod refusals;
 #[cfg(test)]
+mod report;
+#[cfg(test)]
 mod rotation;
 #[cfg(test)]
 mod secrets;

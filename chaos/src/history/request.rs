@@ -246,7 +246,6 @@ fn of_envelope(document: &Value) -> Answer {
         Some("succeeded") => Answer::Succeeded,
         Some("failed") => Answer::Failed,
         Some("pending") => Answer::Pending,
-        Some("in_progress") => Answer::InProgress,
         Some("unknown") => Answer::Unknown,
         Some("refused") => Answer::Refused,
         _ => Answer::Garbled,

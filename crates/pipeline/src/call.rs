@@ -226,6 +226,8 @@ pub(crate) struct Asked {
     capability: Option<CapabilityId>,
     /// Absent until it is derived, and for a read.
     pub(crate) key: Option<IdempotencyKey>,
+    /// The operation, once it is known that it exists: what metrics name.
+    pub(crate) known: Option<CapabilityId>,
 }
 
 impl Asked {
@@ -236,6 +238,7 @@ impl Asked {
             session_id: submission.run.session_id.clone(),
             capability: CapabilityId::from_tool_name(&submission.tool).ok(),
             key: submission.idempotency_key.clone(),
+            known: None,
         }
     }
 
@@ -246,6 +249,7 @@ impl Asked {
             session_id,
             capability: Some(record.scope.capability.clone()),
             key: Some(record.key.clone()),
+            known: Some(record.scope.capability.clone()),
         }
     }
 }

@@ -10,10 +10,12 @@ use placet_telemetry::{
     trace::Stage,
 };
 use placet_types::{
-    envelope::result::{ResultStatus, ToolResultEnvelope},
-    error::ErrorCode,
+    envelope::result::ToolResultEnvelope,
+    error::Refusal,
     ids::{AdapterName, CapabilityId},
 };
+
+use crate::stages::result::status_of;
 
 /// The figures of a running engine.
 #[derive(Debug, Clone)]
@@ -43,19 +45,14 @@ impl Figures {
         }
     }
 
-    /// A call was refused before its tool was known, or by its tool's gate.
-    pub(crate) fn refused(&self, code: ErrorCode) {
-        let status = if code == ErrorCode::OutcomeUnknown {
-            ResultStatus::Unknown
-        } else {
-            ResultStatus::Refused
-        };
+    /// A call of an operation, if there is one, was refused.
+    pub(crate) fn refused(&self, of: Option<&CapabilityId>, refusal: &Refusal, took: Duration) {
         let sample = CallSample {
-            adapter: UNRESOLVED,
-            capability: UNRESOLVED,
-            status,
-            code: Some(code),
-            took: Duration::ZERO,
+            adapter: of.map_or(UNRESOLVED, |id| id.adapter().as_str()),
+            capability: of.map_or(UNRESOLVED, |id| id.capability().as_str()),
+            status: status_of(refusal),
+            code: Some(refusal.code),
+            took,
         };
         self.0.record_call(&sample);
     }

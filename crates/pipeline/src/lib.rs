@@ -8,6 +8,7 @@ pub mod attempts;
 pub mod catalog;
 pub mod desk;
 pub mod engine;
+pub mod report;
 pub mod settings;
 pub mod submission;
 pub mod ticket;

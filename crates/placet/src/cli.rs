@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::commands::{
     adapters, approvals, audit, call, console, credentials, doctor, init, ledger, notifications,
-    policy, schema, serve, token, tools,
+    policy, report, schema, serve, token, tools,
 };
 
 /// Decides whether a tool call of an agent happens, does it at most once, and records it.
@@ -54,6 +54,8 @@ pub(crate) enum Command {
     Audit(audit::Args),
     /// Look at what was minted for calls, and revoke tokens.
     Credentials(credentials::Args),
+    /// Show how calls went: success, approval modes, violations, latency, replays.
+    Report(report::Args),
     /// Look at the channels over which people are told of things, and try one.
     Notifications(notifications::Args),
     /// Mint a development token.

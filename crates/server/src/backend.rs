@@ -9,6 +9,7 @@ use placet_pipeline::{
     answer::Answer,
     attempts::Attempt,
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    report::{ReportRange, ReportView},
     submission::{Inbound, Submission},
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
@@ -162,6 +163,12 @@ pub(crate) trait Backend: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<RecordView, Refusal>> + Send;
 
     fn credentials(&self, caller: &Self::Caller) -> Result<CredentialsView, Refusal>;
+
+    fn report(
+        &self,
+        caller: &Self::Caller,
+        range: ReportRange,
+    ) -> impl Future<Output = Result<ReportView, Refusal>> + Send;
 
     /// Whether what the caller was verified by has been revoked since.
     fn is_revoked(&self, caller: &Self::Caller) -> bool;

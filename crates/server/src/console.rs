@@ -45,6 +45,7 @@ mod links;
 mod live;
 mod load;
 mod page;
+mod report;
 mod session;
 mod sign_in;
 mod together;
@@ -192,6 +193,7 @@ pub(crate) fn router<B: Backend>(desk: Desk<B>) -> Router {
         .route("/together", get(together::back).post(together::look::<B>))
         .route("/together/decision", get(together::back).post(together::decide::<B>))
         .route("/load", get(load::show::<B>))
+        .route("/report", get(report::show::<B>))
         .route("/calls/{id}/trail", get(trail::show::<B>))
         .route("/grants", get(entries::grants::<B>))
         .route("/break-glass", get(entries::break_glass::<B>).post(arrange::break_glass::<B>))

@@ -31,6 +31,7 @@ pub(crate) enum Operation {
     ResolveRecord,
     RearmRecord,
     ShowCredentials,
+    ShowReport,
     GetReceipt,
     ListCheckpoints,
     GetAuditKey,
@@ -43,7 +44,7 @@ pub(crate) enum Operation {
 
 impl Operation {
     /// Every operation, in the order of the documentation.
-    pub(crate) const ALL: [Self; 29] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::SubmitCall,
         Self::GetCall,
         Self::FollowCall,
@@ -65,6 +66,7 @@ impl Operation {
         Self::ResolveRecord,
         Self::RearmRecord,
         Self::ShowCredentials,
+        Self::ShowReport,
         Self::GetReceipt,
         Self::ListCheckpoints,
         Self::GetAuditKey,
@@ -99,6 +101,7 @@ impl Operation {
             | Self::ListRecords
             | Self::GetRecord
             | Self::ShowCredentials
+            | Self::ShowReport
             | Self::GetReceipt
             | Self::ListCheckpoints
             | Self::GetAuditKey
@@ -133,6 +136,7 @@ impl Operation {
             Self::ResolveRecord => "/v1/ledger/{id}/resolution",
             Self::RearmRecord => "/v1/ledger/{id}/rearm",
             Self::ShowCredentials => "/v1/credentials",
+            Self::ShowReport => "/v1/report",
             Self::GetReceipt => "/v1/calls/{id}/receipt",
             Self::ListCheckpoints => "/v1/audit/checkpoints",
             Self::GetAuditKey => "/v1/audit/key",

@@ -27,7 +27,7 @@ use crate::{
     operation::Operation,
     problem::Failure,
     request::{Caller, Credentials, Peer},
-    routes::{about, approvals, audit, calls, credentials, desk, inbox, ledger, tools},
+    routes::{about, approvals, audit, calls, credentials, desk, inbox, ledger, report, tools},
     streams::About,
 };
 
@@ -85,6 +85,7 @@ fn handler<B: Backend>(operation: Operation) -> MethodRouter<Door<B>> {
         Operation::ResolveRecord => post(ledger::resolve::<B>),
         Operation::RearmRecord => post(ledger::rearm::<B>),
         Operation::ShowCredentials => get(credentials::show::<B>),
+        Operation::ShowReport => get(report::show::<B>),
         Operation::GetReceipt => get(audit::receipt::<B>),
         Operation::ListCheckpoints => get(audit::checkpoints::<B>),
         Operation::GetAuditKey => get(audit::key::<B>),

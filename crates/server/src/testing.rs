@@ -20,6 +20,7 @@ use placet_pipeline::{
     answer::Answer,
     attempts::Attempt,
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    report::{ReportRange, ReportView},
     submission::{Inbound, Submission},
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, Readiness, RearmRequest,
@@ -46,7 +47,7 @@ use crate::{
 pub(crate) use desk::{FakeDesk, Happening};
 pub(crate) use door::{Reply, TestDoor, get, post, submission};
 pub(crate) use samples::detail as sample_detail;
-use samples::{approval, detail, record};
+use samples::{approval, detail, record, report};
 pub(crate) use samples::{finished, held, in_progress, refused};
 
 pub(crate) const CALL: &str = "call-1";
@@ -341,6 +342,10 @@ impl Backend for Fake {
             "services": ["corp"], "minted": 3, "reused": 9, "refused": 1, "kept": 2, "revoked": 0,
         });
         of_a(caller, serde_json::from_value(view).unwrap())
+    }
+
+    async fn report(&self, caller: &String, range: ReportRange) -> Result<ReportView, Refusal> {
+        of_a(caller, report(range))
     }
 
     fn is_revoked(&self, _: &String) -> bool {

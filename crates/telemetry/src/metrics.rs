@@ -7,7 +7,7 @@
 //! TM-21 reads them as follows. Success rate by adapter and capability: `placet_calls_total` by `status`. Misclassified modes:
 //! `placet_mode_misclassified_total` over `placet_calls_total`. Permission violations: `placet_permission_violations_total` over the
 //! same. Mean and p99 latency by adapter: `placet_adapter_seconds`. Replay correctness: `placet_duplicates_total` by
-//! `what`, where `executed_again` must be zero.
+//! `what`, and `placet_replays_checked_total`, where `mismatch` must be zero. `placet report` computes the same from the audit chain.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -65,13 +65,10 @@ pub enum Duplicate {
     Conflict,
     /// A key whose result is no longer kept.
     Expired,
-    /// A second execution. It must never happen.
-    ExecutedAgain,
 }
 
 impl Duplicate {
-    const ALL: [Self; 5] =
-        [Self::Replayed, Self::Joined, Self::Conflict, Self::Expired, Self::ExecutedAgain];
+    const ALL: [Self; 4] = [Self::Replayed, Self::Joined, Self::Conflict, Self::Expired];
 
     const fn as_str(self) -> &'static str {
         match self {
@@ -79,7 +76,6 @@ impl Duplicate {
             Self::Joined => "joined",
             Self::Conflict => "conflict",
             Self::Expired => "expired",
-            Self::ExecutedAgain => "executed_again",
         }
     }
 }
@@ -89,9 +85,7 @@ impl Duplicate {
 pub enum BreakerState {
     /// Calls pass.
     Closed,
-    /// One call may try.
-    HalfOpen,
-    /// Calls are refused.
+    /// Calls are refused, but for one that may try.
     Open,
 }
 
@@ -99,8 +93,7 @@ impl BreakerState {
     const fn as_number(self) -> i64 {
         match self {
             Self::Closed => 0,
-            Self::HalfOpen => 1,
-            Self::Open => 2,
+            Self::Open => 1,
         }
     }
 }

@@ -155,8 +155,9 @@ impl Search<'_> {
         };
         for head in self.log.heads().await? {
             let name = head.log.as_str();
-            let from = self.first_at(name, head.size, *first).await?;
-            let until = self.first_at(name, head.size, last.plus_ms(LATER_MS)).await?;
+            let place = (name, head.size);
+            let from = first_at(self.log, place, *first).await?;
+            let until = first_at(self.log, place, last.plus_ms(LATER_MS)).await?;
             let until = until.saturating_add(1).min(head.size.saturating_add(1));
             if until.saturating_sub(from) <= SPAN_MAX {
                 self.read(name, (from, until), &mut trail).await?;
@@ -167,27 +168,12 @@ impl Search<'_> {
             let left_out = moments.len().saturating_sub(MOMENTS_MAX);
             let mut read_to = from;
             for moment in std::iter::once(first).chain(moments.iter().skip(left_out.max(1))) {
-                let at = self.first_at(name, head.size, *moment).await?.max(read_to);
+                let at = first_at(self.log, place, *moment).await?.max(read_to);
                 read_to = at.saturating_add(AFTER_EACH).min(head.size.saturating_add(1));
                 self.read(name, (at, read_to), &mut trail).await?;
             }
         }
         Ok(trail)
-    }
-
-    /// The first entry of a log that was written at that moment or later: entries are in the order of time.
-    async fn first_at(&self, log: &str, size: u64, at: Timestamp) -> Result<u64, StoreError> {
-        let (mut low, mut high) = (1_u64, size.saturating_add(1));
-        while low < high {
-            let middle = low.midpoint(high);
-            let entry = self.log.entries(log, middle, 1).await?.into_iter().next();
-            if entry.is_none_or(|entry| entry.at_ms >= at.as_ms()) {
-                high = middle;
-            } else {
-                low = middle.saturating_add(1);
-            }
-        }
-        Ok(low)
     }
 
     async fn read(
@@ -228,6 +214,25 @@ impl Search<'_> {
         event.approval_id.is_some()
             && event.approval_id.as_ref() == approval.map(|approval| &approval.approval_id)
     }
+}
+
+/// The first entry of a log, of so many, that was written at that moment or later: entries are in the order of time.
+pub(crate) async fn first_at(
+    log: &dyn AuditLog,
+    (name, size): (&str, u64),
+    at: Timestamp,
+) -> Result<u64, StoreError> {
+    let (mut low, mut high) = (1_u64, size.saturating_add(1));
+    while low < high {
+        let middle = low.midpoint(high);
+        let entry = log.entries(name, middle, 1).await?.into_iter().next();
+        if entry.is_none_or(|entry| entry.at_ms >= at.as_ms()) {
+            high = middle;
+        } else {
+            low = middle.saturating_add(1);
+        }
+    }
+    Ok(low)
 }
 
 fn step(log: &str, entry: &LogEntry, event: AuditEvent) -> TrailStep {

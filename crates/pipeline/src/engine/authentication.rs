@@ -2,7 +2,7 @@
 //!
 //! Owns the reading of the two headers. The rules for tokens and certificates are `placet-identity`'s.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, time::Duration};
 
 use placet_identity::{
     ClientCertificate, IdentityError, InboundVerifier as _, Presented, VerifiedCaller,
@@ -118,7 +118,7 @@ impl Engine {
     // Not in the chain one by one: who has no token must not be able to fill it.
     fn unverified(&self, refusal: Refusal) -> Refusal {
         tracing::info!(code = %refusal.code, detail = refusal.detail.as_deref().unwrap_or(""), "a token was refused");
-        self.context.metrics.refused(refusal.code);
+        self.context.metrics.refused(None, &refusal, Duration::ZERO);
         refusal
     }
 }

@@ -1,4 +1,4 @@
-//! Credentials of a running engine: how many, and whether somebody's are revoked.
+//! What operators read of a running engine: its credentials, how many and whether somebody's are revoked, and its report.
 //!
 //! Owns what operators are shown of them. Mints nothing; revocations are entries of the desk (`crate::desk`).
 
@@ -9,7 +9,12 @@ use placet_identity::VerifiedCaller;
 use placet_types::error::Refusal;
 
 use super::Engine;
-use crate::{operator, stages::broker, views::CredentialsView};
+use crate::{
+    operator,
+    report::{self, ReportRange, ReportView},
+    stages::broker,
+    views::CredentialsView,
+};
 
 impl Engine {
     /// What this node has minted and keeps, for operators: figures alone.
@@ -22,6 +27,19 @@ impl Engine {
         let BrokerFigures { minted, reused, refused, kept, revoked } = figures;
         let services = self.context.broker.services().map(str::to_owned).collect();
         Ok(CredentialsView { services, minted, reused, refused, kept, revoked })
+    }
+
+    /// How the calls of the tenant went in a range of time, for operators (TM-21).
+    ///
+    /// # Errors
+    /// [`placet_types::error::ErrorCode::PolicyDenied`] for everybody else; [`Refusal`] for a range that is not usable, and when the audit
+    /// chain cannot be read.
+    pub async fn report(
+        &self,
+        caller: &VerifiedCaller,
+        range: ReportRange,
+    ) -> Result<ReportView, Refusal> {
+        report::of(&self.context, caller, range).await
     }
 
     /// Whether a token that somebody was verified by has been revoked since.

@@ -99,9 +99,11 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
         | EffectState::Denied { .. } => {
             let mut event = refuse::event_of(AuditKind::Replayed, &passage, &stage);
             event.record_id = Some(record.record_id);
+            let answer = recorded::answer(context, &record, true).await;
+            event.code = not_as_recorded(&answer);
             context.note(event).await;
             context.metrics.duplicate(Duplicate::Replayed);
-            passage.finish(recorded::answer(context, &record, true).await);
+            passage.finish(answer);
         }
     }
 }
@@ -227,7 +229,7 @@ fn under_way(context: &Context, passage: Passage, record: &EffectRecord) {
     )
     .with_execution(Execution::Unknown)
     .with_retry_after_ms(1_000);
-    context.metrics.refused(refusal.code);
+    context.metrics.refused(passage.asked.known.as_ref(), &refusal, passage.began.elapsed());
     passage.finish(recorded::refused(record, refusal, None));
 }
 
@@ -288,12 +290,21 @@ async fn end_of(
     if let Err(refusal) = run::tell_end(context, (&passage, stage), known, &end).await {
         return refuse::tell(context, passage, refusal, None);
     }
+    let mut event = refuse::event_of(AuditKind::Replayed, &passage, stage);
     if is_other {
+        event.code = Some(ErrorCode::LedgerUnavailable);
+        context.note(event).await;
         return passage.finish(end);
     }
     if let Answer::Finished(result) = &mut end {
         result.replayed = true;
     }
-    context.note(refuse::event_of(AuditKind::Replayed, &passage, stage)).await;
+    context.note(event).await;
     passage.finish(end);
+}
+
+/// With which code a recorded result is not given again as it was recorded (TM-21).
+fn not_as_recorded(answer: &Answer) -> Option<ErrorCode> {
+    let Answer::Refused(refused) = answer else { return None };
+    Some(refused.refusal.code).filter(|code| *code == ErrorCode::LedgerUnavailable)
 }

@@ -363,7 +363,7 @@ pub(crate) fn tell(
     if let Some(detail) = &refusal.detail {
         tracing::info!(call_id = %passage.call_id, code = %refusal.code, %detail, "call refused");
     }
-    context.metrics.refused(refusal.code);
+    context.metrics.refused(passage.asked.known.as_ref(), &refusal, passage.began.elapsed());
     let mut subject = passage.subject();
     subject.decision_id = decision_id;
     passage.finish(subject.refused(refusal, context.ledger.store().now()));

@@ -9,6 +9,7 @@ use tracing::Instrument as _;
 
 use placet_ledger::audit::{AuditEvent, AuditKind};
 use placet_telemetry::trace::{CallFields, Stage, record_adapter, record_call, stage_span};
+use placet_types::{error::ErrorCode, ids::CapabilityId};
 
 use crate::{
     call::{Brokered, Built, Call, Caller, Gated, Invoked, Planned},
@@ -31,6 +32,11 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
     let chain = stage.caller.chain();
     event.caller = Some(broker_stage::shown(context, &chain, &stage.caller.proof()));
     event.chain = Some(chain);
+    // Of a tool that exists, also where it is outside the caller's surface: what the caller calls it is no name to count by.
+    let known = CapabilityId::from_tool_name(&stage.submission.tool).ok();
+    event.capability =
+        known.filter(|id| context.catalog.resolve(stage.caller.tenant(), id).is_some());
+    passage.asked.known = event.capability.clone();
     let built = span.in_scope(|| build_stage::build(context, &passage.call_id, stage));
     context.metrics.stage(Stage::Build, began.elapsed());
     match built {
@@ -46,6 +52,10 @@ pub(crate) fn build(context: &Arc<Context>, call: Call<Planned>) {
             context.routes.broker(context, Call { passage, stage: built });
         }
         Err(refusal) => {
+            if refusal.code == ErrorCode::ToolNotFound && event.capability.is_some() {
+                // It is outside the caller's surface (TM-21).
+                context.metrics.denied();
+            }
             let owner = Arc::clone(context);
             context
                 .registry

@@ -13,6 +13,7 @@ pub(crate) mod init;
 pub(crate) mod ledger;
 pub(crate) mod notifications;
 pub(crate) mod policy;
+pub(crate) mod report;
 pub(crate) mod schema;
 pub(crate) mod serve;
 pub(crate) mod token;
@@ -41,6 +42,7 @@ pub(crate) async fn run(cli: Cli, environment: &Environment) -> Outcome {
         Command::Ledger(args) => ledger::run(&args, environment).await,
         Command::Audit(args) => audit::run(&args, environment).await,
         Command::Credentials(args) => credentials::run(&args, environment).await,
+        Command::Report(args) => report::run(&args, environment).await,
         Command::Notifications(args) => notifications::run(&args, environment).await,
         Command::Token(args) => token::run(&args, environment),
         Command::Schema(args) => schema::run(&args),

@@ -13,6 +13,7 @@ use placet_pipeline::{
         Engine,
         evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
     },
+    report::{ReportRange, ReportView},
     submission::{Inbound, Submission},
     ticket::Ticket,
     views::{
@@ -185,6 +186,14 @@ impl Backend for Engine {
 
     fn credentials(&self, caller: &VerifiedCaller) -> Result<CredentialsView, Refusal> {
         Self::credentials(self, caller)
+    }
+
+    async fn report(
+        &self,
+        caller: &VerifiedCaller,
+        range: ReportRange,
+    ) -> Result<ReportView, Refusal> {
+        Self::report(self, caller, range).await
     }
 
     fn is_revoked(&self, caller: &VerifiedCaller) -> bool {

@@ -14,6 +14,8 @@ pub(super) struct Bars<'a> {
     /// What a bar stands for, and what it counts.
     pub(super) columns: (&'a str, &'a str),
     pub(super) bars: Vec<(String, u32)>,
+    /// What it says in words; absent: the sum and the largest.
+    pub(super) words: Option<String>,
 }
 
 /// A whole number of units of a bar.
@@ -57,6 +59,9 @@ impl Bars<'_> {
     }
 
     fn said(&self) -> String {
+        if let Some(words) = &self.words {
+            return words.clone();
+        }
         let most = self.bars.iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > 0);
         let sum = self.bars.iter().fold(0_u32, |sum, (_, count)| sum.saturating_add(*count));
         match most {
@@ -89,6 +94,7 @@ pub(super) fn by_age(load: &DeskLoad) -> Bars<'static> {
         title: "Waiting, by age",
         columns: ("Age", "Calls"),
         bars: names.into_iter().map(str::to_owned).zip(load.waiting_by_age).collect(),
+        words: None,
     }
 }
 
@@ -102,6 +108,7 @@ pub(super) fn by_group(load: &DeskLoad) -> Bars<'static> {
             .iter()
             .map(|(group, count)| (group.to_string(), *count))
             .collect(),
+        words: None,
     }
 }
 
@@ -121,7 +128,7 @@ pub(super) fn to_decision(load: &DeskLoad) -> Bars<'static> {
         bars.push((name.to_owned(), u32::try_from(within).unwrap_or(u32::MAX)));
         from = until;
     }
-    Bars { title: "Time to decision", columns: ("Time", "Calls"), bars }
+    Bars { title: "Time to decision", columns: ("Time", "Calls"), bars, words: None }
 }
 
 /// The middle and the slow end of the times to decision, in words.

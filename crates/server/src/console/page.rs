@@ -16,6 +16,7 @@ pub(super) enum Place {
     Inbox,
     Finished,
     Load,
+    Report,
     Grants,
     BreakGlass,
     Handovers,
@@ -25,10 +26,11 @@ pub(super) enum Place {
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 8] = [
+const PLACES: [(Place, &str, &str); 9] = [
     (Place::Inbox, "/", "Inbox"),
     (Place::Finished, "/?state=consumed&order=newest", "Finished"),
     (Place::Load, "/load", "Load"),
+    (Place::Report, "/report", "Report"),
     (Place::Grants, "/grants", "Grants"),
     (Place::BreakGlass, "/break-glass", "Break-glass"),
     (Place::Handovers, "/handovers", "Handovers"),

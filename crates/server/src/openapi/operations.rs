@@ -16,6 +16,7 @@ use utoipa::openapi::{
 
 use placet_pipeline::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
+    report::ReportView,
     submission::Submission,
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
@@ -37,7 +38,7 @@ use crate::{
     operation::Operation,
     problem::{PROBLEM_JSON, ProblemDocument},
     query::{LIMIT_DEFAULT, LIMIT_MAX, WAIT_MS_MAX},
-    routes::approvals::STATES,
+    routes::{approvals::STATES, report::MS_MAX},
 };
 
 /// The method as the document writes it.
@@ -90,6 +91,7 @@ pub(super) fn describe(operation: Operation) -> Description {
         Operation::ResolveRecord => resolve_record(),
         Operation::RearmRecord => rearm_record(),
         Operation::ShowCredentials => show_credentials(),
+        Operation::ShowReport => show_report(),
         Operation::GetReceipt => get_receipt(),
         Operation::ListCheckpoints => list_checkpoints(),
         Operation::GetAuditKey => get_audit_key(),
@@ -186,6 +188,21 @@ fn show_credentials() -> OperationBuilder {
         "Tokens are revoked with an entry of the desk: `POST /v1/desk` with `kind` `revocation`.",
     ))
     .response("200", ok::<CredentialsView>("The figures"))
+}
+
+fn show_report() -> OperationBuilder {
+    let moment = || json!({ "type": "integer", "minimum": 1, "maximum": MS_MAX });
+    start("showReport", "report", "How calls went, by adapter and capability; for operators")
+        .description(Some(
+            "The five evaluation metrics of a range of at most 31 days, computed from the audit chain.",
+        ))
+        .parameter(query(
+            "from",
+            "The first moment, in milliseconds since 1970; a day before `to` if nothing is said",
+            moment(),
+        ))
+        .parameter(query("to", "The end, which is not in it; now if nothing is said", moment()))
+        .response("200", ok::<ReportView>("The report"))
 }
 
 fn get_receipt() -> OperationBuilder {

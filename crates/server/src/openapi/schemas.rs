@@ -13,6 +13,7 @@ use utoipa::openapi::{
 
 use placet_pipeline::{
     engine::evidence::{AuditKeyView, ConsistencyView, InclusionView, ReceiptView},
+    report::ReportView,
     submission::Submission,
     views::{
         ApprovalDetail, ApprovalView, CredentialsView, DecisionRequest, RearmRequest, RecordView,
@@ -50,6 +51,7 @@ pub(super) fn components() -> Components {
     name::<ApprovalDetail>(&mut generator);
     name::<DecisionRequest>(&mut generator);
     name::<CredentialsView>(&mut generator);
+    name::<ReportView>(&mut generator);
     name::<RecordList>(&mut generator);
     name::<RecordView>(&mut generator);
     name::<ResolutionRequest>(&mut generator);

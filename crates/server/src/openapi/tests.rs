@@ -104,6 +104,7 @@ async fn answers_fit_their_schemas() {
         ("/v1/calls/call-1/trail", "/v1/calls/{id}/trail"),
         ("/v1/ledger", "/v1/ledger"),
         ("/v1/credentials", "/v1/credentials"),
+        ("/v1/report?from=5&to=9", "/v1/report"),
         (record.as_str(), "/v1/ledger/{id}"),
     ] {
         let reply = door.get(path).await;

@@ -7,6 +7,7 @@ use serde_json::json;
 use placet_pipeline::{
     answer::{Answer, Held, RefusedCall},
     engine::evidence::{AuditKeyView, CheckpointView, ConsistencyView, InclusionView, ReceiptView},
+    report::{ReportNumbers, ReportRange, ReportRow, ReportView},
     views::{ApprovalDetail, ApprovalView, RecordView},
 };
 use placet_types::{
@@ -117,6 +118,23 @@ pub(crate) fn refused(refusal: Refusal) -> Answer {
         ..envelope(ResultStatus::Refused)
     };
     Answer::Refused(Box::new(RefusedCall { refusal, result }))
+}
+
+pub(super) fn report(range: ReportRange) -> ReportView {
+    let numbers = ReportNumbers { calls: 4, succeeded: 3, failed: 1, ..ReportNumbers::default() };
+    let row = ReportRow {
+        adapter: "files".to_owned(),
+        capability: "read".to_owned(),
+        numbers: numbers.clone(),
+    };
+    ReportView {
+        from: range.from.unwrap_or(Timestamp::from_ms(0)),
+        to: range.to.unwrap_or(Timestamp::from_ms(1)),
+        entries_read: 9,
+        incomplete: false,
+        total: numbers,
+        rows: vec![row],
+    }
 }
 
 pub(super) fn chain() -> PrincipalChain {

@@ -36,6 +36,7 @@ fn path(operation: Operation) -> String {
         | Operation::FollowDesk
         | Operation::ListRecords
         | Operation::ShowCredentials
+        | Operation::ShowReport
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
         | Operation::ProveInclusion
@@ -90,6 +91,7 @@ fn body(operation: Operation) -> Option<Value> {
         | Operation::ListRecords
         | Operation::GetRecord
         | Operation::ShowCredentials
+        | Operation::ShowReport
         | Operation::ListCheckpoints
         | Operation::GetAuditKey
         | Operation::ProveInclusion
@@ -222,6 +224,7 @@ async fn another_tenants_token_sees_nothing_on_any_route() {
             | Operation::ActOnDeskEntry
             | Operation::GetRecord
             | Operation::ShowCredentials
+            | Operation::ShowReport
             | Operation::ResolveRecord
             | Operation::RearmRecord
             | Operation::GetReceipt

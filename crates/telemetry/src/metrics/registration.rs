@@ -75,7 +75,7 @@ impl Inner {
         let stage_seconds = r.seconds("stage", "Time that calls spend in a stage", histograms());
         let retries = r.count("retries", "Attempts at an adapter that were repeated");
         let inflight: Family<_, Gauge> = r.count("inflight", "Calls that are with an adapter now");
-        let help = "Circuit breaker of an adapter: 0 closed, 1 half open, 2 open";
+        let help = "Circuit breaker of an adapter: 0 closed, 1 open";
         let breaker_state: Family<_, Gauge> = r.count("breaker_state", help);
         let (approvals, approvals_pending, approval_wait_seconds) = approvals(&mut r);
         let (grants_used, break_glass_reviews_due) = entries(&mut r);

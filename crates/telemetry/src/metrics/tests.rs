@@ -89,7 +89,7 @@ fn everything_that_was_recorded_is_in_the_text() {
         (r#"placet_call_seconds_bucket{le="0.01",adapter="files"}"#, 0.0),
         (r#"placet_adapter_seconds_sum{adapter="files",capability="read"}"#, 0.002),
         (r#"placet_stage_seconds_count{stage="gate"}"#, 1.0),
-        (r#"placet_breaker_state{adapter="files"}"#, 2.0),
+        (r#"placet_breaker_state{adapter="files"}"#, 1.0),
         (r#"placet_inflight{adapter="files"}"#, 1.0),
         ("placet_approvals_pending", 3.0),
         ("placet_grants_used_total", 1.0),
@@ -130,7 +130,7 @@ fn fresh_metrics_are_a_valid_text_and_every_one_is_described() {
         assert!(scraped.types.contains_key(name), "{name}");
     }
     // What must stay zero can only be watched if it is there before it happens.
-    assert!(scraped.sample(r#"placet_duplicates_total{what="executed_again"}"#).abs() < 1e-9);
+    assert!(scraped.sample(r#"placet_duplicates_total{what="expired"}"#).abs() < 1e-9);
     assert!(scraped.sample(r#"placet_stage_seconds_count{stage="approval"}"#).abs() < 1e-9);
 }
 

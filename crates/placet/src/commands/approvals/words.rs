@@ -92,7 +92,7 @@ pub(in crate::commands) fn lasting(text: &str) -> Result<u64, String> {
 }
 
 /// A moment as RFC 3339 writes it; the seconds may be left out.
-pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+pub(in crate::commands) fn moment(text: &str) -> Result<Timestamp, String> {
     let wrong = || "write it as 2026-12-24T18:00Z or 2026-12-24T18:00+01:00".to_owned();
     read_moment(text).ok_or_else(wrong)
 }

@@ -8,12 +8,13 @@ use super::{Browser, checked, key, page, settings, with_link};
 use crate::testing::{APPROVAL, CALL, Fake, TestDoor};
 
 /// Every page that somebody who is signed in can open.
-const PAGES: [&str; 19] = [
+const PAGES: [&str; 20] = [
     "/",
     "/?state=consumed&order=newest",
     "/?whose=mine&mode=destructive&group=owners&q=x&from=50",
     "/?state=frob&mode=frob&from=frob",
     "/load",
+    "/report",
     "/approvals/approval-1",
     "/approvals/approval-1?done=approve",
     "/approvals/approval-1/edit",

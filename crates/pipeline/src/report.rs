@@ -1,0 +1,507 @@
+//! The evaluation report (TM-21): how the calls of one tenant went in a range of time, by adapter and capability.
+//!
+//! Owns what is counted and how. Invariant: everything is computed from the audit chain, so that it is the same for either store, for all
+//! nodes and after a restart; a report that may lack something says so.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use placet_identity::VerifiedCaller;
+use placet_ledger::{
+    audit::AuditKind,
+    log::{AuditLog, LogEntry},
+    store::StoreError,
+};
+use placet_types::{
+    clock::Timestamp,
+    error::{ErrorCode, Problem, Refusal},
+    ids::{ApprovalId, CapabilityId, TenantId, ToolCallId},
+    mode::ApprovalMode,
+};
+
+use crate::{
+    context::{Context, lookup_refusal},
+    desk::trail::first_at,
+    operator,
+};
+
+/// The longest range of a report, in milliseconds: 31 days.
+pub const RANGE_MS_MAX: i64 = 31 * 86_400_000;
+/// The range of a report that names no beginning, in milliseconds: one day.
+pub const RANGE_MS_DEFAULT: i64 = 86_400_000;
+/// The most entries of the chain that are read for one report.
+const ENTRIES_MAX: u64 = 100_000;
+/// How many are read at a time.
+const READ: u64 = 512;
+/// The name of the adapter and the capability of calls of tools that do not exist.
+pub const UNRESOLVED: &str = "unresolved";
+
+/// The range of a report, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReportRange {
+    /// Its first moment; absent: a day before its end.
+    pub from: Option<Timestamp>,
+    /// Its end, which is not in it; absent: now.
+    pub to: Option<Timestamp>,
+}
+
+/// How calls went in a range of time (TM-21).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReportView {
+    /// The first moment.
+    pub from: Timestamp,
+    /// The end, which is not in it.
+    pub to: Timestamp,
+    /// How many entries of the audit chain were read.
+    pub entries_read: u64,
+    /// Whether not everything was read: there were more entries than one report reads, or a part of the chain is gone. Take a shorter range.
+    pub incomplete: bool,
+    /// All calls of the tenant.
+    pub total: ReportNumbers,
+    /// The same by adapter and capability, in their order.
+    pub rows: Vec<ReportRow>,
+}
+
+/// How the calls of one capability went.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReportRow {
+    /// The adapter; `unresolved` for tools that do not exist.
+    pub adapter: String,
+    /// The capability; `unresolved` for tools that do not exist.
+    pub capability: String,
+    /// The numbers.
+    pub numbers: ReportNumbers,
+}
+
+/// The five evaluation metrics with what they are computed from. A rate is absent where there is nothing to divide by.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ReportNumbers {
+    /// Calls that were refused, held, sent or replayed.
+    pub calls: u64,
+    /// Calls that were executed and succeeded.
+    pub succeeded: u64,
+    /// Calls that were executed and failed.
+    pub failed: u64,
+    /// Calls whose outcome was not known when they ended.
+    pub unknown: u64,
+    /// Calls that were sent, and of which it is certain that nothing happened.
+    pub not_executed: u64,
+    /// Calls that were refused before they were sent.
+    pub refused: u64,
+    /// Success rate: `succeeded` of those that succeeded, failed, or whose outcome is unknown; from 0 to 1.
+    pub success_rate: Option<f64>,
+    /// Calls that policy decided upon.
+    pub decided: u64,
+    /// Of those, calls that asked for another approval mode than the one that governed them.
+    pub misclassified: u64,
+    /// Approval-mode misclassification rate: `misclassified` of `decided`; from 0 to 1.
+    pub misclassification_rate: Option<f64>,
+    /// Calls that policy denied, and calls of tools outside the caller's surface.
+    pub violations: u64,
+    /// Permission-violation rate: `violations` of `calls`; from 0 to 1.
+    pub violation_rate: Option<f64>,
+    /// How many calls the two latencies are of: those that were sent and came back in the range.
+    pub timed: u64,
+    /// Mean time from the dispatch to the recorded outcome, in milliseconds.
+    pub latency_mean_ms: Option<u64>,
+    /// 99 of 100 calls took no longer than this, in milliseconds (nearest rank).
+    pub latency_p99_ms: Option<u64>,
+    /// Repeated calls that were given the recorded result.
+    pub replayed: u64,
+    /// Repeated calls whose recorded result could not be given as it was recorded. Each is a fault.
+    pub replays_differed: u64,
+    /// Keys that came with other arguments, and were refused.
+    pub conflicts: u64,
+    /// Idempotent-replay correctness: `replayed` of all that had a recorded result; from 0 to 1.
+    pub replay_correctness: Option<f64>,
+}
+
+/// The report of a tenant, for its operators.
+pub(crate) async fn of(
+    context: &Context,
+    caller: &VerifiedCaller,
+    range: ReportRange,
+) -> Result<ReportView, Refusal> {
+    operator::must_be_operator(context, caller)?;
+    let (from, to) = bounds(range, context.ledger.store().now())?;
+    let Some(notary) = &context.notary else {
+        return Err(Refusal::new(
+            ErrorCode::NotFound,
+            "this service keeps no audit chain to report on",
+        ));
+    };
+    let mut reading = Reading::new(caller.tenant().clone(), (from, to));
+    reading.read(notary.log()).await.map_err(|error| lookup_refusal(&error))?;
+    Ok(reading.view())
+}
+
+fn bounds(range: ReportRange, now: Timestamp) -> Result<(Timestamp, Timestamp), Refusal> {
+    let to = range.to.unwrap_or(now);
+    let from = range.from.unwrap_or_else(|| to.plus_ms(RANGE_MS_DEFAULT.saturating_neg()));
+    let wrong = |pointer: &str, problem: &str| {
+        let places = vec![Problem { pointer: pointer.to_owned(), problem: problem.to_owned() }];
+        Refusal::new(ErrorCode::ValidationError, "the range of the report is not usable")
+            .with_problems(places)
+    };
+    if to <= from {
+        return Err(wrong("/to", "must be after `from`"));
+    }
+    if to.since_ms(from) > RANGE_MS_MAX {
+        return Err(wrong("/from", "must be at most 31 days before `to`"));
+    }
+    Ok((from, to))
+}
+
+/// What is read of an entry: the events in it.
+#[derive(Deserialize)]
+struct Payload {
+    #[serde(default)]
+    audit: Vec<Happened>,
+}
+
+/// What is read of an event.
+#[derive(Deserialize)]
+struct Happened {
+    kind: AuditKind,
+    #[serde(default)]
+    tenant: Option<TenantId>,
+    #[serde(default)]
+    call_id: Option<ToolCallId>,
+    #[serde(default)]
+    approval_id: Option<ApprovalId>,
+    #[serde(default)]
+    capability: Option<CapabilityId>,
+    #[serde(default)]
+    code: Option<ErrorCode>,
+    #[serde(default)]
+    note: Option<String>,
+    #[serde(default)]
+    decision: Option<Modes>,
+    #[serde(skip)]
+    at_ms: i64,
+}
+
+/// What is read of a policy decision.
+#[derive(Deserialize)]
+struct Modes {
+    mode_requested: Option<ApprovalMode>,
+    mode_effective: Option<ApprovalMode>,
+}
+
+/// The chain as far as it was read.
+struct Reading {
+    tenant: TenantId,
+    range: (Timestamp, Timestamp),
+    happened: Vec<Happened>,
+    entries: u64,
+    incomplete: bool,
+}
+
+impl Reading {
+    const fn new(tenant: TenantId, range: (Timestamp, Timestamp)) -> Self {
+        Self { tenant, range, happened: Vec::new(), entries: 0, incomplete: false }
+    }
+
+    async fn read(&mut self, log: &dyn AuditLog) -> Result<(), StoreError> {
+        let (from, to) = self.range;
+        for head in log.heads().await? {
+            let name = head.log.as_str();
+            let mut next = first_at(log, (name, head.size), from).await?;
+            let until = first_at(log, (name, head.size), to).await?;
+            while next < until {
+                let left = ENTRIES_MAX.saturating_sub(self.entries);
+                if left == 0 {
+                    self.incomplete = true;
+                    return Ok(());
+                }
+                let many = until.saturating_sub(next).min(READ).min(left);
+                let entries =
+                    log.entries(name, next, usize::try_from(many).unwrap_or(usize::MAX)).await?;
+                // A part that was taken away has no entries.
+                self.incomplete |= entries.first().is_none_or(|first| first.seq > next);
+                let Some(last) = entries.last() else { break };
+                next = last.seq.saturating_add(1);
+                self.entries = self.entries.saturating_add(many);
+                entries.iter().for_each(|entry| self.take(entry));
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, entry: &LogEntry) {
+        let (from, to) = self.range;
+        if entry.at_ms < from.as_ms() || entry.at_ms >= to.as_ms() {
+            return;
+        }
+        // An entry without events has none to count.
+        let Ok(payload) = serde_json::from_slice::<Payload>(&entry.payload) else { return };
+        let own =
+            payload.audit.into_iter().filter(|event| event.tenant.as_ref() == Some(&self.tenant));
+        self.happened.extend(own.map(|event| Happened { at_ms: entry.at_ms, ..event }));
+    }
+
+    fn view(mut self) -> ReportView {
+        // Nodes have logs of their own: a call may be sent by one and settled by another.
+        self.happened.sort_by_key(|event| event.at_ms);
+        let mut count = Count::default();
+        for event in &self.happened {
+            count.take(event);
+        }
+        let mut total = Tally::default();
+        let rows = count.rows.into_iter().map(|(capability, tally)| {
+            total.add(&tally);
+            let named = |name: Option<&str>| name.unwrap_or(UNRESOLVED).to_owned();
+            ReportRow {
+                adapter: named(capability.as_ref().map(|id| id.adapter().as_str())),
+                capability: named(capability.as_ref().map(|id| id.capability().as_str())),
+                numbers: tally.numbers(),
+            }
+        });
+        let rows = rows.collect();
+        let (from, to) = self.range;
+        ReportView {
+            from,
+            to,
+            entries_read: self.entries,
+            incomplete: self.incomplete,
+            total: total.numbers(),
+            rows,
+        }
+    }
+}
+
+/// What was counted so far.
+#[derive(Default)]
+struct Count {
+    rows: BTreeMap<Option<CapabilityId>, Tally>,
+    seen: HashSet<ToolCallId>,
+    decided: HashSet<ToolCallId>,
+    refused: HashSet<ToolCallId>,
+    sent: HashMap<ToolCallId, i64>,
+}
+
+/// What was counted for one capability.
+#[derive(Default)]
+struct Tally {
+    numbers: ReportNumbers,
+    took_ms: Vec<u64>,
+}
+
+const fn one_more(count: &mut u64) {
+    *count = count.saturating_add(1);
+}
+
+impl Count {
+    fn take(&mut self, event: &Happened) {
+        let Some(call_id) = &event.call_id else { return };
+        let is_of_call = matches!(
+            event.kind,
+            AuditKind::Refused
+                | AuditKind::Security
+                | AuditKind::Held
+                | AuditKind::Dispatched
+                | AuditKind::ReadDispatched
+                | AuditKind::Settled
+                | AuditKind::ReadSettled
+                | AuditKind::Replayed
+        );
+        // What an approver was refused is no call.
+        let is_of_approver = event.kind == AuditKind::Security && event.approval_id.is_some();
+        if !is_of_call || is_of_approver {
+            return;
+        }
+        let tally = self.rows.entry(event.capability.clone()).or_default();
+        let numbers = &mut tally.numbers;
+        let is_end = matches!(event.kind, AuditKind::Settled | AuditKind::ReadSettled);
+        if !is_end && self.seen.insert(call_id.clone()) {
+            one_more(&mut numbers.calls);
+        }
+        if let Some(Modes { mode_requested: Some(requested), mode_effective: Some(effective) }) =
+            &event.decision
+            && self.decided.insert(call_id.clone())
+        {
+            one_more(&mut numbers.decided);
+            if requested != effective {
+                one_more(&mut numbers.misclassified);
+            }
+        }
+        if is_end {
+            tally.settled(event, self.sent.remove(call_id));
+        } else if matches!(event.kind, AuditKind::Dispatched | AuditKind::ReadDispatched) {
+            self.sent.entry(call_id.clone()).or_insert(event.at_ms);
+        } else if event.kind == AuditKind::Replayed {
+            one_more(match event.code {
+                None => &mut numbers.replayed,
+                Some(_) => &mut numbers.replays_differed,
+            });
+        } else if let Some(code) = event.code
+            && !self.sent.contains_key(call_id)
+            && self.refused.insert(call_id.clone())
+        {
+            numbers.refused(code, event.capability.is_some());
+        }
+    }
+}
+
+impl ReportNumbers {
+    fn refused(&mut self, code: ErrorCode, is_known_tool: bool) {
+        one_more(&mut self.refused);
+        // A tool that exists, and not for this caller, is a violation as much as what policy denies.
+        let is_outside = code == ErrorCode::ToolNotFound && is_known_tool;
+        if code == ErrorCode::PolicyDenied || is_outside {
+            one_more(&mut self.violations);
+        }
+        if code == ErrorCode::IdempotencyConflict {
+            one_more(&mut self.conflicts);
+        }
+    }
+}
+
+impl Tally {
+    fn settled(&mut self, event: &Happened, sent_ms: Option<i64>) {
+        let numbers = &mut self.numbers;
+        match (event.kind, event.note.as_deref(), event.code) {
+            (AuditKind::Settled, Some("succeeded"), _) | (AuditKind::ReadSettled, _, None) => {
+                one_more(&mut numbers.succeeded);
+            }
+            (AuditKind::Settled, Some("failed_final"), _)
+            | (AuditKind::ReadSettled, _, Some(ErrorCode::AdapterFailed)) => {
+                one_more(&mut numbers.failed);
+            }
+            (AuditKind::Settled, Some("indeterminate"), _) => one_more(&mut numbers.unknown),
+            _ => one_more(&mut numbers.not_executed),
+        }
+        if let Some(sent_ms) = sent_ms {
+            self.took_ms.push(u64::try_from(event.at_ms.saturating_sub(sent_ms)).unwrap_or(0));
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        let (all, more) = (&mut self.numbers, &other.numbers);
+        for (sum, count) in [
+            (&mut all.calls, more.calls),
+            (&mut all.succeeded, more.succeeded),
+            (&mut all.failed, more.failed),
+            (&mut all.unknown, more.unknown),
+            (&mut all.not_executed, more.not_executed),
+            (&mut all.refused, more.refused),
+            (&mut all.decided, more.decided),
+            (&mut all.misclassified, more.misclassified),
+            (&mut all.violations, more.violations),
+            (&mut all.replayed, more.replayed),
+            (&mut all.replays_differed, more.replays_differed),
+            (&mut all.conflicts, more.conflicts),
+        ] {
+            *sum = sum.saturating_add(count);
+        }
+        self.took_ms.extend(&other.took_ms);
+    }
+
+    /// The counts with the rates.
+    fn numbers(mut self) -> ReportNumbers {
+        self.took_ms.sort_unstable();
+        let numbers = self.numbers;
+        let timed = u64::try_from(self.took_ms.len()).unwrap_or(u64::MAX);
+        let sum = self.took_ms.iter().fold(0_u64, |sum, took| sum.saturating_add(*took));
+        let executed =
+            numbers.succeeded.saturating_add(numbers.failed).saturating_add(numbers.unknown);
+        let repeated = numbers.replayed.saturating_add(numbers.replays_differed);
+        ReportNumbers {
+            success_rate: rate(numbers.succeeded, executed),
+            misclassification_rate: rate(numbers.misclassified, numbers.decided),
+            violation_rate: rate(numbers.violations, numbers.calls),
+            timed,
+            latency_mean_ms: sum.checked_div(timed),
+            latency_p99_ms: p99(&self.took_ms),
+            replay_correctness: rate(numbers.replayed, repeated),
+            ..numbers
+        }
+    }
+}
+
+/// A share of a whole, from 0 to 1; none of nothing.
+fn rate(part: u64, whole: u64) -> Option<f64> {
+    let of = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    (whole > 0).then(|| of(part) / of(whole))
+}
+
+/// The 99th percentile of sorted numbers, by nearest rank.
+fn p99(sorted: &[u64]) -> Option<u64> {
+    let rank = sorted.len().saturating_mul(99).div_ceil(100);
+    sorted.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{Happened, Reading, ReportView, Timestamp, p99};
+
+    fn report(events: Vec<(i64, Value)>) -> ReportView {
+        let range = (Timestamp::from_ms(0), Timestamp::from_ms(1_000_000));
+        let mut reading = Reading::new("acme".parse().unwrap(), range);
+        reading.happened = events
+            .into_iter()
+            .map(|(at_ms, event)| Happened { at_ms, ..serde_json::from_value(event).unwrap() })
+            .collect();
+        reading.view()
+    }
+
+    fn event(kind: &str, call: &str, more: &Value) -> Value {
+        let mut event =
+            json!({ "kind": kind, "tenant": "acme", "call_id": call, "capability": "files/read" });
+        event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        event
+    }
+
+    #[test]
+    fn five_metrics_are_counted_by_capability() {
+        let modes = |asked: &str| json!({ "decision": { "mode_requested": asked, "mode_effective": "read_only" } });
+        let report = report(vec![
+            (10, event("read_dispatched", "c1", &modes("read_only"))),
+            (110, event("read_settled", "c1", &json!({}))),
+            (200, event("read_dispatched", "c2", &modes("network"))),
+            (500, event("read_settled", "c2", &json!({ "code": "ADAPTER_FAILED" }))),
+            (600, event("refused", "c3", &json!({ "code": "POLICY_DENIED" }))),
+            (610, event("refused", "c3", &json!({ "code": "POLICY_DENIED" }))),
+            (620, event("refused", "c4", &json!({ "code": "TOOL_NOT_FOUND" }))),
+            (630, event("refused", "c5", &json!({ "code": "TOOL_NOT_FOUND", "capability": null }))),
+            (640, event("replayed", "c6", &json!({}))),
+            (650, event("replayed", "c7", &json!({ "code": "LEDGER_UNAVAILABLE" }))),
+            (660, event("refused", "c8", &json!({ "code": "IDEMPOTENCY_CONFLICT" }))),
+        ]);
+        let names: Vec<&str> = report.rows.iter().map(|row| row.capability.as_str()).collect();
+        assert_eq!(names, ["unresolved", "read"]);
+        let read = &report.rows[1].numbers;
+        assert_eq!((read.calls, read.succeeded, read.failed, read.refused), (7, 1, 1, 3));
+        assert_eq!(read.success_rate, Some(0.5));
+        assert_eq!((read.misclassified, read.misclassification_rate), (1, Some(0.5)));
+        assert_eq!(read.violations, 2);
+        assert_eq!((read.latency_mean_ms, read.latency_p99_ms), (Some(200), Some(300)));
+        assert_eq!((read.replayed, read.replays_differed, read.conflicts), (1, 1, 1));
+        assert_eq!(read.replay_correctness, Some(0.5));
+        let total = &report.total;
+        assert_eq!((total.calls, total.refused, total.violations), (8, 4, 2));
+        assert_eq!(total.violation_rate, Some(0.25));
+    }
+
+    #[test]
+    fn a_refused_attempt_after_a_dispatch_is_not_a_refused_call() {
+        let report = report(vec![
+            (1, event("dispatched", "c1", &json!({}))),
+            (2, event("security", "c1", &json!({ "code": "VALIDATION_ERROR" }))),
+            (3, event("settled", "c1", &json!({ "note": "failed_retriable" }))),
+        ]);
+        let numbers = &report.total;
+        assert_eq!((numbers.calls, numbers.refused, numbers.not_executed), (1, 0, 1));
+        assert_eq!(numbers.success_rate, None);
+    }
+
+    #[test]
+    fn p99_is_the_nearest_rank() {
+        let hundred: Vec<u64> = (1..=100).collect();
+        assert_eq!((p99(&hundred), p99(&[7]), p99(&[])), (Some(99), Some(7), None));
+    }
+}
