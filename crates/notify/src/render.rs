@@ -138,6 +138,17 @@ fn put(data: &mut Map<String, Value>, fields: Value) {
     }
 }
 
+/// The status that the call's result envelope has (TM-03), by the state of its record or of its approval.
+fn status_of(state: &str) -> &'static str {
+    match state {
+        "succeeded" => "succeeded",
+        "failed_final" => "failed",
+        "indeterminate" => "unknown",
+        "pending" | "approved" => "pending",
+        _ => "refused",
+    }
+}
+
 fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
     let end = call.end.as_ref();
     put(
@@ -145,7 +156,7 @@ fn for_caller(data: &mut Map<String, Value>, call: &CallFacts) {
         json!({
             "call_id": call.call_id,
             "operation": call.operation,
-            "status": end.map_or(call.state, |end| end.outcome.as_str()),
+            "status": status_of(end.map_or(call.state, |end| end.outcome.as_str())),
             "code": end.map_or(call.code, |end| end.code),
             "result_digest": end.and_then(|end| end.result),
         }),

@@ -161,7 +161,7 @@ async fn a_caller_is_told_once_that_its_approved_call_waits_for_a_new_token() {
     assert_eq!(said.len(), 1, "{said:?}");
     let letter = render::webhook(&said[0].letter, None);
     assert_eq!(letter["type"], "call.awaits_credential");
-    assert_eq!(letter["data"]["status"], "approved");
+    assert_eq!(letter["data"]["status"], "pending");
     assert_eq!(letter["data"]["code"], "CREDENTIAL_EXPIRED");
     assert!(!letter.to_string().contains("CANARY"), "{letter}");
     assert_eq!(boy.arrived().len(), 2, "people hear of the approval, and not of this unasked");
