@@ -88,7 +88,8 @@ when {
 };"#;
     let provider = Provider::start(&Setup::new()).await;
     let shown = json!({ "policy_claims": ["client_id"] });
-    let placet = with_permits(trusting(&provider, shown), PERMITS).start().await;
+    let setup = with_permits(trusting(&provider, shown), PERMITS);
+    let placet = setup.start().await;
     let agent = placet.client(Some(provider.agent.clone()));
     let alice = format!("Bearer {}", provider.alice);
     agent.call_with(&read("s1"), "placet-delegation", &alice).await.succeeded();
@@ -98,7 +99,8 @@ when {
     agent.call_with(&read("s3"), "placet-delegation", &bob).await.refused(403, "POLICY_DENIED");
     placet.stop().await;
     // The same tokens, and no claim of them is for policies.
-    let placet = with_permits(trusting(&provider, json!({})), PERMITS).start().await;
+    let setup = with_permits(trusting(&provider, json!({})), PERMITS);
+    let placet = setup.start().await;
     let agent = placet.client(Some(provider.agent.clone()));
     agent.call_with(&read("s4"), "placet-delegation", &alice).await.refused(403, "POLICY_DENIED");
 }
@@ -107,7 +109,7 @@ when {
 fn only_by(auth_type: &str) -> String {
     format!(
         r#"
-@id("workload") permit (principal is Placet::Agent, action in Placet::Action::"call_tool", resource is Placet::Tool)
+@id("workload") permit (principal is Placet::Agent, action in [Placet::Action::"tier_read_only", Placet::Action::"tier_destructive"], resource is Placet::Tool)
 when {{
   context.req.attested && context.req.auth_type == Placet::AuthType::"{auth_type}" &&
   context.req has spiffe_id && context.req.spiffe_id == "{AGENT}"
