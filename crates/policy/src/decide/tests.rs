@@ -206,10 +206,11 @@ fn lowering_needs_every_link_and_an_error_in_it_denies() {
 when { context.input.cents + 1 > 0 };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let low = Draft { mode: Some(ApprovalMode::LocalWrite), ..refund() };
-    assert_eq!(word(&Draft { chain: agent("bot"), ..low.clone() }.decide(&snapshot)), "allow");
     assert_eq!(word(&low.decide(&snapshot)), "mode_upgraded");
-    let most =
-        Draft { args: json!({ "order": "o", "cents": i64::MAX }), chain: agent("bot"), ..low };
+    let both = text.replace("principal is Placet::Agent, action ==", "principal, action ==");
+    let both = compile(&bundle(&both), &world()).unwrap();
+    assert_eq!(word(&low.decide(&both)), "allow");
+    let most = Draft { args: json!({ "order": "o", "cents": i64::MAX }), ..low };
     assert_eq!(word(&most.decide(&snapshot)), "error");
 }
 
@@ -405,7 +406,7 @@ fn a_denial_of_an_unattested_caller_says_so() {
 
 #[test]
 fn a_delegated_tool_needs_user_and_evidence_whatever_the_bundle_says() {
-    let text = r#"@id("all") permit (principal, action in Placet::Action::"call_tool", resource is Placet::Tool);"#;
+    let text = r#"@id("all") permit (principal, action in [Placet::Action::"tier_local_write", Placet::Action::"tier_delegated", Placet::Action::"tier_destructive"], resource is Placet::Tool);"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     // `act` has the mode, `refund` does it besides being destructive.
     for draft in
@@ -425,7 +426,7 @@ fn a_delegated_tool_needs_user_and_evidence_whatever_the_bundle_says() {
 
 #[test]
 fn policies_see_what_a_call_refers_to() {
-    let text = r#"@id("looked") permit (principal, action in Placet::Action::"call_tool", resource is Placet::Tool)
+    let text = r#"@id("looked") permit (principal, action in [Placet::Action::"tier_local_write", Placet::Action::"tier_delegated", Placet::Action::"tier_destructive"], resource is Placet::Tool)
 when { !context.req.evidence.refs.isEmpty() && context.req.evidence.tools.contains(Placet::Tool::"ops/look") };"#;
     let snapshot = compile(&bundle(text), &world()).unwrap();
     let with =
