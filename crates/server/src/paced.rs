@@ -5,9 +5,8 @@
 
 use std::{
     io::{self, IoSlice},
-    mem,
     pin::Pin,
-    task::{Context, Poll, ready},
+    task::{Context, Poll, Waker, ready},
     time::Duration,
 };
 
@@ -24,13 +23,13 @@ pub(crate) struct Paced<I> {
     patience: Duration,
     /// Running while a write waits for the peer.
     blocked: Option<Pin<Box<Sleep>>>,
-    /// Whether a read was held back meanwhile.
-    read_waits: bool,
+    /// Who wanted to read meanwhile.
+    reader: Option<Waker>,
 }
 
 impl<I> Paced<I> {
     pub(crate) fn new(inner: I, patience: Duration) -> Self {
-        Self { inner, patience, blocked: None, read_waits: false }
+        Self { inner, patience, blocked: None, reader: None }
     }
 
     /// Looks at how a write went.
@@ -41,8 +40,8 @@ impl<I> Paced<I> {
     ) -> Poll<io::Result<T>> {
         if polled.is_ready() {
             self.blocked = None;
-            if mem::take(&mut self.read_waits) {
-                cx.waker().wake_by_ref();
+            if let Some(reader) = self.reader.take() {
+                reader.wake();
             }
             return polled;
         }
@@ -62,7 +61,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Paced<I> {
         let this = self.get_mut();
         if this.blocked.is_some() {
             // The write that comes through wakes the reader.
-            this.read_waits = true;
+            this.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
         Pin::new(&mut this.inner).poll_read(cx, buffer)
