@@ -287,7 +287,10 @@ async fn the_files_adapter_keeps_what_a_queryable_contract_promises() {
     let setup = Setup::new().files_contract();
     let mut contract = setup.read_contract("files");
     for (tool, args) in [
-        ("write", json!({"path": "a/b.txt", "content": "x", "create_directories": true})),
+        (
+            "write",
+            json!({"path": "a/b.txt", "content": "x", "create_directories": true, "overwrite": true}),
+        ),
         ("delete", json!({"path": "c.txt"})),
     ] {
         contract["capabilities"][tool]["dedup"] =

@@ -131,6 +131,7 @@ async fn till(setup: Setup) -> Setup {
     let command = [node.as_str(), program.to_str().unwrap(), witness.to_str().unwrap()];
     setup.configured(&[&words[..], &command[..]].concat()).await.ok();
     let mut contract = setup.read_contract("till");
+    contract["tenants"] = json!(["acme"]);
     contract["capabilities"]["refund"]["mode"] = json!("destructive");
     assert_eq!(
         contract["capabilities"].as_object().unwrap().len(),

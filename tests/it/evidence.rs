@@ -222,7 +222,8 @@ async fn a_log_that_is_not_what_was_signed_is_found_out_and_not_served() {
     let other = Setup::new();
     let elsewhere = other.start().await;
     for step in ["s1", "s2", "s3"] {
-        other.agent(&elsewhere).await.call(&write("a.txt", step)).await.succeeded();
+        let write = write(&format!("{step}.txt"), step);
+        other.agent(&elsewhere).await.call(&write).await.succeeded();
     }
     elsewhere.stop().await;
     let verify = ["audit", "verify", "--key", &key, "--checkpoint", &early];

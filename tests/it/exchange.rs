@@ -215,6 +215,7 @@ impl World {
             ["adapters", "import", "--name", "mail", "--url", &guarded.url, "--private-network"];
         setup.configured(&import).await.ok();
         let mut contract = setup.read_contract("mail");
+        contract["tenants"] = json!("all");
         contract["credential"] = json!({
             "type": "token_exchange", "sts": "corp", "audience": "urn:mail-api",
             "scopes": ["mail.read", "mail.send"], "scopes_optional": ["mail.labels"],

@@ -152,10 +152,14 @@ async fn a_write_that_replaces_a_file_waits_for_people() {
     let kept = || std::fs::read_to_string(world.setup.file("a.txt")).unwrap() == "precious";
     let write = |step: &str, overwrite: Option<bool>, mode: Option<&str>| {
         let mut args = json!({ "path": "a.txt", "content": "" });
-        overwrite.map(|overwrite| args["overwrite"] = json!(overwrite));
+        if let Some(overwrite) = overwrite {
+            args["overwrite"] = json!(overwrite);
+        }
         let mut call = plan("files__write", step, args);
         call.as_object_mut().unwrap().remove("approval_mode_requested");
-        mode.map(|mode| call["approval_mode_requested"] = json!(mode));
+        if let Some(mode) = mode {
+            call["approval_mode_requested"] = json!(mode);
+        }
         call
     };
     // Nothing is replaced unless the call says so, and the refusal says what to ask for.

@@ -37,6 +37,7 @@ impl World {
             ["adapters", "import", "--mode-default", "local_write", "--name", "mail", "--url"];
         setup.configured(&[&import[..], &[&guarded.url, "--private-network"]].concat()).await.ok();
         let mut contract = setup.read_contract("mail");
+        contract["tenants"] = json!(["acme"]);
         contract["credential"] = json!({
             "type": "token_exchange", "sts": "mesh", "audience": "urn:mail-api", "scopes": ["mail.read"],
         });

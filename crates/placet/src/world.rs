@@ -345,16 +345,21 @@ fn find_astray(
             } else {
                 find_astray(&path, depth.saturating_add(1), astray)?;
             }
-        } else if name.to_ascii_lowercase().ends_with(".cedar") {
-            let why = if depth > 0 {
-                "it is in a subfolder"
-            } else if name.starts_with('.') {
-                "it is hidden"
-            } else if !name.ends_with(".cedar") {
-                "its name does not end in `.cedar`, in lower case"
-            } else {
-                continue;
-            };
+            continue;
+        }
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let is_policy = name.eq_ignore_ascii_case(".cedar")
+            || extension.is_some_and(|extension| extension.eq_ignore_ascii_case("cedar"));
+        let why = if depth > 0 {
+            "it is in a subfolder"
+        } else if name.starts_with('.') {
+            "it is hidden"
+        } else if extension != Some("cedar") {
+            "its name does not end in `.cedar`, in lower case"
+        } else {
+            continue;
+        };
+        if is_policy {
             astray.push((path, why));
         }
     }

@@ -24,7 +24,7 @@ use crate::{
         npm, otlp,
         placet::Placet,
         search::{Disguised, Places, canary, plain_canary},
-        setup::{Ran, Setup, plan},
+        setup::{Ran, Setup, files_policy, plan},
         until,
     },
     ingress::TrustDomain,
@@ -211,6 +211,7 @@ fn with_plants(setup: &Setup, name: &str) {
             fs::copy(&path, setup.path("policies").join(path.file_name().unwrap())).unwrap();
         }
     }
+    files_policy(setup);
     fs::write(setup.path("policies/60-guests.cedar"), GATE.replace("NAME", name)).unwrap();
 }
 

@@ -102,7 +102,8 @@ const DIRECTORY: &str = r#"{ "tenants": { "local": {
 } } }"#;
 
 /// The names of people's and agents' own adapters; what they are spoken to with is in [`secrets`].
-const IMPORT: [&str; 5] = ["adapters", "import", "--mode-default", "local_write", "--name"];
+const IMPORT: [&str; 7] =
+    ["adapters", "import", "--tenant", "local", "--mode-default", "local_write", "--name"];
 
 impl Estate {
     pub(super) async fn new(store: Store) -> Self {

@@ -58,6 +58,7 @@ impl World {
         self.setup.configured(&import).await.ok();
         let (mail, mut other) = (self.setup.read_contract("mail"), self.setup.read_contract(name));
         other["credential"] = mail["credential"].clone();
+        other["tenants"] = mail["tenants"].clone();
         for (name, capability) in other["capabilities"].as_object_mut().unwrap() {
             reads(capability, &mail["capabilities"][name]["mode"]);
         }

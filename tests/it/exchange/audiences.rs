@@ -78,7 +78,10 @@ async fn chain(setup: &Setup) -> Vec<Value> {
 }
 
 async fn recorded(setup: Setup) {
-    let mut world = World::of(setup.files_contract()).await;
+    let setup = setup.files_contract();
+    let mut contract = setup.read_contract("files");
+    contract["tenants"] = json!(["acme"]);
+    let mut world = World::of(setup.contract("files", &contract)).await;
     let (one, several) = (json!("placet"), json!([OTHERS[1], "placet", OTHERS[0]]));
     let alices = world.with_claims(json!({ "aud": several })).await;
     let wide = format!("Bearer {alices}");
@@ -106,7 +109,9 @@ async fn recorded(setup: Setup) {
     // What is held keeps it over a restart, though the tokens are gone.
     let agent = world.agents_token(several).await;
     let delete = plan("files__delete", "d1", json!({ "path": "a.txt" }));
-    world.setup.put("a.txt", "x");
+    let folder = world.setup.data().join("files/acme");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("a.txt"), "x").unwrap();
     let held = agent.call_with(&delete, "placet-delegation", &wide).await.held();
     let says_so = "tokens that are for other services too";
     assert_eq!(world.placet.log().matches(says_so).count(), 1, "said once, and not for each token");

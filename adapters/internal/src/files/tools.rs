@@ -161,7 +161,7 @@ fn write() -> LiveTool {
             },
             "overwrite": {
                 "type": "boolean", "default": false,
-                "description": "Whether a file that exists may be replaced. What it held is lost then, so such a call is destructive.",
+                "description": "Whether a file that exists may be replaced, which makes the call destructive.",
             },
             "expected_digest": digest("The digest that the existing file must have, as `read` gave it; the write is refused if it has another."),
         }),

@@ -22,7 +22,7 @@ use crate::{
     },
     environment::Environment,
     failure::{Attempted as _, Exit, Failure, Outcome},
-    output, sealing, shipped,
+    output, sealing,
     world::World,
     yaml,
 };

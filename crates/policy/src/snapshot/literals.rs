@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use cedar_policy::{EntityUid, PolicySet};
+use cedar_policy::{EntityUid, PolicyId, PolicySet};
 use placet_types::{
     contract::Contract,
     directory::{Directory, TenantDirectory},
@@ -32,8 +32,8 @@ struct Known {
 
 /// The names that may be written, by entity type.
 fn known(names: &Vocabulary, contracts: &[Arc<Contract>], directory: &Directory) -> [Known; 4] {
-    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&GroupId>| {
-        let written = |(tenant, entry): (&TenantId, _)| {
+    let of_tenants = |declared: fn(&TenantDirectory) -> Vec<&GroupId>| -> BTreeSet<String> {
+        let written = |(tenant, entry): (&TenantId, &TenantDirectory)| {
             declared(entry).into_iter().map(|name| format!("{tenant}/{name}")).collect::<Vec<_>>()
         };
         directory.tenants.iter().flat_map(written).collect()
@@ -77,10 +77,8 @@ pub(super) fn check(
     let known = known(names, contracts, directory);
     let mut problems = Vec::new();
     for policy in set.policies() {
-        let Some(meta) = policies.iter().find(|meta| policy.id().as_ref() as &str == meta.id)
-        else {
-            continue;
-        };
+        let is_its = |meta: &&PolicyMeta| PolicyId::new(&meta.id) == *policy.id();
+        let Some(meta) = policies.iter().find(is_its) else { continue };
         for literal in policy.entity_literals() {
             let type_name = literal.type_name().to_string();
             let of_type = known.iter().find(|known| known.type_name == type_name);
