@@ -30,21 +30,11 @@ async fn references_of_an_agent_cannot_look_like_arguments() {
     let desk = Desk::shipped().await;
     desk.setup.put("payroll.db", "keep me");
     let mut call = plan("files__delete", "s1", json!({ "path": "payroll.db" }));
-    call["evidence_refs"] = json!([FORGED, format!("{}  digest    sha256:00", " ".repeat(180))]);
-    let id = text(&desk.agent.call(&call).await.held(), "approval_id");
-    let shown = desk.types("ben", &["show", &id]).await;
-    let lines = own(shown.ok());
-    let all: Vec<&str> = shown.out.lines().collect();
-    assert!(!lines.iter().any(|line| line.contains("scratch/tmp.txt")), "{}", shown.out);
-    for beginning in ["  arguments", "  digest  "] {
-        let many = lines.iter().filter(|line| line.starts_with(beginning)).count();
-        assert_eq!(many, 1, "{beginning}: {}", shown.out);
-    }
-    let quoted = place_of(&all, "  the agent refers to");
-    assert!(place_of(&all, "  arguments") < quoted, "{}", shown.out);
-    assert!(all[quoted + 1].starts_with(r"    | ticket-7\u{a}  arguments\u{a}{"), "{}", shown.out);
-    // No line is so long that a terminal breaks it where the text wants.
-    assert!(all[quoted..].iter().all(|line| line.chars().count() <= 120), "{}", shown.out);
+    call["evidence_refs"] = json!([FORGED]);
+    // A reference is the id of an earlier call; any other text never reaches a person.
+    desk.agent.call(&call).await.refused(400, "VALIDATION_ERROR");
+    let list = desk.types("ben", &["list"]).await;
+    assert!(!list.ok().contains("ticket-7"), "{}", list.out);
 }
 
 #[tokio::test]
@@ -75,15 +65,18 @@ async fn no_character_is_hidden_and_no_text_reads_as_masked() {
     let desk = Desk::shipped().await;
     let hidden = format!("a{UNSEEN}b");
     desk.setup.put("[sensitive]", "keep me");
-    let mut call = plan("files__delete", "s1", json!({ "path": "[sensitive]" }));
-    call["evidence_refs"] = json!([hidden]);
+    let call = plan("files__delete", "s1", json!({ "path": "[sensitive]" }));
     let id = text(&desk.agent.call(&call).await.held(), "approval_id");
     let shown = desk.types("ben", &["show", &id]).await;
     assert!(shown.ok().contains(r#""path": "[sensitive]""#), "{}", shown.out);
     assert!(!shown.out.contains("masked"), "{}", shown.out);
     let list = desk.types("ben", &["list"]).await;
     assert!(list.ok().contains(r#"path: "[sensitive]""#), "{}", list.out);
-    let quoted: String = shown.out.lines().filter_map(|line| line.strip_prefix("    | ")).collect();
+    let digest = desk.digest(&id).await;
+    desk.types("ben", &["deny", &id, "--reason", &hidden, "--digest", &digest]).await.ok();
+    let shown = desk.types("ben", &["show", &id]).await;
+    let quoted: String =
+        shown.ok().lines().filter_map(|line| line.strip_prefix("    | ")).collect();
     for c in UNSEEN.chars() {
         assert!(!shown.out.contains(c), "{} in {}", c.escape_unicode(), shown.out);
         assert!(quoted.contains(&c.escape_unicode().to_string()), "{}", c.escape_unicode());

@@ -93,7 +93,7 @@ impl Engine {
             ErrorCode::PolicyDenied,
             "the directory says that the caller, or the user it acts for, is not active",
         );
-        self.context.metrics.refused(refusal.code);
+        self.context.metrics.refused(None, &refusal, Duration::ZERO);
         Err(refusal)
     }
 

@@ -9,7 +9,7 @@ use placet_types::{
     envelope::result::{ResultStatus, ToolResultEnvelope},
     error::{ErrorCode, Problem, Refusal},
     evidence::{EvidenceItem, EvidenceKind},
-    ids::ToolCallId,
+    ids::{RunId, ToolCallId},
     json::canonical_digest,
 };
 
@@ -59,13 +59,8 @@ async fn found(context: &Context, stage: &Brokered) -> Result<Vec<EvidenceItem>,
     let (mut items, mut lost) = (BTreeSet::new(), Vec::new());
     for (place, reference) in stage.built.evidence_refs.iter().enumerate() {
         match result_of(context, stage, reference).await? {
-            Some(result) => {
-                items.insert(EvidenceItem {
-                    kind: EvidenceKind::Result,
-                    call_id: result.tool_call_id,
-                    capability_id: result.capability_id,
-                    digest: canonical_digest(&result.output),
-                });
+            Some(item) => {
+                items.insert(item);
             }
             None => lost.push((
                 Some(place),
@@ -97,7 +92,7 @@ async fn result_of(
     context: &Context,
     stage: &Brokered,
     reference: &str,
-) -> Result<Option<ToolResultEnvelope>, Refusal> {
+) -> Result<Option<EvidenceItem>, Refusal> {
     let Ok(call_id) = reference.parse::<ToolCallId>() else { return Ok(None) };
     let owner = Owner::of(&stage.identity.chain);
     let live = context.registry.follow(&call_id, &owner).map(|live| live.borrow().clone());
@@ -117,13 +112,23 @@ async fn result_of(
         }
     };
     match answer {
-        Answer::Finished(result) => {
-            let good = result.status == ResultStatus::Succeeded;
-            Ok((good && result.run_id == stage.run.run_id).then_some(*result))
-        }
+        Answer::Finished(result) => Ok(item(*result, &stage.run.run_id)),
         Answer::Refused(refused) if refused.refusal.code == ErrorCode::LedgerUnavailable => {
             Err(refused.refusal)
         }
         Answer::Refused(_) | Answer::Held(_) | Answer::InProgress(_) => Ok(None),
     }
+}
+
+fn item(result: ToolResultEnvelope, run_id: &RunId) -> Option<EvidenceItem> {
+    let ToolResultEnvelope { status, run_id: of, tool_call_id, capability_id, output, .. } = result;
+    if status != ResultStatus::Succeeded || of.as_ref() != Some(run_id) {
+        return None;
+    }
+    Some(EvidenceItem {
+        kind: EvidenceKind::Result,
+        call_id: tool_call_id,
+        capability_id: capability_id?,
+        digest: canonical_digest(&output),
+    })
 }

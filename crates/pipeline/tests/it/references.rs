@@ -68,8 +68,8 @@ async fn what_a_held_call_refers_to_is_frozen_in_its_proposal() {
         let item = proposal.evidence.refs.iter().find(|item| item.call_id == earlier.tool_call_id);
         let item = item.expect("it is in the proposal");
         assert_eq!(
-            (&item.capability_id, item.digest),
-            (&earlier.capability_id, digest(&earlier.output))
+            (Some(&item.capability_id), item.digest),
+            (earlier.capability_id.as_ref(), digest(&earlier.output))
         );
     }
     // A repeated call without its references is the same call: they were found when it was first decided upon.

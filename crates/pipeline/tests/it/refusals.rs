@@ -90,7 +90,8 @@ async fn a_retry_whose_approval_expired_is_decided_once_more_without_it() {
     world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
     assert_eq!(refused(world.end_of(&asked).await).code, ErrorCode::AdapterUnavailable);
     world.witness.behave_well();
-    world.store.advance_ms(asked.expires_at.since_ms(world.now()).saturating_add(1));
+    let expires_at = asked.result.pending_approval.as_ref().unwrap().expires_at;
+    world.store.advance_ms(expires_at.since_ms(world.now()).saturating_add(1));
     // By now nobody need agree to it.
     world.engine.activate(bundle()).await.unwrap();
     let result = finished(world.call(plan("note", "s1", "a")).await);

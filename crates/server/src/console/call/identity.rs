@@ -3,30 +3,27 @@
 //! Owns these lines of the page. Shows no token: none is in what it is given.
 
 use maud::{Markup, html};
-use placet_types::caller::CallerIdentity;
+use placet_types::{caller::CallerIdentity, text::visible};
 
-use crate::console::{
-    tree,
-    words::{self, Tone},
-};
+use crate::console::words::{self, Tone};
 
 /// The rows of the list of facts.
 pub(super) fn facts(caller: &CallerIdentity) -> Markup {
     html! {
         dt { "Identity" }
         dd #identity {
-            code { (tree::visible(&caller.agent_urn)) } " proved by " code { (caller.auth_type.as_str()) } " "
+            code { (visible(&caller.agent_urn)) } " proved by " code { (caller.auth_type.as_str()) } " "
             @if !caller.attested { (words::mark(Tone::Warn, "not attested")) " " }
             @if caller.lifecycle != "active" { (words::mark(Tone::Warn, &caller.lifecycle)) " " }
-            @if let Some(id) = &caller.workload_identity { br; "workload " code { (tree::visible(id)) } " " }
-            @if let Some(role) = &caller.role { br; "role " code { (tree::visible(role)) } }
+            @if let Some(id) = &caller.workload_identity { br; "workload " code { (visible(id)) } " " }
+            @if let Some(role) = &caller.role { br; "role " code { (visible(role)) } }
         }
         @if let Some(delegation) = &caller.delegation {
             dt { "Delegation" }
             dd #delegation {
-                "of " code { (tree::visible(&delegation.subject)) } " proved by " code { (delegation.auth_type.as_str()) }
+                "of " code { (visible(&delegation.subject)) } " proved by " code { (delegation.auth_type.as_str()) }
                 @if delegation.scopes.is_empty() { ", without scopes" } @else {
-                    ", scopes " @for (at, scope) in delegation.scopes.iter().enumerate() { @if at > 0 { ", " } code { (tree::visible(scope)) } }
+                    ", scopes " @for (at, scope) in delegation.scopes.iter().enumerate() { @if at > 0 { ", " } code { (visible(scope)) } }
                 }
             }
         }

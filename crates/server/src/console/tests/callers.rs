@@ -40,7 +40,9 @@ async fn what_was_found_of_a_reference_is_shown_with_its_digest() {
     proposal.evidence.refs = serde_json::from_value(found).unwrap();
     browser.door.fake.desk.lock().unwrap().detail = Some(detail);
     let page = checked(&browser.get("/approvals/approval-1").await);
-    for words in ["<blockquote>call_7</blockquote>Result of <code>crm/look</code>", &digest.to_string()] {
+    for words in
+        ["<blockquote>call_7</blockquote>Result of <code>crm/look</code>", &digest.to_string()]
+    {
         assert!(page.contains(words), "{words}: {page}");
     }
 }
