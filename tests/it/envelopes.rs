@@ -104,20 +104,15 @@ async fn refusals_carry_the_envelope_in_their_problem_document() {
 
 #[tokio::test]
 async fn calls_under_way_and_unknown_outcomes_are_envelopes() {
-    let (_setup, _placet, agent) = with_stub().await;
+    let (setup, placet, agent) = with_stub().await;
+    let ben = setup.ben(&placet).await;
     let mut slow = plan("stub__note", "s1", json!({ "what": "waits for ever" }));
     slow["run"]["run_budget"] = json!({ "tool_latency_ms_max": 5_000 });
-    let mut again = slow.clone();
-    again["wait_ms"] = json!(0);
+    let record = || async { ben.get("/v1/ledger").await.ok()["records"][0].clone() };
     let watching = async {
-        let mut problem = Value::Null;
-        until("the call is under way", || async {
-            agent.call(&again).await.json()["error_code"] == "IN_PROGRESS"
-        })
-        .await;
-        let reply = agent.call(&again).await;
-        problem.clone_from(&reply.refused(409, "IN_PROGRESS"));
-        problem
+        until("the call is under way", || async { record().await["state"] == "dispatched" }).await;
+        let call = format!("/v1/calls/{}", text(&record().await, "call_id"));
+        agent.get(&call).await.refused(409, "IN_PROGRESS")
     };
     let (end, problem) = tokio::join!(agent.call(&slow), watching);
     is_envelope_of_record(&problem["result"], "pending", "IN_PROGRESS");

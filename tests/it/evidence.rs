@@ -175,7 +175,8 @@ async fn only_operators_learn_how_long_the_log_is() {
     let agent = setup.agent(&placet).await;
     let call = text(&agent.call(&write("a.txt", "s1")).await.succeeded(), "tool_call_id");
     for number in 2..6 {
-        agent.call(&write("b.txt", &format!("s{number}"))).await.succeeded();
+        let path = format!("b{number}.txt");
+        agent.call(&write(&path, &format!("s{number}"))).await.succeeded();
     }
     let ana = setup.client(&placet, "user", "ana").await;
     for path in [

@@ -8,6 +8,7 @@ use crate::harness::{
     placet::Placet,
     postgres::Database,
     setup::{Setup, plan},
+    until,
 };
 
 fn write(path: &str) -> Value {
@@ -69,6 +70,12 @@ async fn reported(setup: Setup) {
     let placet = setup.start().await;
     calls(&setup, &placet).await;
     let ben = setup.ben(&placet).await;
+    // What is noted without holding up a reply is in the chain a moment later.
+    until("the last refusal is in the chain", || async {
+        let report = ben.get("/v1/report").await.ok();
+        row(&report, "write")["conflicts"] == 1
+    })
+    .await;
     let report = ben.get("/v1/report").await.ok();
     shows_the_five_metrics(&report);
     let agent = setup.agent(&placet).await;

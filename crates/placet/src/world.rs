@@ -474,7 +474,7 @@ mod tests {
                 .contains("`environment`")
         );
         let unknown = with(&text.replace("protocol_version", "protocol_versio")).unwrap_err();
-        assert!(unknown.contains("mail.yaml:5"), "{unknown}");
+        assert!(unknown.contains("mail.yaml:6"), "{unknown}");
         fs::remove_file(&file).unwrap();
         assert!(
             load(dir.path(), "contracts: contracts").unwrap_err().contains("1 to 1000 contracts")

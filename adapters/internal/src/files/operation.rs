@@ -253,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn a_write_overwrites_unless_it_says_otherwise() {
+    fn a_write_replaces_nothing_unless_it_says_so() {
         let Ok(Operation::Write(write)) =
             parse("write", &json!({"path": "a", "content": "aGk=", "encoding": "base64"}))
         else {
             panic!("refused");
         };
         assert_eq!(write.content, b"hi");
-        assert!(write.overwrite && !write.create_directories && write.expected_digest.is_none());
+        assert!(!write.overwrite && !write.create_directories && write.expected_digest.is_none());
     }
 }
