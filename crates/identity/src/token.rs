@@ -344,9 +344,10 @@ impl VerifiedToken {
         Ok(Self {
             role: TokenRole::Actor,
             // What the token is bound to is the key of whoever sends it, which is the actor.
-            auth_type: match self.auth_type {
-                AuthType::Jwt => AuthType::ActorClaim,
-                other => other,
+            auth_type: if self.auth_type == AuthType::Jwt {
+                AuthType::ActorClaim
+            } else {
+                self.auth_type
             },
             principal: Principal { kind: rule.kind, id, tenant_id, display: None },
             subject,

@@ -30,7 +30,9 @@ fn texts(name: &str, value: &Value) -> Result<BTreeSet<String>, IdentityError> {
     let list = match value {
         Value::Array(list) if list.len() <= TEXTS_MAX => list.iter().collect(),
         Value::String(_) => vec![value],
-        _ => return Err(refused(name, problem)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            return Err(refused(name, problem));
+        }
     };
     let text = |one: &Value| {
         let text = one.as_str().filter(|text| text.len() <= TEXT_BYTES_MAX)?;

@@ -47,16 +47,7 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
         }
     };
     if !is_same(&record, &stage) {
-        let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
-        event.record_id = Some(record.record_id);
-        event.code = Some(ErrorCode::IdempotencyConflict);
-        context.note(event).await;
-        context.metrics.duplicate(Duplicate::Conflict);
-        let refusal = Refusal::new(
-            ErrorCode::IdempotencyConflict,
-            "this key was used for a call with other arguments; nothing was executed",
-        );
-        return refuse::tell(context, passage, refusal, None);
+        return conflict(context, Call { passage, stage }, &record).await;
     }
     if let Err(refusal) = run::tell_of(context, (&passage, &stage), &record).await {
         return refuse::tell(context, passage, refusal, None);
@@ -106,6 +97,21 @@ pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: Effe
             passage.finish(answer);
         }
     }
+}
+
+/// The key was used for a call with other arguments.
+async fn conflict(context: &Context, call: Call<Brokered>, record: &EffectRecord) {
+    let Call { passage, stage } = call;
+    let mut event = refuse::event_of(AuditKind::Refused, &passage, &stage);
+    event.record_id = Some(record.record_id);
+    event.code = Some(ErrorCode::IdempotencyConflict);
+    context.note(event).await;
+    context.metrics.duplicate(Duplicate::Conflict);
+    let refusal = Refusal::new(
+        ErrorCode::IdempotencyConflict,
+        "this key was used for a call with other arguments; nothing was executed",
+    );
+    refuse::tell(context, passage, refusal, None);
 }
 
 /// Whether a call is the one that a record is of: the same arguments as sent (I5).

@@ -1,5 +1,6 @@
 //! Calls that are refused: by their target after an effect, or on the way to it. What is told is true of every attempt.
 
+use placet_pipeline::answer::Answer;
 use placet_policy::bundle::{BundleSource, PolicyFile};
 use placet_types::{
     approval::VoteChoice,
@@ -34,11 +35,11 @@ async fn an_error_answer_after_an_effect_is_unknown_from_any_adapter() {
         world.witness.behave(tool, Behaviour::Rejects(-32_602));
         let call = || plan(tool, "s1", "a");
         let first = match world.call(call()).await {
-            placet_pipeline::answer::Answer::Held(asked) => {
+            Answer::Held(asked) => {
                 world.vote("ben", &asked, VoteChoice::Approve).await.unwrap();
                 world.end_of(&asked).await
             }
-            answer => answer,
+            answer @ (Answer::InProgress(_) | Answer::Finished(_) | Answer::Refused(_)) => answer,
         };
         assert_eq!(refused(first).code, ErrorCode::OutcomeUnknown);
         for _retry in 0..5 {

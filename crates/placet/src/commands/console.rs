@@ -147,10 +147,10 @@ fn page(link: &str, data: &Path) -> io::Result<PathBuf> {
     // Made for its owner only.
     let mut draft = tempfile::NamedTempFile::new_in(&folder)?;
     // A link has no character that HTML escapes.
-    write!(
+    writeln!(
         draft,
         "<!doctype html><meta charset=\"utf-8\"><meta name=\"referrer\" content=\"no-referrer\">\
-         <meta http-equiv=\"refresh\" content=\"0;url={link}\"><title>Placet</title><p><a href=\"{link}\">Sign in</a></p>\n"
+         <meta http-equiv=\"refresh\" content=\"0;url={link}\"><title>Placet</title><p><a href=\"{link}\">Sign in</a></p>"
     )?;
     let page = folder.join("sign-in.html");
     draft.persist(&page)?;

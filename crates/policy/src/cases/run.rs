@@ -10,6 +10,7 @@ use std::{
 
 use placet_types::{
     approval::{ApproverGroup, Requirement, Vote},
+    argument_schema::ArgumentProblem,
     binding::RequestBinding,
     clock::Timestamp,
     contract::{Capability, Contract},
@@ -157,16 +158,7 @@ impl Runner<'_> {
             .arguments
             .as_ref()
             .map_err(|error| format!("the tool is quarantined: {error}"))?;
-        let args = schema.validate(&case.args).map_err(|problems| {
-            let places: Vec<String> = problems
-                .iter()
-                .map(|one| match one.pointer.as_str() {
-                    "" => one.problem.clone(),
-                    pointer => format!("{pointer}: {}", one.problem),
-                })
-                .collect();
-            format!("the arguments do not fit the tool: {}", places.join("; "))
-        })?;
+        let args = schema.validate(&case.args).map_err(|problems| misfit(&problems))?;
         let mut chain = chain_of(&case.actor, case.user.as_ref());
         chain.via.clone_from(&case.via);
         let binding = RequestBinding {
@@ -308,6 +300,15 @@ fn made_up_result(tool: &CapabilityId) -> Result<EvidenceItem, String> {
         capability_id: tool.clone(),
         digest: Digest::of(tool.to_string().as_bytes()),
     })
+}
+
+fn misfit(problems: &[ArgumentProblem]) -> String {
+    let place = |one: &ArgumentProblem| match one.pointer.as_str() {
+        "" => one.problem.clone(),
+        pointer => format!("{pointer}: {}", one.problem),
+    };
+    let places: Vec<String> = problems.iter().map(place).collect();
+    format!("the arguments do not fit the tool: {}", places.join("; "))
 }
 
 fn failed(name: &str, fault: String) -> CaseOutcome {
