@@ -171,7 +171,7 @@ async fn every_operation_that_is_not_open_refuses_who_is_not_verified() {
             checked = checked.saturating_add(1);
         }
     }
-    assert_eq!(checked, 130);
+    assert_eq!(checked, 135);
     assert!(is_untouched(&door));
 }
 

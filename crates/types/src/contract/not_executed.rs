@@ -149,7 +149,7 @@ mod tests {
         change: impl FnOnce(&mut Value),
     ) -> Result<NotExecuted, String> {
         let mut file = json!({
-            "contract_version": "placet.contract.v1", "adapter": "bank", "environment": "test",
+            "contract_version": "placet.contract.v1", "adapter": "bank", "environment": "test", "tenants": ["acme"],
             "transport": {"type": "mcp_http", "url": "https://bank.example/mcp"},
             "protocol_version": "2025-11-25", "limits": {"calls_per_minute_max": 60},
             "capabilities": {"pay": {

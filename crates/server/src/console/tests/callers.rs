@@ -23,7 +23,7 @@ async fn how_caller_and_user_proved_themselves_is_on_the_page() {
         "suspended",
         "<code>spiffe://prod.example/agent/bot</code>",
         "role <code>mailers</code>",
-        "<code>ada⟨U+202E⟩&lt;b&gt;</code> proved by <code>bound_jwt</code>, scopes <code>mail.read</code>",
+        r"<code>ada\u{202e}&lt;b&gt;</code> proved by <code>bound_jwt</code>, scopes <code>mail.read</code>",
     ] {
         assert!(page.contains(words), "{words}: {page}");
     }
