@@ -109,7 +109,10 @@ impl<'a> Op<'a> {
 
     /// Whether the answer says that the request did nothing.
     pub(super) fn says_nothing_happened(&self) -> bool {
-        self.reply().is_some_and(|(_, reply)| reply.execution.as_deref() == Some("not_executed"))
+        // A held call says so of that moment: it runs once people agree.
+        self.reply().is_some_and(|(_, reply)| {
+            reply.answer != Answer::Pending && reply.execution.as_deref() == Some("not_executed")
+        })
     }
 
     /// Whether the answer says that the call, by whomever sent, has not happened.
