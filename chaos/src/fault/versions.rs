@@ -102,8 +102,9 @@ impl Injector {
         loop {
             let replay = copy.doors.post(0, "/v1/calls", &agent, call.to_string().into()).await;
             let listed = copy.doors.get(0, "/v1/ledger?limit=50", &operator).await;
-            let wrong = match (replay, listed) {
-                (Ok(replay), Ok(listed)) => judge(&replay, &listed),
+            let void = copy.doors.get(0, "/v1/approvals?state=void", &operator).await;
+            let wrong = match (replay, listed, void) {
+                (Ok(replay), Ok(listed), Ok(void)) => judge(&replay, &listed, &void),
                 _ => Some("there is no answer".to_owned()),
             };
             // What was under way is looked at after the doors are open.
@@ -133,8 +134,8 @@ impl Injector {
     }
 }
 
-/// What is wrong with a replay and a list of records.
-fn judge(replay: &Answered, listed: &Answered) -> Option<String> {
+/// What is wrong with a replay, a list of records and a list of void approvals.
+fn judge(replay: &Answered, listed: &Answered, void: &Answered) -> Option<String> {
     let document = replay.json();
     if document.get("replayed") != Some(&Value::Bool(true)) {
         return Some(format!("what had succeeded is answered {} {document}", replay.status));
@@ -148,12 +149,13 @@ fn judge(replay: &Answered, listed: &Answered) -> Option<String> {
         .filter_map(|record| record.get("state")?.as_str())
         .collect();
     states.sort_unstable();
-    // Whoever waited for people has waited for too long by now, or not yet.
-    let held = ["denied", "pending_approval"];
-    let is_held = |state: &&str| held.contains(state);
-    let others: Vec<&str> = states.iter().copied().filter(|state| !is_held(state)).collect();
-    let fits = states.len() == 3 && others == ["indeterminate", "succeeded"];
-    (!fits).then(|| format!("its records are {states:?}"))
+    // The held call may have expired by now. Once the tool's contract has changed its approval is void, and it has no record.
+    let is_held = |state: &&str| matches!(*state, "denied" | "pending_approval");
+    let (held, others): (Vec<&str>, Vec<&str>) = states.into_iter().partition(is_held);
+    let void = void.json();
+    let void = void.get("approvals").and_then(Value::as_array).map_or(0, Vec::len);
+    let fits = held.len().saturating_add(void) == 1 && others == ["indeterminate", "succeeded"];
+    (!fits).then(|| format!("its records are {others:?} and {held:?}, with {void} void approvals"))
 }
 
 async fn token(copy: &Copied, kind: &str, name: &str) -> Result<Bearer> {

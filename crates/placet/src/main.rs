@@ -33,9 +33,6 @@ use clap::Parser as _;
 
 use crate::{cli::Cli, environment::Environment, failure::Failure};
 
-/// The stack of a worker thread. Without optimisation a call against PostgreSQL needs more than the 2 MiB that are the default.
-const WORKER_STACK_BYTES: usize = 16 * 1024 * 1024;
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let environment = Environment::of_this_process();
@@ -44,10 +41,7 @@ fn main() -> ExitCode {
         output::failure(&failure);
         return failure.exit().into();
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(WORKER_STACK_BYTES)
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let outcome = memory::keep_to_itself()
         .and_then(|()| {
             runtime.map_err(|error| Failure::new(format!("the runtime cannot be started: {error}")))

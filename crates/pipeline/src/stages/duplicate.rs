@@ -4,6 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use tokio::{sync::watch, time::Instant};
 
 use placet_ledger::{
@@ -34,8 +35,16 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether anybody waits for a duplicate still.
 const STILL_WAITED_FOR: Duration = Duration::from_millis(250);
 
-/// Answers a call whose key is taken by `record`.
-pub(crate) async fn answer(context: &Context, call: Call<Brokered>, record: EffectRecord) {
+/// Answers a call whose key is taken by `record`. Boxed, as [`refuse::brokered`] is.
+pub(crate) fn answer(
+    context: &Context,
+    call: Call<Brokered>,
+    record: EffectRecord,
+) -> BoxFuture<'_, ()> {
+    Box::pin(answer_duplicate(context, call, record))
+}
+
+async fn answer_duplicate(context: &Context, call: Call<Brokered>, record: EffectRecord) {
     let Call { mut passage, stage } = call;
     passage.leaves_record();
     let record = match kept(context, &stage, record).await {

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use placet_ledger::{
     approval::{ApprovalRecord, ApprovalState},
     audit::{AuditEvent, AuditKind, TRIED},
@@ -94,8 +95,16 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// Refuses a brokered call before anything was sent.
-pub(crate) async fn brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
+/// Refuses a brokered call before anything was sent. Boxed: most stages end here, and each would have room for all of it on its stack.
+pub(crate) fn brokered<'a>(
+    context: &'a Arc<Context>,
+    call: Call<Brokered>,
+    refused: Refused<'a>,
+) -> BoxFuture<'a, ()> {
+    Box::pin(refuse_brokered(context, call, refused))
+}
+
+async fn refuse_brokered(context: &Arc<Context>, call: Call<Brokered>, refused: Refused<'_>) {
     let Call { mut passage, stage } = call;
     let Refused { refusal, decision, passing, transient, security, needs_caller } = refused;
     let needs_caller = needs_caller || refusal.code == ErrorCode::CredentialExpired;
