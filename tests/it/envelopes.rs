@@ -144,7 +144,7 @@ async fn the_command_line_prints_the_same_envelope() {
     let read = call(&["files__read", "--arg", "path=a.txt"]).await;
     is_envelope(&read.json(), "succeeded", None);
     let refused = call(&["files__read", "--arg", "paths=a.txt"]).await;
-    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_eq!(refused.code, Some(5), "{refused:?}");
     let result: Value = serde_json::from_str(&refused.out).unwrap();
     is_envelope(&result, "refused", Some("VALIDATION_ERROR"));
 }

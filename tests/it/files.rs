@@ -358,7 +358,7 @@ async fn the_command_line_does_the_same_and_its_exit_codes_say_how_it_went() {
         "--json",
     ];
     let held = setup.asks(placet, &agent, &delete).await;
-    assert_eq!(held.code, Some(1), "a held call is not done: {held:?}");
+    assert_eq!(held.code, Some(4), "a held call is not done: {held:?}");
     let held: Value = serde_json::from_str(&held.out).unwrap();
     let id = text(&held, "approval_id");
     let listed = setup.asks(placet, &ben, &["approvals", "list"]).await;
@@ -369,15 +369,12 @@ async fn the_command_line_does_the_same_and_its_exit_codes_say_how_it_went() {
         setup.asks(placet, &ben, &["approvals", "approve", &id, "--reason", "agreed"]).await;
     assert_eq!(blind.code, Some(2), "an approval without a look is a wrong use: {blind:?}");
     let approve = ["approvals", "approve", &id, "--reason", "agreed", "--digest", &digest];
-    setup.asks(placet, &ben, &approve).await.ok();
-    until("it is executed and settled", || async {
-        setup.asks(placet, &agent, &delete).await.code == Some(0)
-    })
-    .await;
+    let approved = setup.asks(placet, &ben, &[&approve[..], &["--wait", "20"]].concat()).await;
+    assert!(approved.ok().contains("outcome   succeeded"), "{approved:?}");
     assert!(!world.is_there("a.txt"));
     assert_eq!(setup.asks(placet, &agent, &delete).await.json()["replayed"], true);
     let refused = setup.asks(placet, &agent, &["call", "files__read", "--arg", "pth=a"]).await;
-    assert_eq!(refused.code, Some(1));
+    assert_eq!(refused.code, Some(5));
     assert!(
         refused.err.contains("VALIDATION_ERROR") && refused.err.contains("/args/pth"),
         "{refused:?}"

@@ -219,3 +219,37 @@ async fn the_oldest_backups_are_deleted_and_nothing_else() {
     found.sort_unstable();
     assert_eq!(found, [made[2].as_str(), made[3].as_str(), "backup-of-mine"]);
 }
+
+fn write_in(run: &str, safety_mode: Option<&str>, step: &str) -> Value {
+    let mut call = write(step);
+    call["run"] = match safety_mode {
+        Some(mode) => json!({ "run_id": run, "safety_mode": mode }),
+        None => json!({ "run_id": run }),
+    };
+    call["approval_mode_requested"] = json!("local_write");
+    call
+}
+
+#[tokio::test]
+async fn a_run_keeps_its_ceiling_where_later_calls_name_none() {
+    let setup = with_class(Setup::new(), &json!({}));
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    agent.call(&write_in("named", Some("local_write"), "s1")).await.succeeded();
+    agent.call(&write_in("named", None, "s2")).await.succeeded();
+    let other = agent.call(&write_in("named", Some("network"), "s3")).await;
+    let problem = other.refused(400, "VALIDATION_ERROR").to_string();
+    assert!(problem.contains("leave it out, or begin another run"), "{problem}");
+    agent.call(&write_in("unnamed", None, "s4")).await.refused(403, "POLICY_DENIED");
+}
+
+#[tokio::test]
+async fn a_run_that_names_no_ceiling_has_its_class_limit() {
+    let setup = with_class(Setup::new(), &json!({ "safety_mode_max": "local_write" }));
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    agent.call(&write_in("run", None, "s1")).await.succeeded();
+    let mut delete = delete("s2");
+    delete["run"] = json!({ "run_id": "run" });
+    agent.call(&delete).await.refused(403, "POLICY_DENIED");
+}

@@ -33,8 +33,8 @@ async fn a_stranger_who_mistypes_is_told_what_to_mend() {
         "{unnamed:?}"
     );
     let without_mode = setup.asks(&placet, &token, &write).await;
-    assert_eq!(without_mode.code, Some(1), "{without_mode:?}");
-    for said in ["it is `destructive`", "`safety_mode` is `read_only`", "without --mode"] {
+    assert_eq!(without_mode.code, Some(5), "{without_mode:?}");
+    for said in ["it is `destructive`", "`safety_mode` is `read_only`", "add --safety-mode"] {
         assert!(without_mode.err.contains(said), "{said}: {without_mode:?}");
     }
     assert!(!setup.file("a.txt").try_exists().unwrap());

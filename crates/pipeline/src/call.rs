@@ -35,7 +35,7 @@ use placet_types::{
     mode::ApprovalMode,
     principal::{PrincipalChain, TokenAudiences},
     proof::CallerProof,
-    run_context::{RunContext, RunRequest},
+    run_context::{BudgetRequest, RunContext, RunRequest},
     taint::Taint,
 };
 
@@ -133,8 +133,8 @@ impl Built {
             run: RunRequest {
                 run_id: parked.run.run_id.clone(),
                 session_id: envelope.session_id.clone(),
-                safety_mode: parked.run.safety_mode,
-                run_budget: parked.run.run_budget,
+                safety_mode: None,
+                run_budget: BudgetRequest::default(),
                 taint: parked.run.taint.clone(),
             },
             step_id: parked.step_id.clone(),

@@ -1,7 +1,7 @@
 //! How a command ends: its exit code, and what a person is told when it could not do what it was asked.
 //!
-//! Owns the four exit codes (0 ok, 1 findings or refused, 2 usage, 3 sound as far as it could be looked at) and the form of a failure:
-//! what happened, why, what to do.
+//! Owns the exit codes (0 ok, 1 findings or refused, 2 usage, 3 sound as far as it could be looked at; of a call also 4 held, 5 refused,
+//! 6 outcome unknown) and the form of a failure: what happened, why, what to do.
 
 use std::{fmt, process::ExitCode};
 
@@ -19,6 +19,12 @@ pub(crate) enum Exit {
     Usage,
     /// It is sound as far as it could be looked at, and a part could not.
     Part,
+    /// The call waits for approval.
+    Held,
+    /// The call was refused.
+    Refused,
+    /// The outcome of the call is unknown.
+    Unknown,
 }
 
 impl From<Exit> for ExitCode {
@@ -28,6 +34,9 @@ impl From<Exit> for ExitCode {
             Exit::Findings => Self::from(1),
             Exit::Usage => Self::from(2),
             Exit::Part => Self::from(3),
+            Exit::Held => Self::from(4),
+            Exit::Refused => Self::from(5),
+            Exit::Unknown => Self::from(6),
         }
     }
 }
@@ -50,6 +59,11 @@ impl Failure {
     /// The command was asked in a wrong way.
     pub(crate) fn usage(what: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, ..Self::new(what) }
+    }
+
+    /// The same with another exit code.
+    pub(crate) fn exiting(self, exit: Exit) -> Self {
+        Self { exit, ..self }
     }
 
     /// Adds why.

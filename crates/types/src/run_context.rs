@@ -24,20 +24,50 @@ pub struct RunRequest {
     /// The conversation it belongs to. Runs of one agent for one user in the same conversation share their taint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
-    /// The strongest mode any call of the run may have; fixed by the first call. Absent: `read_only`.
-    #[serde(default = "RunRequest::default_safety_mode")]
-    pub safety_mode: ApprovalMode,
+    /// The strongest mode any call of the run may have; fixed by the first call. Absent: as before, and in the first call the strongest that
+    /// the agent's classes allow, or `read_only` where no class sets a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safety_mode: Option<ApprovalMode>,
     /// What the run may use up; fixed by the first call.
-    #[serde(default)]
-    pub run_budget: RunBudget,
+    #[serde(default, skip_serializing_if = "BudgetRequest::is_empty")]
+    pub run_budget: BudgetRequest,
     /// What the run has in its context by now, as far as its caller knows. It sticks to the run; what is left out later stays.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub taint: BTreeSet<Taint>,
 }
 
-impl RunRequest {
-    const fn default_safety_mode() -> ApprovalMode {
-        ApprovalMode::ReadOnly
+/// What a caller says about its run's budget. What is absent is as before, and in the first call as in [`RunBudget::default`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BudgetRequest {
+    /// The most calls that may be dispatched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(max = 1_000_000))]
+    pub calls_max: Option<u32>,
+    /// The most that may be spent, in cents, as the contracts state each call's cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_cents_max: Option<u64>,
+    /// How long one call of an adapter may take, in milliseconds (TM-11).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 600_000))]
+    pub tool_latency_ms_max: Option<u64>,
+}
+
+impl BudgetRequest {
+    /// Whether it asks for nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What is asked for, and `base` for what is absent.
+    #[must_use]
+    pub fn over(self, base: RunBudget) -> RunBudget {
+        RunBudget {
+            calls_max: self.calls_max.unwrap_or(base.calls_max),
+            cost_cents_max: self.cost_cents_max.unwrap_or(base.cost_cents_max),
+            tool_latency_ms_max: self.tool_latency_ms_max.unwrap_or(base.tool_latency_ms_max),
+        }
     }
 }
 

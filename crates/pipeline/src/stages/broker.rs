@@ -11,23 +11,20 @@ use placet_types::{
     envelope::call::AuthRef,
     error::{ErrorCode, Refusal},
     ids::RecordId,
+    mode::ApprovalMode,
     principal::PrincipalChain,
     proof::CallerProof,
-    run_context::{Delegation, RunAgent, RunContext, RunUser},
+    run_context::{Delegation, RunAgent, RunBudget, RunContext, RunUser},
 };
 
 use crate::{
     call::{Brokered, Built, Caller, Identity},
     context::Context,
-    stages::{credential, references},
+    stages::{credential, references, run::ClassLimit},
 };
 
 /// Binds the principal chain and plans the credential.
-pub(crate) fn broker(
-    context: &Context,
-    trace_id: &str,
-    mut built: Built,
-) -> Result<Brokered, Refusal> {
+pub(crate) fn broker(context: &Context, trace_id: &str, built: Built) -> Result<Brokered, Refusal> {
     let (identity, run, credential) = match &built.caller {
         Caller::Verified(caller) => {
             let identity = identity_of(context, caller)?;
@@ -62,8 +59,6 @@ pub(crate) fn broker(
         target: built.target.contract.target(),
         credential,
     };
-    built.run.safety_mode = run.safety_mode;
-    built.run.run_budget = run.run_budget;
     let scope = identity.chain.key_scope(&built.target.capability.id);
     Ok(Brokered {
         record_id: RecordId::derive(&scope, &built.key),
@@ -197,25 +192,16 @@ fn user_of(parties: &Parties<'_>) -> Option<RunUser> {
 
 fn run_of(context: &Context, trace_id: &str, built: &Built, identity: &Identity) -> RunContext {
     let tenant = identity.chain.tenant();
-    let actor = &identity.chain.actor;
-    let mut safety_mode = built.run.safety_mode;
-    let mut budget = built.run.run_budget;
-    for class in context.directory.classes_of(tenant, &actor.id) {
-        safety_mode = class.safety_mode_max.map_or(safety_mode, |cap| safety_mode.meet(cap));
-        budget.calls_max =
-            class.calls_max.map_or(budget.calls_max, |cap| budget.calls_max.min(cap));
-        budget.cost_cents_max = class
-            .cost_cents_max
-            .map_or(budget.cost_cents_max, |cap| budget.cost_cents_max.min(cap));
-    }
+    let limit = ClassLimit::of(context, &identity.chain);
+    let safety_mode = built.run.safety_mode.or(limit.safety_mode).unwrap_or(ApprovalMode::ReadOnly);
     RunContext {
         run_id: built.run.run_id.clone(),
         trace_id: trace_id.to_owned(),
         tenant_id: tenant.clone(),
         user: user_of(&Parties::of(identity)),
         agent: agent_of(context, &Parties::of(identity)),
-        safety_mode,
-        run_budget: budget,
+        safety_mode: limit.ceiling(safety_mode),
+        run_budget: limit.budget(built.run.run_budget.over(RunBudget::default())),
         taint: built.run.taint.clone(),
     }
 }

@@ -13,6 +13,9 @@ use placet_ledger::{
 };
 use placet_types::{
     error::{ErrorCode, Problem, Refusal},
+    mode::ApprovalMode,
+    principal::PrincipalChain,
+    run_context::RunBudget,
     taint::Taint,
 };
 
@@ -34,7 +37,42 @@ pub(crate) fn key_of(stage: &Brokered) -> RunKey {
     }
 }
 
-/// The run as its first call fixed it, with all that it has in its context; the call knows that from here on.
+/// What the agent's classes allow any of its runs, whatever the run asks for.
+#[derive(Debug, Default)]
+pub(crate) struct ClassLimit {
+    pub(crate) safety_mode: Option<ApprovalMode>,
+    calls: Option<u32>,
+    cents: Option<u64>,
+}
+
+impl ClassLimit {
+    pub(crate) fn of(context: &Context, chain: &PrincipalChain) -> Self {
+        let mut limit = Self::default();
+        for class in context.directory.classes_of(chain.tenant(), &chain.actor.id) {
+            limit.safety_mode = limit.safety_mode.into_iter().chain(class.safety_mode_max).min();
+            limit.calls = limit.calls.into_iter().chain(class.calls_max).min();
+            limit.cents = limit.cents.into_iter().chain(class.cost_cents_max).min();
+        }
+        limit
+    }
+
+    pub(crate) fn ceiling(&self, asked: ApprovalMode) -> ApprovalMode {
+        self.safety_mode.map_or(asked, |limit| asked.meet(limit))
+    }
+
+    pub(crate) fn budget(&self, asked: RunBudget) -> RunBudget {
+        RunBudget {
+            calls_max: self.calls.map_or(asked.calls_max, |limit| asked.calls_max.min(limit)),
+            cost_cents_max: self
+                .cents
+                .map_or(asked.cost_cents_max, |c| asked.cost_cents_max.min(c)),
+            ..asked
+        }
+    }
+}
+
+/// The run as its first call fixed it, with all that it has in its context; the call knows that from here on. What the call leaves out is
+/// as before, within what the agent's classes allow now.
 pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunRecord, Refusal> {
     let wanted = RunRecord {
         key: key_of(stage),
@@ -50,26 +88,40 @@ pub(crate) async fn open(context: &Context, stage: &mut Brokered) -> Result<RunR
         ledger_refusal(&error)
     })?;
     stage.taint.clone_from(&known.taint);
+    let asked = &stage.built.run;
+    let limit = ClassLimit::of(context, &stage.identity.chain);
+    let asked_budget = limit.budget(asked.run_budget.over(known.budget));
     let differs = [
-        (known.safety_mode != wanted.safety_mode, "/run/safety_mode"),
-        (known.budget != wanted.budget, "/run/run_budget"),
+        (
+            asked.safety_mode.is_some() && known.safety_mode != wanted.safety_mode,
+            "/run/safety_mode",
+        ),
+        (known.budget != asked_budget && !asked.run_budget.is_empty(), "/run/run_budget"),
     ];
     let problems: Vec<Problem> = differs
         .into_iter()
         .filter(|(differs, _)| *differs)
         .map(|(_, pointer)| Problem {
             pointer: pointer.to_owned(),
-            problem: "was fixed by the run's first call and cannot be changed".to_owned(),
+            problem: "was fixed by the run's first call: leave it out, or begin another run"
+                .to_owned(),
         })
         .collect();
-    if problems.is_empty() {
-        return Ok(known);
+    if !problems.is_empty() {
+        return Err(Refusal::new(
+            ErrorCode::ValidationError,
+            "the run was opened with another ceiling or budget",
+        )
+        .with_problems(problems));
     }
-    Err(Refusal::new(
-        ErrorCode::ValidationError,
-        "the run was opened with another ceiling or budget",
-    )
-    .with_problems(problems))
+    let known = RunRecord {
+        safety_mode: limit.ceiling(known.safety_mode),
+        budget: limit.budget(known.budget),
+        ..known
+    };
+    stage.run.safety_mode = known.safety_mode;
+    stage.run.run_budget = known.budget;
+    Ok(known)
 }
 
 /// Opens the run and, where its caller names one, the session, each with the taint of both: what another run of the session has seen is

@@ -65,7 +65,7 @@ enum Action {
         id: ApprovalId,
     },
     /// Say yes.
-    Approve(decide::Decide),
+    Approve(decide::Approve),
     /// Say no; one is enough, unless its policies ask for more.
     Deny(decide::Decide),
     /// Change the arguments of a held call; others decide anew, and on all but narrower ones only they.
@@ -98,7 +98,7 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     match &args.action {
         Action::List(args) => list::run(client, args, json).await,
         Action::Show { id } => show::run(client, id, json).await,
-        Action::Approve(decide) => decide::run(client, decide, VoteChoice::Approve, json).await,
+        Action::Approve(args) => decide::approve(client, args, json).await,
         Action::Deny(decide) => decide::run(client, decide, VoteChoice::Deny, json).await,
         Action::Edit(args) => edit::run(client, args, json).await,
         Action::Together(args) => together::run(client, args, json).await,

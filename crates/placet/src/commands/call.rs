@@ -14,7 +14,7 @@ use placet_types::{
     ids::{ChannelName, IdempotencyKey, RequestId, RunId, StepId},
     json::{JsonLimits, parse_strict},
     mode::ApprovalMode,
-    run_context::{RunBudget, RunRequest},
+    run_context::{BudgetRequest, RunRequest},
     taint::Taint,
 };
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ use crate::{
     placet call files__write --arg path=a.txt --arg content=hello --mode local_write\n  \
     placet call files__delete --arg path=a.txt --mode destructive --wait 60\n  \
     placet call files__delete --args '{\"path\": \"a.txt\"}' --run r1 --step s1 --request q1\n\n\
-    Exit codes: 0 it succeeded, 1 it waits for people, failed or was refused, 2 usage.")]
+    Exit codes: 0 it succeeded, 1 it failed or there was no answer, 2 usage, 4 it waits for approval, 5 it was refused, 6 its outcome is unknown.")]
 pub(crate) struct Args {
     /// The tool, adapter__capability.
     tool: String,
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// The mode you believe the call has: read_only, local_write, network, delegated, destructive.
     #[arg(long)]
     mode: Option<ApprovalMode>,
-    /// The run's ceiling; fixed by its first call [default: --mode, else read_only].
+    /// The run's ceiling; fixed by its first call [default: --mode, else as before, and first what the agent's class allows].
     #[arg(long)]
     safety_mode: Option<ApprovalMode>,
     /// What the run has in its context by now: untrusted_content, secret, pii, external_egress. It sticks to the run.
@@ -71,12 +71,12 @@ pub(crate) struct Args {
     /// How many seconds to wait for people.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
     wait: u64,
-    /// How long the tool may take, in milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 30_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
-    latency_ms: u64,
-    /// What the run may spend, in cents.
-    #[arg(long, value_name = "CENTS", default_value_t = 0)]
-    budget_cents: u64,
+    /// How long the tool may take, in milliseconds; fixed by the run's first call [default: as before, and first 30000].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
+    latency_ms: Option<u64>,
+    /// What the run may spend, in cents; fixed by its first call [default: as before, and first 0].
+    #[arg(long, value_name = "CENTS")]
+    budget_cents: Option<u64>,
     /// The channel over which to be told how the call ended, if it is held.
     #[arg(long, value_name = "CHANNEL")]
     callback: Option<ChannelName>,
@@ -112,10 +112,10 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
         Some(request) => request.clone(),
         None => RequestId::new(run_id.as_str()).attempted("no request id could be made")?,
     };
-    let budget = RunBudget {
+    let budget = BudgetRequest {
+        calls_max: None,
         cost_cents_max: args.budget_cents,
         tool_latency_ms_max: args.latency_ms,
-        ..RunBudget::default()
     };
     Ok(Submission {
         tool: args.tool.clone(),
@@ -130,7 +130,7 @@ fn submission(args: &Args) -> Result<Submission, Failure> {
         run: RunRequest {
             run_id,
             session_id: None,
-            safety_mode: args.safety_mode.or(args.mode).unwrap_or(ApprovalMode::ReadOnly),
+            safety_mode: args.safety_mode.or(args.mode),
             run_budget: budget,
             taint: args.taint.iter().copied().collect(),
         },
@@ -180,33 +180,37 @@ fn json_of(text: &str) -> Result<Value, Failure> {
 }
 
 fn exit_of(reply: &Reply) -> Exit {
-    let succeeded = reply.status == StatusCode::OK
-        && reply
-            .read::<ToolResultEnvelope>()
-            .is_ok_and(|result| result.status == ResultStatus::Succeeded);
-    if succeeded { Exit::Ok } else { Exit::Findings }
+    let result = match reply.problem() {
+        Some(problem) => problem.result.map(|result| result.status),
+        None => reply.read::<ToolResultEnvelope>().ok().map(|result| result.status),
+    };
+    match result {
+        Some(ResultStatus::Succeeded) => Exit::Ok,
+        Some(ResultStatus::Pending) => Exit::Held,
+        Some(ResultStatus::Refused) => Exit::Refused,
+        Some(ResultStatus::Unknown) => Exit::Unknown,
+        Some(ResultStatus::Failed) | None => Exit::Findings,
+    }
 }
 
 fn tell(reply: &Reply, submission: &Submission, program: &str) -> Outcome {
     if reply.status == StatusCode::ACCEPTED {
         output::line(held(&reply.read()?, submission, program));
     } else {
-        let finished = reply.document().map_err(|failure| hinted(failure, reply, submission))?;
+        let refused = |failure| hinted(failure, reply).exiting(exit_of(reply));
+        let finished = reply.document().map_err(refused)?;
         output::line(self::finished(&finished));
     }
     Ok(exit_of(reply))
 }
 
-/// A refusal, with what it most likely takes where a call that does something was sent without a mode.
-fn hinted(failure: Failure, reply: &Reply, submission: &Submission) -> Failure {
-    let is_denied =
-        reply.problem().is_some_and(|problem| problem.error_code == ErrorCode::PolicyDenied);
-    let says_no_mode = submission.approval_mode_requested.is_none()
-        && submission.run.safety_mode == ApprovalMode::ReadOnly;
-    if is_denied && says_no_mode {
-        return failure.try_this(
-            "without --mode a run may only read: `placet tools` shows the mode that the tool has",
-        );
+/// A refusal, with what to type where the run's ceiling is too low for the tool.
+fn hinted(failure: Failure, reply: &Reply) -> Failure {
+    let is_above_ceiling = reply.problem().is_some_and(|problem| {
+        problem.error_code == ErrorCode::PolicyDenied && problem.detail.contains("`safety_mode`")
+    });
+    if is_above_ceiling {
+        return failure.try_this("begin a run that may do it: add --safety-mode with the mode that `placet tools` shows for the tool");
     }
     failure
 }
@@ -367,12 +371,15 @@ mod tests {
             };
             submission(&args).unwrap()
         };
-        assert_eq!(of("placet call t__x").run.safety_mode, ApprovalMode::ReadOnly);
-        assert_eq!(of("placet call t__x --mode network").run.safety_mode, ApprovalMode::Network);
+        assert_eq!(of("placet call t__x").run.safety_mode, None);
+        assert_eq!(
+            of("placet call t__x --mode network").run.safety_mode,
+            Some(ApprovalMode::Network)
+        );
         let call = of(
             "placet call t__x --mode network --safety-mode destructive --run r --request q --wait 2",
         );
-        assert_eq!(call.run.safety_mode, ApprovalMode::Destructive);
+        assert_eq!(call.run.safety_mode, Some(ApprovalMode::Destructive));
         assert_eq!((call.wait_ms, call.request_id.unwrap().as_str()), (Some(2_000), "q"));
         assert_ne!(of("placet call t__x").run.run_id, of("placet call t__x").run.run_id);
     }

@@ -1,9 +1,12 @@
 //! `placet approvals approve` and `deny`: one decision on one approval.
 //!
-//! Owns the way to it, and how a person agrees at a terminal to what was shown. Invariant: the digest is of what was shown.
+//! Owns the way to it, how a person agrees at a terminal to what was shown, and the wait for what becomes of the call. Invariant: the
+//! digest is of what was shown.
+
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use placet_pipeline::views::{ApprovalView, DecisionRequest};
+use placet_pipeline::views::{ApprovalDetail, ApprovalView, DecisionRequest};
 use placet_types::{approval::VoteChoice, digest::Digest, ids::ApprovalId};
 
 use super::{show, words};
@@ -12,6 +15,24 @@ use crate::{
     failure::{Exit, Failure, Outcome},
     output,
 };
+
+/// How long to wait before looking again.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+
+/// An agreement.
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Exit codes: 0 it was recorded, 1 it was not, 2 usage. With --wait those of the call: 0 it succeeded, 1 it failed, \
+    4 it has not ended yet, 5 it was refused, 6 its outcome is unknown."
+)]
+pub(super) struct Approve {
+    /// The decision.
+    #[command(flatten)]
+    decide: Decide,
+    /// How many seconds to wait for the outcome of the call, and print it.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
+    wait: u64,
+}
 
 /// A decision.
 #[derive(Debug, ClapArgs)]
@@ -46,6 +67,42 @@ pub(super) async fn run(
         output::line(recorded(&approval));
     }
     Ok(Exit::Ok)
+}
+
+/// Agrees, and waits for the outcome of the call if asked to.
+pub(super) async fn approve(client: &Client, args: &Approve, json: bool) -> Outcome {
+    let decided = run(client, &args.decide, VoteChoice::Approve, json && args.wait == 0).await?;
+    if args.wait == 0 {
+        return Ok(decided);
+    }
+    let until = tokio::time::Instant::now() + Duration::from_secs(args.wait);
+    let (detail, exit) = loop {
+        let detail = show::read(client, &args.decide.id).await?;
+        let ended = ended(&detail);
+        if ended.is_some() || tokio::time::Instant::now() >= until {
+            break (detail, ended.unwrap_or(Exit::Held));
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    };
+    if json {
+        output::json(&detail);
+    } else {
+        output::line(show::outcome(&detail));
+    }
+    Ok(exit)
+}
+
+/// How the command ends once the call has, as `placet call` would; nothing while it may still run.
+fn ended(detail: &ApprovalDetail) -> Option<Exit> {
+    let state = detail.outcome.as_ref().map(|outcome| outcome.state.as_str());
+    match state {
+        Some("succeeded") => Some(Exit::Ok),
+        Some("failed_final" | "failed_retriable") => Some(Exit::Findings),
+        Some("indeterminate") => Some(Exit::Unknown),
+        Some("denied") => Some(Exit::Refused),
+        _ => matches!(detail.approval.state.as_str(), "denied" | "expired" | "void")
+            .then_some(Exit::Refused),
+    }
 }
 
 /// How an approval stands after something was recorded.

@@ -54,13 +54,22 @@ pub(super) fn shown(detail: &ApprovalDetail) -> String {
     }
     lines.extend(quoted(detail));
     lines.extend(standing(detail));
-    if let Some(outcome) = &detail.outcome {
-        let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
-        lines.push(format!("  outcome   {}{code}, at {}", outcome.state, outcome.updated_at));
-        lines.extend(outcome.output.as_ref().map(|output| format!("{output:#}")));
+    if detail.outcome.is_some() {
+        lines.push(outcome(detail));
     }
     lines.push(format!("  digest    {}", detail.approval.digest));
     lines.join("\n")
+}
+
+/// What became of the call, and where it has no record how its approval stands.
+pub(super) fn outcome(detail: &ApprovalDetail) -> String {
+    let Some(outcome) = &detail.outcome else {
+        return format!("  approval  {}, the call has not run", detail.approval.state);
+    };
+    let code = outcome.code.map(|code| format!(" with {code}")).unwrap_or_default();
+    let line = format!("  outcome   {}{code}, at {}", outcome.state, outcome.updated_at);
+    let output = outcome.output.as_ref().map(|output| format!("\n{output:#}"));
+    line + &output.unwrap_or_default()
 }
 
 /// Who wants what, where to and with what.
