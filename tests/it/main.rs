@@ -67,6 +67,8 @@ mod mutual;
 #[cfg(test)]
 mod notifications;
 #[cfg(test)]
+mod offline;
+#[cfg(test)]
 mod refusals;
 #[cfg(test)]
 mod report;

@@ -53,6 +53,8 @@ pub enum SecretSource {
         /// Its value.
         value: SecretString,
     },
+    /// A variable of the environment that is not set.
+    Unset,
     /// A file, looked at each time the secret is used.
     File(PathBuf),
     /// A field of an entry in the vault, once a [`crate::VaultKeeper`] has read it.
@@ -184,7 +186,9 @@ impl Secrets {
                 SecretSource::JwtSvid { audience } => {
                     (None, Some(Arc::new(OwnSvid::new(audience))))
                 }
-                SecretSource::Env { .. } | SecretSource::File(_) => (None, None),
+                SecretSource::Env { .. } | SecretSource::Unset | SecretSource::File(_) => {
+                    (None, None)
+                }
             };
             Arc::new(Entry {
                 source,
@@ -271,6 +275,7 @@ impl Secrets {
                 let newest = file::value_of(name, value.expose_secret().as_bytes())?;
                 Ok(LiveSecret::endless(newest, None))
             }
+            SecretSource::Unset => Err(unusable(name, "its variable is not set")),
             SecretSource::File(path) => {
                 let look = entry.live().begin();
                 // Read without the lock: a file that hangs must not hold up those who only want to know what was read.
@@ -295,7 +300,10 @@ impl Secrets {
         let Some(entry) = self.entries.get(name) else { return Vec::new() };
         match &entry.source {
             SecretSource::File(_) => entry.live().known(),
-            SecretSource::Env { .. } | SecretSource::Vault(_) | SecretSource::JwtSvid { .. } => {
+            SecretSource::Env { .. }
+            | SecretSource::Unset
+            | SecretSource::Vault(_)
+            | SecretSource::JwtSvid { .. } => {
                 let live = self.live(name).ok();
                 live.map_or_else(Vec::new, |live| {
                     let (newest, previous) = live.into_values();

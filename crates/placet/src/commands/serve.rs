@@ -67,6 +67,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// Serves until asked to stop.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let mut config = Config::load(&args.config, environment)?;
+    config.check_secrets()?;
     config.server.listen = args.listen.unwrap_or(config.server.listen);
     config.server.admin_listen = args.admin_listen.unwrap_or(config.server.admin_listen);
     config.telemetry.log_format = args.log.map_or(config.telemetry.log_format, log_format);

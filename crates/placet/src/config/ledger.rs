@@ -153,7 +153,8 @@ pub(crate) enum Choice {
 #[derive(Debug, Clone)]
 pub(crate) struct LedgerPlan {
     file: LedgerFile,
-    password: Option<SecretString>,
+    /// The password, or why it cannot be had.
+    password: Option<Result<SecretString, String>>,
     /// The name in checkpoints and receipts.
     pub(crate) deployment: NoteName,
     /// The sealing key's file, where one is named.
@@ -165,14 +166,14 @@ pub(crate) struct LedgerPlan {
 }
 
 impl LedgerPlan {
-    /// Reads the part; `password` is the secret that it names.
+    /// Reads the part; `password` is the secret that it names, or why that cannot be had.
     ///
     /// # Errors
     /// The key that is wrong, and what is wrong with it.
     pub(crate) fn read(
         file: LedgerFile,
         base: &Path,
-        password: Option<SecretString>,
+        password: Option<Result<SecretString, String>>,
     ) -> Result<Self, (&'static str, String)> {
         let deployment = NoteName::new(file.deployment.clone())
             .map_err(|error| ("ledger.deployment", error.to_string()))?;
@@ -186,7 +187,9 @@ impl LedgerPlan {
             }
         }
         let plan = Self { file, password, deployment, seal_key, archive, backups };
-        plan.choice("check").map_err(|why| ("ledger.store", why))?;
+        if !matches!(plan.password, Some(Err(_))) {
+            plan.choice("check").map_err(|why| ("ledger.store", why))?;
+        }
         Ok(plan)
     }
 
@@ -219,6 +222,7 @@ impl LedgerPlan {
         let Some(password) = &self.password else {
             return Ok(SecretString::from(address.clone()));
         };
+        let password = password.as_ref().map_err(|error| format!("`ledger.password`: {error}"))?;
         let (scheme, rest) = address
             .split_once("://")
             .ok_or("it is neither `embedded` nor an address that begins with `postgres://`")?;
@@ -299,7 +303,7 @@ mod tests {
 
     fn plan(store: &str, password: Option<&str>) -> Result<LedgerPlan, (&'static str, String)> {
         let file = LedgerFile { store: store.to_owned(), ..LedgerFile::default() };
-        LedgerPlan::read(file, Path::new(""), password.map(SecretString::from))
+        LedgerPlan::read(file, Path::new(""), password.map(|text| Ok(SecretString::from(text))))
     }
 
     #[test]

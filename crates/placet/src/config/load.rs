@@ -1,6 +1,6 @@
 //! From the file to what the process is told: finding it, reading it, checking it.
 //!
-//! Owns [`Config`]. Invariants: a secret that is not there is an error at start; a listener that other machines can reach
+//! Owns [`Config`]. Invariants: a secret that is not there is an error at the start of the server, and at its use elsewhere; a listener that other machines can reach
 //! without issuers is refused; nothing is guessed from a value that cannot be read.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 use placet_broker::{StsConfig, check_all};
 use placet_egress::Trust;
 use placet_identity::{
-    IdentityConfig, KeySource, SecretSource, Secrets, VaultAuth, VaultConfig, VaultRef,
+    IdentityConfig, KeySource, SecretError, SecretSource, Secrets, VaultAuth, VaultConfig, VaultRef,
 };
 use placet_notify::config::NotifyConfig;
 use placet_pipeline::settings::Settings;
@@ -97,6 +97,8 @@ pub(crate) struct Config {
     pub(crate) console: ConsoleFile,
     /// Who is told of what happens to held calls.
     pub(crate) notifications: NotifyConfig,
+    /// The first secret that cannot be had. Commands that need none run without it; `serve` does not start.
+    missing: Option<FileProblem>,
 }
 
 impl Config {
@@ -126,6 +128,14 @@ impl Config {
             config.ledger.set_store(store);
         }
         Ok(config)
+    }
+
+    /// That every secret of this machine can be had: variables are set, files are readable.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the first that cannot.
+    pub(crate) fn check_secrets(&self) -> Result<(), Failure> {
+        self.missing.clone().map_or(Ok(()), |problem| Err(refused(problem)))
     }
 
     /// Refuses listeners that other machines can reach unless that was meant, and development tokens where others reach this service.
@@ -186,7 +196,7 @@ impl Reading<'_> {
         if file.audience.is_empty() {
             return Err(FileProblem::at(self.name, "audience", "is empty"));
         }
-        let secrets = self.secrets(&file.secrets)?;
+        let (secrets, missing) = self.secrets(&file.secrets)?;
         let vault = self.vault(file.vault.clone(), &secrets)?;
         if secrets.need_agent() && file.spiffe.is_none() {
             let problem = "is needed by `secrets`: it says where the agent is";
@@ -194,7 +204,7 @@ impl Reading<'_> {
         }
         let telemetry = self.telemetry(&file, &secrets)?;
         let server = self.server(&file)?;
-        let ledger = self.ledger(&file)?;
+        let (ledger, without_password) = self.ledger(&file)?;
         let settings = self.settings(&file, &ledger);
         let identity = self.identity(&file)?;
         self.check_services(&file.sts, &secrets)?;
@@ -225,6 +235,7 @@ impl Reading<'_> {
             settings,
             console: file.console,
             notifications: file.notifications,
+            missing: missing.or(without_password),
         })
     }
 
@@ -259,44 +270,62 @@ impl Reading<'_> {
         TlsFile { certificate: self.base.join(&file.certificate), key: self.base.join(&file.key) }
     }
 
-    fn ledger(&self, file: &ConfigFile) -> Result<LedgerPlan, FileProblem> {
+    /// The ledger, and why its password cannot be had, if that is so.
+    fn ledger(&self, file: &ConfigFile) -> Result<(LedgerPlan, Option<FileProblem>), FileProblem> {
+        let mut missing = None;
         let password = match &file.ledger.password {
             None => None,
             Some(secret) => {
                 let named = BTreeMap::from([("password".to_owned(), secret.clone())]);
-                let value = self.secrets(&named)?.get("password");
-                let value =
-                    value.map_err(|error| FileProblem::at(self.name, "ledger.password", error))?;
+                let (secrets, problem) = self.secrets(&named)?;
+                let value = secrets.get("password").map_err(|error| error.to_string());
+                missing = problem.or_else(|| {
+                    let error = value.as_ref().err()?;
+                    Some(FileProblem::at(self.name, "ledger.password", error))
+                });
                 Some(value)
             }
         };
-        LedgerPlan::read(file.ledger.clone(), self.base, password)
-            .map_err(|(key, why)| FileProblem::at(self.name, key, why))
+        let plan = LedgerPlan::read(file.ledger.clone(), self.base, password)
+            .map_err(|(key, why)| FileProblem::at(self.name, key, why))?;
+        Ok((plan, missing))
     }
 
-    fn secrets(&self, files: &BTreeMap<String, SecretFile>) -> Result<Secrets, FileProblem> {
+    /// The secrets, and what is wrong with the first that cannot be had.
+    fn secrets(
+        &self,
+        files: &BTreeMap<String, SecretFile>,
+    ) -> Result<(Secrets, Option<FileProblem>), FileProblem> {
         let mut sources = BTreeMap::new();
+        let mut missing = None;
         for (name, file) in files {
             let source = match file {
                 // Here and below it may be the value itself, in the place of a name.
                 SecretFile::Interpolated(text) => {
                     let unset = "`${…}` names a variable that is not set";
-                    self.variable(name, &text.variable, unset)?
+                    self.variable(name, &text.variable, unset)
                 }
                 SecretFile::Env { env } => {
-                    self.variable(name, env, "`env` names a variable that is not set")?
+                    self.variable(name, env, "`env` names a variable that is not set")
                 }
-                SecretFile::File { file } => SecretSource::File(self.base.join(file)),
-                SecretFile::Vault { vault } => SecretSource::Vault(self.entry(name, vault)?),
+                SecretFile::File { file } => Ok(SecretSource::File(self.base.join(file))),
+                SecretFile::Vault { vault } => Ok(SecretSource::Vault(self.entry(name, vault)?)),
                 SecretFile::JwtSvid { jwt_svid } => {
-                    SecretSource::JwtSvid { audience: jwt_svid.clone() }
+                    Ok(SecretSource::JwtSvid { audience: jwt_svid.clone() })
                 }
             };
+            let source = source.unwrap_or_else(|problem| {
+                missing.get_or_insert(problem);
+                SecretSource::Unset
+            });
             sources.insert(name.clone(), source);
         }
         let secrets = Secrets::new(sources);
-        secrets.check().map_err(|error| FileProblem::at(self.name, "secrets", error))?;
-        Ok(secrets)
+        let missing = missing.or_else(|| {
+            let error = secrets.check().err()?;
+            Some(FileProblem::at(self.name, "secrets", error))
+        });
+        Ok((secrets, missing))
     }
 
     fn entry(&self, secret: &str, text: &str) -> Result<VaultRef, FileProblem> {
@@ -374,10 +403,15 @@ impl Reading<'_> {
 
     fn collector(&self, file: &OtlpFile, secrets: &Secrets) -> Result<OtlpConfig, FileProblem> {
         let header = |(name, header): (&String, &super::file::HeaderFile)| {
-            let value = secrets.get(&header.secret).map_err(|error| {
-                FileProblem::at(self.name, format!("telemetry.otlp.headers.{name}.secret"), error)
-            })?;
-            Ok((name.to_ascii_lowercase(), value))
+            match secrets.get(&header.secret) {
+                Ok(value) => Some(Ok((name.to_ascii_lowercase(), value))),
+                Err(error @ (SecretError::Unknown { .. } | SecretError::NotAsked { .. })) => {
+                    let key = format!("telemetry.otlp.headers.{name}.secret");
+                    Some(Err(FileProblem::at(self.name, key, error)))
+                }
+                // Named by `Config::check_secrets`.
+                Err(_) => None,
+            }
         };
         Ok(OtlpConfig {
             endpoint: file.endpoint.clone(),
@@ -385,7 +419,7 @@ impl Reading<'_> {
                 OtlpProtocolFile::Grpc => OtlpProtocol::Grpc,
                 OtlpProtocolFile::HttpProtobuf => OtlpProtocol::HttpProtobuf,
             },
-            headers: file.headers.iter().map(header).collect::<Result<_, _>>()?,
+            headers: file.headers.iter().filter_map(header).collect::<Result<_, _>>()?,
             timeout_ms: file.timeout_ms,
         })
     }

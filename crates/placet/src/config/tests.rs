@@ -16,7 +16,9 @@ fn load_in(dir: &Path, text: &str, environment: &Environment) -> Result<Config, 
     let path = dir.join("placet.yaml");
     fs::write(&path, text).unwrap();
     let args = ConfigArgs { config: Some(path), data: None, ledger: None };
-    Config::load(&args, environment).map_err(|failure| failure.to_string())
+    let config = Config::load(&args, environment).map_err(|failure| failure.to_string())?;
+    config.check_secrets().map_err(|failure| failure.to_string())?;
+    Ok(config)
 }
 
 fn load(text: &str) -> Result<Config, String> {
