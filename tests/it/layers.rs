@@ -119,6 +119,7 @@ const WRAPPED: &[(&str, &[&str], &[&str])] = &[
     ("hyper-util", &["placet-egress", "placet-server"], &[]),
     ("jsonschema", &["placet-types"], &["placet-server", "placet-e2e"]),
     ("jsonwebtoken", &["placet-identity"], &[]),
+    ("landlock", &["placet-adapter-mcp"], &[]),
     ("lettre", &["placet-notify"], &[]),
     ("opentelemetry", &["placet-telemetry"], &[]),
     ("opentelemetry-otlp", &["placet-telemetry"], &[]),

@@ -29,6 +29,8 @@ mod canary;
 #[cfg(test)]
 mod classes;
 #[cfg(test)]
+mod confined;
+#[cfg(test)]
 mod connections;
 #[cfg(test)]
 mod console;

@@ -1,6 +1,7 @@
 // A small MCP server for the end-to-end tests: stdio, or streamable HTTP with `http` as the first argument.
 //
 //   node stub.mjs MANNER [RECORD]          MANNER: good, silent, silent-calls, garbage, garbage-calls,
+//                                        dials (connects to the port RECORD first, and ends if it may not),
 //                                        late-calls (each answered after 2.5 s),
 //                                        refuses, errors (in words that quote the arguments)
 //   node stub.mjs http RECORD [ACCEPTED]   prints its port
@@ -21,6 +22,7 @@
 import { appendFileSync, existsSync, readFileSync, writeSync } from "node:fs";
 import { createHash } from "node:crypto";
 import { createServer } from "node:http";
+import { connect } from "node:net";
 import { createInterface } from "node:readline";
 
 const [manner = "good", record, accepted] = process.argv.slice(2);
@@ -117,7 +119,7 @@ function answer(message, secret = process.env.STUB_KEY ?? "") {
 }
 
 function keep(entry) {
-  if (record) appendFileSync(record, JSON.stringify(entry) + "\n");
+  if (record && manner !== "dials") appendFileSync(record, JSON.stringify(entry) + "\n");
 }
 
 function stdio() {
@@ -175,5 +177,14 @@ function http() {
   server.listen(0, "127.0.0.1", () => console.log(String(server.address().port)));
 }
 
+function dial() {
+  const socket = connect(Number(record), "127.0.0.1", () => socket.end(stdio));
+  socket.on("error", (error) => {
+    console.error("the stub cannot connect: " + error.code);
+    process.exit(3);
+  });
+}
+
 if (manner === "http") http();
+else if (manner === "dials") dial();
 else stdio();

@@ -37,6 +37,16 @@ use crate::{
 
 pub use crate::sessions::SessionLimits;
 
+/// What the contract of a child process asks to be confined and nothing on this machine confines, as words for a person (`which files it reads
+/// and changes`). Empty for other transports, and where all of it is confined.
+#[must_use]
+pub fn not_confined(transport: &TransportFile) -> Vec<&'static str> {
+    match transport {
+        TransportFile::McpStdio { process, .. } => stdio::sandbox::gaps(process),
+        TransportFile::McpHttp { .. } | TransportFile::Internal { .. } => Vec::new(),
+    }
+}
+
 /// Finds secrets of the configuration by name, at the moment a connection needs them.
 #[async_trait]
 pub trait SecretLookup: Send + Sync + fmt::Debug {

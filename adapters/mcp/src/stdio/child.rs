@@ -30,7 +30,12 @@ use placet_types::{
 
 use crate::{connector::McpSettings, text::printable};
 
-use super::{confine, health::Health, stderr};
+use super::{
+    confine,
+    health::Health,
+    sandbox::{self, Rules},
+    stderr,
+};
 
 /// Where a program is looked for when its environment has no `PATH`.
 const PATH_DEFAULT: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -121,8 +126,14 @@ pub(super) async fn spawn(
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    let mut child = confine::spawn(&mut command, launch.process)
-        .map_err(|error| not_started(launch.command, &error))?;
+    let rules =
+        Rules::of(launch.process, &settings.data_dir).map_err(AdapterError::Misconfigured)?;
+    let mut child = confine::spawn(&mut command, launch.process, rules)
+        .map_err(|error| not_started(launch, &error))?;
+    let gaps = sandbox::gaps(launch.process);
+    if !gaps.is_empty() {
+        tracing::warn!(%adapter, unconfined = gaps.join(", "), "a child process was started that nothing confines as its contract asks");
+    }
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let (Some(stdin), Some(stdout), Some(errors), Some(group)) =
         (child.stdin.take(), child.stdout.take(), child.stderr.take(), group)
@@ -264,13 +275,18 @@ fn program(command: &str, env: &BTreeMap<String, EnvValue>) -> Result<PathBuf, A
         })
 }
 
-fn not_started(command: &str, error: &io::Error) -> AdapterError {
-    let why = if error.kind() == io::ErrorKind::NotFound {
-        "there is no such file".to_owned()
-    } else {
-        error.kind().to_string()
+fn not_started(launch: &Launch<'_>, error: &io::Error) -> AdapterError {
+    let why = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        io::ErrorKind::PermissionDenied if launch.process.files.is_some() => {
+            "permission denied: `process.files` must name the program, its interpreter and its libraries".to_owned()
+        }
+        // Our own words.
+        io::ErrorKind::Other => error.to_string(),
+        kind => kind.to_string(),
     };
-    let message = format!("the command `{}` cannot be started: {why}", printable(command, 200));
+    let message =
+        format!("the command `{}` cannot be started: {why}", printable(launch.command, 200));
     let transient = matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory | io::ErrorKind::Interrupted

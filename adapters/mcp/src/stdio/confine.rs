@@ -15,6 +15,8 @@ use tokio::{
     runtime::Handle,
 };
 
+use super::sandbox::Rules;
+
 /// Why a program cannot be started with the rights of its owner: from its first moment on it is somebody else's process, to which we can set
 /// no bounds. What it is started by can have them, and hands them on.
 pub(super) fn is_beyond_us(program: &Path, bounds: &ProcessFile, is_root: bool) -> bool {
@@ -23,10 +25,17 @@ pub(super) fn is_beyond_us(program: &Path, bounds: &ProcessFile, is_root: bool) 
     bounds.gains_privileges && !is_root && mode() & SET_USER_OR_GROUP_ID != 0
 }
 
-/// Starts a program that keeps to its bounds.
-pub(super) fn spawn(command: &mut Command, bounds: &ProcessFile) -> io::Result<Child> {
-    let mut child =
-        if bounds.gains_privileges { command.spawn()? } else { spawn_unprivileged(command)? };
+/// Starts a program that keeps to its bounds, and to the rules that [`Rules::of`] made of them.
+pub(super) fn spawn(
+    command: &mut Command,
+    bounds: &ProcessFile,
+    rules: Option<Rules>,
+) -> io::Result<Child> {
+    let mut child = if bounds.gains_privileges {
+        command.spawn()?
+    } else {
+        spawn_unprivileged(command, rules)?
+    };
     let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Err(error) = pid.map_or(Ok(()), |pid| bind(pid, bounds)) {
         // An error means that it has ended already.
@@ -36,13 +45,14 @@ pub(super) fn spawn(command: &mut Command, bounds: &ProcessFile) -> io::Result<C
     Ok(child)
 }
 
-/// The attribute is a thread's own, and whatever the thread starts inherits it. So a thread takes it on, starts the program and ends; the
+/// The attribute and the rules are a thread's own, and whatever the thread starts inherits them. So a thread takes them on, starts the program and ends; the
 /// other threads of Placet are as they were.
-fn spawn_unprivileged(command: &mut Command) -> io::Result<Child> {
+fn spawn_unprivileged(command: &mut Command, rules: Option<Rules>) -> io::Result<Child> {
     let runtime = Handle::current();
     std::thread::scope(|scope| {
         let starting = scope.spawn(|| {
             set_no_new_privs(true)?;
+            rules.map_or(Ok(()), Rules::restrict)?;
             let _entered = runtime.enter();
             command.spawn()
         });

@@ -9,6 +9,7 @@ mod confine;
 pub(crate) mod fault;
 mod health;
 mod line;
+pub(crate) mod sandbox;
 mod stderr;
 
 use std::{

@@ -1,5 +1,5 @@
 # A small MCP server for tests: `python3 peer.py MODE`. Good by default; each mode and each tool is one oddity.
-import json, os, signal, subprocess, sys, threading, time
+import json, os, signal, socket, subprocess, sys, threading, time
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "good"
 LOCK = threading.Lock()
@@ -41,6 +41,28 @@ def process():
     return {"fds": opened, "limits": limits, "no_new_privs": status["NoNewPrivs"].strip(), "group": os.getpgid(0) == os.getpid()}
 
 
+def tries(args):
+    """Which of these the system lets us do."""
+    done = {}
+    for name, attempt in [
+        ("connect", lambda: socket.create_connection(("127.0.0.1", args["port"]), 5).close()),
+        ("bind", lambda: socket.create_server(("127.0.0.1", 0)).close()),
+        ("read", lambda: open(args["read"]).close()),
+        ("write", lambda: open(args["write"], "a").close()),
+        ("outside", lambda: open(args["outside"]).close()),
+        ("change", lambda: open(args["read"], "a").close()),
+        ("remove", lambda: os.remove(args["read"])),
+    ]:
+        try:
+            attempt()
+            done[name] = True
+        except PermissionError:
+            done[name] = False
+        except (KeyError, FileNotFoundError):
+            pass
+    return done
+
+
 def page(params):
     if MODE == "endless":
         return {"tools": [], "nextCursor": "again"}
@@ -63,6 +85,8 @@ def call(request):
     if name == "echo":
         seen = {"args": args, "meta": params.get("_meta", {}), "env": dict(os.environ), "argv": sys.argv[1:], "cwd": os.getcwd(), "process": process()}
         result(request, {**text("done"), "structuredContent": seen})
+    elif name == "tries":
+        result(request, {**text("done"), "structuredContent": tries(args)})
     elif name == "status":
         # Says what it is told to say, but only about one token.
         if MODE == "askable:silent":

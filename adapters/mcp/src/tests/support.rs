@@ -93,6 +93,7 @@ pub(super) fn contract(transport: Value, change: impl FnOnce(&mut Value)) -> Arc
         "fail",
         "both",
         "twice",
+        "tries",
     ] {
         capabilities.insert(name.to_owned(), read.clone());
     }

@@ -11,6 +11,7 @@ use std::{
 };
 
 use clap::Args as ClapArgs;
+use placet_adapter_mcp::connector::not_confined;
 use placet_identity::{DevKey, Verifier};
 use placet_store::postgres::{Inspection, PostgresConfig, inspect};
 use placet_types::clock::Clock;
@@ -203,6 +204,18 @@ fn contracts(config: &Config) -> Vec<Check> {
             output::counted(all.len(), "tool", "tools")
         ),
     ));
+    for entry in &entries {
+        let gaps = not_confined(&entry.contract.transport);
+        if !gaps.is_empty() {
+            let found = format!(
+                "nothing confines of the child process of `{}`: {}",
+                entry.contract.adapter,
+                gaps.join(", ")
+            );
+            let todo = "a kernel with Landlock (Linux 6.7 or later) enforces it, not with `gains_privileges`; else confine it by means of the system, and say `process: { network: unconfined }` for TCP";
+            checks.push(Check::warn("child process", found, todo));
+        }
+    }
     for capability in
         all.iter().filter(|capability| capability.enabled && !capability.is_callable())
     {

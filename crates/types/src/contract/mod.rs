@@ -338,6 +338,11 @@ fn check_file(file: &ContractFile) -> Result<(), ContractError> {
             if key.is_empty() { "credential".to_owned() } else { format!("credential.{key}") };
         return rule(&place, problem);
     }
+    if let TransportFile::McpStdio { process, .. } = &file.transport
+        && let Err((key, problem)) = process.check()
+    {
+        return rule(&format!("transport.process.{key}"), problem);
+    }
     network::check(file).or_else(|(place, problem)| rule(&place, problem))
 }
 

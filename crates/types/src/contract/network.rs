@@ -19,7 +19,7 @@ pub(super) fn check(file: &ContractFile) -> Result<(), (String, String)> {
     match &file.transport {
         TransportFile::McpStdio { process, .. } if process.network.is_none() => {
             let problem = format!(
-                "`{name}` goes over a network, and nothing bounds where a child process connects to: `unconfined` says that you know it"
+                "`{name}` goes over a network, and a contract cannot bound where a child process connects to: `unconfined` says that you know it"
             );
             Err(("transport.process.network".to_owned(), problem))
         }

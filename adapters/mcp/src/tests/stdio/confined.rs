@@ -1,10 +1,12 @@
 //! What a child has and what it may use, as it says itself.
 
-use placet_adapter::outcome::Outcome;
+use landlock::{ABI, Access as _, AccessFs, Ruleset, RulesetAttr as _};
+use placet_adapter::outcome::{AdapterError, Outcome};
 use placet_types::contract::file::TransportFile;
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant, sleep};
 
+use crate::connector::not_confined;
 use crate::tests::support::{call, connect, contract, done, in_seconds, python};
 
 /// What a child started with these bounds says about itself.
@@ -96,4 +98,96 @@ async fn a_child_that_goes_beyond_its_bounds_ends_and_its_call_has_no_known_end(
         assert!(Instant::now() < deadline, "it goes on beyond its bounds");
         sleep(Duration::from_millis(5)).await;
     }
+}
+
+/// What a child started with these bounds can do of what the arguments name.
+async fn tries(process: Value, args: Value) -> Value {
+    let mut transport = python("good");
+    transport["process"] = process;
+    let contract = contract(transport, |_| {});
+    let adapter = connect(&contract).await.unwrap();
+    let answer = done(call(adapter.as_ref(), &contract, "tries", args).await);
+    adapter.close().await;
+    answer.output["structured"].clone()
+}
+
+fn gaps(process: Value) -> Vec<&'static str> {
+    let mut transport = python("good");
+    transport["process"] = process;
+    not_confined(&serde_json::from_value(transport).unwrap())
+}
+
+/// Which version of Landlock this kernel has, asked in another way than the product does.
+fn kernel() -> ABI {
+    let asked = std::thread::spawn(|| {
+        let ruleset = Ruleset::default().handle_access(AccessFs::from_all(ABI::V1)).unwrap();
+        ruleset.create().unwrap().restrict_self().unwrap().landlock.into()
+    });
+    asked.join().unwrap()
+}
+
+#[tokio::test]
+async fn without_a_word_about_the_network_a_child_has_no_tcp() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let args = json!({ "port": listener.local_addr().unwrap().port() });
+    let open = json!({ "connect": true, "bind": true });
+    let child = tries(json!({}), args.clone()).await;
+    if kernel() >= ABI::V4 {
+        assert_eq!(child, json!({ "connect": false, "bind": false }));
+        assert!(gaps(json!({})).is_empty());
+    } else {
+        assert_eq!(child, open);
+        assert_eq!(gaps(json!({})), ["which TCP connections it opens and ports it binds"]);
+    }
+    // Placet itself is as it was, and so is a child whose contract says so.
+    let unconfined = json!({ "network": "unconfined" });
+    assert_eq!(tries(unconfined.clone(), args.clone()).await, open);
+    assert!(gaps(unconfined).is_empty());
+    // What can gain rights cannot be confined, and this is no secret.
+    let gains = json!({ "gains_privileges": true });
+    assert_eq!(tries(gains.clone(), args).await, open);
+    assert_eq!(gaps(gains), ["which TCP connections it opens and ports it binds"]);
+}
+
+#[tokio::test]
+async fn a_child_uses_only_the_files_its_contract_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    for name in ["read", "write", "outside"] {
+        std::fs::create_dir(path(name)).unwrap();
+        std::fs::write(path(name) + "/file", name).unwrap();
+    }
+    let args = json!({
+        "read": path("read/file"), "write": path("write/new"), "outside": path("outside/file"),
+    });
+    let system = ["/usr", "/bin", "/lib", "/lib64", "/etc", "/opt", "/nix"];
+    let mut read: Vec<_> =
+        system.into_iter().filter(|path| std::fs::exists(path).unwrap()).collect();
+    let named = path("read");
+    read.push(&named);
+    let process =
+        json!({ "network": "unconfined", "files": { "read": read, "write": [path("write")] } });
+    let offered = kernel() >= ABI::V3;
+    assert_eq!(gaps(process.clone()).is_empty(), offered);
+    let child = tries(process, args.clone()).await;
+    if offered {
+        let can = json!({
+            "bind": true, "read": true, "write": true, "outside": false, "change": false, "remove": false,
+        });
+        assert_eq!(child, can);
+        assert!(std::fs::exists(path("read/file")).unwrap());
+        assert!(std::fs::exists(path("write/new")).unwrap());
+    }
+    let child = tries(json!({}), args).await;
+    assert_eq!(child["outside"], true);
+    assert_eq!(child["remove"], true);
+}
+
+#[tokio::test]
+async fn a_path_that_is_not_there_refuses_the_start() {
+    let mut transport = python("good");
+    transport["process"] = json!({ "files": { "read": ["/usr"], "write": ["no-such-folder"] } });
+    let refused = connect(&contract(transport, |_| {})).await.unwrap_err();
+    assert!(matches!(refused, AdapterError::Misconfigured(_)), "{refused:?}");
+    assert!(refused.to_string().contains("`no-such-folder` of `process.files.write`"), "{refused}");
 }

@@ -75,6 +75,9 @@ pub(crate) struct Args {
     /// The host may be in a private or loopback range, and be spoken to over plain http.
     #[arg(long)]
     private_network: bool,
+    /// The child may open any connection, as `npx` does to download; without it, no TCP where the kernel can enforce that.
+    #[arg(long, conflicts_with = "url")]
+    network_unconfined: bool,
     /// The tenant it is for; needed when the directory has several.
     #[arg(long)]
     tenant: Option<TenantId>,
@@ -123,7 +126,10 @@ pub(crate) struct Imported {
 /// Imports one server, or every server of a file.
 pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
     let config = Config::load(&args.config, environment)?;
-    let sources = sources(args, environment)?;
+    let mut sources = sources(args, environment)?;
+    if args.network_unconfined || args.mode_default == ApprovalMode::Network {
+        sources.iter_mut().for_each(|source| unconfined(&mut source.transport));
+    }
     let options = ImportOptions {
         environment: config.environment.clone(),
         tenants: TenantsFile::Only([world::tenant(&config, args.tenant.as_ref())?].into()),
@@ -156,6 +162,13 @@ pub(crate) async fn run(args: &Args, environment: &Environment) -> Outcome {
         );
     }
     Ok(exit)
+}
+
+/// What a child is started with for its listing is what its contract says afterwards.
+fn unconfined(transport: &mut TransportFile) {
+    if let TransportFile::McpStdio { process, .. } = transport {
+        process.network = Some(ChildNetwork::Unconfined);
+    }
 }
 
 fn check_free(path: &Path) -> Result<(), Failure> {
@@ -281,8 +294,8 @@ fn over_network(
         notes.push(format!(
             "`limits.calls_per_minute_max` is {NETWORK_CALLS_PER_MINUTE}: set what is usual for it"
         ));
-        if let TransportFile::McpStdio { process, .. } = &mut transport {
-            process.network = Some(ChildNetwork::Unconfined);
+        unconfined(&mut transport);
+        if matches!(transport, TransportFile::McpStdio { .. }) {
             notes.push("`transport.process.network` is `unconfined`: nothing bounds where its process connects to".to_owned());
         }
     }

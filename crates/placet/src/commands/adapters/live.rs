@@ -86,6 +86,8 @@ async fn ask_with(
         let failure = Failure::new(what.clone()).because(error);
         if private {
             failure.try_this("--private-network, if that host is meant to be private")
+        } else if is_without_tcp(&endpoint.transport) {
+            failure.try_this("if its program needs TCP connections, as `npx` does to download: `process: { network: unconfined }` in the contract, `--network-unconfined` of `placet adapters import`")
         } else {
             failure
         }
@@ -94,6 +96,14 @@ async fn ask_with(
         .await
         .map_err(|why| Failure::new(what).because(why))?;
     Ok(Live { protocol_version: connected.protocol_version, server: connected.server, tools })
+}
+
+/// Whether it is a child process that may open no TCP connection.
+fn is_without_tcp(transport: &TransportFile) -> bool {
+    match transport {
+        TransportFile::McpStdio { process, .. } => process.network.is_none(),
+        TransportFile::McpHttp { .. } | TransportFile::Internal { .. } => false,
+    }
 }
 
 /// Whether the transport names a private place without saying so.

@@ -27,7 +27,7 @@ use crate::{
 /// Import, compare, pin and try out what adapters offer.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "Examples:\n  \
-    placet adapters import --name fs --stdio -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
+    placet adapters import --name fs --stdio --network-unconfined -- npx -y @modelcontextprotocol/server-filesystem /srv/docs\n  \
     placet adapters import --name search --url https://mcp.example/mcp\n  \
     placet adapters import --mcp-servers ~/.config/mcp.json\n  \
     placet adapters list\n  \
