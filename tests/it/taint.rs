@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{
     client::{Client, text},
+    npm,
     postgres::Database,
     setup::{Setup, plan},
 };
@@ -104,6 +105,27 @@ async fn what_a_call_declares_stays_and_another_word_is_refused_with_those_there
     let path = format!("/v1/approvals/{}", text(&held, "approval_id"));
     let shown = setup.ben(&placet).await.get(&path).await.ok();
     assert_eq!(shown["proposal"]["evidence"]["taint"], json!(["secret", "pii"]));
+}
+
+#[tokio::test]
+async fn a_remote_tool_waits_while_a_secret_is_in_the_context() {
+    let setup = Setup::new().with("contracts", json!("contracts"));
+    let (_server, url) = npm::stub_over_http(&setup.path("record")).await;
+    let import = ["adapters", "import", "--name", "remote", "--mode-default", "read_only"];
+    let remote = ["--url", url.as_str(), "--private-network"];
+    setup.configured(&[&import[..], &remote].concat()).await.ok();
+    let mut contract = setup.read_contract("remote");
+    let look = contract["capabilities"]["look"].as_object_mut().unwrap();
+    // What the import writes down holds without it as well.
+    assert_eq!(look.remove("also"), Some(json!(["network"])));
+    let setup = setup.contract("remote", &contract);
+    let placet = setup.start().await;
+    let agent = setup.agent(&placet).await;
+    let look = |run, step| of(run, plan("remote__look", step, json!({ "what": "x" })));
+    agent.call(&look("r1", "s1")).await.succeeded();
+    let mut tainted = look("r2", "s1");
+    tainted["run"]["taint"] = json!(["secret"]);
+    waits(&agent, &tainted).await;
 }
 
 fn in_session(session: &str, mut call: Value) -> Value {

@@ -238,7 +238,8 @@ pub struct CapabilityFile {
     pub output_schema: Option<Value>,
     /// The strongest mode it can have (TM-08).
     pub mode: ApprovalMode,
-    /// Further things it does, for policies that speak of them: a delete over a network is `mode: destructive`, `also: [network]`.
+    /// Further things it does, for policies that speak of them: a delete over a network is `mode: destructive`, `also: [network]`. Over `mcp_http` a
+    /// capability always reaches a network, whether `network` stands here or not.
     #[serde(default)]
     pub also: BTreeSet<ApprovalMode>,
     /// Whether it changes anything.

@@ -173,6 +173,7 @@ impl Contract {
             .capabilities
             .into_iter()
             .map(|(name, capability)| {
+                let capability = network::reached(&file.transport, capability);
                 Capability::from_file(&file.adapter, name.clone(), capability)
                     .map(|checked| (name, checked))
             })

@@ -1,11 +1,22 @@
 //! What a capability over a network needs (TM-08): a bound on where it goes. Its rate every capability has.
 //!
-//! Owns the rule of the contract. Opens no socket: the egress does. Invariant: a contract whose calls go over a network unbounded without
-//! saying so does not load.
+//! Owns the rule of the contract. Opens no socket: the egress does. Invariants: a contract whose calls go over a network unbounded without
+//! saying so does not load; a tool of a remote server reaches a network, whatever its contract says.
 
 use crate::mode::ApprovalMode;
 
 use super::file::{CapabilityFile, ContractFile, TransportFile};
+
+/// The capability with `network` among what it does, where its transport is a network.
+pub(super) fn reached(transport: &TransportFile, mut capability: CapabilityFile) -> CapabilityFile {
+    match transport {
+        TransportFile::McpHttp { .. } => {
+            capability.also.insert(ApprovalMode::Network);
+        }
+        TransportFile::McpStdio { .. } | TransportFile::Internal { .. } => {}
+    }
+    capability
+}
 
 /// Where a contract breaks the rule, and what is wrong.
 pub(super) fn check(file: &ContractFile) -> Result<(), (String, String)> {
@@ -34,7 +45,7 @@ pub(super) fn check(file: &ContractFile) -> Result<(), (String, String)> {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::contract::Contract;
+    use crate::{contract::Contract, mode::ApprovalMode};
 
     fn contract(transport: &Value, capability: &Value, per_minute: u32) -> Result<(), String> {
         let mut capability = capability.clone();
@@ -46,6 +57,24 @@ mod tests {
         });
         let file = serde_json::from_value(file).map_err(|error| error.to_string())?;
         Contract::from_file(file).map(drop).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_tool_of_a_remote_server_always_reaches_a_network() {
+        let tool =
+            json!({ "mode": "read_only", "effect": "none", "input_schema": { "type": "object" } });
+        for (transport, reaches) in [
+            (json!({ "type": "mcp_http", "url": "https://web.example/mcp" }), true),
+            (json!({ "type": "mcp_stdio", "command": "node" }), false),
+        ] {
+            let file = json!({
+                "contract_version": "placet.contract.v1", "adapter": "web", "environment": "test", "tenants": "all",
+                "transport": transport, "protocol_version": "2025-11-25", "capabilities": { "get": tool },
+            });
+            let contract = Contract::from_file(serde_json::from_value(file).unwrap()).unwrap();
+            let also = &contract.capabilities.values().next().unwrap().also;
+            assert_eq!(also.contains(&ApprovalMode::Network), reaches, "{transport}");
+        }
     }
 
     #[test]

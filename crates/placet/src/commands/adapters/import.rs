@@ -252,9 +252,13 @@ pub(crate) fn contract_of(
 ) -> Result<Imported, Failure> {
     let mut notes = Vec::new();
     let mut capabilities = BTreeMap::new();
+    let is_remote = matches!(source.transport, TransportFile::McpHttp { .. });
     for tool in &live.tools {
         match capability(&source.name, tool, options) {
-            Ok((name, file, remarks)) => {
+            Ok((name, mut file, remarks)) => {
+                if is_remote && file.mode != ApprovalMode::Network {
+                    file.also.insert(ApprovalMode::Network);
+                }
                 notes
                     .extend(remarks.into_iter().map(|remark| format!("`{}`: {remark}", tool.name)));
                 capabilities.insert(name, file);
