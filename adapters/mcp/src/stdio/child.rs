@@ -276,14 +276,17 @@ fn program(command: &str, env: &BTreeMap<String, EnvValue>) -> Result<PathBuf, A
 }
 
 fn not_started(launch: &Launch<'_>, error: &io::Error) -> AdapterError {
-    let why = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file".to_owned(),
-        io::ErrorKind::PermissionDenied if launch.process.files.is_some() => {
-            "permission denied: `process.files` must name the program, its interpreter and its libraries".to_owned()
-        }
+    let is_refused =
+        error.kind() == io::ErrorKind::PermissionDenied && launch.process.files.is_some();
+    let why = if error.kind() == io::ErrorKind::NotFound {
+        "there is no such file".to_owned()
+    } else if is_refused {
+        "permission denied: `process.files` must name the program, its interpreter and its libraries".to_owned()
+    } else if error.kind() == io::ErrorKind::Other {
         // Our own words.
-        io::ErrorKind::Other => error.to_string(),
-        kind => kind.to_string(),
+        error.to_string()
+    } else {
+        error.kind().to_string()
     };
     let message =
         format!("the command `{}` cannot be started: {why}", printable(launch.command, 200));
